@@ -1,0 +1,437 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The vocabulary: every record that crosses a border between two parts of the program.
+
+Records are immutable. ``None`` means "not measurable now" and never zero. Times are
+nanoseconds of CLOCK_MONOTONIC, counters count since the workload was first seen. Channels
+and knobs are listed for the whole product, also where nothing moves them yet, so that
+recordings, the journal and the metrics keep their form when an actuator is added.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, NewType
+
+__all__ = (
+    "Action",
+    "Blame",
+    "CgroupId",
+    "Channel",
+    "ChannelState",
+    "Demand",
+    "Failure",
+    "Gains",
+    "HostFacts",
+    "Indicator",
+    "IndicatorName",
+    "IndicatorSpec",
+    "IndicatorStatus",
+    "Knob",
+    "KnobLimits",
+    "KnobReading",
+    "KnobValue",
+    "LoopReport",
+    "Mode",
+    "Outcome",
+    "Plan",
+    "Profile",
+    "QosClass",
+    "SafeState",
+    "Settings",
+    "Snapshot",
+    "Target",
+    "TargetKind",
+    "Verdict",
+    "Workload",
+    "WorkloadSample",
+)
+
+
+class QosClass(StrEnum):
+    """How a workload is treated; system is measured and never touched."""
+
+    SYSTEM = "system"
+    LS = "latency-sensitive"
+    BE = "best-effort"
+
+
+class Mode(StrEnum):
+    """``observe`` plans and reports, ``enforce`` also writes."""
+
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+class Channel(StrEnum):
+    """A resource through which best-effort work can hurt a service."""
+
+    CPU = "cpu"
+    CACHE = "cache"
+    NETWORK = "network"
+    MEMORY = "memory"
+    IO = "io"
+
+
+class Knob(StrEnum):
+    """A setting of the kernel or the hardware. Values are canonical text, see KnobValue."""
+
+    CPU_QUOTA = "cpu.quota"
+    SCHED_IDLE = "cpu.idle"
+    CPU_BURST = "cpu.burst"
+    CORE_COOKIE = "core.cookie"
+    LLC_WAYS = "resctrl.l3"
+    MBA = "resctrl.mb"
+    TC_CEILING = "tc.ceiling"
+    MEMORY_HIGH = "memory.high"
+    IO_WEIGHT = "io.weight"
+    IO_MAX = "io.max"
+
+
+# A knob's setting in canonical text, equal for equal settings, so that journal, recording,
+# read-back and log share one form. cpu.quota: "QUOTA_US PERIOD_US BURST_US" with "max" for no
+# quota. cpu.idle: "IDLE WEIGHT" (weight is cpu.shares on v1, cpu.weight on v2), because the
+# kernel forgets the weight when a cgroup turns idle.
+KnobValue = NewType("KnobValue", str)
+
+
+class TargetKind(StrEnum):
+    """What a knob belongs to; decides how ``Target.scope`` and ``Target.id`` are read."""
+
+    CGROUP = "cgroup"
+    RESCTRL_GROUP = "resctrl-group"
+    LINK = "link"
+
+
+class CgroupId(NamedTuple):
+    """Identity of a cgroup: paths are reused, kernfs ids are not.
+
+    ``hierarchy`` is ``v2`` or the v1 controller name (``cpu``), ``id`` the kernfs id (the
+    inode number of the directory on 64-bit kernels; kernel commit 40430452fd5d).
+    """
+
+    hierarchy: str
+    id: int
+
+
+class Target(NamedTuple):
+    """What an action acts on.
+
+    ``scope`` is the cgroup hierarchy, the resctrl mount or the network namespace, ``id`` the
+    kernfs id, CLOSID or ifindex. ``path`` is for people and for finding the object again; it
+    never identifies it.
+    """
+
+    kind: TargetKind
+    scope: str
+    id: int
+    path: str
+
+
+class Workload(NamedTuple):
+    """Somebody who runs here: a pod, or a cgroup of the standalone configuration.
+
+    ``cgroup`` is its cgroup of the cpu controller and ``path`` that cgroup's path below the
+    hierarchy's mount. Workloads with the same ``service`` are judged by their worst.
+    """
+
+    name: str
+    cgroup: CgroupId
+    path: str
+    qos: QosClass
+    service: str
+    profile: str
+
+
+class WorkloadSample(NamedTuple):
+    """Counters of one workload (a NamedTuple: a thousand are built in every tick).
+
+    ``wait_total_ns`` is what the kernel calls run_delay; ``wait_inflicted_ns`` the part of it
+    during which the CPU ran somebody else's work, without time throttled by an own quota.
+    ``runq_histogram`` counts waits per bucket of ``indicators.histogram`` and is kept for LS
+    only. ``throttled_ns`` is the time an own CFS quota kept runnable tasks off the CPU.
+    """
+
+    cgroup: CgroupId
+    oncpu_ns: int | None = None
+    wait_total_ns: int | None = None
+    wait_inflicted_ns: int | None = None
+    waits: int | None = None
+    runq_histogram: tuple[int, ...] | None = None
+    throttled_ns: int | None = None
+    cycles: int | None = None
+    instructions: int | None = None
+    llc_misses: int | None = None
+    tx_bytes: int | None = None
+    rx_bytes: int | None = None
+    llc_occupancy_bytes: int | None = None
+    memory_bandwidth_bytes: int | None = None
+    psi_cpu_some_ns: int | None = None
+    psi_memory_some_ns: int | None = None
+    psi_io_some_ns: int | None = None
+
+
+class Blame(NamedTuple):
+    """Wait that *culprit* inflicted on *victim*, ns since both are known.
+
+    A culprit of ``None`` is nobody that has a name here: ``system`` work outside all
+    workloads when ``known``, otherwise time that the probe could not attribute.
+    """
+
+    victim: CgroupId
+    culprit: CgroupId | None
+    known: bool
+    wait_ns: int
+
+
+class KnobReading(NamedTuple):
+    """A knob as read back from the kernel."""
+
+    target: Target
+    knob: Knob
+    value: KnobValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything measured at one instant; all counters are cumulative.
+
+    ``age_ns`` is the age of the newest probe data at ``time_ns`` (``None``: the probe is
+    off). ``steal_ns`` and ``machine_busy_ns`` are summed over all CPUs; ``blame`` is sparse.
+    """
+
+    time_ns: int
+    age_ns: int | None
+    workloads: tuple[WorkloadSample, ...]
+    blame: tuple[Blame, ...] = ()
+    system_oncpu_ns: int | None = None
+    idle_ns: int | None = None
+    steal_ns: int | None = None
+    knobs: tuple[KnobReading, ...] = ()
+
+
+class IndicatorName(StrEnum):
+    """What a sweet point can be set for."""
+
+    RUNQ_P50 = "runq_p50"
+    RUNQ_P95 = "runq_p95"
+    RUNQ_P99 = "runq_p99"
+    WAIT_RATIO = "wait_ratio"
+    CPI = "cpi"
+    LLC_MPKI = "llc_mpki"
+    NET_RATE = "net_rate"
+    PSI_MEMORY = "psi_memory"
+    PSI_IO = "psi_io"
+    SERVICE = "service"
+
+
+class IndicatorStatus(StrEnum):
+    """``fresh``: usable. ``idle``: the service hardly ran, so nothing can hurt it; release.
+
+    ``stale``: the source is dead; the safe state follows.
+    """
+
+    FRESH = "fresh"
+    IDLE = "idle"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indicator:
+    """A service's value of one indicator, of its worst workload on this node.
+
+    Unit of ``value``: ns for latencies, 1 for ratios, bytes/s for rates. ``samples`` is the
+    number of events behind it.
+    """
+
+    service: str
+    name: IndicatorName
+    value: float | None
+    samples: int
+    status: IndicatorStatus
+    worst: CgroupId | None = None
+
+
+class ChannelState(StrEnum):
+    """Why a channel squeezes or does not."""
+
+    FREE = "free"
+    SQUEEZE = "squeeze"
+    SELF = "self"
+    STEAL = "steal"
+    NOT_BE = "not-be"
+    HOLD = "hold"
+    SAFE = "safe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """How hard best-effort work should be squeezed on a channel; 0 leaves it free.
+
+    ``wanted`` is what the winning loop asks for, ``applied`` what was commanded after limits
+    and slew; both in [0, 1]. ``service`` and ``indicator`` name the winner.
+    """
+
+    channel: Channel
+    wanted: float
+    applied: float
+    state: ChannelState
+    service: str | None = None
+    indicator: IndicatorName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopReport:
+    """One loop after a tick, for metrics, log and recording."""
+
+    service: str
+    indicator: IndicatorName
+    channel: Channel
+    status: IndicatorStatus
+    value: float | None
+    sweet_point: float
+    deviation: float | None
+    filtered_deviation: float | None
+    demand: float
+    selected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One write. ``previous`` is what the planner read; ``value`` what it wants."""
+
+    target: Target
+    knob: Knob
+    previous: KnobValue
+    value: KnobValue
+    reason: str
+
+
+class Failure(StrEnum):
+    """``gone``: the target left, which is normal. ``refused``: the kernel said no.
+
+    A third kind, broken, is an exception.
+    """
+
+    GONE = "gone"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of an action; ``applied`` is the value read back afterwards."""
+
+    action: Action
+    applied: KnobValue | None
+    failure: Failure | None = None
+    errno: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One changed decision in one sentence, with the numbers that led to it."""
+
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one tick decided. In observe mode the actions are reported and not written."""
+
+    time_ns: int
+    actions: tuple[Action, ...] = ()
+    demands: tuple[Demand, ...] = ()
+    loops: tuple[LoopReport, ...] = ()
+    indicators: tuple[Indicator, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    quota_ceiling_cpus: float | None = None
+    quota_granted_cpus: float | None = None
+    safe: bool = False
+
+
+class SafeState(StrEnum):
+    """What to hold when the data is dead."""
+
+    STATIC = "static"
+    RESTORE = "restore"
+    FLOOR = "floor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """PID gains per unit of deviation: proportional, integral time and derivative time."""
+
+    kp: float
+    ti_s: float
+    td_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndicatorSpec:
+    """A sweet point: the value that an indicator should not exceed, and how to steer to it.
+
+    ``tolerance`` is the factor over the sweet point that counts as deviation 1,
+    ``resolution`` the smallest value worth telling apart, ``dead_zone`` the half-width of the
+    zone around deviation 0 in which nothing moves, ``window_ns`` what the value is taken over
+    and ``filter_ns`` the time constant of the low-pass behind it.
+    """
+
+    name: IndicatorName
+    sweet_point: float
+    tolerance: float
+    resolution: float
+    dead_zone: float
+    window_ns: int
+    filter_ns: int
+    min_samples: int
+    channel: Channel
+    gains: Gains
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobLimits:
+    """How far and how fast a graded knob may be moved.
+
+    ``floor`` is in the knob's unit (CPUs per best-effort workload for cpu.quota). ``squeeze``
+    and ``release`` are the largest steps of demand per second and per release.
+    """
+
+    floor: float
+    squeeze_per_s: float
+    release_step: float
+    release_spacing_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """An administrator's numbers for one type of service."""
+
+    name: str
+    indicators: tuple[IndicatorSpec, ...]
+    sched_idle: bool
+    be_share_min: float
+    idle_oncpu_ratio: float
+    limits: Mapping[Knob, KnobLimits] = field(default_factory=dict)
+    evict_enabled: bool = False
+    evict_after_ns: int = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What the pure core must know of the machine."""
+
+    cpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The whole configuration as the pure core sees it, without workloads."""
+
+    tick_ns: int
+    host: HostFacts
+    profiles: Mapping[str, Profile]
+    reserve_cpus: float
+    safe_state: SafeState
+    stale_ticks: int

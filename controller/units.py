@@ -1,0 +1,130 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers with units: parsing what an operator writes, printing what an operator reads.
+
+Everything inside the program is in base units that its name carries (``_ns``, ``_bytes``,
+``_cpus``, ``_ratio``); text with a unit exists only in configuration and on the screen.
+"""
+
+import re
+
+__all__ = (
+    "NS_PER_MS",
+    "NS_PER_SEC",
+    "NS_PER_US",
+    "UnitError",
+    "format_bytes",
+    "format_cpus",
+    "format_duration",
+    "parse_bytes",
+    "parse_cpu_list",
+    "parse_cpus",
+    "parse_duration",
+    "parse_ratio",
+)
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_SEC = 1_000_000_000
+
+_DURATIONS_NS = {
+    "ns": 1,
+    "us": NS_PER_US,
+    "ms": NS_PER_MS,
+    "s": NS_PER_SEC,
+    "m": 60 * NS_PER_SEC,
+    "h": 3600 * NS_PER_SEC,
+}
+_SIZES_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_NUMBER_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be read; the message says which units are accepted."""
+
+
+def parse_duration(text: str) -> int:
+    """Return *text* such as ``2ms`` or ``1.5s`` in nanoseconds.
+
+    :raises UnitError: no number, no unit or an unknown unit (a bare number is refused).
+    """
+    return round(_scaled(text, _DURATIONS_NS, "a duration such as 200ms, 2s or 10m"))
+
+
+def parse_bytes(text: str) -> int:
+    """Return *text* such as ``64MiB`` or ``10GB`` in bytes.
+
+    :raises UnitError: no number, no unit or an unknown unit.
+    """
+    return round(_scaled(text, _SIZES_BYTES, "a size such as 512KiB, 64MiB or 10GB"))
+
+
+def parse_cpus(text: str) -> float:
+    """Return *text* such as ``1.5cpu`` or ``250mcpu`` in CPUs.
+
+    :raises UnitError: no number, no unit or an unknown unit.
+    """
+    units = {"cpu": 1.0, "cpus": 1.0, "mcpu": 0.001}
+    return _scaled(text, units, "an amount of CPU such as 1.5cpu or 250mcpu")
+
+
+def parse_ratio(text: str) -> float:
+    """Return *text* such as ``20%`` or ``0.2`` as a ratio.
+
+    :raises UnitError: not a number, or a unit other than ``%``.
+    """
+    return _scaled(text, {"%": 0.01, "": 1.0}, "a ratio such as 20% or 0.2")
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Return the CPUs of a kernel cpulist such as ``0-3,8``.
+
+    :raises UnitError: the text is not a cpulist.
+    """
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        if not part:
+            continue
+        first, _, last = part.partition("-")
+        try:
+            cpus.update(range(int(first), int(last or first) + 1))
+        except ValueError:
+            raise UnitError(f"{text!r} is not a CPU list such as 0-3,8") from None
+    return tuple(sorted(cpus))
+
+
+def format_duration(ns: float) -> str:
+    """Return *ns* with the unit that keeps it readable: ``740us``, ``1.9ms``, ``2.5s``."""
+    for unit, scale in (("s", NS_PER_SEC), ("ms", NS_PER_MS), ("us", NS_PER_US)):
+        if abs(ns) >= scale:
+            return f"{ns / scale:.3g}{unit}"
+    return f"{ns:.3g}ns"
+
+
+def format_bytes(count: float) -> str:
+    """Return *count* bytes with a binary unit: ``1.5MiB``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if abs(count) >= _SIZES_BYTES[unit]:
+            return f"{count / _SIZES_BYTES[unit]:.3g}{unit}"
+    return f"{count:.0f}B"
+
+
+def format_cpus(cpus: float) -> str:
+    """Return *cpus* for a person: ``1.50cpu``."""
+    return f"{cpus:.2f}cpu"
+
+
+def _scaled(text: str, units: dict[str, int] | dict[str, float], wanted: str) -> float:
+    match = _NUMBER_UNIT.fullmatch(text)
+    if match is None or match[2] not in units:
+        raise UnitError(f"{text!r} is not {wanted}")
+    return float(match[1]) * units[match[2]]
