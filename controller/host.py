@@ -1,0 +1,127 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where this host keeps what the agent works on: the cpu cgroup hierarchy and the CPUs.
+
+Only reading. Which features the kernel has is asked in ``controller.capabilities``.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+import re
+from typing import Literal, NamedTuple
+
+from controller.units import parse_cpu_list
+
+__all__ = (
+    "CgroupLayout",
+    "HostError",
+    "find_cgroup_layout",
+    "online_cpus",
+    "possible_cpus",
+)
+
+_CPU_DIR = Path("/sys/devices/system/cpu")
+
+
+class HostError(Exception):
+    """This host cannot be used as it is; the message says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupLayout:
+    """The hierarchy that has the cpu controller.
+
+    ``hierarchy`` is the name used in ``model.CgroupId``: ``v2``, or ``cpu`` on v1, also where
+    the kernel mounts it together with cpuacct. ``unified`` is the cgroup2 mount (the same as
+    ``mount`` on v2; on a hybrid host the tree without controllers; otherwise ``None``).
+    """
+
+    hierarchy: str
+    mount: Path
+    version: Literal["v1", "v2"]
+    unified: Path | None
+
+
+class _Mount(NamedTuple):
+    root: str
+    point: Path
+    fs_type: str
+    options: frozenset[str]
+
+
+def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
+    """Find the cpu hierarchy in *mountinfo* (default: /proc/self/mountinfo).
+
+    A v1 mount with the cpu controller wins: the kernel gives a controller to one hierarchy
+    only, so the cgroup2 tree of such a host cannot have it.
+
+    :raises HostError: the cpu controller is mounted nowhere.
+    """
+    if mountinfo is None:
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    mounts = _cgroup_mounts(mountinfo)
+    unified = _best(m for m in mounts if m.fs_type == "cgroup2")
+    v1 = _best(m for m in mounts if m.fs_type == "cgroup" and "cpu" in m.options)
+    if v1 is not None:
+        return CgroupLayout(
+            hierarchy="cpu",
+            mount=v1.point,
+            version="v1",
+            unified=unified.point if unified else None,
+        )
+    if unified is None:
+        raise HostError(
+            "no cgroup hierarchy with the cpu controller is mounted: run "
+            "'mount -t cgroup2 cgroup2 /sys/fs/cgroup', or share the host's /sys/fs/cgroup "
+            "with this container"
+        )
+    controllers = unified.point / "cgroup.controllers"
+    try:
+        available = controllers.read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise HostError(f"cannot read {controllers}: {error.strerror}") from None
+    if "cpu" not in available:
+        raise HostError(
+            f"{controllers} does not list cpu: enable it with 'echo +cpu' into the "
+            "cgroup.subtree_control of the cgroup above, or boot without cgroup_disable=cpu"
+        )
+    return CgroupLayout(hierarchy="v2", mount=unified.point, version="v2", unified=unified.point)
+
+
+def online_cpus() -> tuple[int, ...]:
+    """Return the numbers of the CPUs that are online."""
+    return parse_cpu_list((_CPU_DIR / "online").read_text(encoding="ascii"))
+
+
+def possible_cpus() -> tuple[int, ...]:
+    """Return the numbers of all CPUs that may ever come online; per-CPU maps need them."""
+    return parse_cpu_list((_CPU_DIR / "possible").read_text(encoding="ascii"))
+
+
+def _cgroup_mounts(mountinfo: str) -> list[_Mount]:
+    # proc(5): id parent dev ROOT POINT options [optional fields] - TYPE source SUPER_OPTIONS
+    mounts: dict[Path, _Mount] = {}
+    for line in mountinfo.splitlines():
+        head, separator, tail = line.partition(" - ")
+        left, right = head.split(), tail.split()
+        if not separator or len(left) < 5 or not right:
+            continue
+        point = Path(_unescape(left[4]))
+        # A later mount on the same directory hides the earlier one.
+        mounts.pop(point, None)
+        if right[0] in ("cgroup", "cgroup2"):
+            options = frozenset(right[2].split(",")) if len(right) > 2 else frozenset()
+            mounts[point] = _Mount(left[3], point, right[0], options)
+    return list(mounts.values())
+
+
+def _best(mounts: Iterable[_Mount]) -> _Mount | None:
+    # The whole tree before a bind-mounted part of it, then the shortest path.
+    ranked = sorted(mounts, key=lambda m: (m.root != "/", len(m.point.parts)))
+    return ranked[0] if ranked else None
+
+
+def _unescape(text: str) -> str:
+    # Space, tab, newline and backslash are written as three octal digits.
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,99 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests share: the switches for tests that need a real kernel, and cgroups of our own.
+
+``SWEETPOINT_KERNEL_TESTS`` unset: run them where the machine can; ``1``: they must run, what
+is missing fails them; ``0``: skip them.
+"""
+
+from collections.abc import Iterator
+import functools
+import importlib.util
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from controller.host import CgroupLayout, HostError, find_cgroup_layout
+from tests.helpers import remove_cgroup
+
+_PREFIX = f"sweetpoint-test-{os.getpid()}"
+_numbers = itertools.count()
+
+
+@functools.cache
+def kernel_tests_reason() -> str | None:
+    """Why kernel tests cannot run here, or None."""
+    if os.geteuid() != 0:
+        return "needs root"
+    try:
+        layout = find_cgroup_layout()
+    except HostError as error:
+        return str(error)
+    if not os.access(layout.mount, os.W_OK):
+        return f"{layout.mount} is not writable"
+    if layout.version == "v2":
+        subtree = layout.mount / "cgroup.subtree_control"
+        if "cpu" not in subtree.read_text().split():
+            return f"the cpu controller is off below the root: echo +cpu > {subtree}"
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        return "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
+    if importlib.util.find_spec("bcc") is None:
+        return "the distribution's bcc (python3-bpfcc) is not reachable from this Python"
+    return None
+
+
+_REASONS = {"kernel": kernel_tests_reason}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, find_reason in _REASONS.items():
+        if item.get_closest_marker(marker) is None:
+            continue
+        variable = f"SWEETPOINT_{marker.upper()}_TESTS"
+        switch = os.environ.get(variable, "")
+        if switch not in ("", "0", "1"):
+            pytest.fail(f"{variable}={switch}: use 1, 0 or leave it unset", pytrace=False)
+        if switch == "0":
+            pytest.skip(f"{variable}=0")
+        reason = find_reason()
+        if reason is not None and switch == "1":
+            pytest.fail(f"{variable}=1, but this machine cannot: {reason}", pytrace=False)
+        if reason is not None:
+            pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def cgroup_layout() -> CgroupLayout:
+    """The host's cpu hierarchy."""
+    return find_cgroup_layout()
+
+
+@pytest.fixture
+def cgroup_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
+    """A fresh, empty cgroup of the cpu hierarchy; all below it is killed and removed after.
+
+    Put processes into children of it only: on v2 a cgroup that hands out controllers cannot
+    hold any itself.
+    """
+    root = cgroup_layout.mount / f"{_PREFIX}-{next(_numbers)}"
+    root.mkdir()
+    try:
+        if cgroup_layout.version == "v2":
+            (root / "cgroup.subtree_control").write_text("+cpu")
+        yield root
+    finally:
+        remove_cgroup(root)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail the run if one of its cgroups outlives it."""
+    yield
+    try:
+        mount = find_cgroup_layout().mount
+    except HostError:
+        return
+    left = sorted(str(path) for path in mount.glob(f"{_PREFIX}*"))
+    assert not left, f"cgroups left behind: {left}"

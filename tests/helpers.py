@@ -1,0 +1,47 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Small tools that several tests need."""
+
+import os
+from pathlib import Path
+import signal
+import time
+
+from controller.host import find_cgroup_layout
+
+
+def remove_cgroup(root: Path) -> None:
+    """Kill all processes in *root* and below and remove the cgroups, within two seconds."""
+    deadline = time.monotonic() + 2.0
+    while root.exists():
+        directories = [Path(parent) for parent, _, _ in os.walk(root, topdown=False)]
+        try:
+            for directory in directories:
+                _kill_members(directory)
+            for directory in directories:
+                directory.rmdir()
+        except FileNotFoundError:
+            continue  # somebody else removed a part of it meanwhile
+        except OSError:  # EBUSY: killed processes need a moment to leave
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _kill_members(directory: Path) -> None:
+    for pid in map(int, (directory / "cgroup.procs").read_text().split()):
+        if pid == os.getpid():  # a test that moved itself in: out again
+            (find_cgroup_layout().mount / "cgroup.procs").write_text(str(pid))
+            continue
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            # The number may have been reused since it was read; the pidfd holds it now.
+            if str(pid) in (directory / "cgroup.procs").read_text().split():
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(pidfd)

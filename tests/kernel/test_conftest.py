@@ -1,0 +1,29 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cgroup fixture itself: everything below it is gone afterwards."""
+
+import os
+from pathlib import Path
+import subprocess
+
+import pytest
+
+from tests.helpers import remove_cgroup
+
+pytestmark = pytest.mark.kernel
+
+
+def test_members_and_nested_cgroups_go(cgroup_root: Path) -> None:
+    branch = cgroup_root / "branch"
+    nested = branch / "a" / "b"
+    nested.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        (nested / "cgroup.procs").write_text(str(sleeper.pid))
+        remove_cgroup(branch)
+        assert sleeper.wait(timeout=2) == -9
+    assert not branch.exists()
+    assert cgroup_root.exists()
+
+
+def test_name_carries_our_pid(cgroup_root: Path) -> None:
+    assert cgroup_root.name.startswith(f"sweetpoint-test-{os.getpid()}-")
