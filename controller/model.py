@@ -319,11 +319,16 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of an action; ``applied`` is the value read back afterwards."""
+    """What became of an action; ``applied`` is the value read back afterwards.
+
+    ``foreign`` is set when somebody else's value was found in place of ours: nothing was
+    written, and that value is the new original. Applying again is the planner's decision.
+    """
 
     action: Action
     applied: KnobValue | None
     failure: Failure | None = None
+    foreign: KnobValue | None = None
     errno: int | None = None
     message: str = ""
 
