@@ -1,0 +1,223 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that the demonstration runs, and how each tells what it got done.
+
+The service is nginx with two workers and one small file. The best-effort jobs are an endless
+video encoding (work: frames) and stress-ng as the harsh case (work: its bogo operations):
+many computing threads, pairs that do nothing but switch, and a storm of forks.
+"""
+
+from collections.abc import Callable, Sequence
+import contextlib
+import ctypes
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import re
+import signal
+import socket
+import subprocess
+import time
+from typing import IO
+
+from controller.demo.cgroups import DemoError
+
+__all__ = ("BestEffort", "Process", "best_effort_jobs", "free_port", "start", "start_nginx")
+
+PR_SET_PDEATHSIG = 1  # uapi/linux/prctl.h
+START_WITHIN_S = 10.0
+STOP_WITHIN_S = 5.0
+BIND_TRIES = 3
+PAGE_BYTES = 1024
+NGINX_CONF = """\
+daemon off;
+worker_processes 2;
+pid {home}/nginx.pid;
+error_log {home}/nginx.log warn;
+events {{ worker_connections 2048; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;  # the default closes a connection after 1,000 requests
+    keepalive_timeout 1h;
+    client_body_temp_path {home}/body;
+    proxy_temp_path {home}/proxy;
+    fastcgi_temp_path {home}/fastcgi;
+    uwsgi_temp_path {home}/uwsgi;
+    scgi_temp_path {home}/scgi;
+    server {{
+        listen 127.0.0.1:{port} reuseport;
+        root {home}/www;
+    }}
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A program under way; ``log`` holds what it wrote to stderr."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Do nothing while the program runs.
+
+        :raises DemoError: it ended, with its last words.
+        """
+        if (code := self.popen.poll()) is not None:
+            words = self.log.read_text(errors="replace").strip().splitlines()[-3:]
+            raise DemoError(f"{self.name} ended with {code}: {' | '.join(words) or 'no message'}")
+
+    def stop(self, signum: int = signal.SIGTERM, within_s: float = STOP_WITHIN_S) -> None:
+        """Ask the program to end and, when it does not, kill it."""
+        with contextlib.suppress(ProcessLookupError):
+            self.popen.send_signal(signum)
+        try:
+            self.popen.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+
+def start(
+    name: str,
+    command: Sequence[str],
+    home: Path,
+    *,
+    join: Callable[[], None] | None = None,
+    stdout: IO[bytes] | None = None,
+    dies_by: int = signal.SIGKILL,
+) -> Process:
+    """Start *command* in a session of its own; it gets *dies_by* when this process dies.
+
+    *join* runs in the child before the program does, to enter its cgroup.
+
+    :raises DemoError: the program cannot be started.
+    """
+    libc = ctypes.CDLL(None)
+
+    def prepare() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, dies_by)
+        if join is not None:
+            join()
+
+    log = home / f"{name}.err"
+    try:
+        with log.open("ab") as err:
+            popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout or subprocess.DEVNULL,
+                stderr=err,
+                cwd=home,
+                start_new_session=True,  # a Ctrl-C is for us; we stop our children in order
+                preexec_fn=prepare,  # noqa: PLW1509 - this program has no threads
+            )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DemoError(f"cannot start {name}: {error}") from error
+    return Process(name=name, popen=popen, log=log)
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_nginx(
+    home: Path, join: Callable[[], None] | None = None, port_of: Callable[[], int] = free_port
+) -> tuple[Process, int]:
+    """Start nginx in the foreground and return it with its port once it accepts.
+
+    :raises DemoError: it does not start, on three ports one after the other.
+    """
+    (home / "www").mkdir(exist_ok=True)
+    (home / "www" / "page").write_bytes(b"x" * PAGE_BYTES)
+    for attempt in range(BIND_TRIES):
+        port = port_of()
+        (home / "nginx.conf").write_text(NGINX_CONF.format(home=home, port=port))
+        command = ["nginx", "-p", str(home), "-c", "nginx.conf", "-e", str(home / "nginx.log")]
+        nginx = start("nginx", command, home, join=join)
+        try:
+            _wait_for_port(nginx, port)
+        except DemoError:
+            nginx.stop(signal.SIGKILL)
+            if attempt == BIND_TRIES - 1:
+                raise
+        else:
+            return nginx, port
+    raise AssertionError("unreachable")
+
+
+def _wait_for_port(process: Process, port: int) -> None:
+    deadline_s = time.monotonic() + START_WITHIN_S
+    while time.monotonic() < deadline_s:
+        process.check()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            # Somebody else may hold the port, while nginx is still trying to bind it.
+            if f":{port}" not in process.log.read_text(errors="replace"):
+                return
+        time.sleep(0.05)
+    raise DemoError(f"{process.name} does not accept connections on port {port}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestEffort:
+    """A best-effort job: how to start it, and the work that its output file tells.
+
+    ``stop_by`` is the signal on which it ends and writes its account.
+    """
+
+    name: str
+    unit: str
+    command: Callable[[Path], list[str]]
+    work: Callable[[str], float | None]
+    stop_by: int
+
+    @property
+    def cgroup(self) -> str:
+        """Name of the cgroup that it runs in."""
+        return f"be-{self.name}"
+
+
+def best_effort_jobs(choice: str) -> tuple[BestEffort, ...]:
+    """Return the jobs of *choice*: ``both`` or the name of one."""
+    return tuple(job for job in _JOBS if choice in ("both", job.name))
+
+
+def _ffmpeg(account: Path) -> list[str]:
+    cpus = os.cpu_count() or 1
+    source = "testsrc2=size=1280x720:rate=30"
+    command = ["ffmpeg", "-nostdin", "-hide_banner", "-loglevel", "error", "-y"]
+    command += ["-f", "lavfi", "-i", source, "-c:v", "libx264", "-preset", "medium"]
+    command += ["-threads", str(cpus * 2), "-progress", f"file:{account}", "-f", "null", "-"]
+    return command
+
+
+def _stress_ng(account: Path) -> list[str]:
+    cpus = os.cpu_count() or 1
+    command = ["stress-ng", "--cpu", str(8 * cpus), "--switch", str(2 * cpus)]
+    command += ["--fork", str(cpus), "--metrics", "--yaml", str(account)]
+    return command
+
+
+def _frames(account: str) -> float | None:
+    frames = re.findall(r"^frame=\s*(\d+)$", account, re.MULTILINE)
+    return float(frames[-1]) if frames else None
+
+
+def _bogo_ops(account: str) -> float | None:
+    found = re.search(r"stressor: cpu\n\s+bogo-ops: (\d+)", account)
+    return float(found[1]) if found else None
+
+
+_JOBS = (
+    BestEffort(
+        name="ffmpeg", unit="frames", command=_ffmpeg, work=_frames, stop_by=signal.SIGTERM
+    ),
+    BestEffort(
+        name="stress-ng", unit="ops", command=_stress_ng, work=_bogo_ops, stop_by=signal.SIGINT
+    ),
+)
