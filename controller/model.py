@@ -432,7 +432,11 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The whole configuration as the pure core sees it, without workloads."""
+    """The whole configuration as the pure core sees it, without workloads.
+
+    ``mode`` tells the planner whether its actions are written: in observe mode it goes on as
+    if they had been.
+    """
 
     tick_ns: int
     host: HostFacts
@@ -440,3 +444,4 @@ class Settings:
     reserve_cpus: float
     safe_state: SafeState
     stale_ticks: int
+    mode: Mode = Mode.OBSERVE
