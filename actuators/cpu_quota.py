@@ -1,0 +1,129 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""cpu.quota: how much CPU a cgroup may use per period (CFS bandwidth control).
+
+Canonical value: ``QUOTA_US PERIOD_US BURST_US``, the quota ``max`` for none. Files: on v1
+``cpu.cfs_quota_us`` (-1 for none), ``cpu.cfs_period_us``, ``cpu.cfs_burst_us``; on v2
+``cpu.max`` and ``cpu.max.burst``. The kernel's own limits (quota at least 1,000 us, period
+1,000 to 1,000,000 us) are left to the kernel: what it refuses is reported.
+
+Kernels before commit f4183717b370 ("sched/fair: Introduce the burstable CFS controller") (in
+v5.14) have no burst file; there the burst reads 0.
+"""
+
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from actuators.cgroup_knob import CgroupKnob, Step
+from actuators.cgroupfs import Cgroup
+from controller.model import Knob, KnobValue
+
+__all__ = ("CpuQuota",)
+
+_MAX_PERIOD_US = 1_000_000
+
+
+class _Quota(NamedTuple):
+    quota_us: int | None
+    period_us: int
+    burst_us: int
+
+    @property
+    def text(self) -> KnobValue:
+        quota = "max" if self.quota_us is None else self.quota_us
+        return KnobValue(f"{quota} {self.period_us} {self.burst_us}")
+
+    @property
+    def ratio(self) -> float:
+        return float("inf") if self.quota_us is None else self.quota_us / self.period_us
+
+
+class CpuQuota(CgroupKnob):
+    """The actuator of ``Knob.CPU_QUOTA``."""
+
+    knob = Knob.CPU_QUOTA
+    files: ClassVar[dict[Literal["v1", "v2"], str]] = {"v1": "cpu.cfs_quota_us", "v2": "cpu.max"}
+
+    def __init__(self, mount: Path, hierarchy: str, version: Literal["v1", "v2"]) -> None:
+        super().__init__(mount, hierarchy, version)
+        # tg_cfs_schedulable_down: on v1 a child's ratio above its parent's is EINVAL.
+        self.checks_ancestors = version == "v1"
+
+    def read_from(self, cgroup: Cgroup) -> KnobValue:
+        """Return quota, period and burst of an open cgroup."""
+        if self.version == "v1":
+            quota_us = int(cgroup.read("cpu.cfs_quota_us"))
+            quota = "max" if quota_us < 0 else str(quota_us)
+            period = cgroup.read("cpu.cfs_period_us")
+            burst_file = "cpu.cfs_burst_us"
+        else:
+            quota, period = cgroup.read("cpu.max").split()
+            burst_file = "cpu.max.burst"
+        burst = cgroup.read(burst_file) if cgroup.has(burst_file) else "0"
+        return _parse(f"{quota} {period} {burst}").text
+
+    def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
+        """Pure: the writes from *previous* to *value*.
+
+        The burst outlives its quota and the kernel refuses a quota below it, so it goes first
+        to 0 and last to its new value. On v1 the period cannot change under a quota without
+        changing the ratio, which the kernel checks against parent and children: the quota is
+        lifted, the period changed, the quota set.
+        """
+        now, goal = _parse(previous), _parse(value)
+        if now == goal:
+            return ()
+        steps: list[Step] = []
+        limit_changes = now[:2] != goal[:2]
+        if now.burst_us and limit_changes:
+            now = now._replace(burst_us=0)
+            steps.append(Step(self._burst_file, "0", now.text))
+        if limit_changes:
+            if self.version == "v1":
+                steps += _v1_limit_steps(now, goal)
+            else:
+                now = now._replace(quota_us=goal.quota_us, period_us=goal.period_us)
+                quota = "max" if goal.quota_us is None else goal.quota_us
+                steps.append(Step("cpu.max", f"{quota} {goal.period_us}", now.text))
+        if now.burst_us != goal.burst_us:
+            steps.append(Step(self._burst_file, str(goal.burst_us), goal.text))
+        return tuple(steps)
+
+    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+        """Pure: equal, or doubled by the kernel.
+
+        When the period timer cannot keep up, the kernel doubles quota, period and burst
+        together (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
+        """
+        want, got = _parse(expected), _parse(found)
+        while want != got and want.period_us * 2 < _MAX_PERIOD_US and want.quota_us is not None:
+            want = _Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
+        return want == got
+
+    def lowers(self, previous: KnobValue, value: KnobValue) -> bool:
+        """Pure: whether the CPUs granted get fewer."""
+        return _parse(value).ratio < _parse(previous).ratio
+
+    @property
+    def _burst_file(self) -> str:
+        return "cpu.cfs_burst_us" if self.version == "v1" else "cpu.max.burst"
+
+
+def _v1_limit_steps(now: _Quota, goal: _Quota) -> list[Step]:
+    steps: list[Step] = []
+    if now.period_us != goal.period_us:
+        if now.quota_us is not None:
+            now = now._replace(quota_us=None)
+            steps.append(Step("cpu.cfs_quota_us", "-1", now.text))
+        now = now._replace(period_us=goal.period_us)
+        steps.append(Step("cpu.cfs_period_us", str(goal.period_us), now.text))
+    if now.quota_us != goal.quota_us:
+        quota = -1 if goal.quota_us is None else goal.quota_us
+        now = now._replace(quota_us=goal.quota_us)
+        steps.append(Step("cpu.cfs_quota_us", str(quota), now.text))
+    return steps
+
+
+def _parse(value: str) -> _Quota:
+    quota, period, burst = value.split()
+    return _Quota(None if quota == "max" else int(quota), int(period), int(burst))

@@ -1,0 +1,314 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The only way from a plan to the kernel: journal, compare, write, read back.
+
+What holds for every knob lives here. Before a write the knob is read, and it is only written
+if it has the value that we left there, or that the planner saw. Anything else is somebody
+else's value: it stays, it becomes the new original, and the outcome says so.
+
+Journal and kernel are changed by the control thread alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+import errno
+import logging
+from pathlib import Path
+
+from actuators.backoff import Backoff
+from actuators.base import (
+    Actuator,
+    GoneError,
+    RefusedError,
+    Restored,
+    RestoreReport,
+    RestoreResult,
+    Trace,
+    no_trace,
+)
+from actuators.journal import Journal, JournalError, Record
+from actuators.order import group, order
+from controller.model import Action, Failure, Knob, KnobReading, KnobValue, Outcome, Target
+
+__all__ = ("Executor", "restore_leftovers")
+
+_log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Executes actions and undoes them.
+
+    :param journal: records that it has loaded are those of an earlier run; restore them
+        before anything else.
+    :param actuators: one per knob.
+    :param trace: see ``base.Trace``.
+    """
+
+    def __init__(
+        self, journal: Journal, actuators: Iterable[Actuator], trace: Trace = no_trace
+    ) -> None:
+        self._journal = journal
+        self._actuators = {actuator.knob: actuator for actuator in actuators}
+        self._trace = trace
+        self._applied: dict[tuple[Target, Knob], KnobValue] = {}  # what we left in the kernel
+        self._backoff = Backoff()
+
+    def read(self, targets: Iterable[Target]) -> tuple[KnobReading, ...]:
+        """Return every knob of *targets* as it is now; what is gone or refused is left out.
+
+        A knob that we hold and somebody else changed is theirs from now on.
+        """
+        readings = []
+        for target in targets:
+            for knob, actuator in self._actuators.items():
+                try:
+                    value = actuator.read(target)
+                except GoneError:
+                    self._forget(target, knob)
+                except RefusedError as error:
+                    _log.debug("%s", error)
+                else:
+                    self._disown_foreign(target, knob, value)
+                    readings.append(KnobReading(target, knob, value))
+        return tuple(readings)
+
+    def execute(self, actions: Sequence[Action], *, now_ns: int) -> tuple[Outcome, ...]:
+        """Execute the actions of one tick and return one outcome for each, in their order.
+
+        Actions that the kernel checks against each other succeed or fail together.
+
+        :param now_ns: CLOCK_MONOTONIC; a refused knob is not written again before its
+            back-off is over.
+        :raises OSError: the kernel failed in a way that is neither *gone* nor *refused*.
+        :raises JournalError: a record could not be removed.
+        :raises KeyError: an action for a knob without actuator.
+        """
+        outcomes: dict[int, Outcome] = {}
+        for members in group(order(actions, self._actuators), self._actuators):
+            for outcome in self._execute_group(members, now_ns):
+                outcomes[id(outcome.action)] = outcome
+        return tuple(outcomes[id(action)] for action in actions)
+
+    def restore_all(self) -> RestoreReport:
+        """Bring every knob in the journal back to its original value. Idempotent.
+
+        A knob that somebody else changed is left alone, a vanished target is forgotten, and
+        what fails is reported and keeps its record; no failure stops the others.
+        """
+        newer = "written by a newer version: use that version's 'sweetpoint release'"
+        results = [
+            RestoreResult(subject=path, result=Restored.UNKNOWN, message=newer)
+            for path in self._journal.unknown
+        ]
+        pending: list[Action] = []
+        for record in list(self._journal.records.values()):
+            try:
+                step = self._first_restore_step(record)
+            except (RefusedError, JournalError, OSError, ValueError) as error:
+                step = _result(record, Restored.FAILED, str(error))
+            if isinstance(step, Action):
+                pending.append(step)
+            else:
+                results.append(step)
+        for action in order(pending, self._actuators):
+            record = self._journal.records[action.target, action.knob]
+            try:
+                results.append(self._restore(action, record))
+            except (JournalError, OSError, ValueError) as error:
+                results.append(_result(record, Restored.FAILED, str(error)))
+        return RestoreReport(results=tuple(results), unreadable=tuple(self._journal.unreadable))
+
+    def _execute_group(self, actions: Sequence[Action], now_ns: int) -> list[Outcome]:
+        # First look at all of them, then write: a member that has to wait keeps the others
+        # from being written and taken back again in every tick.
+        checked = [(action, self._check(action, now_ns)) for action in actions]
+        outcomes = [found for _, found in checked if isinstance(found, Outcome)]
+        obstacle = next((o for o in outcomes if o.failure is Failure.REFUSED), None)
+        written: list[tuple[Outcome, KnobValue]] = []
+        for action, current in checked:
+            if isinstance(current, Outcome):
+                continue
+            if obstacle is not None:
+                outcomes.append(_refused_with(action, current, obstacle))
+                continue
+            outcome = self._write(action, current, self._original(action, current))
+            self._count(outcome, now_ns)
+            if outcome.failure is Failure.REFUSED:
+                obstacle = outcome
+                outcomes.append(outcome)
+            else:
+                written.append((outcome, current))
+        if obstacle is None:
+            return outcomes + [outcome for outcome, _ in written]
+        return outcomes + [self._take_back(o, was, obstacle) for o, was in reversed(written)]
+
+    def _check(self, action: Action, now_ns: int) -> Outcome | KnobValue:
+        # The knob's value if it may be written now, otherwise what became of the action.
+        key = action.target, action.knob
+        try:
+            current = self._actuators[action.knob].read(action.target)
+        except GoneError as error:
+            self._forget(*key)
+            return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
+        except RefusedError as error:
+            outcome = _refused(action, None, error.errno, str(error))
+            self._count(outcome, now_ns)
+            return outcome
+        if self._disown_foreign(*key, current) or not self._expected(action, current):
+            message = f"{action.target.path}: somebody set {action.knob} to '{current}'"
+            return Outcome(action=action, applied=current, foreign=current, message=message)
+        refusal = self._backoff.waiting(*key, now_ns)
+        if refusal is not None:
+            return _refused(action, current, refusal.errno, refusal.message)
+        return current
+
+    def _write(self, action: Action, current: KnobValue, original: KnobValue) -> Outcome:
+        # Write, and bring a knob that stopped half way back to *current*.
+        outcome = self._write_once(action, current, original)
+        half_way = outcome.applied
+        if outcome.failure is Failure.REFUSED and half_way is not None and half_way != current:
+            back = self._write_once(replace(action, value=current), half_way, original)
+            return replace(outcome, applied=back.applied)
+        return outcome
+
+    def _write_once(self, action: Action, current: KnobValue, original: KnobValue) -> Outcome:
+        key = action.target, action.knob
+        record = Record(*key, original=original, previous=current, intended=action.value)
+        try:
+            if action.value != current:
+                self._journal.put(record)
+        except JournalError as error:
+            return _refused(action, current, error.errno, str(error))
+        actuator = self._actuators[action.knob]
+        outcome = actuator.apply(replace(action, previous=current), self._trace)
+        applied = outcome.applied
+        if outcome.failure is Failure.GONE:
+            self._forget(*key)
+        elif applied == original:
+            self._release(*key)
+        elif applied is not None:
+            self._applied[key] = applied
+            if outcome.failure is None and applied != action.value:
+                self._journal.put(record._replace(intended=applied))  # rounded by the kernel
+        return replace(outcome, action=action)
+
+    def _take_back(self, outcome: Outcome, before: KnobValue, obstacle: Outcome) -> Outcome:
+        # Undo a write because another member of its group was refused.
+        action, applied = outcome.action, outcome.applied
+        if applied is None:
+            return outcome
+        original = self._original(action, applied)
+        back = self._write(replace(action, value=before), applied, original)
+        return _refused_with(action, back.applied, obstacle)
+
+    def _original(self, action: Action, current: KnobValue) -> KnobValue:
+        record = self._journal.get(action.target, action.knob)
+        return current if record is None else record.original
+
+    def _expected(self, action: Action, current: KnobValue) -> bool:
+        # A knob that we do not hold must still have the value from which the planner decided.
+        if self._journal.get(action.target, action.knob) is not None:
+            return True
+        return self._actuators[action.knob].same(action.previous, current)
+
+    def _ours(self, record: Record, current: KnobValue) -> bool:
+        actuator = self._actuators[record.knob]
+        applied = self._applied.get((record.target, record.knob))
+        if applied is not None:
+            return actuator.same(applied, current)
+        on_the_way = actuator.passes_through(record.previous, record.intended)
+        return any(actuator.same(value, current) for value in on_the_way)
+
+    def _disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
+        record = self._journal.get(target, knob)
+        if record is None or self._ours(record, current):
+            return False
+        had = self._applied.get((target, knob), record.intended)
+        _log.warning(
+            "%s: somebody set %s to '%s' (we had '%s'): it is theirs now",
+            target.path,
+            knob,
+            current,
+            had,
+        )
+        self._release(target, knob)
+        return True
+
+    def _count(self, outcome: Outcome, now_ns: int) -> None:
+        key = outcome.action.target, outcome.action.knob
+        if outcome.failure is not Failure.REFUSED:
+            self._backoff.clear(*key)
+            return
+        code = outcome.errno or errno.EIO
+        if self._backoff.refused(*key, now_ns, code, outcome.message) == 1:
+            _log.warning("%s", outcome.message)
+
+    def _first_restore_step(self, record: Record) -> Action | RestoreResult:
+        # What is to be written for a record, or what became of it if nothing is.
+        actuator = self._actuators.get(record.knob)
+        if actuator is None:
+            return _result(record, Restored.UNKNOWN, "this host has no actuator for it")
+        try:
+            current = actuator.read(record.target)
+        except GoneError as error:
+            self._forget(record.target, record.knob)
+            return _result(record, Restored.GONE, str(error))
+        if current != record.original and self._ours(record, current):
+            return Action(
+                target=record.target,
+                knob=record.knob,
+                previous=current,
+                value=record.original,
+                reason="restore",
+            )
+        self._release(record.target, record.knob)
+        if actuator.same(record.original, current):
+            return _result(record, Restored.ALREADY, f"is '{current}' as it was")
+        message = f"is '{current}', set by somebody else: left alone"
+        return _result(record, Restored.FOREIGN, message)
+
+    def _restore(self, action: Action, record: Record) -> RestoreResult:
+        outcome = self._write(action, action.previous, record.original)
+        if outcome.failure is Failure.GONE:
+            return _result(record, Restored.GONE, outcome.message)
+        if outcome.failure is not None or outcome.applied != record.original:
+            message = outcome.message or f"is '{outcome.applied}', wanted '{record.original}'"
+            return _result(record, Restored.FAILED, message)
+        message = f"'{action.previous}' back to '{record.original}'"
+        return _result(record, Restored.RESTORED, message)
+
+    def _release(self, target: Target, knob: Knob) -> None:
+        # Nothing of ours is in the kernel any more.
+        record = self._journal.get(target, knob)
+        if record is not None:
+            self._journal.remove(record)
+        self._applied.pop((target, knob), None)
+
+    def _forget(self, target: Target, knob: Knob) -> None:
+        self._release(target, knob)
+        self._backoff.clear(target, knob)
+
+
+def restore_leftovers(state_dir: Path, actuators: Iterable[Actuator]) -> RestoreReport:
+    """Restore whatever an earlier run left behind, from the journal below *state_dir*.
+
+    :raises JournalError: the journal directory cannot be used.
+    """
+    return Executor(Journal(state_dir / "journal"), actuators).restore_all()
+
+
+def _refused(action: Action, applied: KnobValue | None, code: int | None, message: str) -> Outcome:
+    return Outcome(
+        action=action, applied=applied, failure=Failure.REFUSED, errno=code, message=message
+    )
+
+
+def _refused_with(action: Action, applied: KnobValue | None, obstacle: Outcome) -> Outcome:
+    message = f"{action.target.path}: {action.knob} left at '{applied}' because {obstacle.message}"
+    return _refused(action, applied, obstacle.errno, message)
+
+
+def _result(record: Record, result: Restored, message: str) -> RestoreResult:
+    return RestoreResult(
+        subject=f"{record.target.path} {record.knob}", result=result, message=message
+    )

@@ -1,0 +1,202 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What we changed in the kernel and how to undo it: one small file per knob we hold.
+
+A record is on disk before the kernel is written, so that whoever runs after us, however we
+ended, can tell our values from other people's. The state of knobs dies with the kernel: the
+directory belongs on a tmpfs, and a record of another boot is dropped. Files are replaced by
+rename and not synced: they must outlive processes, not the machine.
+"""
+
+from collections.abc import Mapping
+import errno
+import json
+import logging
+from pathlib import Path
+import re
+from typing import NamedTuple
+import zlib
+
+from actuators.base import Trace, no_trace
+from controller.model import Knob, KnobValue, Target, TargetKind
+
+__all__ = ("Journal", "JournalError", "Record")
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class JournalError(Exception):
+    """The journal cannot be kept; ``errno`` is why, the message says what to do."""
+
+    def __init__(self, error: OSError, what: str, remedy: str) -> None:
+        super().__init__(f"{what}: {error.strerror}; {remedy}")
+        self.errno = error.errno or errno.EIO
+
+
+class Record(NamedTuple):
+    """A knob we hold.
+
+    ``original`` is what to go back to. The last write went from ``previous`` to ``intended``;
+    the knob has one of the two, or a value on the way between them.
+    """
+
+    target: Target
+    knob: Knob
+    original: KnobValue
+    previous: KnobValue
+    intended: KnobValue
+
+
+class Journal:
+    """The records on disk, and the same in memory.
+
+    :param directory: created with mode 0700 if missing.
+    :param trace: see ``base.Trace``.
+    :raises JournalError: the directory can be neither created nor read.
+
+    Opening loads what is there. ``unreadable`` names the damaged files (moved aside to
+    ``*.bad``), ``unknown`` those of a newer version (kept and never touched).
+    """
+
+    def __init__(self, directory: Path, trace: Trace = no_trace) -> None:
+        self.directory = directory
+        self.unreadable: list[str] = []
+        self.unknown: list[str] = []
+        self._trace = trace
+        self._records: dict[tuple[Target, Knob], Record] = {}
+        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._load()
+        except OSError as error:
+            raise JournalError(
+                error,
+                f"cannot use the journal directory {directory}",
+                "make it a directory that only root may write (mode 0700), or choose another "
+                "state_dir",
+            ) from None
+
+    @property
+    def records(self) -> Mapping[tuple[Target, Knob], Record]:
+        """All records by target and knob."""
+        return self._records
+
+    def get(self, target: Target, knob: Knob) -> Record | None:
+        """Return the record of a knob, or ``None`` if we do not hold it."""
+        return self._records.get((target, knob))
+
+    def put(self, record: Record) -> None:
+        """Write *record* down; call it before the kernel is written.
+
+        :raises JournalError: it could not be written; then the knob must not be either.
+        """
+        path = self._path(record.target, record.knob)
+        temporary = path.with_suffix(".tmp")
+        try:
+            self._trace("before journal write")
+            temporary.write_bytes(_encode(record, self._boot_id))
+            self._trace("before journal rename")
+            temporary.replace(path)
+            self._trace("after journal rename")
+        except OSError as error:
+            raise JournalError(
+                error, f"cannot write {path}", "the knob is left as it is until that works"
+            ) from None
+        self._records[record.target, record.knob] = record
+
+    def remove(self, record: Record) -> None:
+        """Forget a knob that has its original value, is gone or belongs to somebody else.
+
+        :raises JournalError: its file could not be removed.
+        """
+        path = self._path(record.target, record.knob)
+        try:
+            self._trace("before journal remove")
+            path.unlink(missing_ok=True)
+            self._trace("after journal remove")
+        except OSError as error:
+            raise JournalError(error, f"cannot remove {path}", "remove it by hand") from None
+        self._records.pop((record.target, record.knob), None)
+
+    def _load(self) -> None:
+        for path in sorted(self.directory.iterdir()):
+            if path.suffix == ".tmp":
+                path.unlink(missing_ok=True)  # a write that never came to count
+            elif path.suffix == ".json":
+                self._load_file(path)
+
+    def _load_file(self, path: Path) -> None:
+        try:
+            fields = _checked(path.read_bytes())
+            if fields["boot_id"] != self._boot_id:
+                path.unlink(missing_ok=True)
+                return
+            record = _record(fields)
+        except (ValueError, KeyError, TypeError) as error:
+            _log.error("journal record %s is damaged (%s): moved to *.bad", path, error)
+            self.unreadable.append(str(path))
+            path.replace(path.with_suffix(".bad"))
+            return
+        if record is None:
+            _log.warning("journal record %s is of a newer version: kept, not touched", path)
+            self.unknown.append(str(path))
+            return
+        self._records[record.target, record.knob] = record
+
+    def _path(self, target: Target, knob: Knob) -> Path:
+        scope = re.sub(r"[^A-Za-z0-9]", "-", target.scope)
+        tag = zlib.crc32(target.scope.encode())  # scopes that look alike once made file names
+        return self.directory / f"{knob}.{target.kind}.{scope}.{target.id}.{tag:08x}.json"
+
+
+def _encode(record: Record, boot_id: str) -> bytes:
+    body = {
+        "format": _FORMAT,
+        "boot_id": boot_id,
+        "kind": record.target.kind,
+        "scope": record.target.scope,
+        "id": record.target.id,
+        "path": record.target.path,
+        "knob": record.knob,
+        "original": record.original,
+        "previous": record.previous,
+        "intended": record.intended,
+    }
+    return json.dumps(body | {"crc": _crc(body)}).encode()
+
+
+def _crc(body: Mapping[str, object]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _checked(data: bytes) -> dict[str, object]:
+    # The fields of a record whose checksum is right; ValueError and the like if it is not one.
+    body = json.loads(data)
+    if not isinstance(body, dict):
+        raise TypeError("not a record")
+    if body.pop("crc") != _crc(body):
+        raise ValueError("wrong checksum")
+    return body
+
+
+def _record(fields: Mapping[str, object]) -> Record | None:
+    # None: nothing is wrong with it, but only a newer version knows what it means.
+    kinds, knobs = [str(kind) for kind in TargetKind], [str(knob) for knob in Knob]
+    if fields["format"] != _FORMAT or fields["kind"] not in kinds or fields["knob"] not in knobs:
+        return None
+    target = Target(
+        TargetKind(str(fields["kind"])),
+        str(fields["scope"]),
+        int(str(fields["id"])),
+        str(fields["path"]),
+    )
+    return Record(
+        target,
+        Knob(str(fields["knob"])),
+        KnobValue(str(fields["original"])),
+        KnobValue(str(fields["previous"])),
+        KnobValue(str(fields["intended"])),
+    )

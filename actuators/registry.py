@@ -1,0 +1,17 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every actuator there is, in one tuple; nothing registers itself by being imported."""
+
+from actuators.base import Actuator
+from actuators.cpu_idle import CpuIdle
+from actuators.cpu_quota import CpuQuota
+from controller.host import CgroupLayout
+
+__all__ = ("CGROUP_KNOBS", "build")
+
+CGROUP_KNOBS = (CpuIdle, CpuQuota)
+
+
+def build(layout: CgroupLayout) -> tuple[Actuator, ...]:
+    """Return the actuators for a host; ask each whether it is ``supported``."""
+    return tuple(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS)
