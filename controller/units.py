@@ -125,6 +125,6 @@ def format_cpus(cpus: float) -> str:
 
 def _scaled(text: str, units: dict[str, int] | dict[str, float], wanted: str) -> float:
     match = _NUMBER_UNIT.fullmatch(text)
-    if match is None or match[2] not in units:
+    if match is None or match[2] not in units or len(match[1]) > 18:
         raise UnitError(f"{text!r} is not {wanted}")
     return float(match[1]) * units[match[2]]

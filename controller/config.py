@@ -1,0 +1,264 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From configuration and profile files to the frozen records that the program works with.
+
+All or nothing: either every file is right and a whole ``Config`` comes back, or a
+``ConfigError`` names file, line and field of everything that is wrong.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from controller.configfile import ConfigError, Document, Loc, read_document
+from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
+from controller.host import online_cpus
+from controller.model import HostFacts, Mode, Profile, QosClass, Settings
+from controller.profiles import build_profile
+from controller.resources import profiles_dir
+
+__all__ = (
+    "Config",
+    "ConfigError",
+    "WorkloadRule",
+    "json_schemas",
+    "load",
+)
+
+# Ticks without data before the safe state.
+STALE_TICKS = 5
+DEFAULT_PROFILE = "default"
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRule:
+    """Which cgroups are a workload. ``cgroup`` is an absolute glob below the cpu hierarchy.
+
+    ``profile`` is empty unless the class is latency-sensitive. ``origin`` is the place in the
+    file, for messages about what the rule matches.
+    """
+
+    name: str
+    cgroup: str
+    qos: QosClass
+    service: str
+    profile: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A checked configuration. ``http`` is (host, port), or ``None`` when switched off."""
+
+    path: Path
+    state_dir: Path
+    http: tuple[str, int] | None
+    workloads: tuple[WorkloadRule, ...]
+    settings: Settings
+
+
+def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
+    """Read *path* and every profile file it names.
+
+    *mode* takes the place of the file's; *cpus* (default: this host's) are what amounts of CPU
+    are checked against.
+
+    :raises ConfigError: anything is wrong with any of the files; nothing was changed.
+    """
+    cpus = len(online_cpus()) if cpus is None else cpus
+    document, model = _read(path, ConfigModel)
+    problems: list[str] = []
+    profiles = _load_profiles(document, model, problems)
+    http = _parse_http(document, model.http, problems)
+    rules = tuple(_rules(document, model.workloads, profiles, problems))
+    state_dir = Path(model.state_dir)
+    if not state_dir.is_absolute() or ".." in state_dir.parts:
+        problems.append(document.problem(("state_dir",), "must be an absolute path without '..'"))
+    if model.reserve >= cpus:
+        problems.append(
+            document.problem(("reserve",), f"must be less than this host's {cpus} CPUs")
+        )
+    problems += _misfits(document, model, profiles, rules, cpus)
+    if problems:
+        raise ConfigError(problems)
+    return Config(
+        path=path,
+        state_dir=state_dir,
+        http=http,
+        workloads=rules,
+        settings=Settings(
+            tick_ns=model.tick,
+            host=HostFacts(cpus=cpus),
+            profiles=profiles,
+            reserve_cpus=model.reserve,
+            safe_state=model.safe_state,
+            stale_ticks=STALE_TICKS,
+            mode=mode or model.mode,
+        ),
+    )
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """Return the JSON schemas of both kinds of files, for editors: ``config``, ``profile``."""
+    return {
+        "config": ConfigModel.model_json_schema(),
+        "profile": ProfileModel.model_json_schema(),
+    }
+
+
+def _load_profiles(
+    document: Document, model: ConfigModel, problems: list[str]
+) -> dict[str, Profile]:
+    """Read the shipped profiles, then the administrator's, which may replace shipped ones."""
+    profiles = {p.name: p for p in map(_load_profile, sorted(profiles_dir().glob("*.yaml")))}
+    seen: dict[str, Path] = {}
+    for index, name in enumerate(model.profiles):
+        file = document.path.parent / name
+        try:
+            profile = _load_profile(file)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        if profile.name in seen:
+            text = f"{file} and {seen[profile.name]} both define profile {profile.name!r}"
+            problems.append(document.problem(("profiles", index), text))
+        seen[profile.name] = file
+        profiles[profile.name] = profile
+    return profiles
+
+
+def _load_profile(path: Path) -> Profile:
+    document, model = _read(path, ProfileModel)
+    return build_profile(document, model)
+
+
+def _rules(
+    document: Document,
+    models: Iterable[WorkloadModel],
+    profiles: Mapping[str, Profile],
+    problems: list[str],
+) -> Iterable[WorkloadRule]:
+    names: dict[str, int] = {}
+    patterns: dict[str, int] = {}
+    for index, model in enumerate(models):
+        loc: Loc = ("workloads", index)
+        if model.name in names:
+            first = document.lines[("workloads", names[model.name], "name")]
+            text = f"{model.name!r} is already the name of the workload in line {first}"
+            problems.append(document.problem((*loc, "name"), text))
+        names.setdefault(model.name, index)
+        pattern = _normal_pattern(model.cgroup)
+        if pattern is None:
+            text = "must be a path such as /web or /batch/* below the cpu hierarchy, not its root"
+            problems.append(document.problem((*loc, "cgroup"), text))
+        elif pattern in patterns:
+            first = document.lines[("workloads", patterns[pattern], "cgroup")]
+            text = f"{pattern} already belongs to the workload in line {first}"
+            problems.append(document.problem((*loc, "cgroup"), text))
+        else:
+            patterns[pattern] = index
+        profile = model.profile or DEFAULT_PROFILE
+        if model.qos is not QosClass.LS:
+            if model.profile is not None:
+                text = f"only a {QosClass.LS} workload has a profile"
+                problems.append(document.problem((*loc, "profile"), text))
+            profile = ""
+        elif profile not in profiles:
+            text = f"no profile named {profile!r} (have: {', '.join(sorted(profiles))})"
+            problems.append(document.problem((*loc, "profile"), text))
+        yield WorkloadRule(
+            name=model.name,
+            cgroup=pattern or "",
+            qos=model.qos,
+            service=model.service or model.name,
+            profile=profile,
+            origin=f"{document.path}:{document.lines[loc]}",
+        )
+
+
+def _normal_pattern(pattern: str) -> str | None:
+    parts = [part for part in pattern.split("/") if part]
+    bad = not pattern.startswith("/") or not parts or any(p in (".", "..", "**") for p in parts)
+    return None if bad else "/" + "/".join(parts)
+
+
+def _parse_http(document: Document, text: str, problems: list[str]) -> tuple[str, int] | None:
+    if text == "off":
+        return None
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        problems.append(
+            document.problem(("http",), f"{text!r} is not HOST:PORT such as 127.0.0.1:9464, or off")
+        )
+        return None
+    return host, int(port)
+
+
+def _misfits(
+    document: Document,
+    model: ConfigModel,
+    profiles: Mapping[str, Profile],
+    rules: Iterable[WorkloadRule],
+    cpus: int,
+) -> Iterable[str]:
+    """Name what is right in each file and does not fit together or on this host."""
+    used = sorted({rule.profile for rule in rules} & set(profiles))
+    for profile in map(profiles.__getitem__, used):
+        for spec in profile.indicators:
+            if model.tick > spec.window_ns:
+                text = f"is longer than the window of {spec.name} in profile {profile.name!r}"
+                yield document.problem(("tick",), text)
+        for knob, limits in profile.limits.items():
+            if limits.floor >= cpus:
+                text = f"profile {profile.name!r}: the floor of {knob} is not below {cpus} CPUs"
+                yield document.problem(("workloads",), text)
+
+
+def _read(path: Path, model: type[_ModelT]) -> tuple[Document, _ModelT]:
+    document = read_document(path)
+    try:
+        return document, model.model_validate(document.data)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise ConfigError([_explain(document, model, one) for one in found]) from None
+
+
+def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any]) -> str:
+    # Parts such as <mapping> and [key] are pydantic's own steps, not keys of the file.
+    loc: Loc = tuple(p for p in error["loc"] if not (isinstance(p, str) and p[:1] in "<["))
+    kind, message = error["type"], str(error["msg"])
+    if kind == "extra_forbidden":
+        message = _unknown_key(model, loc)
+    elif kind == "missing":
+        message = "is missing"
+    elif kind in ("model_type", "dict_type", "model_attributes_type"):
+        message = "must be a mapping"
+    elif kind == "too_short":
+        message = "must have at least one entry"
+    elif not isinstance(error["input"], list | dict) and kind not in ("unit", "gains"):
+        message = message.replace("Input should", "must").replace("String should", "must")
+        message += f", not {error['input']!r}"
+    return document.problem(loc, message)
+
+
+def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
+    for part in loc[:-1]:
+        field = model.model_fields.get(str(part))
+        model = (field and _model_in(field.annotation)) or model
+    known = sorted(field.alias or name for name, field in model.model_fields.items())
+    close = difflib.get_close_matches(str(loc[-1])[:64], known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    return f"unknown key ({hint})"
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -1,0 +1,205 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a YAML file so that every later complaint can name its line.
+
+Only the plain part of YAML: mappings, lists and scalars. Plain scalars follow YAML 1.2 (``off``
+and ``no`` are text, not booleans). Anchors, aliases and tags are refused: a kilobyte of aliases
+can stand for gigabytes, and nothing here needs them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+import os
+from pathlib import Path
+import re
+import stat
+
+import yaml
+
+__all__ = ("ConfigError", "Document", "Loc", "read_document")
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 16  # the deepest field of our files is at 4
+MAX_PROBLEMS = 20
+MAX_MESSAGE_CHARS = 400
+
+# Where in a document: mapping keys and list indices from the top.
+Loc = tuple[str | int, ...]
+
+# 18 digits fit in 64 bits; longer numbers stay text and fail as such.
+_INT = re.compile(r"[-+]?[0-9]{1,18}")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?")
+_CONSTANTS: dict[str, bool | None] = {
+    "": None,
+    "~": None,
+    "null": None,
+    "true": True,
+    "false": False,
+}
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; ``problems`` has one line for each reason."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        shown = [_shorten(problem) for problem in problems[:MAX_PROBLEMS]]
+        if len(problems) > MAX_PROBLEMS:
+            shown.append(f"... and {len(problems) - MAX_PROBLEMS} more problems")
+        self.problems = tuple(shown)
+        super().__init__("\n".join(shown))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The data of a file and the line of every key and list item in it."""
+
+    path: Path
+    data: object
+    lines: Mapping[Loc, int]
+
+    def problem(self, loc: Loc, message: str) -> str:
+        """Return ``file:line: field: message`` for the field at *loc*.
+
+        A field that is not in the file is placed at the nearest one that contains it.
+        """
+        at = loc
+        while at and at not in self.lines:
+            at = at[:-1]
+        place = f"{self.path}:{self.lines.get(at, 1)}"
+        return f"{place}: {_field_name(loc)}: {message}" if loc else f"{place}: {message}"
+
+
+def read_document(path: Path) -> Document:
+    """Read and parse *path*.
+
+    :raises ConfigError: unreadable, too big, not UTF-8, not YAML, or YAML that we refuse.
+    """
+    text = _read_text(path)
+    builder = _Builder(path)
+    try:
+        _check_events(path, text)
+        root = yaml.compose(text, Loader=yaml.CSafeLoader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError([f"{path}:{line}: not YAML: {error.reason}"]) from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError([f"{path}:{line}: not YAML: {error.problem}"]) from None
+    if root is None:
+        raise ConfigError([f"{path}: the file is empty"])
+    data = builder.build(root, ())
+    if builder.problems:
+        raise ConfigError(builder.problems)
+    return Document(path=path, data=data, lines=builder.lines)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        # Without O_NONBLOCK opening a FIFO would wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ConfigError([f"{path}: not a regular file"])
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot read: {error.strerror}"]) from None
+    except ValueError:  # a NUL in the path
+        raise ConfigError([f"{path!r}: not a file name"]) from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError([f"{path}: larger than {MAX_BYTES >> 20} MiB"])
+    if b"\0" in raw:
+        line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
+        raise ConfigError([f"{path}:{line}: not a text file: contains a NUL byte"])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            [f"{path}:{line}: not UTF-8 text: byte 0x{raw[error.start]:02x}"]
+        ) from None
+
+
+def _check_events(path: Path, text: str) -> None:
+    # Before composing: libyaml composes recursively and follows aliases.
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        place = f"{path}:{event.start_mark.line + 1 if event.start_mark else 1}"
+        if isinstance(event, yaml.AliasEvent):
+            raise ConfigError([f"{place}: aliases (*{event.anchor}) are not supported"])
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            raise ConfigError([f"{place}: anchors (&{event.anchor}) are not supported"])
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
+            raise ConfigError([f"{place}: tags ({event.tag}) are not supported"])
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise ConfigError([f"{place}: more than one YAML document in the file"])
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ConfigError([f"{place}: nested deeper than {MAX_DEPTH} levels"])
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+@dataclass(slots=True)
+class _Builder:
+    path: Path
+    lines: dict[Loc, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def build(self, node: yaml.Node, loc: Loc) -> object:
+        self.lines.setdefault(loc, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, loc)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*loc, index)) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, object]:
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._complain(line, "a key must be text")
+                continue
+            key = str(key_node.value)
+            if key in result:
+                first = self.lines[(*loc, key)]
+                name = _field_name((*loc, key))
+                self._complain(line, f"{name}: given twice (first in line {first})")
+                continue
+            self.lines[(*loc, key)] = line
+            result[key] = self.build(value_node, (*loc, key))
+        return result
+
+    def _scalar(self, node: yaml.ScalarNode) -> object:
+        text = str(node.value)
+        if node.style in ("'", '"', "|", ">"):
+            return text
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
+        if _INT.fullmatch(text):
+            return int(text)
+        return float(text) if _FLOAT.fullmatch(text) else text
+
+    def _complain(self, line: int, message: str) -> None:
+        self.problems.append(f"{self.path}:{line}: {message}")
+
+
+def _field_name(loc: Loc) -> str:
+    name = ""
+    for part in loc:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part):
+            name += f".{part}" if name else part
+        else:
+            name += f'["{part}"]'
+    return name
+
+
+def _shorten(text: str) -> str:
+    line = text.replace("\n", " ")
+    return line if len(line) <= MAX_MESSAGE_CHARS else line[: MAX_MESSAGE_CHARS - 3] + "..."

@@ -1,0 +1,121 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a profile file to ``model.Profile``: units by indicator, and what must fit together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+import math
+
+from controller.configfile import ConfigError, Document, Loc
+from controller.configmodels import GainsModel, IndicatorModel, KnobModel, ProfileModel
+from controller.model import (
+    Channel,
+    Gains,
+    IndicatorName,
+    IndicatorSpec,
+    Knob,
+    KnobLimits,
+    Profile,
+)
+from controller.units import NS_PER_SEC, UnitError, parse_duration, parse_ratio
+
+__all__ = ("build_profile",)
+
+# What this version measures: how its sweet point is written, and the smallest difference worth
+# telling apart (the histogram's buckets are as wide as that near a sweet point of 0.2 ms).
+_MEASURED: dict[IndicatorName, tuple[Callable[[str], float], str]] = {
+    IndicatorName.RUNQ_P50: (parse_duration, "50us"),
+    IndicatorName.RUNQ_P95: (parse_duration, "50us"),
+    IndicatorName.RUNQ_P99: (parse_duration, "50us"),
+    IndicatorName.WAIT_RATIO: (parse_ratio, "0.1%"),
+}
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Collects what is wrong with one profile while its fields are read."""
+
+    document: Document
+    problems: list[str] = field(default_factory=list)
+
+    def complain(self, loc: Loc, message: str) -> None:
+        self.problems.append(self.document.problem(loc, message))
+
+    def indicator(self, name: IndicatorName, model: IndicatorModel) -> IndicatorSpec | None:
+        loc: Loc = ("indicators", str(name))
+        if name not in _MEASURED:
+            have = ", ".join(_MEASURED)
+            self.complain(loc, f"this version does not measure it (it measures {have})")
+            return None
+        if model.channel is not Channel.CPU:
+            self.complain((*loc, "channel"), "this version has knobs for channel cpu only")
+        parse, smallest = _MEASURED[name]
+        sweet_point = self._measure((*loc, "sweet_point"), model.sweet_point, parse)
+        resolution = self._measure((*loc, "resolution"), model.resolution or smallest, parse)
+        if math.isnan(sweet_point) or math.isnan(resolution):
+            return None
+        if not 0 < resolution < sweet_point:
+            self.complain((*loc, "resolution"), "must be above 0 and below the sweet point")
+        if model.filter > 10 * model.window:
+            self.complain((*loc, "filter"), "must be at most ten times the window")
+        return IndicatorSpec(
+            name=name,
+            sweet_point=sweet_point,
+            tolerance=model.tolerance,
+            resolution=resolution,
+            dead_zone=model.dead_zone,
+            window_ns=model.window,
+            filter_ns=model.filter,
+            min_samples=model.min_samples,
+            channel=model.channel,
+            gains=_gains(model),
+        )
+
+    def limits(self, knob: Knob, model: KnobModel) -> KnobLimits:
+        if knob is not Knob.CPU_QUOTA:
+            hint = "; see sched_idle" if knob is Knob.SCHED_IDLE else ""
+            self.complain(("knobs", str(knob)), f"not a graded knob of this version{hint}")
+        return KnobLimits(
+            floor=model.floor,
+            squeeze_per_s=model.squeeze,
+            release_step=model.release_step,
+            release_spacing_ns=model.release_spacing,
+        )
+
+    def _measure(self, loc: Loc, text: str, parse: Callable[[str], float]) -> float:
+        try:
+            return float(parse(text))
+        except UnitError as error:
+            self.complain(loc, str(error))
+            return math.nan
+
+
+def build_profile(document: Document, model: ProfileModel) -> Profile:
+    """Return the profile that *model*, read from *document*, stands for.
+
+    :raises ConfigError: fields that do not fit together, or that this version cannot act on.
+    """
+    reader = _Reader(document)
+    specs = [reader.indicator(name, one) for name, one in model.indicators.items()]
+    limits = {knob: reader.limits(knob, one) for knob, one in model.knobs.items()}
+    if model.evict.enabled:
+        reader.complain(("evict", "enabled"), "this version cannot evict: leave it false")
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return Profile(
+        name=model.name,
+        indicators=tuple(spec for spec in specs if spec is not None),
+        sched_idle=model.sched_idle,
+        be_share_min=model.be_share_min,
+        idle_oncpu_ratio=model.idle_below,
+        limits=limits,
+        evict_enabled=model.evict.enabled,
+        evict_after_ns=model.evict.after,
+    )
+
+
+def _gains(model: IndicatorModel) -> Gains:
+    gains = model.gains
+    if isinstance(gains, GainsModel):
+        return Gains(kp=gains.kp, ti_s=gains.ti / NS_PER_SEC, td_s=gains.td / NS_PER_SEC)
+    return Gains(kp=0.4, ti_s=3.0, td_s=0.0)
