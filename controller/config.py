@@ -116,12 +116,13 @@ def _load_profiles(
     document: Document, model: ConfigModel, problems: list[str]
 ) -> dict[str, Profile]:
     """Read the shipped profiles, then the administrator's, which may replace shipped ones."""
-    profiles = {p.name: p for p in map(_load_profile, sorted(profiles_dir().glob("*.yaml")))}
+    shipped = sorted(profiles_dir().glob("*.yaml"))
+    profiles = {file.stem: _load_profile(file, model.tick) for file in shipped}
     seen: dict[str, Path] = {}
     for index, name in enumerate(model.profiles):
         file = document.path.parent / name
         try:
-            profile = _load_profile(file)
+            profile = _load_profile(file, model.tick)
         except ConfigError as error:
             problems += error.problems
             continue
@@ -133,9 +134,9 @@ def _load_profiles(
     return profiles
 
 
-def _load_profile(path: Path) -> Profile:
+def _load_profile(path: Path, tick_ns: int) -> Profile:
     document, model = _read(path, ProfileModel)
-    return build_profile(document, model)
+    return build_profile(document, model, tick_ns)
 
 
 def _rules(

@@ -159,8 +159,8 @@ class KnobModel(_Strict):
     # The kernel's smallest quota is 1 ms, our longest period 100 ms: 10 mcpu.
     floor: Annotated[float, _cpus("10mcpu", "1024cpu")] = _written("50mcpu")
     squeeze: Annotated[float, _RATE] = _written("2/s")
-    release_step: Annotated[float, Field(gt=0, le=1)] = 0.1
-    release_spacing: Annotated[int, _duration("0s", "1h")] = _written("20s")
+    release_step: Annotated[float, Field(gt=0, le=1)] = 0.01
+    release_spacing: Annotated[int, _duration("0s", "1h")] = _written("500ms")
 
 
 class EvictModel(_Strict):

@@ -91,12 +91,12 @@ def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
 
 def online_cpus() -> tuple[int, ...]:
     """Return the numbers of the CPUs that are online."""
-    return parse_cpu_list((_CPU_DIR / "online").read_text(encoding="ascii"))
+    return parse_cpu_list((_CPU_DIR / "online").read_text(encoding="utf-8"))
 
 
 def possible_cpus() -> tuple[int, ...]:
     """Return the numbers of all CPUs that may ever come online; per-CPU maps need them."""
-    return parse_cpu_list((_CPU_DIR / "possible").read_text(encoding="ascii"))
+    return parse_cpu_list((_CPU_DIR / "possible").read_text(encoding="utf-8"))
 
 
 def _cgroup_mounts(mountinfo: str) -> list[_Mount]:

@@ -8,6 +8,7 @@ import math
 
 from controller.configfile import ConfigError, Document, Loc
 from controller.configmodels import GainsModel, IndicatorModel, KnobModel, ProfileModel
+from controller.control.tuning import auto_gains
 from controller.model import (
     Channel,
     Gains,
@@ -36,6 +37,7 @@ class _Reader:
     """Collects what is wrong with one profile while its fields are read."""
 
     document: Document
+    tick_ns: int
     problems: list[str] = field(default_factory=list)
 
     def complain(self, loc: Loc, message: str) -> None:
@@ -68,7 +70,7 @@ class _Reader:
             filter_ns=model.filter,
             min_samples=model.min_samples,
             channel=model.channel,
-            gains=_gains(model),
+            gains=_gains(model, self.tick_ns),
         )
 
     def limits(self, knob: Knob, model: KnobModel) -> KnobLimits:
@@ -90,12 +92,14 @@ class _Reader:
             return math.nan
 
 
-def build_profile(document: Document, model: ProfileModel) -> Profile:
+def build_profile(document: Document, model: ProfileModel, tick_ns: int) -> Profile:
     """Return the profile that *model*, read from *document*, stands for.
+
+    Gains that are ``auto`` are computed for a control period of *tick_ns*.
 
     :raises ConfigError: fields that do not fit together, or that this version cannot act on.
     """
-    reader = _Reader(document)
+    reader = _Reader(document, tick_ns)
     specs = [reader.indicator(name, one) for name, one in model.indicators.items()]
     limits = {knob: reader.limits(knob, one) for knob, one in model.knobs.items()}
     if model.evict.enabled:
@@ -114,8 +118,8 @@ def build_profile(document: Document, model: ProfileModel) -> Profile:
     )
 
 
-def _gains(model: IndicatorModel) -> Gains:
+def _gains(model: IndicatorModel, tick_ns: int) -> Gains:
     gains = model.gains
     if isinstance(gains, GainsModel):
         return Gains(kp=gains.kp, ti_s=gains.ti / NS_PER_SEC, td_s=gains.td / NS_PER_SEC)
-    return Gains(kp=0.4, ti_s=3.0, td_s=0.0)
+    return auto_gains(model.window, tick_ns, model.filter)

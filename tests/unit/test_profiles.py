@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from controller.config import ConfigError, json_schemas, load
+from controller.control.tuning import CPU_QUOTA_LIMITS, auto_gains
 from controller.model import Channel, Gains, IndicatorName, Knob, KnobLimits, Profile
 from controller.resources import profiles_dir
 
@@ -91,6 +92,15 @@ def test_default_profile_writes_the_defaults_down(directory: Path) -> None:
     assert (mine.be_share_min, mine.idle_oncpu_ratio) == (0.2, 0.005)
     assert (default.be_share_min, default.idle_oncpu_ratio) == (0.2, 0.005)
     assert (mine.sched_idle, mine.evict_after_ns) == (True, 60 * 10**9)
+    assert mine.limits[Knob.CPU_QUOTA] == CPU_QUOTA_LIMITS
+
+
+def test_auto_gains_are_for_this_tick(directory: Path) -> None:
+    Path("mine.yaml").write_text("name: mine\nindicators: {runq_p99: {sweet_point: 4ms}}\n")
+    for tick_ms in (100, 500):
+        Path("config.yaml").write_text(f"tick: {tick_ms}ms\n" + WORKLOADS)
+        (spec,) = load(Path("config.yaml"), cpus=4).settings.profiles["mine"].indicators
+        assert spec.gains == auto_gains(10**9, tick_ms * 10**6, 600 * 10**6)
 
 
 def test_own_profile_replaces_a_shipped_one(directory: Path) -> None:

@@ -1,0 +1,152 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What later versions will measure or move, and what only tests need."""
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+import platform
+import re
+import socket
+import struct
+
+from controller.doctor.fact import Fact, read_text, try_fd_syscall
+from controller.host import HostError, find_cgroup_layout
+
+__all__ = ("find_optional",)
+
+_PR_SCHED_CORE = 62  # include/uapi/linux/prctl.h; sub-command 0 reads the cookie
+_SMT = Path("/sys/devices/system/cpu/smt")
+
+
+def find_optional() -> tuple[Fact, ...]:
+    """Ask for everything that no mode of this version needs."""
+    return (
+        _pmu(),
+        _psi(),
+        _smt(),
+        _core_scheduling(),
+        _resctrl(),
+        _tc(),
+        _mounted("tracefs", "/sys/kernel/tracing", "reading the format of tracepoints by hand"),
+        _mounted("bpf", "/sys/fs/bpf", "looking at pinned BPF objects (none are pinned)"),
+    )
+
+
+def _pmu() -> Fact:
+    # struct perf_event_attr, first version: hardware event 0 (cycles), disabled, user space only.
+    attributes = struct.pack("<IIQQQQQ16x", 0, 64, 0, 0, 0, 0, 1 | 1 << 5)
+    failed = try_fd_syscall("perf_event_open", ctypes.c_char_p(attributes), 0, -1, -1, 0)
+    devices = Path("/sys/bus/event_source/devices")
+    sources = ", ".join(sorted(p.name for p in devices.iterdir())) if devices.is_dir() else "none"
+    return Fact(
+        name="hardware PMU",
+        have=None if failed in ("EACCES", "EPERM") else not failed,
+        detail=f"{failed or 'cycles can be counted'} (event sources: {sources})",
+        needed_for="CPI and cache misses (not measured by this version)",
+        how="a machine, or a virtual machine type, that passes the PMU through",
+    )
+
+
+def _psi() -> Fact:
+    have = Path("/proc/pressure/cpu").exists()
+    try:
+        unified = find_cgroup_layout().unified
+    except (HostError, OSError):
+        unified = None
+    per_cgroup = unified is not None and (unified / "cpu.pressure").exists()
+    return Fact(
+        name="PSI",
+        have=have,
+        detail=("per host and per cgroup" if per_cgroup else "per host only") if have else "off",
+        needed_for="memory and io pressure (not measured by this version)",
+        how="CONFIG_PSI, and psi=1 on the kernel's command line",
+    )
+
+
+def _smt() -> Fact:
+    active = read_text(_SMT / "active").strip()
+    return Fact(
+        name="SMT",
+        have=active == "1",
+        detail=read_text(_SMT / "control").strip() or "unknown",
+        needed_for="core scheduling (two threads of a core disturb each other)",
+        how="nothing to do: without it there is no such disturbance",
+    )
+
+
+def _core_scheduling() -> Fact:
+    cookie = ctypes.c_ulong()
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.prctl(_PR_SCHED_CORE, 0, 0, 0, ctypes.byref(cookie)) != 0
+    reasons = {errno.EINVAL: "not in this kernel", errno.ENODEV: "no SMT"}
+    number = ctypes.get_errno()
+    return Fact(
+        name="core scheduling",
+        have=not failed,
+        detail=reasons.get(number, os.strerror(number)) if failed else "prctl works",
+        needed_for="keeping best-effort work off a service's core (not used by this version)",
+        how="CONFIG_SCHED_CORE on a machine with SMT",
+    )
+
+
+def _resctrl() -> Fact:
+    supported = "resctrl" in read_text("/proc/filesystems").split()
+    mounts = _mount_points("resctrl")
+    flags = set(re.findall(r"\b(?:cat_l[23]|mba|cqm_\w+|cdp_l3)\b", read_text("/proc/cpuinfo")))
+    detail = ", ".join(sorted(flags)) or "the CPU has none of it"
+    return Fact(
+        name="resctrl",
+        have=supported and bool(flags),
+        detail=f"{detail}{', mounted at ' + mounts[0] if mounts else ''}",
+        needed_for="cache ways and memory bandwidth (not used by this version)",
+        how="a CPU with RDT or MPAM and CONFIG_X86_CPU_RESCTRL",
+    )
+
+
+def _tc() -> Fact:
+    # RTM_GETQDISC dump of all links: answered only with CONFIG_NET_SCHED.
+    request = struct.pack("<IHHII", 36, 38, 0x301, 1, 0) + bytes(20)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+            netlink.settimeout(1.0)
+            netlink.send(request)
+            answer = netlink.recv(1 << 16)
+    except OSError as error:
+        have, detail = False, str(error)
+    else:
+        have = struct.unpack_from("<H", answer, 4)[0] != 2  # NLMSG_ERROR
+        detail = f"qdiscs: {', '.join(_qdiscs()) or 'none found'}"
+    return Fact(
+        name="tc",
+        have=have,
+        detail=detail,
+        needed_for="bandwidth of best-effort work (not used by this version)",
+        how="CONFIG_NET_SCHED with NET_SCH_HTB",
+    )
+
+
+def _qdiscs() -> list[str]:
+    """Find the kinds that are built in or can be loaded, without loading one."""
+    modules = Path("/lib/modules") / platform.release()
+    files = read_text(modules / "modules.builtin") + read_text(modules / "modules.dep")
+    symbols = read_text("/proc/kallsyms")
+    kinds = ("htb", "tbf", "fq", "fq_codel", "ingress")
+    return [k for k in kinds if f"/sch_{k}.ko" in files or re.search(rf"\b{k}_init\b", symbols)]
+
+
+def _mount_points(fs_type: str) -> list[str]:
+    lines = [line.split() for line in read_text("/proc/self/mounts").splitlines()]
+    return [fields[1] for fields in lines if len(fields) > 2 and fields[2] == fs_type]
+
+
+def _mounted(fs_type: str, where: str, needed_for: str) -> Fact:
+    points = _mount_points(fs_type)
+    return Fact(
+        name="bpffs" if fs_type == "bpf" else fs_type,
+        have=bool(points),
+        detail=points[0] if points else "not mounted",
+        needed_for=needed_for,
+        how=f"mount -t {fs_type} {fs_type} {where}",
+    )

@@ -1,0 +1,234 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent cannot do without: rights, cgroups and knobs, BTF, BPF and bcc."""
+
+from collections.abc import Iterable
+import ctypes
+import importlib.util
+import os
+from pathlib import Path
+import platform
+import re
+import resource
+import struct
+
+from controller.doctor.fact import Fact, read_text, try_fd_syscall
+from controller.host import CgroupLayout, HostError, find_cgroup_layout, online_cpus, possible_cpus
+from controller.probes.btf import Btf, BtfError
+
+__all__ = ("find_required",)
+
+# include/uapi/linux/capability.h; the position is the bit.
+_CAPABILITY_NAMES = """
+chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable
+net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio
+sys_chroot sys_ptrace sys_pacct sys_admin sys_boot sys_nice sys_resource sys_time
+sys_tty_config mknod lease audit_write audit_control setfcap mac_override mac_admin syslog
+wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore
+"""
+_CAPABILITIES = _CAPABILITY_NAMES.split()
+# bpf and perfmon to load and attach probes, dac_override to write cgroup files of others.
+_NEEDED = ("bpf", "dac_override", "kill", "perfmon", "sys_admin")
+
+
+def find_required() -> tuple[Fact, ...]:
+    """Ask for everything that a mode of this version needs."""
+    try:
+        layout: CgroupLayout | None = find_cgroup_layout()
+        reason = ""
+    except (HostError, OSError) as error:
+        layout, reason = None, str(error)
+    return (
+        _kernel(),
+        _root(),
+        _capabilities(),
+        _cgroup(layout, reason),
+        *_cpu_knobs(layout),
+        _btf(),
+        _sched_info(),
+        _bpf(),
+        _bcc(),
+        _memlock(),
+        _state_dir(),
+    )
+
+
+def _kernel() -> Fact:
+    online, possible = len(online_cpus()), len(possible_cpus())
+    return Fact(
+        name="kernel",
+        have=True,
+        detail=f"Linux {platform.release()} {platform.machine()}, {online} of {possible} CPUs",
+        needed_for="everything",
+    )
+
+
+def _root() -> Fact:
+    uid = os.geteuid()
+    return Fact(
+        name="root",
+        have=uid == 0,
+        detail=f"effective user {uid}",
+        needed_for="probes and knobs",
+        how="run with sudo",
+        modes=("observe", "enforce"),
+    )
+
+
+def _capabilities() -> Fact:
+    status = read_text("/proc/self/status")
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    bits = int(match[1], 16) if match else 0
+    missing = [name for name in _NEEDED if not bits >> _CAPABILITIES.index(name) & 1]
+    absent = [name for i, name in enumerate(_CAPABILITIES) if not bits >> i & 1]
+    detail = "all" if not absent else "all but " + ", ".join(absent)
+    return Fact(
+        name="capabilities",
+        have=not missing,
+        detail="none" if not bits else detail,
+        needed_for=f"probes and knobs ({', '.join(_NEEDED)})",
+        how=f"give the process CAP_{', CAP_'.join(missing).upper()}",
+        modes=("observe", "enforce"),
+    )
+
+
+def _cgroup(layout: CgroupLayout | None, reason: str) -> Fact:
+    if layout is None:
+        return Fact(
+            name="cgroup cpu controller",
+            have=False,
+            detail="not found",
+            needed_for="finding and steering workloads",
+            how=reason,
+            modes=("observe", "enforce"),
+        )
+    read_only = bool(os.statvfs(layout.mount).f_flag & os.ST_RDONLY)
+    kind = "hybrid" if layout.version == "v1" and layout.unified else layout.version
+    tree = f", cgroup2 tree at {layout.unified}" if kind == "hybrid" else ""
+    return Fact(
+        name="cgroup cpu controller",
+        have=not read_only,
+        detail=f"{kind} at {layout.mount}{tree}{', mounted read-only' if read_only else ''}",
+        needed_for="finding and steering workloads",
+        how=f"mount -o remount,rw {layout.mount}",
+        modes=("enforce",),
+    )
+
+
+def _cpu_knobs(layout: CgroupLayout | None) -> Iterable[Fact]:
+    v1 = layout is not None and layout.version == "v1"
+    knobs = (
+        (
+            "cpu quota",
+            "cpu.cfs_quota_us" if v1 else "cpu.max",
+            "CONFIG_CFS_BANDWIDTH",
+            ("enforce",),
+        ),
+        ("cpu quota burst", "cpu.cfs_burst_us" if v1 else "cpu.max.burst", "Linux 5.14", ()),
+        ("sched-idle", "cpu.idle", "Linux 5.15", ()),
+    )
+    needs = ("the graded cpu knob", "keeping a burst that was set before", "the cheapest cpu knob")
+    for (name, file, source, modes), needed_for in zip(knobs, needs, strict=True):
+        have = None if layout is None else _has_cgroup_file(layout.mount, file)
+        detail = {True: file, False: f"no {file}", None: "no cgroup to look at"}[have]
+        yield Fact(
+            name=name,
+            have=have,
+            detail=detail,
+            needed_for=needed_for,
+            how=f"needs {source}; on cgroup v2 also 'cpu' in cgroup.subtree_control",
+            modes=modes,
+        )
+
+
+def _has_cgroup_file(mount: Path, file: str) -> bool | None:
+    """Look at the root and, as v2 has no knobs there, at the cgroups right below it."""
+    if (mount / file).exists():
+        return True
+    children = [child for child in mount.iterdir() if child.is_dir()]
+    return any((child / file).exists() for child in children) if children else None
+
+
+def _btf() -> Fact:
+    path = Path("/sys/kernel/btf/vmlinux")
+    return Fact(
+        name="BTF",
+        have=os.access(path, os.R_OK),
+        detail=str(path),
+        needed_for="finding the kernel's struct members without its headers",
+        how="a kernel with CONFIG_DEBUG_INFO_BTF",
+        modes=("observe", "enforce"),
+    )
+
+
+def _sched_info() -> Fact:
+    try:
+        Btf().offset("task_struct", "sched_info.last_queued")
+    except BtfError as error:
+        have, detail = False, str(error)
+    else:
+        have, detail = True, "task_struct.sched_info.last_queued"
+    return Fact(
+        name="sched_info",
+        have=have,
+        detail=detail,
+        needed_for="run-queue latency from one hook",
+        how="a kernel with CONFIG_SCHED_INFO (CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT)",
+        modes=("observe", "enforce"),
+    )
+
+
+def _bpf() -> Fact:
+    # BPF_MAP_CREATE of a one-element array; the map is gone when its descriptor is closed.
+    attributes = struct.pack("<4I112x", 2, 4, 4, 1)
+    failed = try_fd_syscall("bpf", 0, ctypes.c_char_p(attributes), len(attributes))
+    return Fact(
+        name="BPF",
+        have=None if failed == "EPERM" and os.geteuid() else not failed,
+        detail=failed or "a map can be created",
+        needed_for="all probes",
+        how="root, CONFIG_BPF_SYSCALL, and a container profile that allows bpf(2)",
+        modes=("observe", "enforce"),
+    )
+
+
+def _bcc() -> Fact:
+    spec = importlib.util.find_spec("bcc")
+    place = Path(spec.origin).parent if spec and spec.origin else None
+    # PyPI's package named bcc is an unrelated library; the real one has libbcc.py.
+    real = place is not None and (place / "libbcc.py").exists()
+    found = f"{place}: an unrelated library of that name" if place else "not found"
+    return Fact(
+        name="bcc",
+        have=real,
+        detail=str(place) if real else found,
+        needed_for="compiling the probes",
+        how="apt install python3-bpfcc, and run 'make' once: it links bcc into .venv",
+        modes=("observe", "enforce"),
+    )
+
+
+def _memlock() -> Fact:
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    unlimited = hard == resource.RLIM_INFINITY
+    release = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
+    return Fact(
+        name="memlock",
+        have=unlimited or release >= (5, 11),
+        detail="unlimited" if unlimited else f"{soft >> 10} KiB, at most {hard >> 10} KiB",
+        needed_for="BPF maps, before Linux 5.11 only (later kernels charge the memory cgroup)",
+        how="ulimit -l unlimited, or LimitMEMLOCK=infinity in the service's unit",
+    )
+
+
+def _state_dir() -> Fact:
+    run = Path("/run")
+    mounts = [line.split() for line in read_text("/proc/self/mountinfo").splitlines()]
+    tmpfs = any(m[4] == str(run) and "tmpfs" in m[m.index("-") :] for m in mounts if len(m) > 6)
+    return Fact(
+        name="tmpfs for the journal",
+        have=tmpfs,
+        detail=str(run) if tmpfs else f"{run} is on a disk",
+        needed_for="a journal that ends with the kernel it describes (the boot id tells otherwise)",
+        how="mount -t tmpfs tmpfs /run/sweetpoint",
+    )
