@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+// From a task to the workload that it belongs to.
+//
+// A workload is a cgroup of the cpu controller with everything below it. User space writes
+// the kernfs ids of the workloads' own cgroups into `slot_of_cgroup`; a cgroup that is not in
+// it belongs to its nearest ancestor that is. The walk is done once per task group and CPU: the
+// result is cached by the address of the task group until `generation` moves, which user space
+// does with every change of the map and the cgroup_rmdir hook does before any task group's
+// memory can be used again.
+//
+// Needs -DOFF_*: offsets in the running kernel's structs; sizes: MAX_SLOTS.
+#pragma once
+
+#define SLOT_SYSTEM 0  // tasks outside all workloads
+#define SLOT_IDLE 1    // the idle task
+#define SLOT_UNKNOWN 2 // only ever a culprit: time that could not be attributed
+#define CGROUP_DEPTH 12
+#define GROUP_CACHE 16
+
+struct owner {
+	u32 slot;
+	u32 latency; // 1 + index of its latency record, 0 for none
+};
+
+struct cached_group {
+	u64 group;
+	u64 generation;
+	struct owner owner;
+};
+
+BPF_HASH(slot_of_cgroup, u64, struct owner, MAX_SLOTS);
+BPF_F_TABLE("array", u32, u64, generation, 1, BPF_F_MMAPABLE);
+
+static __always_inline u64 read_u64(u64 address)
+{
+	u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
+	return value;
+}
+
+static __always_inline struct owner find_owner(u64 css)
+{
+	struct owner nobody = {SLOT_SYSTEM, 0};
+
+	for (int depth = 0; depth < CGROUP_DEPTH; depth++) {
+		u64 cgroup = css ? read_u64(css + OFF_CSS_CGROUP) : 0;
+
+		// An autogroup of the root has no cgroup.
+		if (!cgroup)
+			break;
+		u64 id = read_u64(read_u64(cgroup + OFF_CGROUP_KN) + OFF_KERNFS_ID);
+		struct owner *owner = slot_of_cgroup.lookup(&id);
+
+		if (owner)
+			return *owner;
+		css = read_u64(css + OFF_CSS_PARENT);
+	}
+	return nobody;
+}
+
+static __always_inline struct owner owner_of_task(struct cached_group *cache, u64 task)
+{
+	struct owner nobody = {SLOT_SYSTEM, 0};
+	u64 group = read_u64(task + OFF_TASK_GROUP);
+	u32 zero = 0;
+	u64 *now = generation.lookup(&zero);
+
+	if (!now)
+		return nobody;
+	// Task groups come from a slab with objects of some hundred bytes.
+	struct cached_group *entry = &cache[(group >> 7 ^ group >> 11) & (GROUP_CACHE - 1)];
+
+	if (entry->group == group && entry->generation == *now)
+		return entry->owner;
+	u64 seen = *now;
+	struct owner owner = find_owner(group);
+
+	// Autogroups are freed without a cgroup_rmdir, so they must not be remembered.
+	if (read_u64(group + OFF_CSS_CGROUP)) {
+		entry->group = group;
+		entry->generation = seen;
+		entry->owner = owner;
+	}
+	return owner;
+}
+
+RAW_TRACEPOINT_PROBE(cgroup_rmdir)
+{
+	u32 zero = 0;
+	u64 *now = generation.lookup(&zero);
+
+	if (now)
+		__sync_fetch_and_add(now, 1);
+	return 0;
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+// Run-queue latency, on-CPU time and blame per workload, from one hook.
+//
+// At sched_switch the next task's sched_info.last_queued is still set, in the clock of its run
+// queue, and that clock was brought up to date a moment before: rq->clock - last_queued is
+// exactly what the kernel adds to run_delay an instant later (kernel/sched/stats.h,
+// sched_info_arrive). So there is no wakeup hook, no map of tasks and no clock of our own.
+//
+// Blame: each CPU keeps a ring of the last changes of workload. A task of a latency-sensitive
+// workload that waited longer than LONG_WAIT_NS walks it and charges every other workload that
+// ran during its wait; what lies beyond the ring goes to SLOT_UNKNOWN.
+//
+// sched_info counts time throttled by an own CFS quota as waiting. cfs_rq keeps the sum of it;
+// its growth is remembered as the last few intervals per cfs_rq and taken out of the histogram
+// and of the blame (of wait_ns it stays a part).
+//
+// Needs -D: NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1) and the OFF_* of cgroups.h and below.
+#include <linux/types.h>
+#include "histogram.h"
+#include "cgroups.h"
+
+#define LONG_WAIT_NS 20000
+#define RING 64
+#define THROTTLES 4
+#define SYNC_NS 1000000
+
+// One cache line per slot and CPU, so that CPUs do not share any. Only its own CPU writes it.
+struct account {
+	u64 oncpu_ns;
+	u64 wait_ns;
+	u64 inflicted_ns;
+	u64 waits;
+	u64 throttled_ns;
+	u64 reserved[3];
+};
+
+struct latency {
+	u32 bucket[HISTOGRAM_BUCKETS];
+	u32 pad[14]; // to a multiple of a cache line
+};
+
+struct run {
+	u64 since;
+	u64 slot;
+};
+
+struct cpu {
+	u64 since;      // rq clock at the last switch
+	u64 slot;       // who runs since then
+	u64 sync_clock; // a pair of rq clock and CLOCK_MONOTONIC, at most SYNC_NS old
+	u64 sync_mono;
+	u64 switches;
+	u64 rq;
+	u64 idle;
+	u64 head;
+	u64 queued;  // since when the task that was picked last had waited, and its latency record
+	u64 latency;
+	// How far back a walk of the ring has come. In memory and not in a register: the verifier
+	// would otherwise tell the states of all iterations apart.
+	u64 walk;
+	u64 pad[5];
+	struct cached_group cache[GROUP_CACHE];
+	struct run ring[RING];
+};
+
+struct throttle {
+	u64 seen;
+	u64 next;
+	struct {
+		u64 start, end;
+	} interval[THROTTLES];
+};
+
+BPF_F_TABLE("array", u32, struct cpu, cpus, NCPU, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct account, accounts, MAX_SLOTS * NCPU, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct latency, latencies, MAX_LATENCY * NCPU, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, u64, blame, MAX_LATENCY * MAX_SLOTS, BPF_F_MMAPABLE);
+BPF_TABLE("lru_hash", u64, struct throttle, throttles, 4096);
+
+static __always_inline u64 overlap(u64 start, u64 end, u64 from, u64 to)
+{
+	u64 low = start > from ? start : from;
+	u64 high = end < to ? end : to;
+
+	return high > low ? high - low : 0;
+}
+
+BPF_PROG_ARRAY(slow_path, 1);
+
+// The end of the victim's own last run on this CPU, not before the wait.
+static __always_inline u64 last_own_run(struct cpu *cpu)
+{
+	cpu->walk = cpu->since;
+#if BLAME
+	for (u32 back = 1; back < RING; back++) {
+		struct run *run = &cpu->ring[(cpu->head - back) & (RING - 1)];
+
+		if (run->slot == cpu->slot)
+			break;
+		cpu->walk = run->since;
+		if (run->since <= cpu->queued)
+			break;
+	}
+#endif
+	return cpu->walk > cpu->queued ? cpu->walk : cpu->queued;
+}
+
+// How much of the wait the task's group was throttled by a CFS quota.
+static __always_inline u64 throttled_in_wait(struct cpu *cpu, u64 next)
+{
+	u64 cfs_rq = read_u64(next + OFF_TASK_CFS_RQ);
+	u64 total = read_u64(cfs_rq + OFF_CFS_RQ_THROTTLED);
+
+	if (!total)
+		return 0;
+	struct throttle first = {};
+	struct throttle *known = throttles.lookup_or_try_init(&cfs_rq, &first);
+
+	if (!known)
+		return 0;
+	if (total != known->seen) {
+		u64 grown = total > known->seen ? total - known->seen : 0;
+		u64 start = last_own_run(cpu);
+
+		// A new record starts at 0: the growth can be older than this wait.
+		if (grown > cpu->since - start)
+			grown = cpu->since - start;
+		u64 at = known->next++ & (THROTTLES - 1);
+
+		known->interval[at].start = start;
+		known->interval[at].end = start + grown;
+		known->seen = total;
+	}
+	u64 sum = 0;
+
+	for (u32 at = 0; at < THROTTLES; at++)
+		sum += overlap(cpu->queued, cpu->since, known->interval[at].start,
+			       known->interval[at].end);
+	return sum < cpu->since - cpu->queued ? sum : cpu->since - cpu->queued;
+}
+
+static __always_inline void charge(struct account *account, u32 latency, u64 culprit, u64 ns)
+{
+	u32 key = (latency - 1) * MAX_SLOTS + culprit;
+	u64 *sum = blame.lookup(&key);
+
+	if (!sum)
+		return;
+	__sync_fetch_and_add(sum, ns);
+	account->inflicted_ns += ns;
+}
+
+// Charge the wait [queued, since] to those who ran, less its throttled share.
+static __always_inline void blame_wait(struct cpu *cpu, struct account *account, u64 throttled)
+{
+#if BLAME
+	u64 wait = cpu->since - cpu->queued;
+	u64 share_1024 = ((wait - throttled) << 10) / wait;
+
+	cpu->walk = cpu->since;
+	for (u32 back = 1; back < RING; back++) {
+		struct run *run = &cpu->ring[(cpu->head - back) & (RING - 1)];
+		u64 end = cpu->walk;
+		u64 start = run->since > cpu->queued ? run->since : cpu->queued;
+
+		if (!run->since)
+			break;
+		if (end > start && run->slot != cpu->slot && run->slot != SLOT_IDLE)
+			charge(account, cpu->latency, run->slot, (end - start) * share_1024 >> 10);
+		cpu->walk = start;
+		if (start == cpu->queued)
+			return;
+	}
+	if (cpu->walk > cpu->queued)
+		charge(account, cpu->latency, SLOT_UNKNOWN, cpu->walk - cpu->queued);
+#endif
+}
+
+static __always_inline void count_wait(u32 id, u64 latency, u64 wait)
+{
+	u32 key = (latency - 1) * NCPU + id;
+	struct latency *record = latencies.lookup(&key);
+	u32 bucket = histogram_bucket(wait);
+
+	if (record && bucket < HISTOGRAM_BUCKETS)
+		record->bucket[bucket]++;
+}
+
+// The tail of sched_switch after a long wait of a latency-sensitive task, a program of its own:
+// the verifier sees its loops once, and the fast path stays small. The switch is complete, so
+// the newest entry of the ring is the waiter's own run, with a length of zero.
+int long_wait(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 id = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpus.lookup(&id);
+
+	if (!cpu)
+		return 0;
+	u32 key = cpu->slot * NCPU + id;
+	struct account *account = accounts.lookup(&key);
+
+	if (!account)
+		return 0;
+	u64 throttled = throttled_in_wait(cpu, ctx->args[2]);
+
+	account->throttled_ns += throttled;
+	blame_wait(cpu, account, throttled);
+	count_wait(id, cpu->latency, cpu->since - cpu->queued - throttled);
+	return 0;
+}
+
+static __always_inline bool first_switch(struct cpu *cpu, u64 next)
+{
+	cpu->rq = read_u64(read_u64(next + OFF_TASK_CFS_RQ) + OFF_CFS_RQ_RQ);
+	if (!cpu->rq)
+		return false;
+	cpu->idle = read_u64(cpu->rq + OFF_RQ_IDLE);
+	cpu->since = read_u64(cpu->rq + OFF_RQ_CLOCK);
+	return true;
+}
+
+// Close the run that ends, open the next one.
+static __always_inline void change_run(struct cpu *cpu, u64 slot, u64 now)
+{
+#if BLAME
+	if (slot != cpu->slot) {
+		cpu->head++;
+		struct run *run = &cpu->ring[cpu->head & (RING - 1)];
+
+		run->since = now;
+		run->slot = slot;
+	}
+#endif
+	cpu->slot = slot;
+	cpu->since = now;
+	cpu->switches++;
+	if (now - cpu->sync_clock > SYNC_NS) {
+		cpu->sync_mono = bpf_ktime_get_ns();
+		cpu->sync_clock = now;
+	}
+}
+
+RAW_TRACEPOINT_PROBE(sched_switch)
+{
+	u32 id = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpus.lookup(&id);
+	u64 next = ctx->args[2];
+
+	if (!cpu || (!cpu->rq && !first_switch(cpu, next)))
+		return 0;
+	u64 now = read_u64(cpu->rq + OFF_RQ_CLOCK);
+	u32 key = cpu->slot * NCPU + id;
+	struct account *account = accounts.lookup(&key);
+
+	if (account)
+		account->oncpu_ns += now - cpu->since;
+	if (next == cpu->idle) {
+		change_run(cpu, SLOT_IDLE, now);
+		return 0;
+	}
+	struct owner owner = owner_of_task(cpu->cache, next);
+
+	if (owner.slot != cpu->slot) {
+		key = owner.slot * NCPU + id;
+		account = accounts.lookup(&key);
+	}
+	change_run(cpu, owner.slot, now);
+	u64 queued = read_u64(next + OFF_TASK_LAST_QUEUED);
+
+	if (!account || !queued || queued >= now)
+		return 0;
+	account->wait_ns += now - queued;
+	account->waits++;
+	if (!owner.latency)
+		return 0;
+	if (now - queued < LONG_WAIT_NS) {
+		count_wait(id, owner.latency, now - queued);
+		return 0;
+	}
+	cpu->queued = queued;
+	cpu->latency = owner.latency;
+	slow_path.call(ctx, 0);
+	// Only reached while the array is empty, during the load.
+	count_wait(id, owner.latency, now - queued);
+	return 0;
+}

@@ -1,0 +1,179 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles and attaches a BPF program in a short-lived child and keeps only its descriptors.
+
+bcc maps LLVM into its process and never gives the memory back (some 110 MiB). So a child runs
+it, sends the descriptors of maps and links over a unix socket and exits; what is attached
+lives as long as somebody holds those descriptors, which is the agent alone. This file is the
+parent's side and, run as ``python -m controller.probes.loader``, the child.
+"""
+
+from collections.abc import Mapping
+import ctypes
+from dataclasses import asdict, dataclass, field
+import json
+import os
+from pathlib import Path
+import re
+import signal
+import socket
+import subprocess
+import sys
+from types import TracebackType
+from typing import Self
+
+from controller.resources import bpf_dir
+
+__all__ = ("LoadError", "Loaded", "ProgramSpec", "load")
+
+_TIMEOUT_S = 60.0
+_MAX_FDS = 64
+_PR_SET_PDEATHSIG = 1
+
+
+class LoadError(Exception):
+    """The program could not be compiled, verified or attached; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramSpec:
+    """What to load: a file of ``bpf/``, its ``-D`` values and the maps wanted back.
+
+    Functions declared with RAW_TRACEPOINT_PROBE are attached by bcc on load. ``tail_calls``
+    names the functions that fill a program array; its map must be among ``maps``, because the
+    kernel empties it when user space lets go of it.
+    """
+
+    source: str
+    defines: Mapping[str, int]
+    maps: tuple[str, ...]
+    tail_calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Descriptors of a loaded program; closing them detaches and frees it."""
+
+    map_fds: dict[str, int]
+    link_fds: list[int]
+
+    def close(self) -> None:
+        """Detach the program and free its maps; harmless when called again."""
+        for fd in (*self.link_fds, *self.map_fds.values()):
+            os.close(fd)
+        self.link_fds.clear()
+        self.map_fds.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load(spec: ProgramSpec) -> Loaded:
+    """Load *spec* through a child process and return its descriptors.
+
+    :raises LoadError: bcc is missing, the program does not compile, the kernel refuses it, or
+        the child does not answer in a minute.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.settimeout(_TIMEOUT_S)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "controller.probes.loader", str(theirs.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, "BCC_KERNEL_SOURCE": str(bpf_dir() / "include" / "kernel")},
+        )
+        theirs.close()
+        try:
+            _, errors = child.communicate(json.dumps(asdict(spec)).encode(), _TIMEOUT_S)
+            message, fds, _, _ = socket.recv_fds(ours, 65536, _MAX_FDS)
+        except (subprocess.TimeoutExpired, TimeoutError):
+            child.kill()
+            child.communicate()
+            raise LoadError(f"{spec.source}: the loader did not answer in time") from None
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    answer = json.loads(message) if message else {"error": _last_line(errors)}
+    if "error" in answer:
+        raise LoadError(f"{spec.source}: {_explain(answer['error'], errors)}")
+    names: list[str] = answer["maps"]
+    return Loaded(dict(zip(names, fds, strict=False)), list(fds[len(names) :]))
+
+
+def _explain(error: str, errors: bytes) -> str:
+    """Put what bcc said on stderr behind its exception, which alone says little."""
+    text = errors.decode(errors="replace")
+    wanted = [
+        line
+        for line in text.splitlines()
+        if "error:" in line or "bpf: Failed" in line or "not permitted" in line.lower()
+    ]
+    return "; ".join([error, *wanted[:3]])
+
+
+def _last_line(errors: bytes) -> str:
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "the loader died without a word"
+
+
+def _child(channel: socket.socket) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    spec = json.load(sys.stdin)
+    try:
+        names, fds = _compile(spec)
+    except Exception as err:  # bcc raises nothing more specific than Exception
+        channel.send(json.dumps({"error": str(err)[:1000]}).encode())
+    else:
+        socket.send_fds(channel, [json.dumps({"maps": names}).encode()], fds)
+    sys.stderr.flush()
+    os._exit(0)  # skips bcc's clean-up at exit, which would detach what was handed over
+
+
+def _compile(spec: dict[str, object]) -> tuple[list[str], list[int]]:
+    try:
+        from bcc import BPF
+    except ImportError as err:
+        raise LoadError(
+            "the Python module bcc is missing: install python3-bpfcc and link it into the "
+            "virtual environment (`make` does both)"
+        ) from err
+    if not hasattr(BPF, "attach_raw_tracepoint"):
+        raise LoadError("the module bcc is not the BPF Compiler Collection: install python3-bpfcc")
+    defines, maps, tail_calls = spec["defines"], spec["maps"], spec["tail_calls"]
+    assert isinstance(defines, dict)
+    assert isinstance(maps, list)
+    assert isinstance(tail_calls, dict)
+    folder = bpf_dir()
+    flags = [f"-D{name}={value}" for name, value in defines.items()]
+    program = BPF(text=_source(folder, str(spec["source"])), cflags=flags)
+    for array, functions in tail_calls.items():
+        for index, name in enumerate(functions):
+            function = program.load_func(name, BPF.RAW_TRACEPOINT)
+            program[array][ctypes.c_int(index)] = ctypes.c_int(function.fd)
+    return maps, [
+        *(program[name].map_fd for name in maps),
+        *program.raw_tracepoint_fds.values(),
+    ]
+
+
+def _source(folder: Path, name: str) -> str:
+    """Return a program with its own headers put in: bcc rewrites map methods only in the text."""
+
+    def header(match: re.Match[str]) -> str:
+        return (folder / "include" / match[1]).read_text().replace("#pragma once\n", "")
+
+    return re.sub(r'^#include "(\w+\.h)"$', header, (folder / name).read_text(), flags=re.M)
+
+
+if __name__ == "__main__":
+    _child(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,282 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Run-queue latency, on-CPU time and blame per workload, from ``bpf/sched.bpf.c``.
+
+Every workload has a slot in the kernel's arrays, every latency-sensitive one a latency record
+as well. The arrays count since the probe was loaded; this module turns them into counters
+since the workload was assigned. Reading costs no system call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.indicators.histogram import BUCKETS
+from controller.model import Blame, CgroupId, WorkloadSample
+from controller.probes.btf import Btf
+from controller.probes.loader import Loaded, ProgramSpec, load
+from controller.probes.maps import HashMap, MappedArray
+
+__all__ = ("SchedProbe", "SchedReading", "sched_spec")
+
+_SLOT_SYSTEM, _SLOT_IDLE, _SLOT_UNKNOWN, _FIRST_SLOT = 0, 1, 2, 3
+# A freed slot rests: a CPU may still hold it for the run that is going on.
+_REST_NS = 2_000_000_000
+_LATENCY_WORDS = BUCKETS + 14
+_ACCOUNT_WORDS = 8
+_ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
+_LATENCY = np.dtype([("bucket", "u4", _LATENCY_WORDS)])
+_CPU = np.dtype(
+    {
+        "names": ["since", "slot", "sync_clock", "sync_mono", "switches"],
+        "formats": ["u8"] * 5,
+        "offsets": [0, 8, 16, 24, 32],
+        "itemsize": 16 * 8 + 16 * 24 + 64 * 16,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedReading:
+    """One look at the probe; ``age_ns`` is the age of the newest event at ``time_ns``."""
+
+    time_ns: int
+    age_ns: int
+    workloads: tuple[WorkloadSample, ...]
+    blame: tuple[Blame, ...]
+    system_oncpu_ns: int
+    idle_ns: int
+    switches: int
+
+
+def sched_spec(
+    btf: Btf, *, cpus: int, max_slots: int, max_latency: int, blame: bool
+) -> ProgramSpec:
+    """Return what to load for a machine of *cpus* possible CPUs.
+
+    :raises BtfError: the kernel lacks a member that the probe reads, by name.
+    """
+    defines = {
+        "NCPU": cpus,
+        "MAX_SLOTS": max_slots,
+        "MAX_LATENCY": max_latency,
+        "BLAME": int(blame),
+        "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
+        "OFF_TASK_CFS_RQ": btf.offset("task_struct", "se.cfs_rq"),
+        "OFF_TASK_LAST_QUEUED": btf.offset("task_struct", "sched_info.last_queued"),
+        "OFF_CFS_RQ_RQ": btf.offset("cfs_rq", "rq"),
+        # Since Linux kernel commit 677ea015f231 ("sched: add throttled time stat for throttled
+        # children") (in v6.6), time in the run queue's clock; before, in the PELT clock.
+        "OFF_CFS_RQ_THROTTLED": btf.first_offset(
+            "cfs_rq",
+            "throttled_clock_self_time",
+            "throttled_clock_pelt_time",
+            "throttled_clock_task_time",
+        ),
+        "OFF_RQ_CLOCK": btf.offset("rq", "clock"),
+        "OFF_RQ_IDLE": btf.offset("rq", "idle"),
+        "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
+        "OFF_CSS_PARENT": btf.offset("cgroup_subsys_state", "parent"),
+        "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
+        "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
+    }
+    return ProgramSpec(
+        source="sched.bpf.c",
+        defines=defines,
+        maps=(
+            "cpus",
+            "accounts",
+            "latencies",
+            "blame",
+            "slot_of_cgroup",
+            "generation",
+            "slow_path",
+        ),
+        tail_calls={"slow_path": ("long_wait",)},
+    )
+
+
+@dataclass(slots=True)
+class _Member:
+    """Where a workload's counters are, and what they were when it was assigned."""
+
+    cgroup: CgroupId
+    slot: int
+    latency: int | None
+
+
+class SchedProbe:
+    """The loaded probe.
+
+    :param cpus: possible CPUs of the machine.
+    :param max_slots: workloads that can be told apart, three more slots are the probe's own.
+    :param max_latency: latency-sensitive workloads.
+    :raises LoadError: the program cannot be loaded.
+    :raises BtfError: the kernel does not describe what the program needs.
+    """
+
+    def __init__(
+        self, *, cpus: int, max_slots: int = 1024, max_latency: int = 256, blame: bool = True
+    ) -> None:
+        spec = sched_spec(
+            Btf(), cpus=cpus, max_slots=max_slots, max_latency=max_latency, blame=blame
+        )
+        self._loaded: Loaded = load(spec)
+        fds = self._loaded.map_fds
+        self._cpus = MappedArray(fds["cpus"], _CPU, cpus)
+        accounts = MappedArray(fds["accounts"], _ACCOUNT, max_slots * cpus)
+        self._accounts = accounts.values["word"].reshape(max_slots, cpus, _ACCOUNT_WORDS)
+        latencies = MappedArray(fds["latencies"], _LATENCY, max_latency * cpus)
+        self._latencies = latencies.values["bucket"].reshape(max_latency, cpus, _LATENCY_WORDS)
+        blames = MappedArray(fds["blame"], np.dtype("u8"), max_latency * max_slots)
+        self._blame = blames.values.reshape(max_latency, max_slots)
+        self._generation = MappedArray(fds["generation"], np.dtype("u8"), 1)
+        self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
+        self._members: dict[CgroupId, _Member] = {}
+        self._free_slots = _Shelf(range(_FIRST_SLOT, max_slots))
+        self._free_latencies = _Shelf(range(max_latency))
+        # What was published last, and what the arrays held when a slot was assigned.
+        self._totals = np.zeros((max_slots, 5), np.int64)
+        self._base = np.zeros((max_slots, 5), np.int64)
+        self._waits = np.zeros((max_latency, BUCKETS), np.int64)
+        self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
+        self._blame_seen = np.zeros((max_latency, max_slots), np.uint64)
+        self._blame_base = np.zeros((max_latency, max_slots), np.uint64)
+
+    def assign(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> bool:
+        """Count for *cgroup* from now on, with a histogram and blame when *latency*.
+
+        Returns whether there was room. A cgroup already assigned keeps its counters.
+        """
+        if cgroup in self._members:
+            return True
+        slot = self._free_slots.take(now_ns)
+        if slot is None:
+            return False
+        record = self._free_latencies.take(now_ns) if latency else None
+        self._read_totals(max(self._highest(), slot) + 1)
+        self._base[slot] = self._totals[slot]
+        self._blame_base[:, slot] = self._blame_seen[:, slot] = self._blame[:, slot]
+        if record is not None:
+            self._waits_raw[record] = self._raw_waits([record])[0]
+            self._waits[record] = 0
+            self._blame_base[record] = self._blame_seen[record] = self._blame[record]
+        self._members[cgroup] = _Member(cgroup, slot, record)
+        self._slot_of_cgroup.set(cgroup.id, slot, 0 if record is None else record + 1)
+        self._generation.values[0] += 1
+        return True
+
+    def release(self, cgroup: CgroupId, *, now_ns: int) -> None:
+        """Stop counting for *cgroup*; its slot is used again after a rest."""
+        member = self._members.pop(cgroup, None)
+        if member is None:
+            return
+        self._slot_of_cgroup.delete(cgroup.id)
+        self._generation.values[0] += 1
+        self._free_slots.put(member.slot, now_ns + _REST_NS)
+        if member.latency is not None:
+            self._free_latencies.put(member.latency, now_ns + _REST_NS)
+
+    def read(self) -> SchedReading:
+        """Return the counters of all assigned workloads."""
+        members = tuple(self._members.values())
+        now_ns, newest_ns = self._read_totals(self._highest() + 1)
+        slots = [member.slot for member in members]
+        totals = (self._totals[slots] - self._base[slots]).tolist()
+        sensitive = [member for member in members if member.latency is not None]
+        waits = dict(zip((m.slot for m in sensitive), self._read_waits(sensitive), strict=True))
+        return SchedReading(
+            time_ns=now_ns,
+            age_ns=max(0, now_ns - newest_ns),
+            workloads=tuple(
+                _sample(member, row, waits.get(member.slot))
+                for member, row in zip(members, totals, strict=True)
+            ),
+            blame=self._read_blame(sensitive),
+            system_oncpu_ns=int(self._totals[_SLOT_SYSTEM, 0]),
+            idle_ns=int(self._totals[_SLOT_IDLE, 0]),
+            switches=int(self._cpus.values["switches"].sum()),
+        )
+
+    def close(self) -> None:
+        """Detach the probe."""
+        self._loaded.close()
+
+    def _highest(self) -> int:
+        return max((m.slot for m in self._members.values()), default=_SLOT_UNKNOWN)
+
+    def _read_totals(self, used: int) -> tuple[int, int]:
+        """Bring the totals of the first *used* slots up to date: (now, newest event) in ns.
+
+        A run that still goes on is added up to now. Its CPU may switch between our two reads;
+        then it counts in the next tick, and never twice: totals do not fall.
+        """
+        totals = self._accounts[:used, :, :5].sum(axis=1, dtype=np.int64)
+        cpus = self._cpus.values.copy()
+        now_ns = time.monotonic_ns()
+        newest = cpus[cpus["sync_mono"].argmax()]
+        clock = int(newest["sync_clock"]) + now_ns - int(newest["sync_mono"])
+        for since, slot in zip(cpus["since"].tolist(), cpus["slot"].tolist(), strict=True):
+            if since and slot < used:
+                totals[slot, 0] += max(0, clock - since)
+        np.maximum(self._totals[:used], totals, out=self._totals[:used])
+        return now_ns, int(newest["sync_mono"])
+
+    def _raw_waits(self, records: Sequence[int]) -> NDArray[np.uint32]:
+        waits: NDArray[Any] = self._latencies[list(records), :, :BUCKETS]
+        return waits.sum(axis=1, dtype=np.uint32)
+
+    def _read_waits(self, members: Sequence[_Member]) -> list[tuple[int, ...]]:
+        records = [member.latency for member in members if member.latency is not None]
+        raw = self._raw_waits(records)
+        # The kernel's 32-bit buckets wrap; the difference of two readings does not mind.
+        self._waits[records] += raw - self._waits_raw[records]
+        self._waits_raw[records] = raw
+        return list(map(tuple, self._waits[records].tolist()))
+
+    def _read_blame(self, members: Sequence[_Member]) -> tuple[Blame, ...]:
+        """Return the pairs that grew since the last reading, with their sums."""
+        culprits: dict[int, tuple[CgroupId | None, bool]] = {
+            member.slot: (member.cgroup, True) for member in self._members.values()
+        }
+        culprits[_SLOT_SYSTEM] = (None, True)
+        culprits[_SLOT_UNKNOWN] = (None, False)
+        pairs = []
+        for member in members:
+            record = member.latency
+            row = self._blame[record].copy()
+            for slot in np.flatnonzero(row != self._blame_seen[record]).tolist():
+                if slot in culprits:
+                    wait_ns = int(row[slot] - self._blame_base[record, slot])
+                    pairs.append(Blame(member.cgroup, *culprits[slot], wait_ns))
+            self._blame_seen[record] = row
+        return tuple(pairs)
+
+
+def _sample(member: _Member, row: Sequence[int], waits: tuple[int, ...] | None) -> WorkloadSample:
+    oncpu, wait, inflicted, count, throttled = row
+    if waits is None:
+        return WorkloadSample(member.cgroup, oncpu, wait, waits=count)
+    return WorkloadSample(member.cgroup, oncpu, wait, inflicted, count, waits, throttled)
+
+
+class _Shelf:
+    """Numbers to hand out; one given back can be taken again only after its rest."""
+
+    def __init__(self, numbers: range) -> None:
+        self._fresh = list(reversed(numbers))
+        self._resting: list[tuple[int, int]] = []
+
+    def take(self, now_ns: int) -> int | None:
+        """Return a rested number, the lowest fresh one, or None."""
+        if self._resting and self._resting[0][0] <= now_ns:
+            return self._resting.pop(0)[1]
+        return self._fresh.pop() if self._fresh else None
+
+    def put(self, number: int, rested_ns: int) -> None:
+        """Take *number* back, usable from *rested_ns* on."""
+        self._resting.append((rested_ns, number))
