@@ -1,0 +1,52 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Feed-forward: the CPUs that best-effort may have while it is squeezed at all."""
+
+from collections import deque
+
+__all__ = ("Ceiling",)
+
+_PEAK_NS = 2_000_000_000
+_RISE_S = 10.0
+
+
+class Ceiling:
+    """Tracks what the services need, and moves best-effort's ceiling out of their way.
+
+    ``target`` is CPUs that best-effort may use, less the services' peak over 2 s of on-CPU
+    time and inflicted wait (what they run, and what they would have run), less system work and
+    the reserve. ``cpus`` falls to it at once and rises to it with a time constant of 10 s.
+    """
+
+    __slots__ = ("_needs", "cpus", "target")
+
+    def __init__(self, cpus: float) -> None:
+        self._needs: deque[tuple[int, float]] = deque()
+        self.cpus = cpus
+        self.target = cpus
+
+    def update(self, now_ns: int, dt_s: float, available: float, services_need: float) -> float:
+        """Take the services' need in CPUs at *now_ns* and return the ceiling.
+
+        *available* is what is left of the machine for services and best-effort together.
+        """
+        needs = self._needs
+        # A falling deque: its head is the peak, and what a later need exceeds never will be.
+        while needs and needs[-1][1] <= services_need:
+            needs.pop()
+        needs.append((now_ns, services_need))
+        while needs[0][0] < now_ns - _PEAK_NS:
+            needs.popleft()
+        self.target = max(0.0, available - needs[0][1])
+        if self.target < self.cpus:
+            self.cpus = self.target
+        else:
+            self.cpus += min(1.0, dt_s / _RISE_S) * (self.target - self.cpus)
+        return self.cpus
+
+    def start_at(self, cpus: float) -> None:
+        """Lower the ceiling to *cpus*, from where it rises again.
+
+        A quota above what best-effort uses has no bite; so a squeeze starts at the use.
+        """
+        self.cpus = min(self.cpus, cpus)

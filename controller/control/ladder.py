@@ -1,0 +1,124 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The quota rung of the cpu channel: from demand to CPUs for each best-effort workload.
+
+The total runs geometrically from the ceiling (demand 0) to the floors (demand 1): equal steps
+of demand are equal factors of quota. A service's latency is about proportional to the quota,
+and its deviation is logarithmic, so the loop sees the same gain everywhere. A linear total
+would make the gain at the floor thirty times that at the ceiling.
+"""
+
+from collections.abc import Mapping
+import math
+
+from controller.control.ceiling import Ceiling
+from controller.control.latch import Latch
+from controller.control.sharing import share_out
+from controller.model import CgroupId
+from controller.units import NS_PER_SEC
+
+__all__ = ("QuotaRung", "demand_for", "total_for")
+
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+# At this part of its grant a workload is held back by it, and would use more without.
+_LIMITED = 0.85
+_WANT_DECAY_S = 30.0
+# A cut smaller than this is no reason to touch a workload.
+_WORTH_A_WRITE = 0.05
+# Keeps the geometric total defined while nobody uses anything, in CPUs.
+_LEAST_FLOOR = 0.001
+
+
+def total_for(demand: float, floor: float, ceiling: float) -> float:
+    """Return the total in CPUs at *demand*, between *floor* > 0 and *ceiling*."""
+    if ceiling <= floor:
+        return floor
+    return ceiling * math.pow(floor / ceiling, demand)
+
+
+def demand_for(total: float, floor: float, ceiling: float) -> float:
+    """Return the demand in [0, 1] at which ``total_for`` gives *total*."""
+    if ceiling <= floor:
+        return 0.0 if total > floor else 1.0
+    return min(1.0, max(0.0, math.log(ceiling / total) / math.log(ceiling / floor)))
+
+
+class QuotaRung:
+    """Engages on demand, from the feed-forward ceiling downward, and lets go after a while.
+
+    ``grants`` are the CPUs of the workloads that are limited now (empty: everybody is free).
+    ``total`` and ``floor`` are for all of best-effort together, in CPUs.
+    """
+
+    __slots__ = ("_latch", "_wants", "ceiling", "floor", "grants", "total")
+
+    def __init__(self, cpus: float) -> None:
+        self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._wants: dict[CgroupId, float] = {}
+        self.ceiling = Ceiling(cpus)
+        self.grants: dict[CgroupId, float] = {}
+        self.total: float | None = None
+        self.floor = 0.0
+
+    @property
+    def engaged(self) -> bool:
+        """Whether best-effort work is under a quota of ours."""
+        return self._latch.on
+
+    def update(
+        self,
+        demand: float,
+        use: Mapping[CgroupId, float],
+        blame: Mapping[CgroupId, float],
+        blocked: frozenset[CgroupId],
+        floor_each: float,
+        now_ns: int,
+        dt_s: float,
+    ) -> dict[CgroupId, float]:
+        """Return the CPUs to grant at *demand*; *use* and *blame* are CPUs per workload.
+
+        *use* names the workloads that may be limited. The *blocked* among them cannot be (the
+        kernel or somebody else refuses): they keep what they use, and the others pay for them.
+        """
+        was_engaged = self._latch.on
+        if not self._latch.update(demand > 0, now_ns):
+            self.release()
+            return self.grants
+        self._follow_wants(use, dt_s)
+        if not was_engaged:
+            self.ceiling.start_at(sum(self._wants.values()))
+        least = {
+            cgroup: want if cgroup in blocked else min(floor_each, want)
+            for cgroup, want in self._wants.items()
+        }
+        self.floor = max(_LEAST_FLOOR, sum(least.values()))
+        self.total = total_for(demand, self.floor, self.ceiling.cpus)
+        shares = share_out(self.total, self._wants, least, blame)
+        self.grants = {
+            cgroup: max(floor_each, share)
+            for cgroup, share in shares.items()
+            if cgroup in self.grants or share < (1 - _WORTH_A_WRITE) * self._wants[cgroup]
+        }
+        return self.grants
+
+    def release(self) -> None:
+        """Forget all grants: everybody is free."""
+        self._wants.clear()
+        self.grants = {}
+        self.total = None
+
+    def _follow_wants(self, use: Mapping[CgroupId, float], dt_s: float) -> None:
+        # What a workload would use without its grant: its use, but held while the grant limits
+        # it, so that a squeeze does not make the squeezed look modest.
+        keep = math.exp(-dt_s / _WANT_DECAY_S)
+        wants: dict[CgroupId, float] = {}
+        for cgroup, now in use.items():
+            want = self._wants.get(cgroup)
+            if want is None or now > want:
+                wants[cgroup] = now
+            elif now >= _LIMITED * self.grants.get(cgroup, math.inf):
+                wants[cgroup] = want
+            else:
+                wants[cgroup] = now + keep * (want - now)
+        self._wants = wants

@@ -1,0 +1,75 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""One PID loop: deviation in, demand out, on simple-pid.
+
+Three habits of simple-pid are worked around here and nowhere else. It reads a clock unless it
+is told the time step. It computes ``setpoint - input``, so it is fed the negative deviation at
+a set point of zero. And it only clamps its own integral, knowing nothing of a selector, a slew
+limit or a refusing kernel behind it: so its limits stay open, and what tracks the applied
+value is a bias beside its integral, which is the same sum. (``set_auto_mode(last_output=)`` is
+no help there: it seeds the integral with the output, which then counts the proportional part
+twice, and it forgets the last input, which kills the derivative.)
+"""
+
+from simple_pid import PID
+
+from controller.model import Gains
+
+__all__ = ("Loop",)
+
+
+class Loop:
+    """The loop of one (service, indicator, channel).
+
+    ``demand`` is its unlimited output of the last update.
+    """
+
+    __slots__ = ("_bias", "_error", "_gains", "_pid", "demand")
+
+    def __init__(self, gains: Gains, demand: float) -> None:
+        """Start so that the first output at deviation zero is *demand*."""
+        self._gains = gains
+        self._pid = PID(
+            gains.kp,
+            gains.kp / gains.ti_s,
+            gains.kp * gains.td_s,
+            setpoint=0.0,
+            sample_time=None,
+            output_limits=(None, None),
+            time_fn=_no_clock,
+        )
+        self._bias = demand
+        self._error: float | None = None
+        self.demand = demand
+
+    @property
+    def gains(self) -> Gains:
+        """The gains in force."""
+        return self._gains
+
+    def retune(self, gains: Gains) -> None:
+        """Take new gains without a jump of the output."""
+        proportional = self._pid.components[0]
+        self._pid.tunings = (gains.kp, gains.kp / gains.ti_s, gains.kp * gains.td_s)
+        self._bias += proportional - gains.kp * (self._error or 0.0)
+        self._gains = gains
+
+    def update(self, error: float, dt_s: float) -> float:
+        """Take the deviation *error* after *dt_s* seconds and return the unlimited demand."""
+        if self._error is None:
+            # Bumpless start: what the proportional part adds now, the integral gives back.
+            self._bias -= self._gains.kp * error
+        self._error = error
+        output = self._pid(-error, dt=dt_s)
+        assert output is not None
+        self.demand = float(output) + self._bias
+        return self.demand
+
+    def track(self, applied: float, dt_s: float) -> None:
+        """External reset: pull the integral towards the demand that was really *applied*."""
+        share = min(1.0, dt_s / self._gains.ti_s)
+        self._bias += share * (applied - self.demand)
+
+
+def _no_clock() -> float:
+    return 0.0

@@ -1,0 +1,286 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What every knob is set to, what it was before us, and who wrote it last.
+
+A reading that we did not write is somebody else's, and becomes the new original. Ours is then
+applied again only if it is stricter, at most three times in ten minutes; after that the rung
+is unavailable for that target. Refused writes are tried again after a pause that doubles.
+
+Readings are news only when they differ from the last one: the daemon passes the last known
+readings in every tick. It folds the outcomes of its writes into them, so that somebody who
+puts the old value back is seen.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from controller.control.quota import parse_quota
+from controller.model import (
+    Action,
+    CgroupId,
+    Failure,
+    Knob,
+    KnobReading,
+    KnobValue,
+    Outcome,
+    Target,
+    Verdict,
+)
+from controller.units import NS_PER_SEC
+
+__all__ = ("KnobBook", "is_stricter")
+
+_REAPPLY_LIMIT = 3
+_REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
+_REMEMBER_NS = 600 * NS_PER_SEC
+_FIRST_PAUSE_NS = 1 * NS_PER_SEC
+_LONGEST_PAUSE_NS = 60 * NS_PER_SEC
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One knob of one target. ``ours`` is what we last wanted there, ``None`` if nothing."""
+
+    target: Target
+    knob: Knob
+    seen: KnobValue
+    original: KnobValue
+    value: KnobValue
+    ours: KnobValue | None = None
+    overwritten: bool = False
+    reapplied_ns: deque[int] = field(default_factory=deque)
+    unavailable: bool = False
+    gone: bool = False
+    absent_ns: int | None = None
+    pause_ns: int = 0
+    retry_ns: int = 0
+
+    @property
+    def present(self) -> bool:
+        """Whether there is something to write to."""
+        return not self.gone and self.absent_ns is None
+
+
+Key = tuple[str, int, Knob]
+
+
+class KnobBook:
+    """The knobs of all targets that were ever read, as far as they are still there."""
+
+    __slots__ = ("_entries", "_pending", "_readings", "reports")
+
+    def __init__(self) -> None:
+        self._entries: dict[Key, _Entry] = {}
+        self._readings: tuple[KnobReading, ...] = ()
+        self._pending: tuple[Action, ...] = ()
+        self.reports: list[Verdict] = []
+
+    def forget(self) -> None:
+        """Start anew from the next readings (the mode changed)."""
+        self._entries.clear()
+        self._readings = ()
+        self._pending = ()
+
+    def learn(
+        self,
+        readings: tuple[KnobReading, ...],
+        outcomes: Iterable[Outcome],
+        executed: bool,
+        now_ns: int,
+    ) -> None:
+        """Take what became of the last actions, then the readings.
+
+        *executed* says that actions are really written: one without an outcome was not.
+        """
+        self.reports = []
+        self._settle(outcomes, executed, now_ns)
+        if readings != self._readings:
+            self._readings = readings
+            absent = dict(self._entries)
+            for target, knob, value in readings:
+                absent.pop((target.scope, target.id, knob), None)
+                self._read(target, knob, value)
+            self._miss(absent, now_ns)
+
+    def value(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
+        """Return what the knob is set to, as far as known."""
+        entry = self._entries.get((scope, id_, knob))
+        return None if entry is None or not entry.present else entry.value
+
+    def original(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
+        """Return what the knob was set to by others."""
+        entry = self._entries.get((scope, id_, knob))
+        return None if entry is None or not entry.present else entry.original
+
+    def held(self) -> list[tuple[str, int, Knob]]:
+        """Return the knobs that are not at their original value because of us."""
+        return [
+            key
+            for key, entry in self._entries.items()
+            if entry.ours is not None and entry.present and entry.value != entry.original
+        ]
+
+    def blocked(self, targets: Iterable[CgroupId], knob: Knob, now_ns: int) -> frozenset[CgroupId]:
+        """Return those of *targets* whose knob cannot be moved now."""
+        blocked = []
+        for target in targets:
+            entry = self._entries.get((*target, knob))
+            if entry is None or not entry.present or entry.unavailable or now_ns < entry.retry_ns:
+                blocked.append(target)
+        return frozenset(blocked)
+
+    def request(
+        self, scope: str, id_: int, knob: Knob, value: KnobValue, reason: str, now_ns: int
+    ) -> Action | None:
+        """Return the action that sets the knob to *value*, or ``None`` if there is none to take."""
+        entry = self._entries.get((scope, id_, knob))
+        if entry is None or not entry.present or entry.unavailable or entry.value == value:
+            return None
+        if now_ns < entry.retry_ns:
+            return None
+        if entry.overwritten and not self._may_reapply(entry, value, now_ns):
+            return None
+        return self._write(entry, value, reason, value)
+
+    def restore(self, scope: str, id_: int, knob: Knob, reason: str, now_ns: int) -> Action | None:
+        """Return the action that puts the original back, or ``None`` if it is in place."""
+        entry = self._entries.get((scope, id_, knob))
+        if entry is None or not entry.present:
+            return None
+        entry.overwritten = False
+        if entry.ours is None or entry.value == entry.original:
+            entry.ours = None
+            return None
+        if now_ns < entry.retry_ns:
+            return None
+        return self._write(entry, entry.original, reason, entry.ours)
+
+    def commit(self, actions: tuple[Action, ...]) -> None:
+        """Remember the actions of this tick, whose outcomes come with the next."""
+        self._pending = actions
+
+    def _write(self, entry: _Entry, value: KnobValue, reason: str, ours: KnobValue) -> Action:
+        action = Action(
+            target=entry.target, knob=entry.knob, previous=entry.value, value=value, reason=reason
+        )
+        # Believed until an outcome says otherwise; in observe mode that is the "as if".
+        entry.value = value
+        entry.ours = ours
+        return action
+
+    def _settle(self, outcomes: Iterable[Outcome], executed: bool, now_ns: int) -> None:
+        told = {_key(outcome.action): outcome for outcome in outcomes}
+        for action in self._pending:
+            entry = self._entries.get(_key(action))
+            if entry is None:
+                continue
+            outcome = told.get(_key(action))
+            if outcome is None:
+                if executed:
+                    entry.value = action.previous
+                continue
+            if outcome.failure is Failure.GONE:
+                entry.gone = True
+                continue
+            if outcome.failure is Failure.REFUSED:
+                entry.value = outcome.applied or action.previous
+                entry.pause_ns = min(_LONGEST_PAUSE_NS, 2 * entry.pause_ns or _FIRST_PAUSE_NS)
+                entry.retry_ns = now_ns + entry.pause_ns
+            else:
+                entry.value = outcome.applied or action.value
+                if entry.ours is not None:
+                    entry.ours = entry.value if entry.value != entry.original else entry.ours
+                entry.pause_ns = 0
+                entry.retry_ns = 0
+        self._pending = ()
+
+    def _miss(self, absent: Mapping[Key, _Entry], now_ns: int) -> None:
+        # A target without a reading is not acted on. It is remembered for a while: should it
+        # come back with our value still in place, that must not pass for its original.
+        for key, entry in absent.items():
+            if entry.absent_ns is None:
+                entry.absent_ns = now_ns
+            elif now_ns - entry.absent_ns > _REMEMBER_NS:
+                del self._entries[key]
+
+    def _read(self, target: Target, knob: Knob, value: KnobValue) -> None:
+        entry = self._entries.get((target.scope, target.id, knob))
+        if entry is None:
+            self._entries[target.scope, target.id, knob] = _Entry(target, knob, value, value, value)
+            return
+        entry.absent_ns = None
+        if value == entry.seen:
+            return
+        entry.seen = value
+        if value == entry.value:
+            return
+        if entry.ours is not None and _same_setting(knob, value, entry.ours):
+            entry.value = value
+            return
+        # Somebody else wrote.
+        entry.overwritten = entry.ours is not None
+        entry.original = entry.value = value
+        entry.ours = None
+
+    def _may_reapply(self, entry: _Entry, value: KnobValue, now_ns: int) -> bool:
+        if not is_stricter(entry.knob, value, entry.original):
+            return False
+        times = entry.reapplied_ns
+        while times and times[0] <= now_ns - _REAPPLY_WINDOW_NS:
+            times.popleft()
+        if len(times) >= _REAPPLY_LIMIT:
+            entry.unavailable = True
+            text = (
+                f"{entry.knob} of {entry.target.path} was overwritten by somebody else "
+                f"{len(times) + 1} times in 10 minutes ({entry.original!r}): left alone from now on"
+            )
+            self.reports.append(Verdict(subject=entry.target.path, text=text))
+            return False
+        times.append(now_ns)
+        entry.overwritten = False
+        return True
+
+
+def _key(action: Action) -> Key:
+    return (action.target.scope, action.target.id, action.knob)
+
+
+def is_stricter(knob: Knob, ours: KnobValue, theirs: KnobValue) -> bool:
+    """Return whether *ours* holds a workload back more than *theirs*."""
+    return _STRICTER[knob](ours, theirs)
+
+
+def _quota_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
+    mine, other = parse_quota(ours).cpus, parse_quota(theirs).cpus
+    return mine is not None and (other is None or mine < other)
+
+
+def _idle_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
+    return ours == "1" and theirs != "1"
+
+
+_STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
+    Knob.CPU_QUOTA: _quota_is_stricter,
+    Knob.SCHED_IDLE: _idle_is_stricter,
+}
+
+
+def _same_setting(knob: Knob, value: KnobValue, ours: KnobValue) -> bool:
+    """Whether *value* is ours after the kernel doubled quota and period together.
+
+    kernel/sched/fair.c, sched_cfs_period_timer: when the timer cannot keep up, both grow by
+    the same factor of two.
+    """
+    if value == ours:
+        return True
+    if knob is not Knob.CPU_QUOTA:
+        return False
+    now, wanted = parse_quota(value), parse_quota(ours)
+    if now.quota_us is None or wanted.quota_us is None:
+        return False
+    # In microseconds of the kernel's rounding: quota * period of the one against the other.
+    grown = now.period_us >= wanted.period_us
+    return grown and abs(now.quota_us * wanted.period_us - wanted.quota_us * now.period_us) <= (
+        now.period_us + wanted.period_us
+    )

@@ -1,0 +1,82 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The geometry of the run-queue histogram, shared with the BPF probe, and its quantiles.
+
+Values are nanoseconds. Bucket 0 holds everything below 1,024 ns; then every octave from 2**10
+to 2**30 is split into four equal parts; the last bucket holds everything from 2**30 ns
+(1.07 s) on.
+
+A quantile is interpolated linearly inside its bucket. Estimate and true value lie in the same
+bucket, so the error is below the bucket's width: at most 25 % of the true value between 1 us
+and 1.07 s, for waits that are spread over the bucket well below that. Under 1,024 ns nothing
+is told apart, and a quantile in the last bucket reads as its lower bound.
+"""
+
+from collections.abc import Sequence
+from operator import sub
+
+__all__ = (
+    "BUCKETS",
+    "LOWER_NS",
+    "MAX_RELATIVE_ERROR",
+    "UPPER_NS",
+    "difference",
+    "index_of",
+    "quantile_ns",
+)
+
+_FIRST_OCTAVE = 10
+_LAST_OCTAVE = 30
+_PARTS = 4
+
+BUCKETS = 2 + (_LAST_OCTAVE - _FIRST_OCTAVE) * _PARTS
+MAX_RELATIVE_ERROR = 1 / _PARTS
+
+LOWER_NS: tuple[int, ...] = (
+    0,
+    *(
+        (1 << octave) + part * (1 << (octave - 2))
+        for octave in range(_FIRST_OCTAVE, _LAST_OCTAVE)
+        for part in range(_PARTS)
+    ),
+    1 << _LAST_OCTAVE,
+)
+UPPER_NS: tuple[int, ...] = (*LOWER_NS[1:], 1 << _LAST_OCTAVE)
+
+
+def index_of(wait_ns: int) -> int:
+    """Return the bucket of a wait of *wait_ns* nanoseconds."""
+    if wait_ns < 1 << _FIRST_OCTAVE:
+        return 0
+    octave = wait_ns.bit_length() - 1
+    if octave >= _LAST_OCTAVE:
+        return BUCKETS - 1
+    return 1 + (octave - _FIRST_OCTAVE) * _PARTS + ((wait_ns >> (octave - 2)) & 3)
+
+
+def difference(newer: Sequence[int], older: Sequence[int]) -> list[int] | None:
+    """Return what two cumulative histograms gained between them.
+
+    ``None`` if a bucket shrank or the geometries differ: the counter was re-based, and what
+    lies between is unknown.
+    """
+    if len(newer) != len(older):
+        return None
+    gained = list(map(sub, newer, older))
+    return None if min(gained, default=0) < 0 else gained
+
+
+def quantile_ns(counts: Sequence[int], quantile: float) -> float | None:
+    """Return the *quantile* (0..1) of the waits in *counts*, in ns; ``None`` without waits."""
+    total = sum(counts)
+    if total == 0:
+        return None
+    # From the top: the quantiles that matter are high, and most buckets lie below them.
+    above = total * (1.0 - quantile)
+    for index in range(len(counts) - 1, -1, -1):
+        count = counts[index]
+        if count and count >= above:
+            lower, upper = LOWER_NS[index], UPPER_NS[index]
+            return upper - (upper - lower) * (above / count)
+        above -= count
+    return float(LOWER_NS[0])

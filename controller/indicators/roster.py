@@ -1,0 +1,49 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is here, sorted by how they are treated."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.model import CgroupId, Profile, QosClass, Workload
+
+__all__ = ("Roster", "Service")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Latency-sensitive workloads that are judged together."""
+
+    name: str
+    profile: Profile
+    cgroups: tuple[CgroupId, ...]
+
+
+class Roster:
+    """The workloads of one moment.
+
+    ``best_effort``, ``sensitive`` and ``system`` are by cgroup, in the order in which they
+    were given.
+    """
+
+    __slots__ = ("best_effort", "sensitive", "services", "system")
+
+    def __init__(self, workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> None:
+        """:raises KeyError: a latency-sensitive workload names a profile that does not exist."""
+        by_class: dict[QosClass, dict[CgroupId, Workload]] = {qos: {} for qos in QosClass}
+        for workload in workloads:
+            by_class[workload.qos][workload.cgroup] = workload
+        self.best_effort = by_class[QosClass.BE]
+        self.system = by_class[QosClass.SYSTEM]
+        self.sensitive = {cgroup: each.service for cgroup, each in by_class[QosClass.LS].items()}
+        members: dict[str, list[Workload]] = {}
+        for workload in by_class[QosClass.LS].values():
+            members.setdefault(workload.service, []).append(workload)
+        self.services = {
+            name: Service(
+                name=name,
+                profile=profiles[group[0].profile],
+                cgroups=tuple(each.cgroup for each in group),
+            )
+            for name, group in members.items()
+        }

@@ -1,0 +1,149 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From snapshots to indicators: the one place that remembers counters."""
+
+from controller.indicators.blame import BlameBook
+from controller.indicators.rates import CounterRate, CpuUse, smoothing
+from controller.indicators.roster import Roster, Service
+from controller.indicators.service import service_indicator
+from controller.indicators.window import CounterWindow, WindowReading
+from controller.model import (
+    CgroupId,
+    Indicator,
+    IndicatorSpec,
+    Snapshot,
+    WorkloadSample,
+)
+
+__all__ = ("Senses",)
+
+_RATE_SMOOTH_S = 2.0
+
+
+class Senses:
+    """Everything that is known about the workloads after a tick.
+
+    ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload,
+    ``services_need`` what all services ran and were kept from running in the last tick, and
+    ``system_cpus`` and ``steal_cpus`` rates over 2 s; all in CPUs. ``steal_cpus`` is ``None``
+    where the host does not tell.
+    """
+
+    __slots__ = (
+        "_readings",
+        "_samples",
+        "_steal",
+        "_system",
+        "_use",
+        "_windows",
+        "alive",
+        "blame",
+        "services_need",
+        "steal_cpus",
+        "system_cpus",
+    )
+
+    def __init__(self) -> None:
+        self._windows: dict[CgroupId, CounterWindow] = {}
+        self._samples: dict[CgroupId, WorkloadSample] = {}
+        self._readings: dict[tuple[CgroupId, int, int], WindowReading | None] = {}
+        self._use = CpuUse()
+        self._system = CounterRate()
+        self._steal = CounterRate()
+        self.blame = BlameBook()
+        self.alive = False
+        self.services_need = 0.0
+        self.system_cpus = 0.0
+        self.steal_cpus: float | None = None
+
+    @property
+    def use(self) -> dict[CgroupId, float]:
+        """CPUs that each workload used, smoothed over 2 s."""
+        return self._use.cpus
+
+    def update(
+        self, snapshot: Snapshot, roster: Roster, dt_ns: int, oldest_ns: int, rebase: bool
+    ) -> None:
+        """Take one snapshot, *dt_ns* after the last (0: the first one).
+
+        Data older than *oldest_ns* is not alive. *rebase* empties the windows after a gap.
+        """
+        self.alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
+        before = self._samples
+        self._samples = {sample.cgroup: sample for sample in snapshot.workloads}
+        self._readings.clear()
+        self._use.update(snapshot.workloads, dt_ns)
+        self._push(snapshot.time_ns, roster, rebase)
+        self.blame.update(
+            snapshot.blame, self._samples, roster.sensitive, roster.best_effort, self.use, dt_ns
+        )
+        self._need(before, roster, dt_ns)
+        self._machine(snapshot, roster, dt_ns)
+
+    def reading(self, cgroup: CgroupId, spec: IndicatorSpec) -> WindowReading | None:
+        """Return the window that *spec* asks for, of one latency-sensitive workload."""
+        key = (cgroup, spec.window_ns, spec.min_samples)
+        if key not in self._readings:
+            window = self._windows.get(cgroup)
+            self._readings[key] = window.read(*key[1:]) if window else None
+        return self._readings[key]
+
+    def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator:
+        """Return the service's indicator for *spec*."""
+        return service_indicator(
+            service.name,
+            spec,
+            service.profile.idle_oncpu_ratio,
+            (
+                (cgroup, self.reading(cgroup, spec), self._is_alive(cgroup))
+                for cgroup in service.cgroups
+            ),
+        )
+
+    def _is_alive(self, cgroup: CgroupId) -> bool:
+        sample = self._samples.get(cgroup)
+        return self.alive and sample is not None and sample.runq_histogram is not None
+
+    def _push(self, time_ns: int, roster: Roster, rebase: bool) -> None:
+        windows: dict[CgroupId, CounterWindow] = {}
+        for service in roster.services.values():
+            longest_ns = max((spec.window_ns for spec in service.profile.indicators), default=0)
+            for cgroup in service.cgroups:
+                window = self._windows.get(cgroup) or CounterWindow(longest_ns)
+                window.keep_for(longest_ns)
+                sample = self._samples.get(cgroup)
+                if rebase or sample is None:
+                    window.clear()
+                if sample is not None and self.alive:
+                    window.push(time_ns, sample)
+                windows[cgroup] = window
+        self._windows = windows
+
+    def _need(self, before: dict[CgroupId, WorkloadSample], roster: Roster, dt_ns: int) -> None:
+        self.services_need = 0.0
+        if dt_ns <= 0:
+            return
+        for cgroup in roster.sensitive:
+            old, new = before.get(cgroup), self._samples.get(cgroup)
+            if old is not None and new is not None:
+                gained = _gain(old.oncpu_ns, new.oncpu_ns)
+                gained += _gain(old.wait_inflicted_ns, new.wait_inflicted_ns)
+                self.services_need += gained / dt_ns
+
+    def _machine(self, snapshot: Snapshot, roster: Roster, dt_ns: int) -> None:
+        weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)
+        outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
+        system = outside or 0.0
+        for cgroup in roster.system:
+            system += self.use.get(cgroup, 0.0)
+        self.system_cpus += weight * (system - self.system_cpus)
+        steal = self._steal.update(snapshot.steal_ns, dt_ns)
+        if snapshot.steal_ns is None:
+            self.steal_cpus = None
+        elif steal is not None:
+            last = self.steal_cpus or 0.0
+            self.steal_cpus = last + weight * (steal - last)
+
+
+def _gain(old: int | None, new: int | None) -> int:
+    return 0 if old is None or new is None else max(0, new - old)

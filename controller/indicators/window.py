@@ -1,0 +1,130 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A sliding window over the counters of one latency-sensitive workload."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from controller.indicators.histogram import difference
+from controller.model import WorkloadSample
+
+__all__ = ("CounterWindow", "WindowReading")
+
+# Too few waits for a percentile: look back up to this many windows before giving up.
+_STRETCH = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReading:
+    """What a workload did during the last *span_ns* nanoseconds.
+
+    ``oncpu_ratio`` and ``inflicted_ratio`` are CPUs (seconds per second), ``throttled_ns`` is
+    ``None`` where nobody measures it.
+    """
+
+    span_ns: int
+    waits: list[int]
+    samples: int
+    oncpu_ratio: float
+    inflicted_ratio: float
+    throttled_ns: int | None
+
+    @property
+    def wait_ratio(self) -> float:
+        """Inflicted wait as a share of the time during which the workload wanted a CPU."""
+        wanted = self.oncpu_ratio + self.inflicted_ratio
+        return self.inflicted_ratio / wanted if wanted > 0 else 0.0
+
+
+class CounterWindow:
+    """Keeps one sample per tick, as long as the longest window needs.
+
+    Counters that shrink were re-based (the probe was reloaded, the cgroup recreated): the
+    window starts anew and reads nothing negative.
+    """
+
+    __slots__ = ("_keep_ns", "_samples")
+
+    def __init__(self, window_ns: int) -> None:
+        self._keep_ns = _STRETCH * window_ns
+        self._samples: deque[tuple[int, WorkloadSample]] = deque()
+
+    def keep_for(self, window_ns: int) -> None:
+        """Keep enough for windows of *window_ns*; takes effect with the next push."""
+        self._keep_ns = _STRETCH * window_ns
+
+    def push(self, time_ns: int, sample: WorkloadSample) -> None:
+        """Add the sample of one tick; times must grow."""
+        samples = self._samples
+        if samples and _shrank(samples[-1][1], sample):
+            samples.clear()
+        samples.append((time_ns, sample))
+        while len(samples) > 2 and samples[1][0] <= time_ns - self._keep_ns:
+            samples.popleft()
+
+    def clear(self) -> None:
+        """Forget everything, as after a gap."""
+        self._samples.clear()
+
+    def read(self, window_ns: int, min_samples: int) -> WindowReading | None:
+        """Return the gain over the last *window_ns*, stretched until *min_samples* waits.
+
+        ``None`` while there are no two samples with a histogram to compare. A reading may
+        still hold fewer waits than asked for: the stretch ends at four windows.
+        """
+        if len(self._samples) < 2:
+            return None
+        now_ns, newest = self._samples[-1]
+        if newest.runq_histogram is None:
+            return None
+        reading = None
+        # Oldest last: the first one that is old enough and brings enough waits is taken.
+        for index in range(len(self._samples) - 2, -1, -1):
+            then_ns, older = self._samples[index]
+            last = index == 0
+            if now_ns - then_ns < window_ns and not last:
+                continue
+            enough = _waits_between(newest, older) >= min_samples
+            if last or enough or now_ns - then_ns >= self._keep_ns:
+                reading = _between(now_ns - then_ns, newest, older)
+                break
+        return reading
+
+
+def _waits_between(newest: WorkloadSample, older: WorkloadSample) -> int:
+    if newest.waits is None or older.waits is None:
+        return 0
+    return newest.waits - older.waits
+
+
+def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> WindowReading | None:
+    if newest.runq_histogram is None or older.runq_histogram is None:
+        return None
+    waits = difference(newest.runq_histogram, older.runq_histogram)
+    if waits is None or span_ns <= 0:
+        return None
+    return WindowReading(
+        span_ns=span_ns,
+        waits=waits,
+        samples=sum(waits),
+        oncpu_ratio=(_gain(newest.oncpu_ns, older.oncpu_ns) or 0) / span_ns,
+        inflicted_ratio=(_gain(newest.wait_inflicted_ns, older.wait_inflicted_ns) or 0) / span_ns,
+        throttled_ns=_gain(newest.throttled_ns, older.throttled_ns),
+    )
+
+
+def _gain(newer: int | None, older: int | None) -> int | None:
+    if newer is None or older is None:
+        return None
+    return max(0, newer - older)
+
+
+def _shrank(older: WorkloadSample, newer: WorkloadSample) -> bool:
+    for before, now in (
+        (older.oncpu_ns, newer.oncpu_ns),
+        (older.waits, newer.waits),
+        (older.wait_inflicted_ns, newer.wait_inflicted_ns),
+    ):
+        if before is not None and now is not None and now < before:
+            return True
+    return False
