@@ -10,7 +10,7 @@ exception; nobody catches it here.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from controller.model import Action, Knob, KnobValue, Outcome, Target
@@ -23,6 +23,7 @@ __all__ = (
     "RestoreResult",
     "Restored",
     "Trace",
+    "Turn",
     "no_trace",
 )
 
@@ -45,6 +46,14 @@ class RefusedError(Exception):
     def __init__(self, errno: int, message: str) -> None:
         super().__init__(message)
         self.errno = errno
+
+
+class Turn(IntEnum):
+    """When in a tick a write is made, so that none is refused for coming too early."""
+
+    FREE = 0  # accepted at any time, and may make room for others
+    TAKE = 1  # children before parents
+    GIVE = 2  # parents before children
 
 
 class Actuator(Protocol):
@@ -84,8 +93,8 @@ class Actuator(Protocol):
         """Pure: whether *found* is *expected*, or what the kernel makes of it by itself."""
         ...
 
-    def lowers(self, previous: KnobValue, value: KnobValue) -> bool:
-        """Pure: whether the step takes something away from the target."""
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: when in a tick this write is made."""
         ...
 
 

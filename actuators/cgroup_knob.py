@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from actuators.base import GoneError, RefusedError, Trace, no_trace
+from actuators.base import GoneError, RefusedError, Trace, Turn, no_trace
 from actuators.cgroupfs import Cgroup
 from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target
 
@@ -57,8 +57,8 @@ class CgroupKnob(ABC):
         """Return the knob's value in an open cgroup; errors as ``Cgroup.read``."""
 
     @abstractmethod
-    def lowers(self, previous: KnobValue, value: KnobValue) -> bool:
-        """Pure: whether the step takes something away from the target."""
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: when in a tick this write is made."""
 
     def same(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, unless a knob says otherwise."""

@@ -11,6 +11,7 @@ normal leaves 1024 on v1 and 100 on v2 (measured on 6.18 and 6.12). Since Linux 
 
 from typing import ClassVar, Literal
 
+from actuators.base import Turn
 from actuators.cgroup_knob import CgroupKnob, Step
 from actuators.cgroupfs import Cgroup
 from controller.model import Knob, KnobValue
@@ -51,9 +52,10 @@ class CpuIdle(CgroupKnob):
             steps.append(Step(_WEIGHT_FILE[self.version], str(goal), _normal(goal)))
         return tuple(steps)
 
-    def lowers(self, previous: KnobValue, value: KnobValue) -> bool:
-        """Pure: whether the cgroup turns idle or loses weight."""
-        return (_weight(value) or 0) < (_weight(previous) or 0)
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: less weight first; the kernel does not care."""
+        less = (_weight(value) or 0) < (_weight(previous) or 0)
+        return Turn.TAKE if less else Turn.GIVE
 
 
 def _normal(weight: int) -> KnobValue:

@@ -14,6 +14,7 @@ v5.14) have no burst file; there the burst reads 0.
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
+from actuators.base import Turn
 from actuators.cgroup_knob import CgroupKnob, Step
 from actuators.cgroupfs import Cgroup
 from controller.model import Knob, KnobValue
@@ -32,10 +33,6 @@ class _Quota(NamedTuple):
     def text(self) -> KnobValue:
         quota = "max" if self.quota_us is None else self.quota_us
         return KnobValue(f"{quota} {self.period_us} {self.burst_us}")
-
-    @property
-    def ratio(self) -> float:
-        return float("inf") if self.quota_us is None else self.quota_us / self.period_us
 
 
 class CpuQuota(CgroupKnob):
@@ -100,9 +97,19 @@ class CpuQuota(CgroupKnob):
             want = _Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
         return want == got
 
-    def lowers(self, previous: KnobValue, value: KnobValue) -> bool:
-        """Pure: whether the CPUs granted get fewer."""
-        return _parse(value).ratio < _parse(previous).ratio
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: lifting a quota first, then cutting from the leaves, then granting from the top.
+
+        No quota means the nearest ancestor's on v1. So lifting one is always accepted and lets
+        an ancestor shrink; setting one where there was none may have to wait for an ancestor.
+        """
+        now, goal = _parse(previous), _parse(value)
+        if goal.quota_us is None:
+            return Turn.FREE
+        if now.quota_us is None:
+            return Turn.GIVE
+        less = goal.quota_us * now.period_us < now.quota_us * goal.period_us
+        return Turn.TAKE if less else Turn.GIVE
 
     @property
     def _burst_file(self) -> str:

@@ -4,7 +4,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from actuators.base import Actuator
+from actuators.base import Actuator, Turn
 from controller.model import Action, Knob
 
 __all__ = ("group", "order")
@@ -13,14 +13,13 @@ __all__ = ("group", "order")
 def order(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list[Action]:
     """Return *actions* so that no write is refused only because it came too early.
 
-    First whatever takes away, children before parents, then whatever gives back, parents
-    before children: on v1 a child may at no moment be granted more than its parent.
+    On v1 a child may at no moment be granted more than its parent; see ``base.Turn``.
     """
 
-    def key(action: Action) -> tuple[bool, int]:
+    def key(action: Action) -> tuple[Turn, int]:
         depth = len(list(_ancestors(action.target.path)))
-        lowers = actuators[action.knob].lowers(action.previous, action.value)
-        return (not lowers, -depth if lowers else depth)
+        turn = actuators[action.knob].turn(action.previous, action.value)
+        return turn, depth if turn is Turn.GIVE else -depth
 
     return sorted(actions, key=key)
 
