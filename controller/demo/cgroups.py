@@ -13,7 +13,7 @@ from pathlib import Path
 import signal
 import time
 
-__all__ = ("DemoCgroups", "DemoError")
+__all__ = ("DemoCgroups", "DemoError", "find_cpuacct_mount")
 
 EMPTY_WITHIN_S = 10.0
 RETRY_S = 0.02
@@ -27,13 +27,14 @@ class DemoCgroups:
     """A parent and its children *names*; on v2 the cpu controller is enabled below the parent.
 
     *cpu_mount* is the mount of the cpu hierarchy, *cpuacct_mount* that of cpuacct where it is
-    another one (v1 only), *version* ``v1`` or ``v2``.
+    another one (v1 only), *version* ``v1`` or ``v2``; *tag* (default: the pid) tells two
+    demonstrations apart.
     """
 
     def __init__(
-        self, *, cpu_mount: Path, cpuacct_mount: Path | None, version: str, tag: str
+        self, *, cpu_mount: Path, cpuacct_mount: Path | None, version: str, tag: str | None = None
     ) -> None:
-        self.path = f"/sweetpoint-demo-{tag}"
+        self.path = f"/sweetpoint-demo-{tag or os.getpid()}"
         self._v2 = version == "v2"
         mounts = [cpu_mount, cpuacct_mount] if cpuacct_mount else [cpu_mount]
         self._parents = [mount / self.path[1:] for mount in mounts]
@@ -65,6 +66,20 @@ class DemoCgroups:
         stat = (self._parents[0] / name / "cpu.stat").read_text()
         return int(stat.split("usage_usec ", 1)[1].split("\n", 1)[0]) * 1000
 
+    def kill(self, name: str) -> None:
+        """Kill whatever lives in *name* and return when it is empty.
+
+        :raises DemoError: something survives for ten seconds.
+        """
+        deadline_s = time.monotonic() + EMPTY_WITHIN_S
+        directories = [parent / name for parent in self._parents]
+        while any((directory / "cgroup.procs").read_text() for directory in directories):
+            for directory in directories:
+                _kill_members(directory)
+            if time.monotonic() > deadline_s:
+                raise DemoError(f"cannot empty the cgroup {self.path}/{name}")
+            time.sleep(RETRY_S)
+
     def remove(self) -> None:
         """Kill whatever lives in the cgroups and remove them; repeat at will.
 
@@ -95,6 +110,23 @@ class DemoCgroups:
                 "cgroup.subtree_control there must hold cpu"
             )
         (parent / "cgroup.subtree_control").write_text("+cpu")
+
+
+def find_cpuacct_mount(cpu_mount: Path, mountinfo: str | None = None) -> Path | None:
+    """Return where v1's cpuacct is mounted, None where *cpu_mount* has it as well.
+
+    :raises DemoError: it is mounted nowhere.
+    """
+    if mountinfo is None:
+        mountinfo = Path("/proc/self/mountinfo").read_text()
+    found = []
+    for line in mountinfo.splitlines():
+        head, _, tail = line.partition(" - cgroup ")
+        if "cpuacct" in tail.rpartition(" ")[2].split(","):
+            found.append(Path(head.split()[4]))
+    if not found:
+        raise DemoError("the cgroup controller cpuacct is mounted nowhere")
+    return None if cpu_mount in found else found[0]
 
 
 def _kill_members(directory: Path) -> None:

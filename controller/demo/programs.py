@@ -112,7 +112,7 @@ def start(
                 stderr=err,
                 cwd=home,
                 start_new_session=True,  # a Ctrl-C is for us; we stop our children in order
-                preexec_fn=prepare,  # noqa: PLW1509 - this program has no threads
+                preexec_fn=prepare,
             )
     except (OSError, subprocess.SubprocessError) as error:
         raise DemoError(f"cannot start {name}: {error}") from error
@@ -214,9 +214,7 @@ def _bogo_ops(account: str) -> float | None:
 
 
 _JOBS = (
-    BestEffort(
-        name="ffmpeg", unit="frames", command=_ffmpeg, work=_frames, stop_by=signal.SIGTERM
-    ),
+    BestEffort(name="ffmpeg", unit="frames", command=_ffmpeg, work=_frames, stop_by=signal.SIGTERM),
     BestEffort(
         name="stress-ng", unit="ops", command=_stress_ng, work=_bogo_ops, stop_by=signal.SIGINT
     ),

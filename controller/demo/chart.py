@@ -1,0 +1,163 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A time line as SVG text, drawn by hand: a report needs no plotting library for this.
+
+Colours are CSS classes of the page, so that the drawing follows its light or dark theme.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+import math
+
+__all__ = ("Band", "Chart", "Point", "Series")
+
+WIDTH = 1120
+HEIGHT = 210
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 30
+MIN_TICK_PX = 60
+
+# A time in seconds and a value; None breaks the line.
+Point = tuple[float, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line. ``style`` is a CSS class; ``step``: the value holds until the next point."""
+
+    label: str
+    style: str
+    points: Sequence[Point]
+    step: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A span of time behind the lines, labelled at the top; ``style`` is a CSS class."""
+
+    from_s: float
+    to_s: float
+    style: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A chart with a linear or (``log``) logarithmic value axis over ``seconds`` of time."""
+
+    title: str
+    unit: str
+    seconds: float
+    series: Sequence[Series]
+    bands: Sequence[Band] = field(default_factory=tuple)
+    log: bool = False
+    top: float | None = None
+    bottom: float | None = None
+
+    def svg(self) -> str:
+        """Return the chart as an ``svg`` element."""
+        low, high = self._range()
+        parts = [
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.title)}">'
+        ]
+        parts += [self._band(band) for band in self.bands]
+        parts += self._value_axis(low, high)
+        parts += self._time_axis()
+        parts += [self._line(one, low, high) for one in self.series]
+        parts.append("</svg>")
+        return "\n".join(parts)
+
+    def legend(self) -> str:
+        """Return the legend as HTML."""
+        items = (
+            f'<span><i class="{escape(one.style)}"></i>{escape(one.label)}</span>'
+            for one in self.series
+        )
+        return f'<p class="legend">{"".join(items)}</p>'
+
+    def _range(self) -> tuple[float, float]:
+        values = [value for one in self.series for _, value in one.points if value is not None]
+        if self.log:
+            values = [value for value in values if value > 0]
+            low = 10 ** math.floor(math.log10(min(values, default=0.1)))
+            high = 10 ** math.ceil(math.log10(max(values, default=1.0)))
+            return low, max(high, low * 10)
+        low = min(0.0, *values) if self.bottom is None and values else self.bottom or 0.0
+        high = max(values, default=1.0) if self.top is None else self.top
+        return low, high if high > low else low + 1.0
+
+    def _x(self, time_s: float) -> float:
+        return LEFT + time_s / max(self.seconds, 1.0) * (WIDTH - LEFT - RIGHT)
+
+    def _y(self, value: float, low: float, high: float) -> float:
+        value = min(max(value, low), high)
+        if self.log:
+            share = math.log(value / low) / math.log(high / low)
+        else:
+            share = (value - low) / (high - low)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+    def _band(self, band: Band) -> str:
+        left, right = self._x(band.from_s), self._x(band.to_s)
+        text = (
+            f'<rect class="{escape(band.style)}" x="{left:.1f}" y="{TOP}" '
+            f'width="{right - left:.1f}" height="{HEIGHT - TOP - BOTTOM}"/>'
+        )
+        if band.label:
+            text += (
+                f'<text class="phase" x="{left + 4:.1f}" y="{TOP - 8}">{escape(band.label)}</text>'
+            )
+        return text
+
+    def _value_axis(self, low: float, high: float) -> list[str]:
+        if self.log:
+            first, last = round(math.log10(low)), round(math.log10(high))
+            ticks = [10.0**power for power in range(first, last + 1)]
+        else:
+            ticks = _round_ticks(low, high)
+        lines = []
+        for tick in ticks:
+            y = self._y(tick, low, high)
+            lines += [
+                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
+                f'<text class="tick" text-anchor="end" x="{LEFT - 6}" y="{y + 4:.1f}">'
+                f"{tick:g}</text>",
+            ]
+        middle = (HEIGHT + TOP - BOTTOM) / 2
+        lines.append(
+            f'<text class="axis" text-anchor="middle" transform="rotate(-90 14 {middle})" '
+            f'x="14" y="{middle}">{escape(self.unit)}</text>'
+        )
+        return lines
+
+    def _time_axis(self) -> list[str]:
+        y = HEIGHT - BOTTOM + 16
+        pixels_per_s = (WIDTH - LEFT - RIGHT) / max(self.seconds, 1.0)
+        step = next((s for s in (1, 2, 5, 10, 20, 60, 120) if s * pixels_per_s >= MIN_TICK_PX), 300)
+        return [
+            f'<text class="tick" text-anchor="middle" x="{self._x(t):.1f}" y="{y}">{t} s</text>'
+            for t in range(0, int(self.seconds) + 1, step)
+        ]
+
+    def _line(self, series: Series, low: float, high: float) -> str:
+        path: list[str] = []
+        drawing = False
+        last_y = 0.0
+        for time_s, value in series.points:
+            if value is None or (self.log and value <= 0):
+                drawing = False
+                continue
+            x, y = self._x(time_s), self._y(value, low, high)
+            if drawing and series.step:
+                path.append(f"L{x:.1f} {last_y:.1f}")
+            path.append(f"{'L' if drawing else 'M'}{x:.1f} {y:.1f}")
+            drawing, last_y = True, y
+        return f'<path class="line {escape(series.style)}" d="{" ".join(path)}"/>'
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    rough = (high - low) / 4
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = size * next(m for m in (1, 2, 5, 10) if m * size >= rough)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [round(index * step, 10) for index in range(first, last + 1)]

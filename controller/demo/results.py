@@ -1,0 +1,192 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a demonstration measured, and the arithmetic from raw numbers to one table row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.demo.latency import quantile
+
+__all__ = ("LoadSecond", "Phase", "Row", "Run", "Sample", "Work", "summarise", "windows")
+
+# The first seconds of a phase: programs start, the agent has no full window yet.
+DROPPED_S = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSecond:
+    """One second of requests; ``start_s`` counts from the start of the phase."""
+
+    start_s: float
+    latency_us: tuple[int, ...]
+    late_us: tuple[int, ...]
+    queued: int
+    errors: int
+    timeouts: int
+    generator_cpu_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at the agent and at the cgroups; times count from the start of the phase.
+
+    ``be_quota_cpus`` is the tightest quota on a best-effort cgroup, None without any.
+    ``be_oncpu_s``, ``ls_oncpu_s`` and ``steal_s`` are counters, in CPU seconds.
+    """
+
+    time_s: float
+    runq_p99_ms: float | None = None
+    sweet_point_ms: float | None = None
+    deviation: float | None = None
+    filtered_deviation: float | None = None
+    demand: float | None = None
+    state: str | None = None
+    be_quota_cpus: float | None = None
+    be_idle: bool | None = None
+    ls_oncpu_s: float = 0.0
+    be_oncpu_s: float = 0.0
+    steal_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a best-effort job got done in *seconds*; None: it keeps no account in between."""
+
+    job: str
+    unit: str
+    amount: float | None
+    seconds: float
+
+    @property
+    def rate(self) -> float | None:
+        """Work per second."""
+        return None if self.amount is None else self.amount / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase of one round. ``key`` is equal in all rounds, ``against`` what it compares to.
+
+    ``title`` is for people; ``mode`` is that of the agent.
+    """
+
+    key: str
+    title: str
+    mode: str
+    seconds: float
+    against: str | None
+    load: tuple[LoadSecond, ...]
+    samples: tuple[Sample, ...]
+    work: Work | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A whole demonstration."""
+
+    simulated: bool
+    environment: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table: a phase, pooled over its rounds.
+
+    ``runq_p99_ms`` is the median over the one-second windows, ``violations`` the share of the
+    windows over the sweet point. ``work_ratio`` is relative to the phase ``against``.
+    """
+
+    title: str
+    p50_ms: float | None
+    p99_ms: float | None
+    runq_p99_ms: float | None
+    sweet_point_ms: float | None
+    windows: int
+    violations: float | None
+    work_rate: float | None
+    work_unit: str
+    work_ratio: float | None
+    ls_cpus: float | None
+    be_cpus: float | None
+    late_p99_ms: float | None
+    failed: int
+
+
+def windows(phase: Phase) -> list[Sample]:
+    """Return the last sample of each one-second window after the dropped seconds.
+
+    The agent's indicator is taken over the last second, so these windows do not overlap
+    (but for its tick). A window in which nothing could be measured is left out.
+    """
+    last: dict[int, Sample] = {}
+    for sample in phase.samples:
+        if DROPPED_S <= sample.time_s < phase.seconds and sample.runq_p99_ms is not None:
+            last[int(sample.time_s)] = sample
+    return [last[second] for second in sorted(last)]
+
+
+def summarise(phases: Sequence[Phase]) -> list[Row]:
+    """Return one row per ``key`` of *phases*, in order of first appearance."""
+    keys = dict.fromkeys(phase.key for phase in phases)
+    pools = {key: [phase for phase in phases if phase.key == key] for key in keys}
+    return [_row(pool, pools.get(pool[0].against or "", [])) for pool in pools.values()]
+
+
+def counted_load(phase: Phase) -> list[LoadSecond]:
+    """Return the seconds of load that count: whole ones after the dropped ones."""
+    return [s for s in phase.load if DROPPED_S <= s.start_s <= phase.seconds - 1]
+
+
+def _row(pool: Sequence[Phase], against: Sequence[Phase]) -> Row:
+    load = [second for phase in pool for second in counted_load(phase)]
+    latency = [us for second in load for us in second.latency_us]
+    late = [us for second in load for us in second.late_us]
+    seen = [sample for phase in pool for sample in windows(phase)]
+    runq = [sample.runq_p99_ms for sample in seen if sample.runq_p99_ms is not None]
+    over = [s for s in seen if _is_over(s)]
+    work, base = _rate(pool), _rate(against)
+    return Row(
+        title=pool[0].title,
+        p50_ms=_ms(quantile(latency, 0.5)),
+        p99_ms=_ms(quantile(latency, 0.99)),
+        runq_p99_ms=quantile(runq, 0.5),
+        sweet_point_ms=next((s.sweet_point_ms for s in seen if s.sweet_point_ms), None),
+        windows=len(seen),
+        violations=len(over) / len(seen) if seen else None,
+        work_rate=work,
+        work_unit=pool[0].work.unit if pool[0].work else "",
+        work_ratio=work / base if work is not None and base else None,
+        ls_cpus=_cpus(pool, "ls_oncpu_s"),
+        be_cpus=_cpus(pool, "be_oncpu_s"),
+        late_p99_ms=_ms(quantile(late, 0.99)),
+        failed=sum(second.errors + second.timeouts for second in load),
+    )
+
+
+def _is_over(sample: Sample) -> bool:
+    value, sweet_point = sample.runq_p99_ms, sample.sweet_point_ms
+    return value is not None and sweet_point is not None and value > sweet_point
+
+
+def _rate(pool: Sequence[Phase]) -> float | None:
+    works = [phase.work for phase in pool if phase.work is not None]
+    amounts = [work.amount for work in works if work.amount is not None]
+    if not amounts or len(amounts) < len(pool):
+        return None
+    return sum(amounts) / sum(work.seconds for work in works)
+
+
+def _cpus(pool: Sequence[Phase], counter: str) -> float | None:
+    used = elapsed = 0.0
+    for phase in pool:
+        counted = [s for s in phase.samples if s.time_s >= DROPPED_S]
+        if len(counted) > 1:
+            used += getattr(counted[-1], counter) - getattr(counted[0], counter)
+            elapsed += counted[-1].time_s - counted[0].time_s
+    return used / elapsed if elapsed else None
+
+
+def _ms(us: float | None) -> float | None:
+    return None if us is None else us / 1000

@@ -1,0 +1,159 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that a demonstration starts or creates, and its end, whatever happens.
+
+Leaving a ``Session`` stops its programs, empties and removes its cgroups and deletes its
+directory. Should this process be killed, a janitor does the same: a child in a session of its
+own that sleeps on a pipe which ends with us.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+from pathlib import Path
+import shutil
+import signal
+import tempfile
+import time
+from types import FrameType
+from typing import Self
+
+from controller.demo.agent import Agent
+from controller.demo.cgroups import DemoCgroups
+from controller.demo.programs import Process
+
+__all__ = ("Interrupted", "Session", "interruptible")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# An orphaned agent restores within 2 s; its cgroups should still be there then.
+JANITOR_GRACE_S = 2.0
+
+
+class Interrupted(BaseException):
+    """A signal asked the demonstration to end. Not an error, so nothing else catches it."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into ``Interrupted`` while the block runs."""
+
+    def interrupt(signum: int, _frame: FrameType | None) -> None:
+        raise Interrupted(signum)
+
+    old = {signum: signal.signal(signum, interrupt) for signum in SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in old.items():
+            signal.signal(signum, handler)
+
+
+class Session:
+    """Owns a temporary directory ``home``, the ``cgroups`` and the started programs."""
+
+    def __init__(self, cgroups: DemoCgroups) -> None:
+        self.cgroups = cgroups
+        self.home = Path("/nonexistent")
+        self.agent: Agent | None = None
+        self._processes: list[Process] = []
+        self._janitor: tuple[int, int] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.home = Path(tempfile.mkdtemp(prefix="sweetpoint-demo-"))
+            self.home.chmod(0o755)  # nginx's workers are another user and read their page here
+            self._janitor = self._start_janitor()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A second Ctrl-C must not interrupt the clean-up that the first one started.
+        old = {signum: signal.signal(signum, signal.SIG_IGN) for signum in SIGNALS}
+        try:
+            self._clean_up()
+        finally:
+            for signum, handler in old.items():
+                signal.signal(signum, handler)
+
+    def own(self, process: Process) -> Process:
+        """Take over a process that is to be stopped at the end."""
+        self._processes.append(process)
+        return process
+
+    def disown(self, process: Process) -> None:
+        """Forget a process that was stopped."""
+        self._processes.remove(process)
+
+    def start_agent(self, mode: str, **profile: str | bool) -> Agent:
+        """Start the agent in *mode* and wait until it measures; stops a former one.
+
+        :raises DemoError: it does not start.
+        """
+        self.stop_agent()
+        self.agent = Agent(self.home, self.cgroups.path, mode, **profile)
+        self.agent.wait_until_ready()
+        return self.agent
+
+    def stop_agent(self) -> None:
+        """Stop the agent, if there is one."""
+        if self.agent is not None:
+            self.agent.stop()
+            self.agent = None
+
+    def check(self) -> None:
+        """Do nothing while all programs run.
+
+        :raises DemoError: one of them ended.
+        """
+        for process in self._processes:
+            process.check()
+        if self.agent is not None:
+            self.agent.process.check()
+
+    def _clean_up(self) -> None:
+        with contextlib.ExitStack() as last_to_first:
+            last_to_first.callback(self._dismiss_janitor)
+            last_to_first.callback(shutil.rmtree, self.home, ignore_errors=True)
+            for process in self._processes:
+                last_to_first.callback(process.stop, signal.SIGKILL)
+            last_to_first.callback(self.cgroups.remove)
+            last_to_first.callback(self.stop_agent)
+
+    def _start_janitor(self) -> tuple[int, int]:
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(write_end)
+            try:
+                self._be_janitor(read_end)
+            finally:
+                os._exit(0)
+        os.close(read_end)
+        return pid, write_end
+
+    def _be_janitor(self, read_end: int) -> None:
+        os.setsid()
+        for signum in SIGNALS:
+            signal.signal(signum, signal.SIG_IGN)
+        if os.read(read_end, 1):
+            return
+        time.sleep(JANITOR_GRACE_S)
+        try:
+            self.cgroups.remove()
+        finally:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def _dismiss_janitor(self) -> None:
+        if self._janitor is not None:
+            pid, write_end = self._janitor
+            with contextlib.suppress(BrokenPipeError):
+                os.write(write_end, b".")
+            os.close(write_end)
+            os.waitpid(pid, 0)
+            self._janitor = None

@@ -1,0 +1,103 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The table at the end of a demonstration and the verdict in words, for people and for tests."""
+
+from collections.abc import Sequence
+
+from controller.demo.results import Phase, Row, summarise
+
+__all__ = ("HEADINGS", "cells", "format_ms", "format_table", "verdicts")
+
+HEADINGS = (
+    "phase",
+    "LS p50",
+    "LS p99",
+    "run-queue p99",
+    "over sweet point",
+    "BE work",
+    "of unmanaged",
+    "LS CPU",
+    "BE CPU",
+    "generator late p99",
+)
+NOTHING = "-"
+
+# What the managed phase has to reach, besides the run-queue latency: see verdicts().
+LATENCY_GAIN = 4.0
+WINDOWS_WITHIN = 0.95
+WORK_KEPT = 0.70
+
+
+def format_ms(value: float | None) -> str:
+    """Return milliseconds with three significant digits, at least in steps of 10 us."""
+    if value is None:
+        return NOTHING
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.{1 if value >= 10 else 2}f} ms"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return *row* as text, in the order of ``HEADINGS``."""
+    over = NOTHING
+    if row.violations is not None:
+        over = f"{row.violations:.0%} of {row.windows}"
+    return (
+        row.title,
+        format_ms(row.p50_ms),
+        format_ms(row.p99_ms),
+        format_ms(row.runq_p99_ms),
+        over,
+        NOTHING if row.work_rate is None else f"{row.work_rate:,.1f} {row.work_unit}/s",
+        NOTHING if row.work_ratio is None else f"{row.work_ratio:.0%}",
+        NOTHING if row.ls_cpus is None else f"{row.ls_cpus:.2f}",
+        NOTHING if row.be_cpus is None else f"{row.be_cpus:.2f}",
+        format_ms(row.late_p99_ms),
+    )
+
+
+def format_table(rows: Sequence[Row]) -> str:
+    """Return *rows* as a text table."""
+    lines = [HEADINGS, *map(cells, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    text = []
+    for line in lines:
+        first = line[0].ljust(widths[0])
+        rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
+        text.append("  ".join((first, *rest)).rstrip())
+    text.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(text)
+
+
+def verdicts(phases: Sequence[Phase]) -> list[str]:
+    """Return one sentence per managed job: what was reached, measured against the goals."""
+    rows = {row.title: row for row in summarise(phases)}
+    pairs = {p.title: p.against for p in phases if p.against}
+    return [_verdict(rows[title], rows[against]) for title, against in pairs.items() if against]
+
+
+def _verdict(managed: Row, plain: Row) -> str:
+    facts: list[str] = []
+    missed: list[str] = []
+    if managed.p99_ms and plain.p99_ms:
+        gain = plain.p99_ms / managed.p99_ms
+        facts.append(
+            f"LS p99 {format_ms(managed.p99_ms)} instead of {format_ms(plain.p99_ms)} "
+            f"({gain:.1f} times better)"
+        )
+        if gain < LATENCY_GAIN:
+            missed.append(f"a quarter of the unmanaged p99 is {format_ms(plain.p99_ms / 4)}")
+    if managed.violations is not None:
+        within = 1 - managed.violations
+        facts.append(
+            f"run-queue p99 within the sweet point of {format_ms(managed.sweet_point_ms)} "
+            f"in {within:.0%} of {managed.windows} one-second windows"
+        )
+        if within < WINDOWS_WITHIN:
+            missed.append(f"the goal is {WINDOWS_WITHIN:.0%} of the windows")
+    else:
+        missed.append("the run-queue latency was not measured")
+    if managed.work_ratio is not None:
+        facts.append(f"best-effort work kept {managed.work_ratio:.0%}")
+        if managed.work_ratio < WORK_KEPT:
+            missed.append(f"the goal is {WORK_KEPT:.0%} of the work")
+    end = f" Missed: {'; '.join(missed)}." if missed else " All goals met."
+    return f"{managed.title}: {', '.join(facts) or 'nothing measured'}.{end}"
