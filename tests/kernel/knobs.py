@@ -1,0 +1,121 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the actuators share: raw knob files, and processes that die on purpose."""
+
+from collections.abc import Callable
+import os
+from pathlib import Path
+import signal
+import warnings
+
+from actuators.base import Trace, no_trace
+from actuators.executor import Executor
+from actuators.journal import Journal
+from actuators.registry import build
+from controller.host import CgroupLayout
+from controller.model import Action, Knob, KnobValue, Target, TargetKind
+
+FILES = (
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpu.cfs_burst_us",
+    "cpu.shares",
+    "cpu.max",
+    "cpu.max.burst",
+    "cpu.weight",
+    "cpu.idle",
+)
+
+
+def dump(root: Path) -> dict[str, str]:
+    """All knob files of *root* and below, as the kernel shows them."""
+    found = {}
+    for directory, _, files in os.walk(root):
+        for name in sorted(set(files) & set(FILES)):
+            path = Path(directory, name)
+            found[str(path.relative_to(root))] = path.read_text().strip()
+    return found
+
+
+def set_quota(cgroup: Path, quota_us: int | None, period_us: int, burst_us: int = 0) -> None:
+    """Set a quota the way another program would, without our code."""
+    if (cgroup / "cpu.max").exists():
+        (cgroup / "cpu.max").write_text(f"{quota_us or 'max'} {period_us}")
+        (cgroup / "cpu.max.burst").write_text(str(burst_us))
+        return
+    (cgroup / "cpu.cfs_period_us").write_text(str(period_us))
+    (cgroup / "cpu.cfs_quota_us").write_text(str(quota_us or -1))
+    (cgroup / "cpu.cfs_burst_us").write_text(str(burst_us))
+
+
+def set_weight(cgroup: Path, weight: int) -> None:
+    """Set cpu.shares or cpu.weight."""
+    name = "cpu.shares" if (cgroup / "cpu.shares").exists() else "cpu.weight"
+    (cgroup / name).write_text(str(weight))
+
+
+def make_child(parent: Path, name: str) -> Path:
+    """Make a cgroup that has the cpu controller, and lets its children have it."""
+    child = parent / name
+    child.mkdir()
+    control = child / "cgroup.subtree_control"
+    if control.exists():
+        control.write_text("+cpu")
+    return child
+
+
+def target_of(layout: CgroupLayout, cgroup: Path) -> Target:
+    """The identity of a living cgroup."""
+    path = "/" + str(cgroup.relative_to(layout.mount))
+    return Target(TargetKind.CGROUP, layout.hierarchy, cgroup.stat().st_ino, path)
+
+
+def executor(layout: CgroupLayout, state_dir: Path, trace: Trace = no_trace) -> Executor:
+    """A fresh executor, as a new process would make it."""
+    return Executor(Journal(state_dir / "journal", trace), build(layout), trace)
+
+
+def action(target: Target, knob: Knob, previous: str, value: str) -> Action:
+    """An action of the planner."""
+    return Action(
+        target=target,
+        knob=knob,
+        previous=KnobValue(previous),
+        value=KnobValue(value),
+        reason="test",
+    )
+
+
+def die_at(step: int, work: Callable[[Trace], None]) -> str | None:
+    """Run *work* in a process of its own that kills itself at its *step*-th step.
+
+    Returns the name of that step, or None if the work was done before it came to it.
+    """
+    read_fd, write_fd = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn of threads, which numpy's library may have started.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        seen = 0
+
+        def trace(name: str) -> None:
+            nonlocal seen
+            if seen == step:
+                os.write(write_fd, name.encode())
+                os.kill(os.getpid(), signal.SIGKILL)
+            seen += 1
+
+        try:
+            work(trace)
+        except BaseException as error:
+            os.write(write_fd, f"broken: {error!r}".encode())
+            os._exit(1)
+        os._exit(0)
+    os.close(write_fd)
+    with os.fdopen(read_fd, "rb") as pipe:
+        name = pipe.read().decode()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert not name.startswith("broken"), name
+    assert code in (0, -signal.SIGKILL)
+    return name if code else None

@@ -1,0 +1,174 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever dies at whatever moment: afterwards every knob is as it was before.
+
+A process does some ticks of work on real cgroups and is killed by SIGKILL at every step it
+makes, one after the other; then another process restores.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from actuators.base import Trace
+from controller.host import CgroupLayout
+from controller.model import Action, Failure, Knob
+from tests.kernel.knobs import (
+    action,
+    die_at,
+    dump,
+    executor,
+    make_child,
+    set_quota,
+    set_weight,
+    target_of,
+)
+
+pytestmark = pytest.mark.kernel
+
+CHILDREN = ("a", "b", "c")
+
+
+def build_tree(root: Path) -> None:
+    """A limited parent; a child with quota and burst, one with weight only, one untouched."""
+    be = make_child(root, "be")
+    set_quota(be, 80_000, 100_000)
+    set_weight(be, 700)
+    for name in CHILDREN:
+        make_child(be, name)
+    set_quota(be / "a", 20_000, 100_000, 10_000)
+    set_weight(be / "a", 512)
+    set_weight(be / "b", 77)
+
+
+def ticks(layout: CgroupLayout, root: Path) -> list[list[Action]]:
+    """Three ticks: squeeze all, move on (periods, too), release some of it."""
+    quotas = {
+        "be": ["80000 100000 0", "15000 100000 0", "2000 10000 0", "80000 100000 0"],
+        "be/a": ["20000 100000 10000", "10000 100000 5000", "1000 10000 0", "1500 10000 0"],
+        "be/b": ["max 100000 0", "5000 50000 0", "1000 10000 0", "max 100000 0"],
+    }
+    idle = {
+        0: {"be": ("0 700", "1"), "be/b": ("0 77", "1")},
+        2: {"be/b": ("1", "0 77")},
+    }
+    plan: list[list[Action]] = []
+    for tick in range(3):
+        actions = [
+            action(target_of(layout, root / path), Knob.CPU_QUOTA, values[tick], values[tick + 1])
+            for path, values in quotas.items()
+        ]
+        for path, step in idle.get(tick, {}).items():
+            actions.append(action(target_of(layout, root / path), Knob.SCHED_IDLE, *step))
+        plan.append(actions)
+    return plan
+
+
+def work(
+    layout: CgroupLayout, state_dir: Path, plan: Sequence[Sequence[Action]]
+) -> Callable[[Trace], None]:
+    """All ticks, and a restore at the end, as the agent does on SIGTERM."""
+
+    def life(trace: Trace) -> None:
+        agent = executor(layout, state_dir, trace)
+        for now_ns, actions in enumerate(plan):
+            outcomes = agent.execute(actions, now_ns=now_ns)
+            assert all(o.failure in (None, Failure.GONE) for o in outcomes), outcomes
+            assert not any(o.foreign for o in outcomes), outcomes
+        assert agent.restore_all().clean
+
+    return life
+
+
+def restored(layout: CgroupLayout, state_dir: Path) -> None:
+    report = executor(layout, state_dir).restore_all()
+    assert report.clean, report
+    assert not list((state_dir / "journal").iterdir())
+    assert not executor(layout, state_dir).restore_all().results, "not idempotent"
+
+
+def vanish(root: Path) -> None:
+    (root / "be/b").rmdir()
+
+
+def recreate(root: Path) -> None:
+    vanish(root)
+    make_child(root / "be", "b")
+
+
+@pytest.mark.parametrize("meanwhile", [None, vanish, recreate])
+def test_killed_at_every_step(
+    cgroup_layout: CgroupLayout,
+    cgroup_root: Path,
+    tmp_path: Path,
+    meanwhile: Callable[[Path], None] | None,
+) -> None:
+    steps: list[str] = []
+    while True:
+        root = make_child(cgroup_root, f"n{len(steps)}")
+        state_dir = tmp_path / str(len(steps))
+        build_tree(root)
+        before = dump(root)
+        plan = ticks(cgroup_layout, root)
+        step = die_at(len(steps), work(cgroup_layout, state_dir, plan))
+        if meanwhile is not None:
+            meanwhile(root)
+            before = {k: v for k, v in before.items() if not k.startswith("be/b/")}
+            before |= {f"be/b/{k}": v for k, v in dump(root / "be/b").items()}
+        restored(cgroup_layout, state_dir)
+        assert dump(root) == before, step
+        remove_tree(root)
+        if step is None:
+            break
+        steps.append(step)
+    # The work has kernel writes in it, and journal writes before and removals after them.
+    assert len([s for s in steps if s.startswith("before write")]) > 20
+    assert len([s for s in steps if s == "before journal rename"]) > 10
+    assert len([s for s in steps if s == "before journal remove"]) >= 4
+
+
+def test_killed_in_the_restore_as_well(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    def restore(trace: Trace) -> None:
+        executor(cgroup_layout, state_dir, trace).restore_all()
+
+    for first in range(3, 90, 6):
+        build_tree(cgroup_root)
+        state_dir = tmp_path / str(first)
+        before = dump(cgroup_root)
+        plan = ticks(cgroup_layout, cgroup_root)
+        assert die_at(first, work(cgroup_layout, state_dir, plan))
+        second = 0
+        # Every restore gets one step further than the one before: it has to come to its end.
+        while die_at(second, restore) is not None:
+            second += 1
+        restored(cgroup_layout, state_dir)
+        assert dump(cgroup_root) == before, first
+        remove_tree(cgroup_root / "be")
+
+
+def test_a_damaged_record_does_not_keep_the_others_from_being_restored(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    build_tree(cgroup_root)
+    before = dump(cgroup_root)
+    executor(cgroup_layout, tmp_path).execute(ticks(cgroup_layout, cgroup_root)[0], now_ns=0)
+    assert dump(cgroup_root) != before
+    victim = target_of(cgroup_layout, cgroup_root / "be/b").id
+    (path,) = (tmp_path / "journal").glob(f"cpu.quota.*.{victim}.*.json")
+    path.write_bytes(path.read_bytes()[:40])
+    report = executor(cgroup_layout, tmp_path).restore_all()
+    assert report.unreadable == (str(path),)
+    assert not report.clean
+    after = dump(cgroup_root)
+    assert {k for k in after if after[k] != before[k]} <= {
+        f"be/b/{name}" for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max")
+    }
+    assert after != before
+
+
+def remove_tree(root: Path) -> None:
+    for path in sorted(root.glob("**/"), key=lambda p: len(p.parts), reverse=True):
+        path.rmdir()
