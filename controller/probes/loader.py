@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from controller.resources import bpf_dir
 
@@ -103,7 +103,9 @@ def load(spec: ProgramSpec) -> Loaded:
             raise LoadError(f"{spec.source}: the loader did not answer in time") from None
     for fd in fds:
         os.set_inheritable(fd, False)
-    answer = json.loads(message) if message else {"error": _last_line(errors)}
+    answer: dict[str, Any] = (
+        json.loads(message) if message else {"error": _last_line(errors), "maps": []}
+    )
     if "error" in answer:
         raise LoadError(f"{spec.source}: {_explain(answer['error'], errors)}")
     names: list[str] = answer["maps"]

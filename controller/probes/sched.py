@@ -10,7 +10,6 @@ since the workload was assigned. Reading costs no system call.
 from collections.abc import Sequence
 from dataclasses import dataclass
 import time
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,7 +143,6 @@ class SchedProbe:
         self._base = np.zeros((max_slots, 5), np.int64)
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
-        self._blame_seen = np.zeros((max_latency, max_slots), np.uint64)
         self._blame_base = np.zeros((max_latency, max_slots), np.uint64)
 
     def assign(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> bool:
@@ -160,11 +158,11 @@ class SchedProbe:
         record = self._free_latencies.take(now_ns) if latency else None
         self._read_totals(max(self._highest(), slot) + 1)
         self._base[slot] = self._totals[slot]
-        self._blame_base[:, slot] = self._blame_seen[:, slot] = self._blame[:, slot]
+        self._blame_base[:, slot] = self._blame[:, slot]
         if record is not None:
             self._waits_raw[record] = self._raw_waits([record])[0]
             self._waits[record] = 0
-            self._blame_base[record] = self._blame_seen[record] = self._blame[record]
+            self._blame_base[record] = self._blame[record]
         self._members[cgroup] = _Member(cgroup, slot, record)
         self._slot_of_cgroup.set(cgroup.id, slot, 0 if record is None else record + 1)
         self._generation.values[0] += 1
@@ -227,8 +225,9 @@ class SchedProbe:
         return now_ns, int(newest["sync_mono"])
 
     def _raw_waits(self, records: Sequence[int]) -> NDArray[np.uint32]:
-        waits: NDArray[Any] = self._latencies[list(records), :, :BUCKETS]
-        return waits.sum(axis=1, dtype=np.uint32)
+        waits: NDArray[np.uint32] = self._latencies[list(records), :, :BUCKETS]
+        total: NDArray[np.uint32] = waits.sum(axis=1, dtype=np.uint32)
+        return total
 
     def _read_waits(self, members: Sequence[_Member]) -> list[tuple[int, ...]]:
         records = [member.latency for member in members if member.latency is not None]
@@ -239,21 +238,17 @@ class SchedProbe:
         return list(map(tuple, self._waits[records].tolist()))
 
     def _read_blame(self, members: Sequence[_Member]) -> tuple[Blame, ...]:
-        """Return the pairs that grew since the last reading, with their sums."""
         culprits: dict[int, tuple[CgroupId | None, bool]] = {
             member.slot: (member.cgroup, True) for member in self._members.values()
         }
         culprits[_SLOT_SYSTEM] = (None, True)
         culprits[_SLOT_UNKNOWN] = (None, False)
-        pairs = []
+        used = self._highest() + 1
+        pairs: list[Blame] = []
         for member in members:
-            record = member.latency
-            row = self._blame[record].copy()
-            for slot in np.flatnonzero(row != self._blame_seen[record]).tolist():
-                if slot in culprits:
-                    wait_ns = int(row[slot] - self._blame_base[record, slot])
-                    pairs.append(Blame(member.cgroup, *culprits[slot], wait_ns))
-            self._blame_seen[record] = row
+            row = self._blame[member.latency, :used] - self._blame_base[member.latency, :used]
+            slots = [slot for slot in np.flatnonzero(row).tolist() if slot in culprits]
+            pairs += [Blame(member.cgroup, *culprits[slot], int(row[slot])) for slot in slots]
         return tuple(pairs)
 
 
