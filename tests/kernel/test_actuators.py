@@ -1,0 +1,317 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The executor on real cgroups: what it writes, refuses to write, gives back and undoes."""
+
+import errno
+import itertools
+from pathlib import Path
+
+import pytest
+
+from actuators.base import GoneError, Restored
+from actuators.cgroupfs import Cgroup
+from actuators.registry import build
+from controller.host import CgroupLayout
+from controller.model import Failure, Knob, Outcome
+from tests.kernel.knobs import (
+    action,
+    dump,
+    executor,
+    make_child,
+    set_quota,
+    set_weight,
+    target_of,
+)
+
+pytestmark = pytest.mark.kernel
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def pod(cgroup_root: Path) -> Path:
+    """A cgroup with a weight of its own."""
+    pod = make_child(cgroup_root, "pod")
+    set_weight(pod, 333)
+    return pod
+
+
+def applied(outcome: Outcome) -> str | None:
+    assert outcome.failure is None, outcome
+    assert outcome.foreign is None, outcome
+    return outcome.applied
+
+
+def test_this_kernel_has_the_knobs(cgroup_layout: CgroupLayout, pod: Path) -> None:
+    assert [knob.supported() for knob in build(cgroup_layout)] == [None, None]
+
+
+def test_squeeze_and_give_back(cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path) -> None:
+    before = dump(pod)
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    assert [(r.knob, r.value) for r in agent.read([target])] == [
+        (Knob.SCHED_IDLE, "0 333"),
+        (Knob.CPU_QUOTA, "max 100000 0"),
+    ]
+    squeeze = [
+        action(target, Knob.CPU_QUOTA, "max 100000 0", "5000 10000 0"),
+        action(target, Knob.SCHED_IDLE, "0 333", "1"),
+    ]
+    outcomes = agent.execute(squeeze, now_ns=0)
+    assert [o.action for o in outcomes] == squeeze
+    assert [applied(o) for o in outcomes] == ["5000 10000 0", "1"]
+    assert [r.value for r in agent.read([target])] == ["1", "5000 10000 0"]
+    assert len(list((tmp_path / "journal").iterdir())) == 2
+
+    release = [
+        action(target, Knob.SCHED_IDLE, "1", "0 333"),
+        action(target, Knob.CPU_QUOTA, "5000 10000 0", "max 100000 0"),
+    ]
+    assert [applied(o) for o in agent.execute(release, now_ns=1)] == ["0 333", "max 100000 0"]
+    assert dump(pod) == before
+    assert not list((tmp_path / "journal").iterdir())
+    assert agent.restore_all().results == ()
+
+
+def test_restore_knows_the_first_value_after_many_writes(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    set_quota(pod, 90_000, 100_000, 30_000)
+    before = dump(pod)
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    values = ["90000 100000 30000", "20000 10000 0", "5000 10000 1000", "7000 20000 0"]
+    for now_ns, (old, new) in enumerate(itertools.pairwise(values)):
+        (outcome,) = agent.execute([action(target, Knob.CPU_QUOTA, old, new)], now_ns=now_ns)
+        assert applied(outcome) == new
+    (result,) = executor(cgroup_layout, tmp_path).restore_all().results
+    assert result.result is Restored.RESTORED
+    assert dump(pod) == before
+
+
+def test_a_refused_value_leaves_the_old_one_and_waits(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    # 999 us is below the kernel's smallest quota; the period was changed before it says so.
+    before = dump(pod)
+    target = target_of(cgroup_layout, pod)
+    steps: list[str] = []
+    agent = executor(cgroup_layout, tmp_path, steps.append)
+    bad = action(target, Knob.CPU_QUOTA, "max 100000 0", "999 10000 0")
+    (outcome,) = agent.execute([bad], now_ns=0)
+    assert (outcome.failure, outcome.errno) == (Failure.REFUSED, errno.EINVAL)
+    assert outcome.applied == "max 100000 0"
+    assert "999" in outcome.message and target.path in outcome.message
+    assert dump(pod) == before
+    assert not list((tmp_path / "journal").iterdir())
+
+    def tried(now_ns: int) -> bool:
+        steps.clear()
+        (again,) = agent.execute([bad], now_ns=now_ns)
+        assert again.failure is Failure.REFUSED
+        return any(step.startswith("before write") for step in steps)
+
+    assert not tried(SECOND - 1)
+    assert tried(SECOND)
+    assert not tried(3 * SECOND - 1)
+    assert tried(3 * SECOND)
+    good = action(target, Knob.CPU_QUOTA, "max 100000 0", "1000 10000 0")
+    (outcome,) = agent.execute([good], now_ns=7 * SECOND)
+    assert applied(outcome) == "1000 10000 0"
+    assert agent.restore_all().clean
+
+
+def test_what_belongs_together_is_taken_back_together(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("the kernel compares parent and child on v1 only")
+    be, other = make_child(cgroup_root, "be"), make_child(cgroup_root, "other")
+    mine, foreign = make_child(be, "mine"), make_child(be, "foreign")
+    set_quota(foreign, 50_000, 100_000)
+    before = dump(be)
+    targets = {path: target_of(cgroup_layout, path) for path in (be, mine, other)}
+    # be cannot shrink below foreign, so mine is not to be cut either; other is unrelated.
+    actions = [
+        action(targets[path], Knob.CPU_QUOTA, "max 100000 0", "10000 100000 0")
+        for path in (be, mine, other)
+    ]
+    steps: list[str] = []
+    agent = executor(cgroup_layout, tmp_path, steps.append)
+    outcomes = agent.execute(actions, now_ns=0)
+    assert [o.failure for o in outcomes] == [Failure.REFUSED, Failure.REFUSED, None]
+    assert {o.errno for o in outcomes[:2]} == {errno.EINVAL}
+    assert dump(be) == before
+    steps.clear()
+    again = agent.execute(actions, now_ns=1)
+    assert [o.failure for o in again] == [Failure.REFUSED, Failure.REFUSED, None]
+    assert not steps, "nothing is written while one of the group has to wait"
+    assert agent.restore_all().clean
+
+
+def test_a_member_that_was_written_is_taken_back(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("the kernel compares parent and child on v1 only")
+    be = make_child(cgroup_root, "be")
+    mine, foreign = make_child(be, "mine"), make_child(be, "foreign")
+    set_quota(be, 90_000, 100_000)
+    set_quota(mine, 70_000, 100_000)
+    set_quota(foreign, 50_000, 100_000)
+    before = dump(be)
+    steps: list[str] = []
+    agent = executor(cgroup_layout, tmp_path, steps.append)
+    cut = [
+        action(target_of(cgroup_layout, mine), Knob.CPU_QUOTA, "70000 100000 0", "9000 100000 0"),
+        action(target_of(cgroup_layout, be), Knob.CPU_QUOTA, "90000 100000 0", "9000 100000 0"),
+    ]
+    outcomes = agent.execute(cut, now_ns=0)
+    assert "after write cpu.cfs_quota_us=9000" in steps
+    assert [o.failure for o in outcomes] == [Failure.REFUSED, Failure.REFUSED]
+    assert [o.applied for o in outcomes] == ["70000 100000 0", "90000 100000 0"]
+    assert dump(be) == before
+    assert not list((tmp_path / "journal").iterdir())
+
+
+def test_a_foreign_value_becomes_the_new_original(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    agent.execute([action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")], now_ns=0)
+    set_quota(pod, 60_000, 100_000)
+    (outcome,) = agent.execute(
+        [action(target, Knob.CPU_QUOTA, "9000 10000 0", "5000 10000 0")], now_ns=1
+    )
+    assert outcome.failure is None
+    assert outcome.foreign == outcome.applied == "60000 100000 0"
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert agent.read([target])[1].value == "60000 100000 0"
+
+    # The planner has seen it and decides to be stricter: now the foreign value is the original.
+    (outcome,) = agent.execute(
+        [action(target, Knob.CPU_QUOTA, "60000 100000 0", "5000 10000 0")], now_ns=2
+    )
+    assert applied(outcome) == "5000 10000 0"
+    (result,) = executor(cgroup_layout, tmp_path).restore_all().results
+    assert result.result is Restored.RESTORED
+    assert agent.read([target])[1].value == "60000 100000 0"
+
+
+def test_the_audit_notices_a_foreign_value_once(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    agent.execute([action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")], now_ns=0)
+    assert not caplog.records
+    # Back to what it was before us, which a look at the journal alone would take for ours.
+    set_quota(pod, None, 100_000)
+    for _ in range(3):
+        assert agent.read([target])[1].value == "max 100000 0"
+    assert len(caplog.records) == 1
+    assert agent.restore_all().results == ()
+
+
+def test_restore_leaves_a_foreign_value_alone(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    agent.execute([action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")], now_ns=0)
+    set_quota(pod, 60_000, 100_000)
+    (result,) = executor(cgroup_layout, tmp_path).restore_all().results
+    assert result.result is Restored.FOREIGN
+    assert target.path in result.subject
+    assert agent.read([target])[1].value == "60000 100000 0"
+    assert executor(cgroup_layout, tmp_path).restore_all().results == ()
+
+
+def test_a_value_that_the_kernel_doubled_is_ours(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    before = dump(pod)
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    agent.execute([action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")], now_ns=0)
+    set_quota(pod, None, 20_000)  # on v1 the period cannot grow alone below a quota
+    set_quota(pod, 18_000, 20_000)
+    (outcome,) = agent.execute(
+        [action(target, Knob.CPU_QUOTA, "9000 10000 0", "7000 10000 0")], now_ns=1
+    )
+    assert applied(outcome) == "7000 10000 0"
+    assert agent.restore_all().clean
+    assert dump(pod) == before
+
+
+def test_the_planner_must_have_seen_the_value_that_it_replaces(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    set_quota(pod, 2_000, 100_000)
+    target = target_of(cgroup_layout, pod)
+    (outcome,) = executor(cgroup_layout, tmp_path).execute(
+        [action(target, Knob.CPU_QUOTA, "max 100000 0", "50000 100000 0")], now_ns=0
+    )
+    assert outcome.foreign == outcome.applied == "2000 100000 0"
+    assert not list((tmp_path / "journal").iterdir())
+
+
+def test_a_vanished_cgroup_is_forgotten(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    squeeze = action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")
+    agent.execute([squeeze], now_ns=0)
+    name, parent = pod.name, pod.parent
+    pod.rmdir()
+    (outcome,) = agent.execute([squeeze], now_ns=1)
+    assert outcome.failure is Failure.GONE
+    assert agent.read([target]) == ()
+    make_child(parent, name)
+    fresh = dump(pod)
+    (outcome,) = agent.execute([squeeze], now_ns=2)
+    assert outcome.failure is Failure.GONE
+    assert dump(pod) == fresh
+    assert agent.restore_all().results == ()
+    assert not caplog.records
+
+
+def test_a_journal_that_cannot_be_written_protects_the_knob(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    before = dump(pod)
+    agent = executor(cgroup_layout, tmp_path)
+    (tmp_path / "journal").rmdir()
+    squeeze = action(target_of(cgroup_layout, pod), Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")
+    (outcome,) = agent.execute([squeeze], now_ns=0)
+    assert (outcome.failure, outcome.errno) == (Failure.REFUSED, errno.ENOENT)
+    assert dump(pod) == before
+
+
+def test_a_path_cannot_leave_the_hierarchy(cgroup_layout: CgroupLayout, pod: Path) -> None:
+    target = target_of(cgroup_layout, pod)
+    with pytest.raises(ValueError, match="leaves"):
+        Cgroup(cgroup_layout.mount, target._replace(path=f"{target.path}/../x"))
+    with pytest.raises(GoneError):
+        Cgroup(cgroup_layout.mount, target._replace(path="/etc"))
+    with pytest.raises(GoneError):
+        Cgroup(cgroup_layout.mount, target._replace(path=f"{target.path}/cpu.stat"))
+    with pytest.raises(GoneError):
+        Cgroup(cgroup_layout.mount, target._replace(id=target.id + 1))
+
+
+def test_a_link_is_not_followed(pod: Path, tmp_path: Path, cgroup_layout: CgroupLayout) -> None:
+    (tmp_path / "link").symlink_to(pod)
+    with pytest.raises(GoneError):
+        Cgroup(tmp_path, target_of(cgroup_layout, pod)._replace(path="/link"))
+
+
+def test_an_action_in_another_hierarchy_is_a_bug(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    target = target_of(cgroup_layout, pod)._replace(scope="memory")
+    with pytest.raises(ValueError, match="hierarchy memory"):
+        executor(cgroup_layout, tmp_path).read([target])
