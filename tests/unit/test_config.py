@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 import textwrap
 
+import jsonschema
 import pytest
+import yaml
 
-from controller.config import ConfigError, WorkloadRule, load
+from controller.config import ConfigError, WorkloadRule, json_schemas, load
 from controller.model import HostFacts, Mode, QosClass, SafeState
 
 GOOD = """\
@@ -276,3 +278,13 @@ def test_no_number_however_odd_breaks_the_reader(write: Write) -> None:
     for odd in ("9" * 400 + "s", "1e999", ".inf", "0x10", "1:30", "9" * 5000, "1_000s", "٣s"):
         (problem,) = problems(write(f"tick: {odd}\n" + WORKLOADS))
         assert problem.startswith("config.yaml:1: tick: "), odd
+
+
+def test_the_example_of_the_readme_works(write: Write) -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    example = readme.split("```yaml\n")[1].split("```")[0]
+    data = yaml.safe_load(example)
+    jsonschema.validate(data, json_schemas()["config"])
+    config = load(write(example), cpus=4)
+    assert config.settings.mode is Mode.OBSERVE
+    assert [rule.cgroup for rule in config.workloads] == [w["cgroup"] for w in data["workloads"]]

@@ -198,16 +198,3 @@ def test_schema_and_models_agree_on_a_wrong_unit() -> None:
     jsonschema.validate(yaml.safe_load(MINE), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(MINE.replace("window: 2s", "window: 2")), schema)
-
-
-def test_config_schema_takes_the_readme_example() -> None:
-    jsonschema.validate(
-        {
-            "mode": "observe",
-            "tick": "200ms",
-            "workloads": [
-                {"name": "web", "cgroup": "/web", "class": "latency-sensitive", "profile": "nginx"}
-            ],
-        },
-        json_schemas()["config"],
-    )

@@ -1,0 +1,43 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every target first installs what it needs and says so; see tools/bootstrap.
+
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help demo test bench soak lint clean bootstrap
+
+help:
+	@echo "make demo   show it on real programs, about two minutes"
+	@echo "make test   lint and all tests"
+	@echo "make lint   format, lint, types, direction of imports"
+	@echo "make bench  measure what it costs and how well it controls"
+	@echo "make soak   tests that take longer than a few minutes"
+	@echo "make clean  remove everything that these targets made here"
+
+bootstrap:
+	@tools/bootstrap
+
+demo: bootstrap
+	@.venv/bin/sweetpoint demo
+
+test: bootstrap lint
+	@.venv/bin/pytest
+
+lint: bootstrap
+	@.venv/bin/ruff check --quiet
+	@.venv/bin/ruff format --check --quiet
+	@.venv/bin/mypy --no-error-summary
+	@found=$$(.venv/bin/lint-imports --no-logo) || { echo "$$found"; exit 1; }
+
+bench:
+	@tools/bootstrap bench
+	@.venv/bin/pytest -s -m bench
+
+soak: bootstrap
+	@.venv/bin/pytest -m soak
+
+clean:
+	rm -rf .venv build dist reports *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

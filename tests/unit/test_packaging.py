@@ -1,0 +1,76 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel carries every module, the BPF sources and the profiles, and finds them again."""
+
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from controller.resources import bpf_dir, profiles_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "controller", "actuators", "bpf", "profiles")
+SHOW = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from controller import config, resources
+print(resources.bpf_dir())
+print(resources.profiles_dir())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build from a copy: the build leaves files in the tree that it builds."""
+    source = tmp_path_factory.mktemp("source")
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / part, source / part, ignore=ignore)
+        else:
+            shutil.copy(ROOT / part, source)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stdout + done.stderr
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+def relative_files(top: Path, *patterns: str) -> set[str]:
+    return {str(p.relative_to(top)) for pattern in patterns for p in top.rglob(pattern)}
+
+
+def test_every_module_is_inside(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for package in ("controller", "actuators"):
+        modules = {f"{package}/{name}" for name in relative_files(ROOT / package, "*.py")}
+        assert modules <= names, "name the new package in pyproject.toml, tool.setuptools"
+
+
+def test_installed_package_finds_its_data(wheel: Path, tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(tmp_path), str(wheel)], check=True, timeout=120)
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOW, str(tmp_path)],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    bpf, profiles = (Path(line) for line in shown.stdout.splitlines())
+    assert bpf == tmp_path / "controller" / "_bpf"
+    sources = relative_files(bpf, "*.c", "*.h")
+    assert sources == relative_files(ROOT / "bpf", "*.c", "*.h")
+    assert "include/kernel/include/linux/kconfig.h" in sources
+    assert relative_files(profiles, "*.yaml") == relative_files(ROOT / "profiles", "*.yaml")
+
+
+def test_source_tree_finds_its_data() -> None:
+    assert bpf_dir() == ROOT / "bpf"
+    assert profiles_dir() == ROOT / "profiles"
