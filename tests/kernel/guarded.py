@@ -1,0 +1,78 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A program under the real guardian, for test_guardian: squeezes one cgroup and behaves badly.
+
+Arguments: state directory, path of the cgroup, what to do then (``live``, ``die``, ``wrong``,
+``deaf``, ``done``).
+"""
+
+import logging
+import os
+from pathlib import Path
+import signal
+import sys
+import time
+
+from controller import guardian
+from controller.lock import Lock, LockError
+
+
+def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: str) -> int:
+    from controller.host import find_cgroup_layout
+    from controller.model import Knob
+    from tests.kernel.knobs import action, executor, target_of
+
+    stop: list[int] = []
+    if then == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda number, _frame: stop.append(number))
+    signal.signal(signal.SIGHUP, lambda _number, _frame: print("reload", flush=True))
+    layout = find_cgroup_layout()
+    target = target_of(layout, cgroup)
+    knobs = executor(layout, state_dir)
+    now = dict((reading.knob, reading.value) for reading in knobs.read([target]))
+    values = {Knob.CPU_QUOTA: "5000 10000 0", Knob.SCHED_IDLE: "1"}
+    outcomes = knobs.execute(
+        [action(target, knob, now[knob], value) for knob, value in values.items()], now_ns=0
+    )
+    assert all(o.failure is None and o.foreign is None for o in outcomes), outcomes
+    helper = os.fork()
+    if helper == 0:  # what a helper may hold: neither the lock nor the heartbeat
+        fds = " ".join(sorted(os.listdir("/proc/self/fd"), key=int)[:-1])
+        print(f"helper {fds}", flush=True)
+        os._exit(0)
+    os.waitpid(helper, 0)
+    print(f"squeezed {os.getpid()}", flush=True)
+    if then in ("die", "wrong", "done"):
+        return {"die": 3, "wrong": 2, "done": 0}[then]
+    while not stop:
+        heartbeat.beat()
+        time.sleep(0.05)
+    return 0 if knobs.restore_all().clean else 1
+
+
+def restore(state_dir: Path) -> bool:
+    from controller.release import restore_knobs
+
+    return restore_knobs(state_dir)
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    state_dir, cgroup, then = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    try:
+        lock = Lock(state_dir)
+    except LockError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return guardian.run(
+        lambda heartbeat: agent(heartbeat, state_dir, cgroup, then),
+        lock=lock,
+        restore=lambda: restore(state_dir),
+        limits=guardian.Limits(heartbeat_s=1.0, stop_s=1.0, quick_deaths=3, backoff_s=0.2),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes under the real guardian, killed and stopped from outside."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from controller.host import CgroupLayout
+from controller.model import Knob
+from controller.release import release
+from tests.kernel.knobs import (
+    action,
+    dump,
+    executor,
+    make_child,
+    set_quota,
+    set_weight,
+    target_of,
+)
+
+pytestmark = pytest.mark.kernel
+
+# The time that the guardian has after an agent's death (DESIGN of the project: 2 s).
+RESTORE_S = 2.0
+
+
+@pytest.fixture
+def pod(cgroup_root: Path) -> Path:
+    """A cgroup with a quota and a weight of its own."""
+    pod = make_child(cgroup_root, "pod")
+    set_quota(pod, 150_000, 100_000, 10_000)
+    set_weight(pod, 333)
+    return pod
+
+
+class Guarded:
+    """The running program; ``before`` is what its cgroup looked like without it."""
+
+    def __init__(self, state_dir: Path, pod: Path, then: str) -> None:
+        self.pod, self.before = pod, dump(pod)
+        command = [sys.executable, "-m", "tests.kernel.guarded", str(state_dir), str(pod), then]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def squeezed(self) -> int:
+        """Wait until the agent has squeezed the cgroup and return the agent's pid."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if match := re.match(r"squeezed (\d+)", line):
+                return int(match[1])
+        raise AssertionError(self.process.communicate()[1])
+
+    def wait_restored(self, seconds: float) -> float:
+        """Wait until the knobs are as before and return how long that took."""
+        return wait_until(lambda: dump(self.pod) == self.before, seconds)
+
+    def end(self, seconds: float = 10.0) -> tuple[int, str]:
+        """Return exit code and log of the program."""
+        log = self.process.communicate(timeout=seconds)[1]
+        return self.process.returncode, log
+
+
+@contextmanager
+def guarded(state_dir: Path, pod: Path, then: str = "live") -> Iterator[Guarded]:
+    program = Guarded(state_dir, pod, then)
+    try:
+        yield program
+    finally:
+        lines = (state_dir / "lock").read_text().split("\n") if state_dir.exists() else []
+        pids = {int(line.split()[0]) for line in lines if line} & children(program.pid)
+        for pid in [program.pid, *pids]:
+            if program.process.poll() is None:
+                os.kill(pid, signal.SIGKILL)
+        program.process.communicate()
+
+
+def children(pid: int) -> set[int]:
+    try:
+        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except OSError:
+        return set()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> float:
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < seconds, "too late"
+        time.sleep(0.005)
+    return time.monotonic() - start
+
+
+def alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_killed_agent_is_undone_and_started_again(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod) as program:
+        first = program.squeezed()
+        assert dump(pod) != program.before
+        os.kill(first, signal.SIGKILL)
+        # Looked at from here it is restored only until the next agent squeezes again.
+        took_s = program.wait_restored(RESTORE_S)
+        assert took_s < RESTORE_S
+        second = program.squeezed()
+        assert second != first
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert dump(pod) == program.before
+    assert "ended with -9" in log
+
+
+def test_a_silent_agent_is_killed_then_undone(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod) as program:
+        agent = program.squeezed()
+        time.sleep(1.5)  # longer than the heartbeat may be silent: it is not
+        assert alive(agent)
+        os.kill(agent, signal.SIGSTOP)
+        program.wait_restored(1.0 + RESTORE_S)
+        assert not alive(agent)
+        assert program.squeezed() != agent
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert "is silent: killing it" in log
+
+
+def test_guardian_and_agent_killed_the_next_start_restores_first(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod) as program:
+        agent = program.squeezed()
+        os.kill(agent, signal.SIGSTOP)  # it must not restore by itself
+        os.kill(program.pid, signal.SIGKILL)
+        os.kill(agent, signal.SIGKILL)
+        program.process.wait()
+        wait_until(lambda: not alive(agent), 2.0)
+        before = program.before
+        assert dump(pod) != before
+    with guarded(tmp_path, pod) as program:
+        # Its original value is the one from before the first: so that was there to be read.
+        program.squeezed()
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert dump(pod) == before
+    assert len(re.findall("restored: .* back to", log)) >= 2
+
+
+def test_an_agent_whose_guardian_is_killed_restores_and_goes(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod) as program:
+        agent = program.squeezed()
+        os.kill(program.pid, signal.SIGKILL)
+        program.process.wait()
+        program.wait_restored(RESTORE_S)
+        wait_until(lambda: not alive(agent), 2.0)
+    assert release(tmp_path) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_restores_and_exits_0(
+    pod: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    with guarded(tmp_path, pod) as program:
+        program.squeezed()
+        program.process.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        program.process.send_signal(number)
+        out, log = program.process.communicate(timeout=5)
+    assert program.process.returncode == 0
+    assert "reload" in out
+    assert dump(pod) == program.before
+    assert "killing" not in log
+
+
+def test_an_agent_that_does_not_stop_is_killed_and_undone(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod, "deaf") as program:
+        program.squeezed()
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert dump(pod) == program.before
+    assert "does not stop: killing it" in log
+
+
+@pytest.mark.parametrize(("then", "expected"), [("wrong", 2), ("done", 0)])
+def test_some_ends_are_final(pod: Path, tmp_path: Path, then: str, expected: int) -> None:
+    with guarded(tmp_path, pod, then) as program:
+        code, log = program.end()
+    assert code == expected
+    assert dump(pod) == program.before
+    assert "starting it again" not in log
+
+
+def test_a_crash_loop_ends_with_everything_undone(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod, "die") as program:
+        code, log = program.end()
+    assert code == 1
+    assert dump(pod) == program.before
+    assert log.count("starting it again") == 2
+    assert "died 3 times in a row: giving up" in log
+
+
+def test_a_helper_holds_neither_lock_nor_heartbeat(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod, "done") as program:
+        out, _ = program.process.communicate(timeout=10)
+    assert re.search(r"^helper 0 1 2$", out, re.MULTILINE), out
+
+
+def test_a_second_agent_and_a_release_are_told_who_runs(
+    pod: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with guarded(tmp_path, pod) as program:
+        agent = program.squeezed()
+        during = dump(pod)
+        with guarded(tmp_path, pod) as second:
+            code, log = second.end()
+        assert code == 1
+        assert f"already runs on this host ({program.pid} and {agent} hold" in log
+        assert "release --stop" in log
+        assert release(tmp_path) == 1
+        assert "already runs" in capsys.readouterr().err
+        assert dump(pod) == during
+
+        assert release(tmp_path, stop=True) == 0
+        assert dump(pod) == program.before
+        assert program.end()[0] == 0
+    assert f"sending SIGTERM to {program.pid}" in capsys.readouterr().out
+
+
+def test_release_stops_even_who_does_not_listen(
+    pod: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with guarded(tmp_path, pod) as program:
+        agent = program.squeezed()
+        os.kill(agent, signal.SIGSTOP)
+        os.kill(program.pid, signal.SIGSTOP)
+        assert release(tmp_path, stop=True, timeout_s=0.5) == 0
+        assert program.end()[0] == -signal.SIGKILL
+        assert not alive(agent)
+    out = capsys.readouterr().out
+    assert dump(pod) == program.before
+    assert re.search(r"^restored +/\S+ cpu\.quota: '5000 10000 0' back to", out, re.MULTILINE)
+
+
+def test_release_reports_what_it_leaves_alone_and_what_is_gone(
+    cgroup_layout: CgroupLayout,
+    pod: Path,
+    cgroup_root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gone = make_child(cgroup_root, "gone")
+    cut = {pod: "150000 100000 10000", gone: "max 100000 0"}
+    executor(cgroup_layout, tmp_path).execute(
+        [
+            action(target_of(cgroup_layout, path), Knob.CPU_QUOTA, now, "5000 10000 0")
+            for path, now in cut.items()
+        ],
+        now_ns=0,
+    )
+    gone.rmdir()
+    set_quota(pod, 77_000, 100_000)
+    before = dump(pod)
+    assert release(tmp_path) == 0
+    lines = sorted(capsys.readouterr().out.splitlines())
+    assert [line.split()[0] for line in lines] == ["foreign", "gone"]
+    assert "77000 100000 0" in lines[0]
+    assert dump(pod) == before
+    assert release(tmp_path) == 0
+    assert capsys.readouterr().out == "nothing to restore\n"
+
+
+def test_the_guardian_is_small(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod) as program:
+        program.squeezed()
+        rollup = Path(f"/proc/{program.pid}/smaps_rollup").read_text()
+        maps = Path(f"/proc/{program.pid}/maps").read_text()
+        program.process.terminate()
+        program.end()
+    match = re.search(r"^Pss: +(\d+) kB", rollup, re.MULTILINE)
+    assert match is not None
+    assert int(match[1]) <= 12 * 1024
+    assert not re.search("numpy|pydantic|yaml|bcc", maps)
