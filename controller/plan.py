@@ -157,8 +157,9 @@ class Planner:
                 service.profile.sched_idle for service in self._roster.services.values()
             )
             idle = list(self._idle_actions(wanted, now_ns))
+        floor = self._channel.limits(self._roster).floor
         for cgroup in best_effort:
-            action = self._quota_action(cgroup, reason, now_ns)
+            action = self._quota_action(cgroup, floor, reason, now_ns)
             if action is not None:
                 quotas.append(action)
         for scope, id_, knob in self._book.held():
@@ -187,7 +188,9 @@ class Planner:
             if action is not None:
                 yield action
 
-    def _quota_action(self, cgroup: CgroupId, reason: str, now_ns: int) -> Action | None:
+    def _quota_action(
+        self, cgroup: CgroupId, floor: float, reason: str, now_ns: int
+    ) -> Action | None:
         scope, id_ = cgroup
         cpus = self._grants.get(cgroup)
         original = self._book.original(scope, id_, Knob.CPU_QUOTA)
@@ -199,7 +202,6 @@ class Planner:
         if quota is None or (allowed is not None and (quota.cpus or 0.0) >= allowed):
             return self._book.restore(scope, id_, Knob.CPU_QUOTA, reason, now_ns)
         now = parse_quota(current).cpus
-        floor = self._channel.limits(self._roster).floor
         if now is not None and cpus is not None and current != original:
             at_stop = cpus <= floor < now
             if abs(cpus - now) < _QUANTUM * now and not at_stop:

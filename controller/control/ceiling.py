@@ -7,7 +7,7 @@ from collections import deque
 __all__ = ("Ceiling",)
 
 _PEAK_NS = 2_000_000_000
-_RISE_S = 10.0
+_RISE_S = 2.0
 
 
 class Ceiling:
@@ -15,7 +15,7 @@ class Ceiling:
 
     ``target`` is CPUs that best-effort may use, less the services' peak over 2 s of on-CPU
     time and inflicted wait (what they run, and what they would have run), less system work and
-    the reserve. ``cpus`` falls to it at once and rises to it with a time constant of 10 s.
+    the reserve. ``cpus`` falls to it at once and rises to it with a time constant of 2 s.
     """
 
     __slots__ = ("_needs", "cpus", "target")

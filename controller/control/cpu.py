@@ -91,8 +91,7 @@ class CpuChannel:
     def limits(self, roster: Roster) -> KnobLimits:
         """Return the limits of the quota that satisfy every service present."""
         return tightest_limits(
-            service.profile.limits.get(Knob.CPU_QUOTA, CPU_QUOTA_LIMITS)
-            for service in roster.services.values()
+            profile.limits.get(Knob.CPU_QUOTA, CPU_QUOTA_LIMITS) for profile in roster.profiles
         )
 
     def step(

@@ -10,13 +10,13 @@ from controller.units import NS_PER_SEC
 __all__ = ("CPU_QUOTA_LIMITS", "auto_gains", "tightest_limits")
 
 # Deviation per unit of demand. Latency grows about in proportion to the quota (the burst at
-# the start of a period is what a service waits for), the quota runs over about five octaves
+# the start of a period is what a service waits for), the quota runs over about four octaves
 # from ceiling to floor, and a deviation of 1 is one octave at a tolerance of 2.
-_PLANT_GAIN = 5.0
+_PLANT_GAIN = 4.0
 
 # The closed loop's time constant in dead times. SIMC recommends 1, which leaves a gain margin
 # of about 3; the plant's gain may be wrong by 4.
-_TIGHTNESS = 2.0
+_TIGHTNESS = 1.5
 
 # The quota moves in fine steps, so the releases may be fine and frequent.
 CPU_QUOTA_LIMITS = KnobLimits(
@@ -28,11 +28,11 @@ def auto_gains(window_ns: int, tick_ns: int, filter_ns: int | None = None) -> Ga
     """Return PI gains for an indicator over *window_ns*, read every *tick_ns* (SIMC rules).
 
     The dead time is one window (the old waits must leave it before a percentile falls) and one
-    tick; the lag is the low-pass behind it, *filter_ns*, by default 0.6 windows. There is no
+    tick; the lag is the low-pass behind it, *filter_ns*, by default two windows. There is no
     derivative: on a percentile's noise it costs more than it brings.
     """
     dead_time_s = (window_ns + tick_ns) / NS_PER_SEC
-    lag_s = (0.6 * window_ns if filter_ns is None else filter_ns) / NS_PER_SEC
+    lag_s = (2 * window_ns if filter_ns is None else filter_ns) / NS_PER_SEC
     closed_s = _TIGHTNESS * dead_time_s
     lag_s = max(lag_s, 0.25 * dead_time_s)
     kp = lag_s / (_PLANT_GAIN * (closed_s + dead_time_s))

@@ -6,12 +6,14 @@ The probe attributes most of the inflicted wait by name. What it cannot attribut
 among the other workloads by their CPU use: whoever ran most most probably stood in the way.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from controller.indicators.rates import smoothing
 from controller.model import Blame, CgroupId, Workload, WorkloadSample
 
-__all__ = ("BlameBook", "WaitShare")
+__all__ = ("BlameBook", "WaitShare", "blame_gains")
+
+Gain = tuple[CgroupId, CgroupId | None, bool, int]
 
 _CULPRIT_S = 30.0
 _SHARE_S = 2.0
@@ -43,17 +45,17 @@ class WaitShare:
 class BlameBook:
     """Follows the blame counters. ``culprits`` is the 30 s average in CPUs of inflicted wait."""
 
-    __slots__ = ("_counters", "_inflicted", "culprits", "shares")
+    __slots__ = ("_inflicted", "_last", "culprits", "shares")
 
     def __init__(self) -> None:
-        self._counters: dict[tuple[CgroupId, CgroupId | None, bool], int] = {}
+        self._last: tuple[Blame, ...] = ()
         self._inflicted: dict[CgroupId, int] = {}
         self.culprits: dict[CgroupId, float] = {}
         self.shares: dict[str, WaitShare] = {}
 
     def update(
         self,
-        blame: Iterable[Blame],
+        blame: tuple[Blame, ...],
         samples: Mapping[CgroupId, WorkloadSample],
         services: Mapping[CgroupId, str],
         best_effort: Mapping[CgroupId, Workload],
@@ -62,38 +64,43 @@ class BlameBook:
     ) -> None:
         """Take one tick; *services* maps the latency-sensitive cgroups to their service."""
         total = self._inflicted_now(samples, services, dt_ns)
-        named, named_by_service = self._named_now(blame, services, dt_ns)
-        be_use = {cgroup: cpu_use.get(cgroup, 0.0) for cgroup in best_effort}
-        be_all = sum(be_use.values())
-        all_use = sum(cpu_use.values())
-
+        known: dict[str, float] = {}
+        known_be: dict[str, float] = {}
         inflicted_by: dict[CgroupId, float] = {}
-        weight = smoothing(dt_ns / 1e9, _SHARE_S)
+        gains = blame_gains(self._last, blame) if dt_ns > 0 else ()
+        self._last = blame
+        for victim, culprit, is_known, gain_ns in gains:
+            service = services.get(victim)
+            if service is None or not is_known:
+                continue
+            rate = gain_ns / dt_ns
+            known[service] = known.get(service, 0.0) + rate
+            if culprit in best_effort and culprit is not None:
+                known_be[service] = known_be.get(service, 0.0) + rate
+                inflicted_by[culprit] = inflicted_by.get(culprit, 0.0) + rate
+
         own_use: dict[str, float] = {}
         for cgroup, service in services.items():
             own_use[service] = own_use.get(service, 0.0) + cpu_use.get(cgroup, 0.0)
+        be_use = {cgroup: cpu_use[cgroup] for cgroup in best_effort if cgroup in cpu_use}
+        be_all = sum(be_use.values())
+        all_use = sum(cpu_use.values())
+        weight = smoothing(dt_ns / 1e9, _SHARE_S)
         unknown_be = 0.0
-        for service in own_use:
-            known = named_by_service.get(service, {})
-            known_all = sum(known.values())
-            known_be = 0.0
-            for culprit, rate in known.items():
-                if culprit in best_effort and culprit is not None:
-                    known_be += rate
-                    inflicted_by[culprit] = inflicted_by.get(culprit, 0.0) + rate
-            wait = max(total.get(service, 0.0), known_all)
-            others = all_use - own_use[service]
-            be_part = min(1.0, be_all / others) if others > 0 else 0.0
-            unknown = (wait - known_all) * be_part
+        for service, own in own_use.items():
+            named = known.get(service, 0.0)
+            wait = max(total.get(service, 0.0), named)
+            others = all_use - own
+            unknown = (wait - named) * (min(1.0, be_all / others) if others > 0 else 0.0)
             unknown_be += unknown
-            self.shares.setdefault(service, WaitShare()).add(wait, known_be + unknown, weight)
+            share = self.shares.setdefault(service, WaitShare())
+            share.add(wait, known_be.get(service, 0.0) + unknown, weight)
+        for gone in [service for service in self.shares if service not in own_use]:
+            del self.shares[gone]
         if unknown_be > 0 and be_all > 0:
             for cgroup, use in be_use.items():
                 inflicted_by[cgroup] = inflicted_by.get(cgroup, 0.0) + unknown_be * use / be_all
-        self._counters = named
         self._average(inflicted_by, best_effort, smoothing(dt_ns / 1e9, _CULPRIT_S))
-        for gone in self.shares.keys() - own_use.keys():
-            del self.shares[gone]
 
     def _inflicted_now(
         self,
@@ -114,28 +121,6 @@ class BlameBook:
         self._inflicted = now
         return rates
 
-    def _named_now(
-        self, blame: Iterable[Blame], services: Mapping[CgroupId, str], dt_ns: int
-    ) -> tuple[
-        dict[tuple[CgroupId, CgroupId | None, bool], int],
-        dict[str, dict[CgroupId | None, float]],
-    ]:
-        counters: dict[tuple[CgroupId, CgroupId | None, bool], int] = {}
-        by_service: dict[str, dict[CgroupId | None, float]] = {}
-        before = self._counters
-        for victim, culprit, known, wait_ns in blame:
-            key = (victim, culprit, known)
-            counters[key] = wait_ns
-            # A pair that is new to a running book starts at zero; a new book only bases.
-            last = before.get(key, 0) if before else wait_ns
-            if not known or wait_ns <= last or dt_ns <= 0:
-                continue
-            service = services.get(victim)
-            if service is not None:
-                rates = by_service.setdefault(service, {})
-                rates[culprit] = rates.get(culprit, 0.0) + (wait_ns - last) / dt_ns
-        return counters, by_service
-
     def _average(
         self, now: Mapping[CgroupId, float], best_effort: Mapping[CgroupId, Workload], weight: float
     ) -> None:
@@ -148,3 +133,37 @@ class BlameBook:
                 if average > _FORGET_CPUS:
                     averages[cgroup] = average
         self.culprits = averages
+
+
+def blame_gains(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
+    """Return (victim, culprit, known, gain in ns) of the pairs that gained something.
+
+    A pair that is new to a running list starts at zero; a first list only bases. Most ticks
+    bring the same pairs in the same order, and then nothing is looked up: there may be tens of
+    thousands.
+    """
+    if not before:
+        return []
+    gains: list[Gain] = []
+    for old, new in zip(before, after, strict=False):
+        if old is new or old == new:
+            continue
+        victim, culprit, known, wait_ns = new
+        if old[0] != victim or old[1] != culprit or old[2] is not known:
+            return _gains_by_name(before, after)
+        if wait_ns > old[3]:
+            gains.append((victim, culprit, known, wait_ns - old[3]))
+    if len(after) < len(before):
+        return _gains_by_name(before, after)
+    gains.extend(after[len(before) :])
+    return gains
+
+
+def _gains_by_name(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
+    counters = {pair[:3]: pair.wait_ns for pair in before}
+    gains = []
+    for pair in after:
+        gain_ns = pair.wait_ns - counters.get(pair[:3], 0)
+        if gain_ns > 0:
+            gains.append((pair.victim, pair.culprit, pair.known, gain_ns))
+    return gains

@@ -23,10 +23,10 @@ class Roster:
     """The workloads of one moment.
 
     ``best_effort``, ``sensitive`` and ``system`` are by cgroup, in the order in which they
-    were given.
+    were given. ``profiles`` are those in use by a service.
     """
 
-    __slots__ = ("best_effort", "sensitive", "services", "system")
+    __slots__ = ("best_effort", "profiles", "sensitive", "services", "system")
 
     def __init__(self, workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> None:
         """:raises KeyError: a latency-sensitive workload names a profile that does not exist."""
@@ -47,3 +47,5 @@ class Roster:
             )
             for name, group in members.items()
         }
+        in_use = {service.profile.name: service.profile for service in self.services.values()}
+        self.profiles = tuple(in_use.values())

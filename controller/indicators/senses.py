@@ -18,13 +18,14 @@ from controller.model import (
 __all__ = ("Senses",)
 
 _RATE_SMOOTH_S = 2.0
+_NEED_SMOOTH_S = 1.0
 
 
 class Senses:
     """Everything that is known about the workloads after a tick.
 
     ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload,
-    ``services_need`` what all services ran and were kept from running in the last tick, and
+    ``services_need`` what all services ran and were kept from running, over 1 s, and
     ``system_cpus`` and ``steal_cpus`` rates over 2 s; all in CPUs. ``steal_cpus`` is ``None``
     where the host does not tell.
     """
@@ -120,15 +121,17 @@ class Senses:
         self._windows = windows
 
     def _need(self, before: dict[CgroupId, WorkloadSample], roster: Roster, dt_ns: int) -> None:
-        self.services_need = 0.0
         if dt_ns <= 0:
             return
+        need = 0.0
         for cgroup in roster.sensitive:
             old, new = before.get(cgroup), self._samples.get(cgroup)
             if old is not None and new is not None:
                 gained = _gain(old.oncpu_ns, new.oncpu_ns)
                 gained += _gain(old.wait_inflicted_ns, new.wait_inflicted_ns)
-                self.services_need += gained / dt_ns
+                need += gained / dt_ns
+        # One tick's wait is too noisy to move a ceiling that falls at once.
+        self.services_need += smoothing(dt_ns / 1e9, _NEED_SMOOTH_S) * (need - self.services_need)
 
     def _machine(self, snapshot: Snapshot, roster: Roster, dt_ns: int) -> None:
         weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)

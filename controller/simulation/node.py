@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from errno import EINVAL
 import math
 from random import Random
+from typing import TypeVar
 
 from controller.control.quota import parse_quota
 from controller.indicators.histogram import BUCKETS, UPPER_NS
@@ -52,6 +53,8 @@ from controller.model import (
 
 __all__ = ("Plant", "SimulatedNode")
 
+_Key = TypeVar("_Key")
+
 _FREE_QUOTA = KnobValue("max 100000 0")
 _NOT_IDLE = KnobValue("0 1024")
 
@@ -62,7 +65,8 @@ class Plant:
 
     ``p99_ns`` is reached when best-effort uses ``p99_at_cpus`` under a quota; ``quiet_p99_ns``
     is the service's latency alone. ``noise`` is the standard deviation of the logarithm of one
-    tick's latency. ``unknown`` is the share of the wait that the probe cannot attribute.
+    tick's latency. ``unknown`` is the share of the wait that the probe cannot attribute. A service has
+    ``threads``, which cannot wait more often than one after the other.
     """
 
     cpus: int = 2
@@ -76,6 +80,7 @@ class Plant:
     noise: float = 0.25
     unknown: float = 0.05
     oncpu_per_request_ns: float = 150e3
+    threads: int = 2
 
 
 class SimulatedNode:
@@ -224,8 +229,9 @@ class SimulatedNode:
 
     def _wait(self, cgroup: CgroupId, p99_ns: float, uses: list[float], dt_ns: int) -> None:
         """Let a service make its requests, with exponential waits of this 99th percentile."""
-        requests = self.request_rate * dt_ns / 1e9
         mean_ns = p99_ns / math.log(100.0)
+        most = self.plant.threads * dt_ns / (mean_ns + self.plant.oncpu_per_request_ns)
+        requests = min(self.request_rate * dt_ns / 1e9, most)
         histogram = self._histograms.setdefault(cgroup, [0] * BUCKETS)
         left = 1.0
         for index, upper_ns in enumerate(UPPER_NS):
@@ -283,5 +289,5 @@ def _workload(name: str, id_: int, qos: QosClass, profile: str) -> Workload:
     )
 
 
-def _add(counters: dict[object, float] | dict[CgroupId, float], key: object, by: float) -> None:
-    counters[key] = counters.get(key, 0.0) + by  # type: ignore[index, arg-type]
+def _add(counters: dict[_Key, float], key: _Key, by: float) -> None:
+    counters[key] = counters.get(key, 0.0) + by
