@@ -1,0 +1,124 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics, /healthz, /readyz and /statusz, in a thread of their own.
+
+The thread only reads what the control thread published, so a slow or hostile client cannot
+delay a tick by more than its share of the interpreter.
+"""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import json
+import logging
+import socket
+import threading
+import time
+
+from controller.metrics import Exporter
+from controller.report import Board
+from controller.units import NS_PER_SEC
+
+__all__ = ("HttpError", "Httpd")
+
+_log = logging.getLogger(__name__)
+
+_CLIENT_TIMEOUT_S = 5.0
+_TEXT = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HttpError(Exception):
+    """The address cannot be listened on."""
+
+
+class Httpd:
+    """Serves *board* on *address* until closed.
+
+    :param healthy_ns: age of the last tick from which on /healthz fails.
+    :raises HttpError: the address is in use or not ours.
+    """
+
+    def __init__(self, board: Board, address: tuple[str, int], *, healthy_ns: int) -> None:
+        exporter = Exporter(board)
+        pages: Pages = {
+            "/metrics": lambda: (HTTPStatus.OK, _METRICS, exporter.render()),
+            "/statusz": lambda: _json(board.status()),
+            "/healthz": lambda: _health(board, healthy_ns),
+            "/readyz": lambda: _ready(board),
+        }
+        try:
+            self._server = _Server(address, pages)
+        except OSError as error:
+            raise HttpError(
+                f"http: cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose "
+                "another address, or 'http: off'"
+            ) from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="http", daemon=True, args=(1.0,)
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving; requests in progress are not waited for."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+Page = tuple[HTTPStatus, str, bytes]
+Pages = Mapping[str, Callable[[], Page]]
+
+
+class _Server(ThreadingHTTPServer):
+    # A client that stalls holds its own thread until its time-out, and nobody else.
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], pages: Pages) -> None:
+        self.pages = pages
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _CLIENT_TIMEOUT_S
+    server_version = "sweetpoint"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, _Server)
+        page = self.server.pages.get(self.path.partition("?")[0])
+        status, kind, body = (
+            (HTTPStatus.NOT_FOUND, _TEXT, b"not found\n") if page is None else page()
+        )
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        _log.debug(format, *args)
+
+
+def _json(value: object) -> Page:
+    return HTTPStatus.OK, "application/json", json.dumps(value).encode()
+
+
+def _health(board: Board, healthy_ns: int) -> Page:
+    report = board.report
+    if report is None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
+    age_ns = time.monotonic_ns() - report.time_ns
+    ok = age_ns < healthy_ns
+    status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, _TEXT, f"last tick {age_ns / NS_PER_SEC:.3f}s ago\n".encode()
+
+
+def _ready(board: Board) -> Page:
+    report = board.report
+    if report is None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
+    if report.probe_problems:
+        problems = "; ".join(f"{k}: {v}" for k, v in sorted(report.probe_problems.items()))
+        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{problems}\n".encode()
+    return HTTPStatus.OK, _TEXT, b"ready\n"

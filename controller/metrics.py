@@ -1,0 +1,211 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Prometheus face of the agent.
+
+One collector renders the latest report on every scrape, so a series lives exactly as long as
+what it describes. Base units throughout: seconds, ratios, CPUs.
+"""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+from controller.model import IndicatorName, Knob, LoopReport
+from controller.report import Board, TickReport
+from controller.units import NS_PER_SEC
+
+__all__ = ("Exporter",)
+
+_LATENCIES = (IndicatorName.RUNQ_P50, IndicatorName.RUNQ_P95, IndicatorName.RUNQ_P99)
+_LOOP = ("service", "indicator", "channel")
+_CHANNEL = ("channel",)
+_KNOB = ("workload", "knob")
+
+
+class Exporter:
+    """Renders *board* as Prometheus text."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        # auto_describe would collect at registration, when there is nothing to tell yet.
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def render(self) -> bytes:
+        """Return the text of a scrape."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families; prometheus_client calls this on every scrape."""
+        report = self._board.report
+        if report is None:
+            return
+        yield from _loops(report)
+        yield from _channels(report)
+        yield from _knobs(report)
+        yield from self._counters()
+        yield from _agent(report)
+
+    def _counters(self) -> Iterator[Metric]:
+        decisions = CounterMetricFamily(
+            "sweetpoint_channel_ticks",
+            "Ticks by the state that the channel was in.",
+            labels=["state"],
+        )
+        for state, count in sorted(self._board.decisions.items()):
+            decisions.add_metric([state], count)
+        yield decisions
+        writes = CounterMetricFamily(
+            "sweetpoint_knob_writes", "Writes by knob and result.", labels=["knob", "result"]
+        )
+        for (knob, result), count in sorted(self._board.writes.items()):
+            writes.add_metric([knob, result], count)
+        yield writes
+        reloads = CounterMetricFamily(
+            "sweetpoint_config_reloads", "Configuration reloads by result.", labels=["result"]
+        )
+        for result, count in sorted(self._board.reloads.items()):
+            reloads.add_metric([result], count)
+        yield reloads
+
+
+def _loops(report: TickReport) -> Iterator[Metric]:
+    def value(loop: LoopReport) -> float | None:
+        return None if loop.value is None else loop.value / _scale(loop)
+
+    columns: tuple[tuple[str, str, Callable[[LoopReport], float | None]], ...] = (
+        ("indicator_value", "Value of a service's indicator, in seconds or as a ratio.", value),
+        (
+            "indicator_sweet_point",
+            "What the indicator should not exceed, in its unit.",
+            lambda loop: loop.sweet_point / _scale(loop),
+        ),
+        (
+            "loop_deviation",
+            "Deviation from the sweet point: 0 on it, 1 at the tolerance.",
+            lambda loop: loop.deviation,
+        ),
+        (
+            "loop_deviation_filtered",
+            "The deviation behind the loop's filter.",
+            lambda loop: loop.filtered_deviation,
+        ),
+        (
+            "loop_demand_ratio",
+            "How hard this loop would squeeze best-effort work, 0 to 1.",
+            lambda loop: loop.demand,
+        ),
+        (
+            "loop_selected",
+            "1 for the loop that its channel follows.",
+            lambda loop: float(loop.selected),
+        ),
+    )
+    for name, text, column in columns:
+        family = GaugeMetricFamily(f"sweetpoint_{name}", text, labels=_LOOP)
+        for loop in report.plan.loops:
+            number = column(loop)
+            if number is not None:
+                family.add_metric([loop.service, loop.indicator, loop.channel], number)
+        yield family
+    status = GaugeMetricFamily(
+        "sweetpoint_indicator_status",
+        "1 for the status that the indicator has: fresh, idle or stale.",
+        labels=[*_LOOP, "status"],
+    )
+    for loop in report.plan.loops:
+        status.add_metric([loop.service, loop.indicator, loop.channel, loop.status], 1)
+    yield status
+
+
+def _scale(loop: LoopReport) -> float:
+    return NS_PER_SEC if loop.indicator in _LATENCIES else 1.0
+
+
+def _channels(report: TickReport) -> Iterator[Metric]:
+    wanted = GaugeMetricFamily(
+        "sweetpoint_channel_demand_wanted_ratio", "Demand of the winning loop.", labels=_CHANNEL
+    )
+    applied = GaugeMetricFamily(
+        "sweetpoint_channel_demand_ratio", "Demand after limits and slew.", labels=_CHANNEL
+    )
+    state = GaugeMetricFamily(
+        "sweetpoint_channel_state",
+        "1 for the state that the channel is in.",
+        labels=[*_CHANNEL, "state"],
+    )
+    for demand in report.plan.demands:
+        wanted.add_metric([demand.channel], demand.wanted)
+        applied.add_metric([demand.channel], demand.applied)
+        state.add_metric([demand.channel, demand.state], 1)
+    yield from (wanted, applied, state)
+    for name, text, cpus in (
+        ("ceiling", "CPUs that best-effort may use at most.", report.plan.quota_ceiling_cpus),
+        ("granted", "CPUs granted to best-effort.", report.plan.quota_granted_cpus),
+    ):
+        family = GaugeMetricFamily(f"sweetpoint_best_effort_{name}_cpus", text)
+        if cpus is not None:
+            family.add_metric([], cpus)
+        yield family
+
+
+def _knobs(report: TickReport) -> Iterator[Metric]:
+    names = {workload.cgroup.id: workload.name for workload in report.workloads}
+    quota = GaugeMetricFamily(
+        "sweetpoint_quota_applied_cpus", "CPU quota read back; no series without one.", labels=_KNOB
+    )
+    idle = GaugeMetricFamily(
+        "sweetpoint_sched_idle", "1 while cpu.idle is set, as read back.", labels=_KNOB
+    )
+    for target, knob, value in report.knobs:
+        words = value.split()
+        labels = [names.get(target.id, target.path), knob]
+        if knob is Knob.CPU_QUOTA and words[0] != "max":
+            quota.add_metric(labels, int(words[0]) / int(words[1]))
+        elif knob is Knob.SCHED_IDLE:
+            idle.add_metric(labels, int(words[0]))
+    yield from (quota, idle)
+
+
+def _agent(report: TickReport) -> Iterator[Metric]:
+    info = GaugeMetricFamily("sweetpoint_mode", "1 for the mode.", labels=["mode"])
+    info.add_metric([report.mode], 1)
+    yield info
+    for name, text, value in (
+        ("tick_duration_seconds", "Duration of the last tick.", report.tick_ns / NS_PER_SEC),
+        ("safe_state", "1 while the safe state is held.", float(report.plan.safe)),
+        ("workloads", "Workloads on this host.", float(len(report.workloads))),
+    ):
+        yield GaugeMetricFamily(f"sweetpoint_{name}", text, value=value)
+    if report.age_ns is not None:
+        yield GaugeMetricFamily(
+            "sweetpoint_data_age_seconds", "Age of the newest event.", report.age_ns / NS_PER_SEC
+        )
+    for name, text, count in (
+        ("ticks", "Ticks.", report.ticks),
+        ("tick_overruns", "Ticks that took longer than their period.", report.overruns),
+        ("tick_failures", "Ticks abandoned because of an error in the agent.", report.failed_ticks),
+        ("context_switches", "Context switches that the probe saw.", report.switches),
+    ):
+        yield CounterMetricFamily(f"sweetpoint_{name}", text, value=count)
+    probes = GaugeMetricFamily(
+        "sweetpoint_probe_up", "1 if the probe is loaded.", labels=["probe", "reason"]
+    )
+    probes.add_metric(
+        ["sched", report.probe_problems.get("sched", "")], "sched" not in report.probe_problems
+    )
+    yield probes
+    if report.cost is not None:
+        yield CounterMetricFamily(
+            "sweetpoint_agent_cpu_seconds",
+            "CPU time of all agent processes.",
+            value=report.cost.cpu_s,
+        )
+        if report.cost.pss_bytes is not None:
+            yield GaugeMetricFamily(
+                "sweetpoint_agent_pss_bytes",
+                "Memory of all agent processes.",
+                report.cost.pss_bytes,
+            )

@@ -1,0 +1,37 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Time that the hypervisor gave to others, from the first line of /proc/stat.
+
+Reading that file costs the kernel a walk over every interrupt of every CPU, so it is read once
+a second and not in every tick.
+"""
+
+import os
+from pathlib import Path
+
+from controller.units import NS_PER_SEC
+
+__all__ = ("StealMeter",)
+
+_EVERY_NS = NS_PER_SEC
+_STEAL_FIELD = 8  # cpu user nice system idle iowait irq softirq steal (proc(5))
+
+
+class StealMeter:
+    """Follows the machine's steal time; ``None`` where the kernel does not tell it."""
+
+    def __init__(self, path: Path = Path("/proc/stat")) -> None:
+        self._path = path
+        self._tick_ns = NS_PER_SEC // os.sysconf("SC_CLK_TCK")
+        self._due_ns = 0
+        self._steal_ns: int | None = None
+
+    def read(self, now_ns: int) -> int | None:
+        """Return ns of steal since boot, summed over all CPUs, at most a second old."""
+        if now_ns >= self._due_ns:
+            self._due_ns = now_ns + _EVERY_NS
+            with self._path.open(encoding="ascii") as lines:
+                fields = lines.readline().split()
+            if len(fields) > _STEAL_FIELD:
+                self._steal_ns = int(fields[_STEAL_FIELD]) * self._tick_ns
+        return self._steal_ns

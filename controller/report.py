@@ -1,0 +1,112 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the control thread publishes after every tick for everybody who only reads."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from controller.model import (
+    Knob,
+    KnobReading,
+    KnobValue,
+    Mode,
+    Outcome,
+    Plan,
+    Target,
+    Workload,
+)
+
+__all__ = ("AgentCost", "Board", "TickReport")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCost:
+    """What the agent itself uses: CPU seconds and PSS bytes, summed over its processes."""
+
+    cpu_s: float
+    pss_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickReport:
+    """One tick: what was known, what was decided, what became of it, what it cost."""
+
+    time_ns: int
+    mode: Mode
+    age_ns: int | None
+    switches: int
+    workloads: tuple[Workload, ...]
+    plan: Plan
+    knobs: tuple[KnobReading, ...]
+    tick_ns: int
+    ticks: int
+    overruns: int
+    failed_ticks: int
+    cost: AgentCost | None
+    probe_problems: Mapping[str, str]
+    config_problem: str
+
+
+@dataclass(slots=True)
+class Board:
+    """The latest report and the counters over all reports; written by the control thread.
+
+    Readers take ``report`` once and use that: it is replaced, never changed.
+    """
+
+    report: TickReport | None = None
+    writes: dict[tuple[Knob, str], int] = field(default_factory=dict)
+    decisions: dict[str, int] = field(default_factory=dict)
+    reloads: dict[str, int] = field(default_factory=dict)
+
+    def count(self, plan: Plan, outcomes: tuple[Outcome, ...]) -> None:
+        """Add the decisions of *plan* and the results of its writes to the counters."""
+        for demand in plan.demands:
+            self.decisions[demand.state] = self.decisions.get(demand.state, 0) + 1
+        for outcome in outcomes:
+            key = outcome.action.knob, _result(outcome)
+            self.writes[key] = self.writes.get(key, 0) + 1
+
+    def status(self) -> dict[str, Any]:
+        """Return the state for /statusz: plain types, enums as their text."""
+        report = self.report
+        if report is None:
+            return {"ready": False}
+        wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
+        return {
+            "ready": True,
+            "mode": report.mode,
+            "time_ns": report.time_ns,
+            "data_age_ns": report.age_ns,
+            "tick": {
+                "duration_ns": report.tick_ns,
+                "count": report.ticks,
+                "overruns": report.overruns,
+                "failed": report.failed_ticks,
+            },
+            "workloads": [w._asdict() for w in report.workloads],
+            "plan": asdict(report.plan),
+            "knobs": [_knob_status(reading, wanted) for reading in report.knobs],
+            "agent": None if report.cost is None else asdict(report.cost),
+            "probes": dict(report.probe_problems),
+            "config_problem": report.config_problem,
+        }
+
+
+def _result(outcome: Outcome) -> str:
+    if outcome.foreign is not None:
+        return "foreign"
+    return "applied" if outcome.failure is None else outcome.failure
+
+
+def _knob_status(
+    reading: KnobReading, wanted: Mapping[tuple[Target, Knob], KnobValue]
+) -> dict[str, str]:
+    value = wanted.get((reading.target, reading.knob), reading.value)
+    return {
+        "path": reading.target.path,
+        "knob": reading.knob,
+        "wanted": value,
+        "applied": reading.value,
+    }
