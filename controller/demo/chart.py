@@ -51,8 +51,6 @@ class Chart:
     series: Sequence[Series]
     bands: Sequence[Band] = field(default_factory=tuple)
     log: bool = False
-    top: float | None = None
-    bottom: float | None = None
 
     def svg(self) -> str:
         """Return the chart as an ``svg`` element."""
@@ -82,9 +80,8 @@ class Chart:
             low = 10 ** math.floor(math.log10(min(values, default=0.1)))
             high = 10 ** math.ceil(math.log10(max(values, default=1.0)))
             return low, max(high, low * 10)
-        low = min(0.0, *values) if self.bottom is None and values else self.bottom or 0.0
-        high = max(values, default=1.0) if self.top is None else self.top
-        return low, high if high > low else low + 1.0
+        ticks = _round_ticks(min([0.0, *values]), max([1.0, *values]))
+        return ticks[0], ticks[-1]
 
     def _x(self, time_s: float) -> float:
         return LEFT + time_s / max(self.seconds, 1.0) * (WIDTH - LEFT - RIGHT)
@@ -156,8 +153,9 @@ class Chart:
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
+    """Return four to eight round values from at most *low* to at least *high*."""
     rough = (high - low) / 4
     size = 10.0 ** math.floor(math.log10(rough))
     step = size * next(m for m in (1, 2, 5, 10) if m * size >= rough)
-    first, last = math.ceil(low / step), math.floor(high / step)
+    first, last = math.floor(low / step), math.ceil(high / step)
     return [round(index * step, 10) for index in range(first, last + 1)]

@@ -1,29 +1,18 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint demo``: what it takes from the command line, and the order of things."""
+"""``sweetpoint demo``: what it takes from the command line.
+
+Everything else is imported when the command runs, because the command line is read by
+processes that have to stay small.
+"""
 
 import argparse
-from collections.abc import Sequence
-import dataclasses
-import json
 from pathlib import Path
 import sys
-import time
 from typing import TextIO
-
-from controller.demo.cgroups import DemoCgroups, DemoError, find_cpuacct_mount
-from controller.demo.environment import describe, missing_for
-from controller.demo.phases import Driver, PhaseSpec, phase_plan, steal_s
-from controller.demo.programs import BestEffort, best_effort_jobs
-from controller.demo.report import render
-from controller.demo.results import DROPPED_S, Phase, Run, summarise
-from controller.demo.session import Interrupted, Session, interruptible
-from controller.demo.table import format_table, verdicts
-from controller.host import find_cgroup_layout
 
 __all__ = ("add_arguments", "main")
 
-SIGNAL_EXIT_BASE = 128  # the shell's convention: 130 after Ctrl-C
 MIN_SECONDS = 2.0
 
 
@@ -49,127 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="write the raw numbers to this file")
 
 
-def main(args: argparse.Namespace, out: TextIO = sys.stdout) -> int:
+def main(args: argparse.Namespace, out: TextIO | None = None) -> int:
     """Run the demonstration; return 0, 1 if it failed or 128 + signal if it was interrupted."""
-    jobs = best_effort_jobs(args.be)
-    plan = phase_plan(jobs, args.seconds, args.rounds, args.loop_seconds if args.loop else None)
-    progress = _Progress(out)
-    try:
-        missing = ["--simulate was given"] if args.simulate else missing_for(jobs)
-        run = _simulated(plan, missing, out) if missing else _real(plan, jobs, args, progress)
-    except Interrupted as error:
-        progress.end()
-        print(f"interrupted by {error}: everything was stopped and removed", file=out)
-        return SIGNAL_EXIT_BASE + error.signum
-    except DemoError as error:
-        progress.end()
-        print(f"the demonstration failed: {error}", file=sys.stderr)
-        return 1
-    progress.end()
-    _show(run, out)
-    report = args.report or Path("reports") / time.strftime("sweetpoint-demo-%Y%m%d-%H%M%S.html")
-    _write(report, render(run))
-    print(f"\nreport: {report}", file=out)
-    if args.json:
-        _write(args.json, json.dumps(dataclasses.asdict(run)))
-        print(f"raw numbers: {args.json}", file=out)
-    return 0
+    from controller.demo.show import show
 
-
-class _Progress:
-    """One line that is rewritten on a terminal; in a pipe one line per phase."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._live = out.isatty()
-        self._open = False
-
-    def phase(self, number: int, of: int, spec: PhaseSpec) -> None:
-        self._prefix = f"[{number}/{of}] "
-        if not self._live:
-            print(f"{self._prefix}{spec.title}, {spec.seconds:.0f} s", file=self._out, flush=True)
-
-    def tell(self, text: str) -> None:
-        if self._live:
-            self._out.write(f"\r\x1b[K{self._prefix}{text}")
-            self._out.flush()
-            self._open = True
-
-    def end(self) -> None:
-        if self._open:
-            self._out.write("\r\x1b[K")
-            self._out.flush()
-            self._open = False
-
-
-def _real(
-    plan: Sequence[PhaseSpec],
-    jobs: Sequence[BestEffort],
-    args: argparse.Namespace,
-    progress: _Progress,
-) -> Run:
-    layout = find_cgroup_layout()
-    cgroups = DemoCgroups(
-        cpu_mount=layout.mount,
-        cpuacct_mount=find_cpuacct_mount(layout.mount) if layout.version == "v1" else None,
-        version=layout.version,
-    )
-    began_s, stolen_s = time.monotonic(), steal_s()
-    with Session(cgroups) as session, interruptible():
-        driver = Driver(session, args.rate, progress.tell)
-        load = driver.start(jobs)
-        phases: list[Phase] = []
-        for number, spec in enumerate(plan):
-            progress.phase(number + 1, len(plan), spec)
-            after = plan[number + 1] if number + 1 < len(plan) else None
-            keep = bool(spec.loop_sweet_point and after and after.loop_sweet_point)
-            phases.append(driver.run(spec, keep_job=keep))
-    elapsed_s = time.monotonic() - began_s
-    environment = describe(jobs)
-    environment.append(("cgroup", f"{layout.version}, {layout.mount}"))
-    environment.append(("load", f"{load['rate']:g} requests/s, Poisson, {load['scheduling']}"))
-    environment.append(("steal", f"{(steal_s() - stolen_s) / elapsed_s:.1%} of one CPU"))
-    environment.append(("took", f"{elapsed_s:.0f} s"))
-    return Run(
-        simulated=False,
-        environment=tuple(environment),
-        notes=_notes(plan, args.rounds),
-        phases=tuple(phases),
-    )
-
-
-def _notes(plan: Sequence[PhaseSpec], rounds: int) -> tuple[str, ...]:
-    order = ", ".join(dict.fromkeys(spec.title for spec in plan))
-    return (
-        f"Order of the phases: {order}; {rounds} round(s). Later phases find warmer caches.",
-        f"The first {DROPPED_S} s of every phase are drawn and not counted, in all columns but "
-        "BE work, which covers the whole phase.",
-        "Latency counts from the intended send time. A request that fails counts as 5 s.",
-        "The agent observes in the phases without control, so its cost is in every phase.",
-        "Run-queue p99 in the table is the median of the one-second windows.",
-        "BE work of stress-ng is the bogo operations of its computing part.",
-    )
-
-
-def _simulated(plan: Sequence[PhaseSpec], missing: Sequence[str], out: TextIO) -> Run:
-    raise DemoError("missing: " + "; ".join(missing))
-
-
-def _show(run: Run, out: TextIO) -> None:
-    if run.simulated:
-        print("SIMULATED: no program ran and nothing was measured.\n", file=out)
-    print(format_table(summarise(run.phases)), file=out)
-    print(file=out)
-    for sentence in verdicts(run.phases):
-        print(sentence, file=out)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        print(f"cannot write {path}: {error.strerror}", file=sys.stderr)
+    return show(args, out or sys.stdout)
 
 
 def _seconds(text: str) -> float:

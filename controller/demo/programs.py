@@ -191,8 +191,8 @@ def _ffmpeg(account: Path) -> list[str]:
     cpus = os.cpu_count() or 1
     source = "testsrc2=size=1280x720:rate=30"
     command = ["ffmpeg", "-nostdin", "-hide_banner", "-loglevel", "error", "-y"]
-    command += ["-f", "lavfi", "-i", source, "-c:v", "libx264", "-preset", "medium"]
-    command += ["-threads", str(cpus * 2), "-progress", f"file:{account}", "-f", "null", "-"]
+    command += ["-f", "lavfi", "-i", source, "-c:v", "libx264", "-preset", "slow"]
+    command += ["-threads", str(cpus * 4), "-progress", f"file:{account}", "-f", "null", "-"]
     return command
 
 

@@ -30,8 +30,8 @@ h1 { font-size: 1.7rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2
   margin: .6rem 0; border-radius: 4px; } .verdict.missed { border-color: var(--b); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
-  font-size: .9rem; }
-th, td { padding: .4rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
+  font-size: .85rem; }
+th, td { padding: .4rem .5rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
 svg { width: 100%; min-width: 760px; height: auto; display: block; background: var(--card);
@@ -98,17 +98,17 @@ def _time_lines(phases: Sequence[Phase]) -> list[str]:
     charts = (
         (
             "Request latency per second",
-            line.chart("milliseconds (log)", line.latency(), log=True),
+            line.chart("ms (log)", line.latency(), log=True),
         ),
         (
             "Run-queue latency p99 of the service, one-second window, and its sweet point",
-            line.chart("milliseconds (log)", line.run_queue(), log=True),
+            line.chart("ms (log)", line.run_queue(), log=True),
         ),
         (
             "Knobs: CFS quota on best-effort, and sched-idle as a green background",
             line.chart("CPUs", line.knobs(), idle=True),
         ),
-        ("Demand and filtered deviation", line.chart("1", line.control())),
+        ("Demand and filtered deviation", line.chart("ratio", line.control())),
         ("CPU time used", line.chart("CPUs", line.cpu())),
     )
     text = [

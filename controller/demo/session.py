@@ -27,6 +27,7 @@ __all__ = ("Interrupted", "Session", "interruptible")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # An orphaned agent restores within 2 s; its cgroups should still be there then.
 JANITOR_GRACE_S = 2.0
+ORDERLY_STOP_S = 2.0
 
 
 class Interrupted(BaseException):
@@ -120,9 +121,10 @@ class Session:
         with contextlib.ExitStack() as last_to_first:
             last_to_first.callback(self._dismiss_janitor)
             last_to_first.callback(shutil.rmtree, self.home, ignore_errors=True)
-            for process in self._processes:
-                last_to_first.callback(process.stop, signal.SIGKILL)
             last_to_first.callback(self.cgroups.remove)
+            for process in self._processes:
+                # In good order: nginx and stress-ng bury their own children.
+                last_to_first.callback(process.stop, signal.SIGTERM, ORDERLY_STOP_S)
             last_to_first.callback(self.stop_agent)
 
     def _start_janitor(self) -> tuple[int, int]:

@@ -18,7 +18,7 @@ HEADINGS = (
     "of unmanaged",
     "LS CPU",
     "BE CPU",
-    "generator late p99",
+    "generator late",
 )
 NOTHING = "-"
 
