@@ -117,7 +117,10 @@ class CpuChannel:
         choice = choose(bids)
         limits = self.limits(roster)
         use = {cgroup: senses.use[cgroup] for cgroup in roster.best_effort if cgroup in senses.use}
-        if use and all(cgroup in blocked for cgroup in use):
+        if not self._loops:
+            # No service, nobody to protect: no reason to take it slowly.
+            self.release()
+        elif use and all(cgroup in blocked for cgroup in use):
             # Nothing that is commanded can be applied: the loops must know.
             self._slew.set(0.0)
         elif not hold:
@@ -128,9 +131,7 @@ class CpuChannel:
                 loop.pid.track(applied, dt_s)
         self._report(choice, applied)
         self._feed_forward(senses, now_ns, dt_s)
-        return self.rung.update(
-            applied, use, senses.blame.culprits, blocked, limits.floor, now_ns, dt_s
-        )
+        return self.rung.update(applied, use, senses.blame.culprits, blocked, limits.floor, now_ns)
 
     def release(self) -> None:
         """Let go of everything at once; the loops go on from demand zero."""

@@ -26,6 +26,10 @@ _LIMITED = 0.85
 _WANT_DECAY_S = 30.0
 # A cut smaller than this is no reason to touch a workload.
 _WORTH_A_WRITE = 0.05
+# The split among the workloads is made anew when the total moved by this part, or in a second:
+# with a thousand workloads it is the longest part of a tick.
+_WORTH_SHARING = 0.02
+_SHARE_NS = NS_PER_SEC
 # Keeps the geometric total defined while nobody uses anything, in CPUs.
 _LEAST_FLOOR = 0.001
 
@@ -51,11 +55,13 @@ class QuotaRung:
     ``total`` and ``floor`` are for all of best-effort together, in CPUs.
     """
 
-    __slots__ = ("_latch", "_wants", "ceiling", "floor", "grants", "total")
+    __slots__ = ("_latch", "_shared", "_shared_ns", "_wants", "ceiling", "floor", "grants", "total")
 
     def __init__(self, cpus: float) -> None:
         self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
         self._wants: dict[CgroupId, float] = {}
+        self._shared = 0.0
+        self._shared_ns = 0
         self.ceiling = Ceiling(cpus)
         self.grants: dict[CgroupId, float] = {}
         self.total: float | None = None
@@ -74,7 +80,6 @@ class QuotaRung:
         blocked: frozenset[CgroupId],
         floor_each: float,
         now_ns: int,
-        dt_s: float,
     ) -> dict[CgroupId, float]:
         """Return the CPUs to grant at *demand*; *use* and *blame* are CPUs per workload.
 
@@ -85,22 +90,39 @@ class QuotaRung:
         if not self._latch.update(demand > 0, now_ns):
             self.release()
             return self.grants
-        self._follow_wants(use, dt_s)
         if not was_engaged:
-            self.ceiling.start_at(sum(self._wants.values()))
+            self.ceiling.start_at(sum(use.values()))
+        self.total = total_for(demand, self.floor, self.ceiling.cpus) if was_engaged else None
+        age_ns = now_ns - self._shared_ns
+        if self.total is None or age_ns >= _SHARE_NS or self._moved(self.total):
+            self._follow_wants(use, min(age_ns, _SHARE_NS) / 1e9)
+            self._share(demand, blame, blocked, floor_each)
+            self._shared_ns = now_ns
+        return self.grants
+
+    def _moved(self, total: float) -> bool:
+        return abs(total - self._shared) > _WORTH_SHARING * self._shared
+
+    def _share(
+        self,
+        demand: float,
+        blame: Mapping[CgroupId, float],
+        blocked: frozenset[CgroupId],
+        floor_each: float,
+    ) -> None:
+        wants = self._wants
         least = {
             cgroup: want if cgroup in blocked else min(floor_each, want)
-            for cgroup, want in self._wants.items()
+            for cgroup, want in wants.items()
         }
         self.floor = max(_LEAST_FLOOR, sum(least.values()))
-        self.total = total_for(demand, self.floor, self.ceiling.cpus)
-        shares = share_out(self.total, self._wants, least, blame)
+        self.total = self._shared = total_for(demand, self.floor, self.ceiling.cpus)
+        before = self.grants
         self.grants = {
             cgroup: max(floor_each, share)
-            for cgroup, share in shares.items()
-            if cgroup in self.grants or share < (1 - _WORTH_A_WRITE) * self._wants[cgroup]
+            for cgroup, share in share_out(self.total, wants, least, blame).items()
+            if cgroup in before or share < (1 - _WORTH_A_WRITE) * wants[cgroup]
         }
-        return self.grants
 
     def release(self) -> None:
         """Forget all grants: everybody is free."""

@@ -66,11 +66,18 @@ Key = tuple[str, int, Knob]
 
 
 class KnobBook:
-    """The knobs of all targets that were ever read, as far as they are still there."""
+    """The knobs of all targets that were ever read, as far as they are still there.
 
-    __slots__ = ("_entries", "_pending", "_readings", "reports")
+    After ``learn``: ``quiet`` if nothing happened to any knob but what was asked for, and no
+    refused write is due again; then a caller whose wishes did not change need not ask again.
+    ``reports`` says what had to be given up.
+    """
+
+    __slots__ = ("_entries", "_pending", "_readings", "_retries_ns", "quiet", "reports")
 
     def __init__(self) -> None:
+        self._retries_ns: list[int] = []
+        self.quiet = False
         self._entries: dict[Key, _Entry] = {}
         self._readings: tuple[KnobReading, ...] = ()
         self._pending: tuple[Action, ...] = ()
@@ -94,14 +101,28 @@ class KnobBook:
         *executed* says that actions are really written: one without an outcome was not.
         """
         self.reports = []
+        self.quiet = True
+        if any(now_ns >= retry_ns for retry_ns in self._retries_ns):
+            self._retries_ns = [retry_ns for retry_ns in self._retries_ns if retry_ns > now_ns]
+            self.quiet = False
         self._settle(outcomes, executed, now_ns)
-        if readings != self._readings:
-            self._readings = readings
-            absent = dict(self._entries)
-            for target, knob, value in readings:
-                absent.pop((target.scope, target.id, knob), None)
+        before, self._readings = self._readings, readings
+        # Mostly the same records: compared in place, for there are two per workload.
+        changed = [
+            (old, new)
+            for old, new in zip(before, readings, strict=False)
+            if old is not new and old != new
+        ]
+        if len(before) == len(readings) and all(old[:2] == new[:2] for old, new in changed):
+            for _, (target, knob, value) in changed:
                 self._read(target, knob, value)
-            self._miss(absent, now_ns)
+            return
+        self.quiet = False
+        absent = dict(self._entries)
+        for target, knob, value in readings:
+            absent.pop((target.scope, target.id, knob), None)
+            self._read(target, knob, value)
+        self._miss(absent, now_ns)
 
     def value(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
         """Return what the knob is set to, as far as known."""
@@ -179,14 +200,18 @@ class KnobBook:
             if outcome is None:
                 if executed:
                     entry.value = action.previous
+                    self.quiet = False
                 continue
             if outcome.failure is Failure.GONE:
                 entry.gone = True
+                self.quiet = False
                 continue
             if outcome.failure is Failure.REFUSED:
                 entry.value = outcome.applied or action.previous
                 entry.pause_ns = min(_LONGEST_PAUSE_NS, 2 * entry.pause_ns or _FIRST_PAUSE_NS)
                 entry.retry_ns = now_ns + entry.pause_ns
+                self._retries_ns.append(entry.retry_ns)
+                self.quiet = False
             else:
                 entry.value = outcome.applied or action.value
                 if entry.ours is not None:
@@ -208,6 +233,7 @@ class KnobBook:
         entry = self._entries.get((target.scope, target.id, knob))
         if entry is None:
             self._entries[target.scope, target.id, knob] = _Entry(target, knob, value, value, value)
+            self.quiet = False
             return
         entry.absent_ns = None
         if value == entry.seen:
@@ -219,6 +245,7 @@ class KnobBook:
             entry.value = value
             return
         # Somebody else wrote.
+        self.quiet = False
         entry.overwritten = entry.ours is not None
         entry.original = entry.value = value
         entry.ours = None
