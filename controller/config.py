@@ -33,6 +33,8 @@ __all__ = (
 STALE_TICKS = 5
 DEFAULT_PROFILE = "default"
 
+_PYDANTIC_STEPS = ("<mapping>", "<auto>", "[key]")
+
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
@@ -232,9 +234,11 @@ def _read(path: Path, model: type[_ModelT]) -> tuple[Document, _ModelT]:
 
 
 def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any]) -> str:
-    # Parts such as <mapping> and [key] are pydantic's own steps, not keys of the file.
-    loc: Loc = tuple(p for p in error["loc"] if not (isinstance(p, str) and p[:1] in "<["))
     kind, message = error["type"], str(error["msg"])
+    *parents, last = error["loc"] or ("[key]",)
+    # Some parts are pydantic's own steps; an unknown key is always the file's.
+    own = [last] if kind == "extra_forbidden" or last not in _PYDANTIC_STEPS else []
+    loc: Loc = (*(part for part in parents if part not in _PYDANTIC_STEPS), *own)
     if kind == "extra_forbidden":
         message = _unknown_key(model, loc)
     elif kind == "missing":

@@ -9,6 +9,7 @@ can stand for gigabytes, and nothing here needs them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+import json
 import os
 from pathlib import Path
 import re
@@ -196,7 +197,7 @@ def _field_name(loc: Loc) -> str:
         elif re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part):
             name += f".{part}" if name else part
         else:
-            name += f'["{part}"]'
+            name += f"[{json.dumps(part)}]"
     return name
 
 

@@ -1,0 +1,79 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""tools/bootstrap where nothing is to be done, and where nothing can be done."""
+
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BCC = Path("/usr/lib/python3/dist-packages/bcc/libbcc.py")
+PROGRAMS = ("nginx", "ffmpeg", "stress-ng")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree whose .venv is up to date."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/bootstrap", tmp_path / "tools")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    stamp = subprocess.run(
+        ["sh", "-c", "cksum pyproject.toml tools/bootstrap; pwd"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    (tmp_path / ".venv/.bootstrapped").write_bytes(stamp.stdout)
+    return tmp_path
+
+
+def path_without_apt(directory: Path, programs: tuple[str, ...]) -> str:
+    """A folder of programs for PATH: what the script itself needs, and *programs*."""
+    directory.mkdir()
+    for name in ("sh", "dirname", "cat", "cksum", "tr", "id", "grep"):
+        found = shutil.which(name)
+        assert found is not None
+        (directory / name).symlink_to(found)
+    for name in programs:
+        (directory / name).symlink_to("/bin/true")
+    return str(directory)
+
+
+def run(tree: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(tree / "tools/bootstrap"), *arguments],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+def test_nothing_missing_costs_nothing(tree: Path) -> None:
+    path = path_without_apt(tree / "path", PROGRAMS)
+    started = time.monotonic()
+    done = run(tree, path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert time.monotonic() - started < 1.0
+
+
+@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+def test_elsewhere_it_says_what_is_missing(tree: Path) -> None:
+    done = run(tree, path_without_apt(tree / "path", ("nginx",)))
+    assert done.returncode == 1
+    assert done.stderr == (
+        "bootstrap: this is neither Debian nor Ubuntu; install what these packages contain by "
+        "hand: ffmpeg stress-ng\n"
+    )
+
+
+def test_wrong_use(tree: Path) -> None:
+    done = run(tree, path_without_apt(tree / "path", PROGRAMS), "everything")
+    assert (done.returncode, done.stderr) == (2, "usage: tools/bootstrap [bench]\n")
