@@ -3,8 +3,6 @@
 """What the demonstration needs of a host, and a record of the host that it ran on."""
 
 from collections.abc import Sequence
-import importlib.util
-import os
 from pathlib import Path
 import platform
 import shutil
@@ -12,32 +10,25 @@ import subprocess
 import time
 
 from controller.demo.programs import BestEffort
-from controller.host import HostError, find_cgroup_layout, online_cpus
+from controller.doctor import examine
+from controller.host import online_cpus
 
 __all__ = ("describe", "missing_for")
 
-BTF = Path("/sys/kernel/btf/vmlinux")
 # Debian's and Ubuntu's packages are called like the programs.
 SERVICE = "nginx"
 
 
 def missing_for(jobs: Sequence[BestEffort]) -> list[str]:
     """Return what this host lacks to run the real programs, with the way to get it."""
-    missing = []
-    if os.geteuid() != 0:
-        missing.append("root (run it with sudo): for cgroups and BPF")
-    try:
-        layout = find_cgroup_layout()
-        if not os.access(layout.mount, os.W_OK):
-            missing.append(f"write access to {layout.mount}: for cgroups of its own")
-    except HostError as error:
-        missing.append(f"the cpu controller: {error}")
-    if not BTF.exists():
-        missing.append(f"{BTF} (a kernel with CONFIG_DEBUG_INFO_BTF): for the BPF probe")
-    if importlib.util.find_spec("bcc") is None:
-        missing.append("bcc (apt install python3-bpfcc): for the BPF probe")
+    report = examine()
+    missing = [
+        f"{fact.name} missing ({fact.detail}): {fact.how or 'no way to get it is known'}"
+        for fact in (*report.required, *report.probes)
+        if fact.have is False and "enforce" in fact.modes
+    ]
     missing += [
-        f"{program} (apt install {program})"
+        f"{program} missing: apt install {program}"
         for program in (SERVICE, *(job.name for job in jobs))
         if shutil.which(program) is None
     ]

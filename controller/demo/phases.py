@@ -151,7 +151,7 @@ class Driver:
         status = agent.status() if agent is not None else None
         return Sample(
             time_s=time.monotonic() - start_s,
-            **(parse_status(status, cgroups.path) if status else {}),
+            **(parse_status(status, f"{cgroups.path}/be-") if status else {}),
             ls_oncpu_s=cgroups.oncpu_ns(LS) / NS_PER_SEC,
             be_oncpu_s=cgroups.oncpu_ns(spec.job.cgroup) / NS_PER_SEC if spec.job else 0.0,
             steal_s=steal_s(),

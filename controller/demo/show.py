@@ -18,6 +18,7 @@ from controller.demo.programs import BestEffort, best_effort_jobs
 from controller.demo.report import render
 from controller.demo.results import DROPPED_S, Phase, Run, summarise
 from controller.demo.session import Interrupted, Session, interruptible
+from controller.demo.simulated import simulate
 from controller.demo.table import format_table, verdicts
 from controller.host import find_cgroup_layout
 
@@ -32,8 +33,10 @@ def show(args: argparse.Namespace, out: TextIO) -> int:
     plan = phase_plan(jobs, args.seconds, args.rounds, args.loop_seconds if args.loop else None)
     progress = _Progress(out)
     try:
-        missing = ["--simulate was given"] if args.simulate else missing_for(jobs)
-        run = _simulated(plan, missing, out) if missing else _real(plan, jobs, args, progress)
+        lacks = ["you asked for the simulation"] if args.simulate else missing_for(jobs)
+        for what in lacks:
+            print(f"not the real programs: {what}", file=out)
+        run = simulate(plan, lacks) if lacks else _real(plan, jobs, args, progress)
     except Interrupted as error:
         progress.end()
         print(f"interrupted by {error}: everything was stopped and removed", file=out)
@@ -126,10 +129,6 @@ def _notes(plan: Sequence[PhaseSpec], rounds: int) -> tuple[str, ...]:
         "Run-queue p99 in the table is the median of the one-second windows.",
         "BE work of stress-ng is the bogo operations of its computing part.",
     )
-
-
-def _simulated(plan: Sequence[PhaseSpec], missing: Sequence[str], out: TextIO) -> Run:
-    raise DemoError("missing: " + "; ".join(missing))
 
 
 def _show(run: Run, out: TextIO) -> None:

@@ -12,10 +12,10 @@ __all__ = ("parse_status",)
 INDICATOR = "runq_p99"
 
 
-def parse_status(status: Mapping[str, Any], cgroup: str) -> dict[str, Any]:
+def parse_status(status: Mapping[str, Any], be_prefix: str) -> dict[str, Any]:
     """Return the fields of ``results.Sample`` that *status* tells; only those it does tell.
 
-    *cgroup* is the path of the demonstration's parent cgroup.
+    *be_prefix* is what the paths of the best-effort cgroups begin with.
     """
     plan = status.get("plan") or {}
     loops = [loop for loop in plan.get("loops", ()) if loop["indicator"] == INDICATOR]
@@ -30,13 +30,13 @@ def parse_status(status: Mapping[str, Any], cgroup: str) -> dict[str, Any]:
     for demand in plan.get("demands", ()):
         if demand["channel"] == "cpu":
             found["demand"], found["state"] = demand["applied"], demand["state"]
-    return found | _knobs(status.get("knobs", ()), cgroup)
+    return found | _knobs(status.get("knobs", ()), be_prefix)
 
 
-def _knobs(knobs: Any, cgroup: str) -> dict[str, Any]:
+def _knobs(knobs: Any, be_prefix: str) -> dict[str, Any]:
     idle, quotas = [], []
     for knob in knobs:
-        if not str(knob["path"]).startswith(f"{cgroup}/be-") or not knob["applied"]:
+        if not str(knob["path"]).startswith(be_prefix) or not knob["applied"]:
             continue
         words = str(knob["applied"]).split()
         if knob["knob"] == "cpu.idle":
