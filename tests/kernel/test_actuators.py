@@ -279,6 +279,25 @@ def test_a_vanished_cgroup_is_forgotten(
     assert not caplog.records
 
 
+def test_restore_waits_for_a_removed_child_to_be_freed(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    # On v1 the kernel compares a quota with those of removed children, too, for some 15 ms.
+    be = make_child(cgroup_root, "be")
+    child = make_child(be, "child")
+    set_quota(be, 20_000, 100_000)
+    agent = executor(cgroup_layout, tmp_path)
+    grant = [
+        action(target_of(cgroup_layout, be), Knob.CPU_QUOTA, "20000 100000 0", "90000 100000 0"),
+        action(target_of(cgroup_layout, child), Knob.CPU_QUOTA, "max 100000 0", "80000 100000 0"),
+    ]
+    assert [o.failure for o in agent.execute(grant, now_ns=0)] == [None, None]
+    child.rmdir()
+    report = agent.restore_all()
+    assert report.clean
+    assert {r.result for r in report.results} == {Restored.RESTORED, Restored.GONE}
+
+
 def test_a_journal_that_cannot_be_written_protects_the_knob(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:

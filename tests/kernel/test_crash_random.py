@@ -1,0 +1,203 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Random lives of the executor on real cgroups, beside somebody else who also writes.
+
+Cgroups come and go, others write to the same knobs, and the process dies at random steps (here
+by an exception that nothing catches; test_crash does it with SIGKILL). Whatever happened, a
+restore leaves every knob at the last value that was not ours.
+"""
+
+import itertools
+import os
+from pathlib import Path
+import tempfile
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+import pytest
+
+from actuators.base import Restored, RestoreReport
+from actuators.executor import Executor
+from actuators.journal import Journal
+from actuators.registry import build
+from controller.host import find_cgroup_layout
+from controller.model import Knob, KnobValue
+from tests.helpers import remove_cgroup
+from tests.kernel.knobs import action, make_child, set_weight, target_of
+
+PATHS = ("p", "p/x", "p/y", "q")
+QUOTAS = (
+    "max 100000 0",
+    "1000 10000 0",
+    "5000 10000 0",
+    "10000 20000 0",
+    "9000 10000 3000",
+    "40000 100000 40000",
+    "999 50000 0",  # refused
+)
+WEIGHTS = ("1", "0 512", "0 100")
+VALUES = {Knob.CPU_QUOTA: QUOTAS, Knob.SCHED_IDLE: WEIGHTS}
+
+wishes = st.lists(
+    st.tuples(
+        st.sampled_from(PATHS),
+        st.sampled_from([(knob, value) for knob, values in VALUES.items() for value in values]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda wish: (wish[0], wish[1][0]),
+)
+steps_to_live = st.one_of(st.none(), st.integers(0, 60))
+numbers = itertools.count()
+
+
+class CrashError(BaseException):
+    """The process is dead."""
+
+
+class Lives(RuleBasedStateMachine):
+    """One run; ``base`` is what each knob has to have once nothing of ours is left."""
+
+    @initialize()
+    def start(self) -> None:
+        self.layout = find_cgroup_layout()
+        self.root = self.layout.mount / f"sweetpoint-test-{os.getpid()}-lives-{next(numbers)}"
+        self.scratch = tempfile.TemporaryDirectory()
+        self.state_dir = Path(self.scratch.name)
+        self.base: dict[tuple[str, Knob], KnobValue] = {}
+        self.now_ns = 0
+        self.foreign_numbers = itertools.count(1)
+        make_child(self.root.parent, self.root.name)
+        self.reader = {knob.knob: knob for knob in build(self.layout)}
+        self.agent: Executor | None = None
+        for path in PATHS:
+            self.create(path)
+        self.restart(None)
+
+    @rule(wishes=wishes, lives=steps_to_live)
+    @precondition(lambda self: self.agent is not None)
+    def tick(self, wishes: list[tuple[str, tuple[Knob, str], bool]], lives: int | None) -> None:
+        actions = []
+        for path, (knob, value), stale in wishes:
+            if (self.root / path).exists():
+                target = target_of(self.layout, self.root / path)
+                seen = VALUES[knob][0] if stale else self.value(path, knob)
+                actions.append(action(target, knob, seen, value))
+        self.now_ns += 100_000_000_000
+        self.steps_left = lives
+        assert self.agent is not None
+        try:
+            outcomes = self.agent.execute(actions, now_ns=self.now_ns)
+        except CrashError:
+            self.agent = None
+            return
+        for outcome in outcomes:
+            path = str(Path(outcome.action.target.path).relative_to(f"/{self.root.name}"))
+            assert outcome.applied == self.value(path, outcome.action.knob)
+            if outcome.failure is None and outcome.foreign is None:
+                assert outcome.applied == outcome.action.value
+
+    @rule(lives=steps_to_live)
+    def restart(self, lives: int | None) -> None:
+        self.steps_left = lives
+        try:
+            journal = Journal(self.state_dir / "journal", self.trace)
+            self.agent = Executor(journal, build(self.layout), self.trace)
+            report = self.agent.restore_all()
+        except CrashError:
+            self.agent = None
+        else:
+            self.check(report)
+
+    @rule(path=st.sampled_from(PATHS), knob=st.sampled_from(list(VALUES)))
+    def somebody_else_writes(self, path: str, knob: Knob) -> None:
+        cgroup = self.root / path
+        if not cgroup.exists():
+            return
+        number = next(self.foreign_numbers)
+        if knob is Knob.SCHED_IDLE and self.value(path, knob) == "1":
+            return  # the weight of an idle cgroup cannot be written
+        try:
+            if knob is Knob.SCHED_IDLE:
+                set_weight(cgroup, 3000 + number)
+            elif self.layout.version == "v1":
+                (cgroup / "cpu.cfs_quota_us").write_text(str(7000 + number))
+            else:
+                (cgroup / "cpu.max").write_text(str(7000 + number))
+        except OSError:
+            return  # more than the parent has, or less than a child
+        self.base[path, knob] = self.value(path, knob)
+
+    @rule(path=st.sampled_from(PATHS))
+    def vanish(self, path: str) -> None:
+        if (self.root / path).exists() and not any((self.root / path).glob("*/")):
+            (self.root / path).rmdir()
+
+    @rule(path=st.sampled_from(PATHS))
+    def create(self, path: str) -> None:
+        cgroup = self.root / path
+        if cgroup.parent.exists() and not cgroup.exists():
+            make_child(cgroup.parent, cgroup.name)
+            for knob in VALUES:
+                self.base[path, knob] = self.value(path, knob)
+
+    def teardown(self) -> None:
+        try:
+            self.restart(None)
+        finally:
+            self.scratch.cleanup()
+            remove_cgroup(self.root)
+
+    def value(self, path: str, knob: Knob) -> KnobValue:
+        return self.reader[knob].read(target_of(self.layout, self.root / path))
+
+    def trace(self, _step: str) -> None:
+        if self.steps_left is not None:
+            if self.steps_left == 0:
+                raise CrashError
+            self.steps_left -= 1
+
+    def check(self, report: RestoreReport) -> None:
+        failed = {r.subject for r in report.results if r.result is Restored.FAILED}
+        for (path, knob), base in self.base.items():
+            if not (self.root / path).exists():
+                continue
+            if f"/{self.root.name}/{path} {knob}" in failed:
+                assert self.forbidden(path, base), (path, base, report)
+            else:
+                assert self.value(path, knob) == base, (path, knob, report)
+        if not failed:
+            assert not list((self.state_dir / "journal").iterdir())
+
+    def forbidden(self, path: str, base: KnobValue) -> bool:
+        # Somebody else has cut the parent, or granted a child, so that on v1 the old value
+        # cannot come back.
+        if self.layout.version == "v2":
+            return False
+        others = [p for p in PATHS if p != path and (self.root / p).exists()]
+        above = [self.ratio(p) for p in others if path.startswith(p + "/")]
+        below = [self.ratio(p) for p in others if p.startswith(path + "/")]
+        mine = ratio_of(base)
+        return mine is not None and (
+            any(r is not None and mine > r for r in above)
+            or any(r is not None and mine < r for r in below)
+        )
+
+    def ratio(self, path: str) -> float | None:
+        return ratio_of(self.value(path, Knob.CPU_QUOTA))
+
+
+def ratio_of(value: KnobValue) -> float | None:
+    quota, period, _ = value.split()
+    return None if quota == "max" else int(quota) / int(period)
+
+
+Lives.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestLives = pytest.mark.kernel(Lives.TestCase)
