@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever lies in the file, the answer is a configuration or a ConfigError."""
 
+import contextlib
 from pathlib import Path
 import tempfile
 
@@ -43,6 +44,19 @@ def check(raw: bytes) -> None:
             assert isinstance(config, Config)
 
 
+PROFILE_FIELDS = [
+    "name",
+    "indicators",
+    "runq_p99",
+    "wait_ratio",
+    "cpi",
+    "sweet_point",
+    "gains",
+    "kp",
+]
+PROFILE_KEYS = st.sampled_from([*PROFILE_FIELDS, "knobs", "cpu.quota", "floor", "evict"])
+
+
 @given(st.binary(max_size=300))
 @example(b"\xef\xbb\xbf")
 @example(b"{" * 2000)
@@ -60,3 +74,23 @@ def test_any_yaml_punctuation(text: str) -> None:
 @given(st.dictionaries(KEYS, TREES, max_size=8))
 def test_any_tree(tree: object) -> None:
     check(yaml.safe_dump(tree).encode())
+
+
+@given(
+    st.recursive(
+        SCALARS,
+        lambda inner: st.dictionaries(PROFILE_KEYS, inner, max_size=6),
+        max_leaves=20,
+    )
+)
+def test_any_profile(tree: object) -> None:
+    if isinstance(tree, dict):
+        tree.setdefault("name", "mine")
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "profile.yaml").write_text(yaml.safe_dump(tree))
+        path = Path(directory) / "config.yaml"
+        path.write_text(
+            "profiles: [profile.yaml]\nworkloads: [{name: a, cgroup: /a, class: system}]"
+        )
+        with contextlib.suppress(ConfigError):
+            load(path, cpus=2)

@@ -3,9 +3,11 @@
 """The wheel carries every module, the BPF sources and the profiles, and finds them again."""
 
 from pathlib import Path
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
@@ -74,3 +76,14 @@ def test_installed_package_finds_its_data(wheel: Path, tmp_path: Path) -> None:
 def test_source_tree_finds_its_data() -> None:
     assert bpf_dir() == ROOT / "bpf"
     assert profiles_dir() == ROOT / "profiles"
+
+
+def test_every_module_has_its_layer() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = (c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
+    placed = set(re.findall(r"controller\.(\w+)", " ".join(layers)))
+    tree = ROOT / "controller"
+    modules = {path.stem for path in tree.glob("*.py")} | {
+        p.parent.name for p in tree.glob("*/*.py")
+    }
+    assert placed == modules - {"__init__"}
