@@ -1,0 +1,141 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Small loads in cgroups of a test, started and ended at a gate.
+
+A load joins its cgroup, waits for ``go``, works for its time and then blocks until it is told
+to leave. So what the kernel counted for it can be read exactly before and after its work.
+"""
+
+from collections.abc import Iterable, Iterator
+import contextlib
+from pathlib import Path
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+__all__ = ("Load", "loads", "schedstat")
+
+_WORKER = """
+import os, sys, time
+cgroup, kind, seconds, cpu = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+if cpu >= 0:
+    os.sched_setaffinity(0, {cpu})
+with open(cgroup + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+print("ready", flush=True)
+sys.stdin.readline()
+end = time.monotonic() + seconds
+
+def spin(duration):
+    until = time.monotonic() + duration
+    while time.monotonic() < until:
+        pass
+
+if kind == "hog":
+    spin(seconds)
+elif kind == "bursts":       # a service: 1 ms of work, 3 ms of sleep
+    while time.monotonic() < end:
+        spin(0.001)
+        time.sleep(0.003)
+elif kind == "roam":         # changes its CPU while it works
+    cpus = sorted(os.sched_getaffinity(0))
+    turn = 0
+    while time.monotonic() < end:
+        turn += 1
+        os.sched_setaffinity(0, {cpus[turn % len(cpus)]})
+        spin(0.02)
+elif kind == "idle":
+    while time.monotonic() < end:
+        time.sleep(0.05)
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Load(NamedTuple):
+    """*kind* of work in *cgroup*, on one CPU or, with -1, on all."""
+
+    cgroup: Path
+    kind: str
+    cpu: int = -1
+
+
+class Schedstat(NamedTuple):
+    """Fields 1 and 2 of /proc/PID/schedstat, ns."""
+
+    oncpu_ns: int
+    wait_ns: int
+
+
+def schedstat(pid: int) -> Schedstat:
+    """Return what the kernel counted for *pid*."""
+    oncpu, wait, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    return Schedstat(int(oncpu), int(wait))
+
+
+class Running:
+    """Loads behind their gate; ``work`` lets all of them through and waits for their end."""
+
+    def __init__(self, wanted: Iterable[Load], seconds: float) -> None:
+        self.loads = tuple(wanted)
+        self._processes = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-S", "-c", _WORKER),
+                    *(str(load.cgroup), load.kind, str(seconds), str(load.cpu)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for load in self.loads
+        ]
+        self._expect("ready")
+
+    def work(self) -> None:
+        """Let them work and return when all are done and blocked again."""
+        self.start()
+        self._expect("done")
+
+    def start(self) -> None:
+        """Let them work and return at once."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+
+    def schedstat(self, cgroup: Path) -> Schedstat:
+        """Return the sums over the loads in *cgroup* or below it."""
+        parts = [
+            schedstat(process.pid)
+            for process, load in zip(self._processes, self.loads, strict=True)
+            if load.cgroup == cgroup or cgroup in load.cgroup.parents
+        ]
+        return Schedstat(sum(p.oncpu_ns for p in parts), sum(p.wait_ns for p in parts))
+
+    def end(self) -> None:
+        """End them, whatever they do."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.communicate()
+
+    def _expect(self, word: str) -> None:
+        for process in self._processes:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == word
+        # The word is out before its process blocks; with rivals on its CPU that takes a while.
+        counted = None
+        while counted != (counted := [schedstat(process.pid) for process in self._processes]):
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def loads(wanted: Iterable[Load], seconds: float) -> Iterator[Running]:
+    """Start *wanted* behind the gate; end them on leaving."""
+    running = Running(wanted, seconds)
+    try:
+        yield running
+    finally:
+        running.end()
