@@ -173,6 +173,24 @@ def test_an_agent_whose_guardian_is_killed_restores_and_goes(pod: Path, tmp_path
     assert release(tmp_path) == 0
 
 
+def test_a_pause_of_everything_is_not_the_agents_silence(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod) as program:
+        agent = program.squeezed()
+        os.kill(agent, signal.SIGSTOP)
+        time.sleep(0.3)  # the guardian has seen the last beat
+        os.kill(program.pid, signal.SIGSTOP)
+        time.sleep(3.5)
+        os.kill(program.pid, signal.SIGCONT)
+        time.sleep(0.3)
+        os.kill(agent, signal.SIGCONT)
+        time.sleep(1.5)
+        assert alive(agent)
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert "killing" not in log
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_it_restores_and_exits_0(
     pod: Path, tmp_path: Path, number: signal.Signals
