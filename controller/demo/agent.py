@@ -30,17 +30,14 @@ def write_config(
 ) -> Path:
     """Write a configuration for the cgroups below *cgroup* into *home* and return its path.
 
-    With *quota_only* the profile leaves sched-idle off and releases the quota every other
-    second instead of every 20, so that its loop can be watched; *sweet_point* replaces that
-    of the profile.
+    With *quota_only* the profile leaves sched-idle off; *sweet_point* replaces that of the
+    profile.
     """
     profile = yaml.safe_load((profiles_dir() / f"{PROFILE}.yaml").read_text())
     if sweet_point is not None:
         profile["indicators"]["runq_p99"]["sweet_point"] = sweet_point
     if quota_only:
         profile["sched_idle"] = False
-        quota = profile.setdefault("knobs", {}).setdefault("cpu.quota", {})
-        quota["release_spacing"] = "2s"
     config = {
         "state_dir": str(home / "state"),
         "http": f"127.0.0.1:{port}",

@@ -34,7 +34,7 @@ from controller.units import NS_PER_MS, NS_PER_SEC
 __all__ = ("Generator", "arrivals", "main")
 
 # Far above what a local service keeps anybody waiting for, well below the length of a phase.
-TIMEOUT_NS = 5 * NS_PER_SEC
+TIMEOUT_S = 5.0
 SWEEP_NS = 100 * NS_PER_MS
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 TFD_TIMER_ABSTIME = 1  # uapi/linux/timerfd.h
@@ -105,13 +105,21 @@ class Generator:
     """Sends to 127.0.0.1:*port* on *connections* connections, booked in ``ledger``."""
 
     def __init__(
-        self, *, port: int, path: str, connections: int, schedule: Iterator[int], ledger: Ledger
+        self,
+        *,
+        port: int,
+        path: str,
+        connections: int,
+        schedule: Iterator[int],
+        ledger: Ledger,
+        timeout_ns: int,
     ) -> None:
         self._address = ("127.0.0.1", port)
         self._request = REQUEST % path.encode()
         self._schedule = schedule
         self._next_ns = next(schedule)
         self._ledger = ledger
+        self._timeout_ns = timeout_ns
         self._backlog: deque[int] = deque()
         self._idle: deque[_Connection] = deque()
         self._by_fd: dict[int, _Connection] = {}
@@ -205,7 +213,7 @@ class Generator:
         self._missing += 1
 
     def _sweep(self, now_ns: int) -> None:
-        oldest_ns = now_ns - TIMEOUT_NS
+        oldest_ns = now_ns - self._timeout_ns
         for connection in list(self._by_fd.values()):
             if connection.intended_ns is not None and connection.intended_ns < oldest_ns:
                 self._ledger.timed_out(connection.intended_ns)
@@ -272,18 +280,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the Poisson arrivals")
     parser.add_argument("--fixed", action="store_true", help="equal gaps instead of Poisson")
     parser.add_argument("--seconds", type=float, default=600.0, help="end after this time")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="s to wait for an answer")
     parser.add_argument("--output", type=Path, help="file for the JSON lines (default: stdout)")
     args = parser.parse_args(argv)
     # Whatever happens to the demonstration, no load stays behind.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     scheduling = _become_urgent()
     start_ns = time.monotonic_ns() + 200 * NS_PER_MS
+    timeout_ns = round(args.timeout * NS_PER_SEC)
     generator = Generator(
         port=args.port,
         path=args.path,
         connections=args.connections,
         schedule=arrivals(args.rate, start_ns, None if args.fixed else args.seed),
-        ledger=Ledger(start_ns, TIMEOUT_NS),
+        ledger=Ledger(start_ns, timeout_ns),
+        timeout_ns=timeout_ns,
     )
 
     def stop(_signum: int, _frame: object) -> None:

@@ -1,0 +1,271 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From raw numbers to the table, the verdict and the report."""
+
+import argparse
+from html.parser import HTMLParser
+import io
+import json
+from pathlib import Path
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from controller.demo.chart import Chart, Series
+from controller.demo.command import add_arguments, main
+from controller.demo.phases import phase_plan
+from controller.demo.programs import best_effort_jobs
+from controller.demo.report import render
+from controller.demo.results import LoadSecond, Phase, Run, Sample, Work, summarise, windows
+from controller.demo.status import parse_status
+from controller.demo.table import format_table, verdicts
+
+
+def load(start_s: float, *latency_ms: float) -> LoadSecond:
+    return LoadSecond(
+        start_s=start_s,
+        latency_us=tuple(round(ms * 1000) for ms in latency_ms),
+        late_us=(10,) * len(latency_ms),
+        queued=0,
+        errors=0,
+        timeouts=0,
+        generator_cpu_ns=0,
+    )
+
+
+def phase(
+    key: str,
+    *,
+    runq_ms: list[float | None],
+    latency_ms: float = 1.0,
+    work: float | None = None,
+    against: str | None = None,
+) -> Phase:
+    """A phase of one sample in the middle of each second and one request per second."""
+    return Phase(
+        key=key,
+        title=key,
+        mode="enforce" if against else "observe",
+        seconds=float(len(runq_ms)),
+        against=against,
+        load=tuple(load(float(second), latency_ms) for second in range(len(runq_ms))),
+        samples=tuple(
+            Sample(
+                time_s=second + 0.5,
+                runq_p99_ms=value,
+                sweet_point_ms=2.0,
+                be_oncpu_s=second * 1.5,
+            )
+            for second, value in enumerate(runq_ms)
+        ),
+        work=None
+        if work is None
+        else Work(job="job", unit="frames", amount=work, seconds=float(len(runq_ms))),
+    )
+
+
+def test_violations_are_the_share_of_windows_over_the_sweet_point() -> None:
+    dropped = [50.0] * 5
+    one = phase("x", runq_ms=[*dropped, 1.0, 2.0, 2.1, None, 9.0])
+    (row,) = summarise([one])
+    assert row.windows == 4  # one could not be measured
+    assert row.violations == pytest.approx(2 / 4)  # 2.0 is at the sweet point, not over it
+    assert row.runq_p99_ms == 2.0
+
+
+def test_a_window_is_judged_by_its_last_sample() -> None:
+    samples = tuple(
+        Sample(time_s=time_s, runq_p99_ms=value, sweet_point_ms=2.0)
+        for time_s, value in ((5.1, 9.0), (5.9, 1.0), (6.1, 1.0), (6.9, 9.0), (7.0, 5.0))
+    )
+    one = Phase(
+        key="x",
+        title="x",
+        mode="observe",
+        seconds=7.0,
+        against=None,
+        load=(),
+        samples=samples,
+        work=None,
+    )
+    assert [sample.time_s for sample in windows(one)] == [5.9, 6.9]
+
+
+def test_nothing_measured_is_no_violation_and_no_success() -> None:
+    plain, managed = (
+        phase("plain", runq_ms=[None] * 8),
+        phase("managed", runq_ms=[None] * 8, against="plain"),
+    )
+    rows = summarise([plain, managed])
+    assert rows[1].violations is None
+    assert "not measured" in verdicts([plain, managed])[0]
+    assert "All goals met" not in verdicts([plain, managed])[0]
+
+
+def test_dropped_seconds_do_not_count_in_latency() -> None:
+    one = phase("x", runq_ms=[1.0] * 10)
+    bad_start = Phase(
+        **{name: getattr(one, name) for name in one.__slots__ if name != "load"},
+        load=(load(0.0, *[500.0] * 50), load(4.9, 500.0), *one.load[5:]),
+    )
+    (row,) = summarise([bad_start])
+    assert row.p99_ms == 1.0
+    assert row.be_cpus == pytest.approx(1.5)
+
+
+def test_rounds_are_pooled_and_work_is_relative_to_unmanaged() -> None:
+    run = [
+        phase("plain", runq_ms=[9.0] * 10, work=100, latency_ms=100.0),
+        phase("managed", runq_ms=[1.0] * 10, work=80, against="plain"),
+        phase("plain", runq_ms=[9.0] * 30, work=500, latency_ms=100.0),
+        phase("managed", runq_ms=[3.0] * 10, work=100, against="plain"),
+    ]
+    plain, managed = summarise(run)
+    assert plain.work_rate == pytest.approx(600 / 40)
+    assert managed.work_ratio == pytest.approx((180 / 20) / (600 / 40))
+    assert managed.violations == pytest.approx(0.5)
+    assert managed.windows == 10
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "runq_ms", "work", "missed"),
+    [
+        (25.0, 1.0, 70, ""),
+        (25.1, 1.0, 70, "a quarter of the unmanaged p99"),
+        (25.0, 2.1, 70, "95% of the windows"),
+        (25.0, 1.0, 69, "70% of the work"),
+    ],
+)
+def test_verdict(latency_ms: float, runq_ms: float, work: float, missed: str) -> None:
+    plain = phase("plain", runq_ms=[9.0] * 10, work=100, latency_ms=100.0)
+    managed = phase(
+        "managed", runq_ms=[runq_ms] * 10, work=work, latency_ms=latency_ms, against="plain"
+    )
+    (sentence,) = verdicts([plain, managed])
+    assert ("All goals met" in sentence) == (not missed)
+    assert missed in sentence
+
+
+def test_table_is_aligned() -> None:
+    rows = summarise([phase("plain", runq_ms=[9.0] * 10, work=100)])
+    head, line, first = format_table(rows).splitlines()
+    assert len(head) == len(line) == len(first)
+    assert "10.0 frames/s" in first
+
+
+def test_status_of_the_agent() -> None:
+    status = {
+        "plan": {
+            "loops": [
+                {
+                    "indicator": "runq_p99",
+                    "value": 3_000_000.0,
+                    "sweet_point": 2_000_000.0,
+                    "deviation": 0.58,
+                    "filtered_deviation": 0.4,
+                }
+            ],
+            "demands": [{"channel": "cpu", "applied": 0.3, "state": "squeeze"}],
+        },
+        "knobs": [
+            {"path": "/demo/be-a", "knob": "cpu.quota", "applied": "5000 10000 0"},
+            {"path": "/demo/be-b", "knob": "cpu.quota", "applied": "max 100000 0"},
+            {"path": "/demo/be-a", "knob": "cpu.idle", "applied": "1"},
+            {"path": "/other", "knob": "cpu.quota", "applied": "1000 10000 0"},
+        ],
+    }
+    assert parse_status(status, "/demo/be-") == {
+        "runq_p99_ms": 3.0,
+        "sweet_point_ms": 2.0,
+        "deviation": 0.58,
+        "filtered_deviation": 0.4,
+        "demand": 0.3,
+        "state": "squeeze",
+        "be_idle": True,
+        "be_quota_cpus": 0.5,
+    }
+    assert parse_status({}, "/demo/be-") == {}
+
+
+class _Balance(HTMLParser):
+    """Fails on tags that do not match; collects what the page would load."""
+
+    VOID = frozenset(("meta", "br"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_report_is_whole_and_loads_nothing() -> None:
+    phases = (
+        phase("plain <b>", runq_ms=[9.0] * 8, work=100),
+        phase("managed", runq_ms=[1.0, None] * 4, work=90, against="plain <b>"),
+    )
+    run = Run(simulated=False, environment=(("kernel", "a & b"),), notes=("<note>",), phases=phases)
+    page = render(run)
+    balance = _Balance()
+    balance.feed(page)
+    assert balance.open == []
+    assert balance.loads == []
+    assert not re.search(r"url\(|@import|https?:", page)
+    assert "<b>" not in page
+    assert "a &amp; b" in page
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) == 5
+    for drawing in drawings:
+        assert ElementTree.fromstring(drawing).findall(".//path")
+    assert "SIMULATED" not in page
+
+
+def test_chart_breaks_the_line_where_nothing_was_measured() -> None:
+    series = Series(label="x", style="a", points=((0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 1.0)))
+    drawing = ElementTree.fromstring(Chart(title="t", unit="u", seconds=3.0, series=[series]).svg())
+    paths = [path.get("d") or "" for path in drawing.findall("path")]
+    assert paths[0].count("M") == 2
+    assert paths[0].count("L") == 1
+
+
+def test_phases_compare_managed_with_unmanaged_of_the_same_job() -> None:
+    plan = phase_plan(best_effort_jobs("both"), 25.0, 2, 40.0)
+    assert [spec.title for spec in plan[:5]] == [
+        "alone",
+        "ffmpeg unmanaged",
+        "ffmpeg managed",
+        "stress-ng unmanaged",
+        "stress-ng managed",
+    ]
+    assert [spec.key for spec in plan[5:10]] == [spec.key for spec in plan[:5]]
+    assert [spec.loop_sweet_point for spec in plan[10:]] == ["2ms", "8ms", "2ms"]
+    assert plan[4].against == plan[3].key
+    assert {
+        spec.mode for spec in plan if spec.against is None and spec.loop_sweet_point is None
+    } == {"observe"}
+
+
+def test_simulated_demo_says_so_everywhere(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    report, raw = tmp_path / "deep" / "report.html", tmp_path / "raw.json"
+    arguments = ["--simulate", "--seconds", "10", "--report", str(report), "--json", str(raw)]
+    out = io.StringIO()
+    assert main(parser.parse_args(arguments), out) == 0
+    assert "SIMULATED" in out.getvalue()
+    assert "stress-ng managed" in out.getvalue()
+    assert "\r" not in out.getvalue()
+    assert "SIMULATED" in report.read_text()
+    run = json.loads(raw.read_text())
+    assert run["simulated"] is True
+    assert len(run["phases"]) == 5
+    # Nothing was measured, so nothing pretends to have been.
+    assert all(not second["late_us"] for one in run["phases"] for second in one["load"])
