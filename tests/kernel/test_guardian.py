@@ -176,6 +176,7 @@ def test_an_agent_whose_guardian_is_killed_restores_and_goes(pod: Path, tmp_path
 def test_a_pause_of_everything_is_not_the_agents_silence(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod) as program:
         agent = program.squeezed()
+        time.sleep(0.3)  # until the first beat there is more patience
         os.kill(agent, signal.SIGSTOP)
         time.sleep(0.3)  # the guardian has seen the last beat
         os.kill(program.pid, signal.SIGSTOP)
