@@ -144,10 +144,12 @@ class _Signals:
         return False
 
     def leave(self) -> None:
-        # In a child: back to what a program starts with.
+        # In a child: back to what a program starts with. A reload may come before the agent
+        # is ready for it and must not kill it: it is just reading the newest configuration.
         signal.set_wakeup_fd(-1)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         os.close(self.read_fd)
         os.close(self._write_fd)
 
