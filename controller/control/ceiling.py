@@ -13,9 +13,10 @@ _RISE_S = 2.0
 class Ceiling:
     """Tracks what the services need, and moves best-effort's ceiling out of their way.
 
-    ``target`` is CPUs that best-effort may use, less the services' peak over 2 s of on-CPU
-    time and inflicted wait (what they run, and what they would have run), less system work and
-    the reserve. ``cpus`` falls to it at once and rises to it with a time constant of 2 s.
+    ``target`` is the CPUs that best-effort may use, less system work and the reserve, less the
+    peak over 2 s of what the services need: their on-CPU time, and of the wait inflicted on
+    them the part that their sweet points do not accept. ``cpus`` falls to it at once and rises
+    to it with a time constant of 2 s.
     """
 
     __slots__ = ("_needs", "cpus", "target")

@@ -140,7 +140,25 @@ class CpuChannel:
 
     def _feed_forward(self, senses: Senses, now_ns: int, dt_s: float) -> None:
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - senses.system_cpus
-        self.rung.ceiling.update(now_ns, dt_s, cpus, senses.services_need)
+        need = sum(
+            each.oncpu + self._unaccepted(service) * each.inflicted
+            for service, each in senses.needs.items()
+        )
+        self.rung.ceiling.update(now_ns, dt_s, cpus, need)
+
+    def _unaccepted(self, service: str) -> float:
+        """Return how much of a service's wait counts as CPU that it lacks, from 0 to 1.
+
+        Around its sweet point a service waits as much as it may, and lacks nothing: there the
+        loop decides alone. From deviation 1 (tolerance times over it) on, the wait counts more
+        and more, and fully at 2.
+        """
+        deviations = (
+            each.filter.value if each.deviation is None else each.deviation
+            for key, each in self._loops.items()
+            if key[0] == service
+        )
+        return min(1.0, max(0.0, max((value or 0.0 for value in deviations), default=0.0) - 1.0))
 
     def _match_loops(self, roster: Roster) -> None:
         loops: dict[tuple[str, IndicatorName], _Loop] = {}

@@ -12,10 +12,10 @@ puts the old value back is seen.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from controller.control.quota import parse_quota
+from controller.control.strictness import is_same_setting, is_stricter
 from controller.model import (
     Action,
     CgroupId,
@@ -29,7 +29,7 @@ from controller.model import (
 )
 from controller.units import NS_PER_SEC
 
-__all__ = ("KnobBook", "is_stricter")
+__all__ = ("KnobBook",)
 
 _REAPPLY_LIMIT = 3
 _REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
@@ -88,6 +88,7 @@ class KnobBook:
         self._entries.clear()
         self._readings = ()
         self._pending = ()
+        self._retries_ns = []
 
     def learn(
         self,
@@ -241,12 +242,12 @@ class KnobBook:
         entry.seen = value
         if value == entry.value:
             return
-        if entry.ours is not None and _same_setting(knob, value, entry.ours):
+        if entry.ours is not None and is_same_setting(knob, value, entry.ours):
             entry.value = value
             return
         # Somebody else wrote.
         self.quiet = False
-        entry.overwritten = entry.ours is not None
+        entry.overwritten = entry.overwritten or entry.ours is not None
         entry.original = entry.value = value
         entry.ours = None
 
@@ -271,43 +272,3 @@ class KnobBook:
 
 def _key(action: Action) -> Key:
     return (action.target.scope, action.target.id, action.knob)
-
-
-def is_stricter(knob: Knob, ours: KnobValue, theirs: KnobValue) -> bool:
-    """Return whether *ours* holds a workload back more than *theirs*."""
-    return _STRICTER[knob](ours, theirs)
-
-
-def _quota_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    mine, other = parse_quota(ours).cpus, parse_quota(theirs).cpus
-    return mine is not None and (other is None or mine < other)
-
-
-def _idle_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return ours == "1" and theirs != "1"
-
-
-_STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
-    Knob.CPU_QUOTA: _quota_is_stricter,
-    Knob.SCHED_IDLE: _idle_is_stricter,
-}
-
-
-def _same_setting(knob: Knob, value: KnobValue, ours: KnobValue) -> bool:
-    """Whether *value* is ours after the kernel doubled quota and period together.
-
-    kernel/sched/fair.c, sched_cfs_period_timer: when the timer cannot keep up, both grow by
-    the same factor of two.
-    """
-    if value == ours:
-        return True
-    if knob is not Knob.CPU_QUOTA:
-        return False
-    now, wanted = parse_quota(value), parse_quota(ours)
-    if now.quota_us is None or wanted.quota_us is None:
-        return False
-    # In microseconds of the kernel's rounding: quota * period of the one against the other.
-    grown = now.period_us >= wanted.period_us
-    return grown and abs(now.quota_us * wanted.period_us - wanted.quota_us * now.period_us) <= (
-        now.period_us + wanted.period_us
-    )

@@ -8,21 +8,27 @@ __all__ = ("Slew",)
 
 
 class Slew:
-    """Remembers the demand that is applied and when it was last lowered."""
+    """Remembers the demand that is applied.
 
-    __slots__ = ("_released_ns", "applied")
+    Releases happen when a new period of ``release_spacing_ns`` begins, on a grid that does not
+    depend on when the last one was: otherwise a little more deviation could shift a release in
+    time and so give best-effort more for a moment.
+    """
+
+    __slots__ = ("_slot", "applied")
 
     def __init__(self) -> None:
         self.applied = 0.0
-        self._released_ns: int | None = None
+        self._slot: int | None = None
 
     def move(self, wanted: float, limits: KnobLimits, now_ns: int, dt_s: float) -> float:
         """Move the applied demand towards *wanted* in [0, 1] and return it."""
+        slot = now_ns // max(1, limits.release_spacing_ns)
+        may_release, self._slot = slot != self._slot, slot
         if wanted >= self.applied:
             self.applied = min(wanted, self.applied + limits.squeeze_per_s * dt_s)
-        elif self._released_ns is None or now_ns - self._released_ns >= limits.release_spacing_ns:
+        elif may_release:
             self.applied = max(wanted, self.applied - limits.release_step)
-            self._released_ns = now_ns
         return self.applied
 
     def set(self, applied: float) -> None:

@@ -67,8 +67,13 @@ class BlameBook:
         known: dict[str, float] = {}
         known_be: dict[str, float] = {}
         inflicted_by: dict[CgroupId, float] = {}
+        based = bool(self._last) or not blame
         gains = blame_gains(self._last, blame) if dt_ns > 0 else ()
         self._last = blame
+        if not based:
+            # The first list: it says nothing of this tick, so this tick must not be read as
+            # one in which nobody was named.
+            return
         for victim, culprit, is_known, gain_ns in gains:
             service = services.get(victim)
             if service is None or not is_known:

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From snapshots to indicators: the one place that remembers counters."""
 
+from typing import NamedTuple
+
 from controller.indicators.blame import BlameBook
 from controller.indicators.rates import CounterRate, CpuUse, smoothing
 from controller.indicators.roster import Roster, Service
@@ -15,17 +17,24 @@ from controller.model import (
     WorkloadSample,
 )
 
-__all__ = ("Senses",)
+__all__ = ("Need", "Senses")
 
 _RATE_SMOOTH_S = 2.0
 _NEED_SMOOTH_S = 1.0
+
+
+class Need(NamedTuple):
+    """What a service ran and what it was kept from running by others, in CPUs."""
+
+    oncpu: float
+    inflicted: float
 
 
 class Senses:
     """Everything that is known about the workloads after a tick.
 
     ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload,
-    ``services_need`` what all services ran and were kept from running, over 1 s, and
+    ``needs`` what each service ran and was kept from running, smoothed over 1 s, and
     ``system_cpus`` and ``steal_cpus`` rates over 2 s; all in CPUs. ``steal_cpus`` is ``None``
     where the host does not tell.
     """
@@ -39,7 +48,7 @@ class Senses:
         "_windows",
         "alive",
         "blame",
-        "services_need",
+        "needs",
         "steal_cpus",
         "system_cpus",
     )
@@ -53,7 +62,7 @@ class Senses:
         self._steal = CounterRate()
         self.blame = BlameBook()
         self.alive = False
-        self.services_need = 0.0
+        self.needs: dict[str, Need] = {}
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
 
@@ -78,7 +87,7 @@ class Senses:
         self.blame.update(
             snapshot.blame, self._samples, roster.sensitive, roster.best_effort, self.use, dt_ns
         )
-        self._need(before, roster, dt_ns)
+        self._follow_needs(before, roster, dt_ns)
         self._machine(snapshot, roster, dt_ns)
 
     def reading(self, cgroup: CgroupId, spec: IndicatorSpec) -> WindowReading | None:
@@ -120,18 +129,27 @@ class Senses:
                 windows[cgroup] = window
         self._windows = windows
 
-    def _need(self, before: dict[CgroupId, WorkloadSample], roster: Roster, dt_ns: int) -> None:
+    def _follow_needs(
+        self, before: dict[CgroupId, WorkloadSample], roster: Roster, dt_ns: int
+    ) -> None:
         if dt_ns <= 0:
             return
-        need = 0.0
-        for cgroup in roster.sensitive:
-            old, new = before.get(cgroup), self._samples.get(cgroup)
-            if old is not None and new is not None:
-                gained = _gain(old.oncpu_ns, new.oncpu_ns)
-                gained += _gain(old.wait_inflicted_ns, new.wait_inflicted_ns)
-                need += gained / dt_ns
-        # One tick's wait is too noisy to move a ceiling that falls at once.
-        self.services_need += smoothing(dt_ns / 1e9, _NEED_SMOOTH_S) * (need - self.services_need)
+        weight = smoothing(dt_ns / 1e9, _NEED_SMOOTH_S)
+        needs: dict[str, Need] = {}
+        for service in roster.services.values():
+            oncpu = inflicted = 0.0
+            for cgroup in service.cgroups:
+                old, new = before.get(cgroup), self._samples.get(cgroup)
+                if old is not None and new is not None:
+                    oncpu += _gain(old.oncpu_ns, new.oncpu_ns) / dt_ns
+                    inflicted += _gain(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
+            last = self.needs.get(service.name, Need(0.0, 0.0))
+            # One tick is too noisy to move a ceiling that falls at once.
+            needs[service.name] = Need(
+                last.oncpu + weight * (oncpu - last.oncpu),
+                last.inflicted + weight * (inflicted - last.inflicted),
+            )
+        self.needs = needs
 
     def _machine(self, snapshot: Snapshot, roster: Roster, dt_ns: int) -> None:
         weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)

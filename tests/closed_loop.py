@@ -1,0 +1,122 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings for tests of the pure core, and the loop closed over a simulated node."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from controller.control.quota import parse_quota
+from controller.control.tuning import CPU_QUOTA_LIMITS, auto_gains
+from controller.model import (
+    Channel,
+    HostFacts,
+    IndicatorName,
+    IndicatorSpec,
+    Knob,
+    KnobLimits,
+    Mode,
+    Outcome,
+    Plan,
+    Profile,
+    SafeState,
+    Settings,
+)
+from controller.plan import Planner
+from controller.simulation.node import SimulatedNode
+
+TICK_NS = 200_000_000
+SECOND_NS = 1_000_000_000
+TICKS_PER_S = SECOND_NS // TICK_NS
+
+
+def make_spec(
+    sweet_point_ns: float = 2e6, filter_ns: int = 2 * SECOND_NS, dead_zone: float = 0.1
+) -> IndicatorSpec:
+    return IndicatorSpec(
+        name=IndicatorName.RUNQ_P99,
+        sweet_point=sweet_point_ns,
+        tolerance=2.0,
+        resolution=50e3,
+        dead_zone=dead_zone,
+        window_ns=SECOND_NS,
+        filter_ns=filter_ns,
+        min_samples=20,
+        channel=Channel.CPU,
+        gains=auto_gains(SECOND_NS, TICK_NS, filter_ns),
+    )
+
+
+def make_settings(
+    spec: IndicatorSpec | None = None,
+    sched_idle: bool = False,
+    mode: Mode = Mode.ENFORCE,
+    safe_state: SafeState = SafeState.STATIC,
+    limits: KnobLimits = CPU_QUOTA_LIMITS,
+    cpus: int = 2,
+) -> Settings:
+    profile = Profile(
+        name="default",
+        indicators=(spec or make_spec(),),
+        sched_idle=sched_idle,
+        be_share_min=0.2,
+        idle_oncpu_ratio=0.005,
+        limits={Knob.CPU_QUOTA: limits},
+    )
+    return Settings(
+        tick_ns=TICK_NS,
+        host=HostFacts(cpus=cpus),
+        profiles={"default": profile},
+        reserve_cpus=0.1,
+        safe_state=safe_state,
+        stale_ticks=5,
+        mode=mode,
+    )
+
+
+def with_sweet_point(settings: Settings, sweet_point_ns: float) -> Settings:
+    profile = settings.profiles["default"]
+    spec = replace(profile.indicators[0], sweet_point=sweet_point_ns)
+    return replace(settings, profiles={"default": replace(profile, indicators=(spec,))})
+
+
+class ClosedLoop:
+    """A simulated node under a real planner, tick by tick."""
+
+    def __init__(self, node: SimulatedNode, settings: Settings | None = None) -> None:
+        self.node = node
+        self.settings = settings or make_settings()
+        self.planner = Planner(self.settings, node.workloads)
+        self.outcomes: Sequence[Outcome] = ()
+        self.tick = 0
+
+    def reconfigure(self, settings: Settings) -> None:
+        self.settings = settings
+        self.planner.reconfigure(settings)
+
+    def step(self) -> Plan:
+        plan = self.planner.step(self.node.snapshot(self.tick * TICK_NS), self.outcomes)
+        enforcing = self.settings.mode is Mode.ENFORCE
+        self.outcomes = self.node.execute(plan.actions) if enforcing else ()
+        self.tick += 1
+        return plan
+
+    def run(self, seconds: float, each: Callable[[Plan], None] | None = None) -> list[Plan]:
+        plans = []
+        for _ in range(round(seconds * TICKS_PER_S)):
+            plan = self.step()
+            plans.append(plan)
+            if each is not None:
+                each(plan)
+        return plans
+
+    def granted_cpus(self) -> list[float | None]:
+        return [
+            parse_quota(self.node.value(workload, Knob.CPU_QUOTA)).cpus
+            for workload in self.node.best_effort
+        ]
+
+
+def filtered(plans: Sequence[Plan]) -> list[float]:
+    """The filtered deviations of the only loop, where there is one."""
+    values = (plan.loops[0].filtered_deviation for plan in plans if plan.loops)
+    return [value for value in values if value is not None]

@@ -1,0 +1,262 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whom the channel squeezes, and when it lets go: evidence, sched-idle, missing data, others."""
+
+from dataclasses import replace
+
+from controller.control.quota import parse_quota
+from controller.model import (
+    ChannelState,
+    IndicatorStatus,
+    Knob,
+    KnobValue,
+    Mode,
+    Plan,
+    SafeState,
+)
+from controller.simulation.node import Plant, SimulatedNode
+from tests.closed_loop import ClosedLoop, make_settings
+
+IDLE = KnobValue("1")
+FREE = KnobValue("max 100000 0")
+
+
+def state(plan: Plan) -> ChannelState:
+    return plan.demands[0].state
+
+
+def test_a_service_throttled_by_its_own_quota_is_nobody_elses_fault() -> None:
+    node = SimulatedNode(1)
+    node.throttled_ratio = 0.2
+    loop = ClosedLoop(node)
+    plans = loop.run(20)
+    assert state(plans[-1]) is ChannelState.SELF
+    assert not any(plan.actions for plan in plans)
+    assert any("throttled by its own quota" in each.text for p in plans for each in p.verdicts)
+
+
+def test_steal_is_the_hosts_fault() -> None:
+    node = SimulatedNode(1, Plant(threads=1))
+    node.steal_ratio = 0.6
+    loop = ClosedLoop(node)
+    plans = loop.run(20)
+    assert state(plans[-1]) is ChannelState.STEAL
+    # The rate of steal is smoothed: for a moment best-effort looked guilty.
+    assert loop.run(60)[-1].demands[0].applied == 0.0
+
+
+def test_nobody_is_squeezed_for_a_pain_that_best_effort_did_not_cause() -> None:
+    node = SimulatedNode(1, Plant(quiet_p99_ns=9e6, p99_ns=1e3), wants=(0.2,))
+    loop = ClosedLoop(node)
+    plans = loop.run(30)
+    assert state(plans[-1]) is ChannelState.NOT_BE
+    assert not any(plan.actions for plan in plans)
+
+
+def test_pain_that_stays_at_the_floor_without_evidence_sets_best_effort_free() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node)
+    loop.run(30)
+    node.plant = replace(node.plant, quiet_p99_ns=9e6, p99_ns=1e3)
+    plans = loop.run(180)
+    assert state(plans[-1]) is ChannelState.NOT_BE
+    assert loop.granted_cpus() == [None, None]
+
+
+def test_sched_idle_stands_and_the_quota_is_not_needed() -> None:
+    """Sched-idle is a jump by a factor of 50: taken once, never cycled."""
+    node = SimulatedNode(1, Plant(idle_jump=50.0, free_jump=2.0))
+    loop = ClosedLoop(node, make_settings(sched_idle=True))
+    plans = loop.run(300)
+    writes = [a for plan in plans for a in plan.actions if a.knob is Knob.SCHED_IDLE]
+    assert [action.value for action in writes] == [IDLE, IDLE]
+    assert loop.granted_cpus() == [None, None]
+    settled = [a for plan in plans[60 * 5 :] for a in plan.actions]
+    assert settled == []
+
+
+def test_sched_idle_goes_when_the_last_service_left_for_a_minute() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node, make_settings(sched_idle=True))
+    loop.run(10)
+    web = node.sensitive.pop()
+    loop.planner.set_workloads(node.workloads)
+    loop.run(30)
+    assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == IDLE
+    loop.run(40)
+    assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == KnobValue("0 1024")
+    node.sensitive.append(web)
+    loop.planner.set_workloads(node.workloads)
+    loop.run(1)
+    assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == IDLE
+
+
+def test_a_reload_without_sched_idle_takes_it_off_at_once() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node, make_settings(sched_idle=True))
+    loop.run(10)
+    loop.reconfigure(make_settings(sched_idle=False))
+    loop.run(0.4)
+    assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == KnobValue("0 1024")
+
+
+def test_an_idle_service_lets_best_effort_go() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node)
+    loop.run(30)
+    node.request_rate = 0.0
+    plans = loop.run(120)
+    assert plans[-1].loops[0].status is IndicatorStatus.IDLE
+    assert loop.granted_cpus() == [None, None]
+
+
+def test_missing_data_is_held_for_five_ticks_then_the_safe_state_restores_the_quota() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node, make_settings(sched_idle=True))
+    node.plant = replace(node.plant, idle_jump=1.0)
+    loop.run(30)
+    granted = loop.granted_cpus()
+    assert None not in granted
+    node.blind = True
+    plans = loop.run(2 + 0.4)
+    states = [state(plan) for plan in plans]
+    assert states[2:7] == [ChannelState.HOLD] * 5
+    assert states[7:] == [ChannelState.SAFE] * 5
+    assert all(not plan.actions for plan in plans[2:7])
+    assert [plan.safe for plan in plans] == [False] * 7 + [True] * 5
+    assert loop.granted_cpus() == [None, None]
+    assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == IDLE
+    node.blind = False
+    loop.run(30)
+    assert None not in loop.granted_cpus()
+
+
+def test_the_other_safe_states() -> None:
+    for safe_state, quota, idle in (
+        (SafeState.RESTORE, None, KnobValue("0 1024")),
+        (SafeState.FLOOR, 0.05, IDLE),
+    ):
+        node = SimulatedNode(1)
+        node.plant = replace(node.plant, idle_jump=1.0)
+        loop = ClosedLoop(node, make_settings(sched_idle=True, safe_state=safe_state))
+        loop.run(10)
+        node.blind = True
+        loop.run(5)
+        assert loop.granted_cpus() == [quota, quota]
+        assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == idle
+
+
+def test_a_refusing_kernel_is_not_wound_up_against() -> None:
+    """Nothing can be applied for ten minutes; once it can, the squeeze starts from the top."""
+    node = SimulatedNode(1)
+    targets = {(each.cgroup.id, Knob.CPU_QUOTA) for each in node.best_effort}
+    node.refused = set(targets)
+    loop = ClosedLoop(node)
+    plans = loop.run(600)
+    writes = sum(len(plan.actions) for plan in plans)
+    assert writes <= 2 * 16
+    assert plans[-1].demands[0].applied < 0.1
+    node.refused.clear()
+    plans = loop.run(120)
+    assert None not in loop.granted_cpus()
+
+
+def test_one_refusing_target_leaves_the_cut_to_the_others() -> None:
+    node = SimulatedNode(1, wants=(0.3, 1.2))
+    node.refused = {(node.best_effort[0].cgroup.id, Knob.CPU_QUOTA)}
+    loop = ClosedLoop(node)
+    plans = loop.run(60)
+    granted = loop.granted_cpus()
+    assert granted[0] is None
+    assert granted[1] is not None
+    assert granted[1] < 0.3
+    assert plans[-1].demands[0].applied > 0.5
+
+
+def test_a_foreign_write_becomes_the_original_and_is_overruled_three_times() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node)
+    loop.run(20)
+    batch = node.best_effort[0]
+    reports = []
+    for _ in range(4):
+        assert (parse_quota(node.value(batch, Knob.CPU_QUOTA)).cpus or 9) < 1
+        node.write(batch, Knob.CPU_QUOTA, KnobValue("150000 100000 0"))
+        for plan in loop.run(10):
+            reports += [each.text for each in plan.verdicts if "somebody else" in each.text]
+    assert node.value(batch, Knob.CPU_QUOTA) == KnobValue("150000 100000 0")
+    assert len(reports) == 1
+    loop.run(300)
+    assert node.value(batch, Knob.CPU_QUOTA) == KnobValue("150000 100000 0")
+
+
+def test_the_kernel_doubling_a_period_is_not_a_foreign_write() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node)
+    loop.run(30)
+    batch = node.best_effort[0]
+    for _ in range(6):
+        quota, period, _ = node.value(batch, Knob.CPU_QUOTA).split()
+        doubled = KnobValue(f"{2 * int(quota)} {2 * int(period)} 0")
+        node.write(batch, Knob.CPU_QUOTA, doubled)
+        loop.run(5)
+    node.plant = replace(node.plant, p99_ns=1.0)
+    loop.run(120)
+    assert node.value(batch, Knob.CPU_QUOTA) == FREE
+
+
+def test_observe_plans_once_per_change_and_writes_nothing() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node, make_settings(sched_idle=True, mode=Mode.OBSERVE))
+    plans = loop.run(60)
+    assert loop.granted_cpus() == [None, None]
+    idle = [a for plan in plans for a in plan.actions if a.knob is Knob.SCHED_IDLE]
+    assert len(idle) == 2
+    # Nothing answers, so the demand ends at one, the quotas at the floor, and there is peace.
+    assert plans[-1].demands[0].applied == 1.0
+    assert not any(plan.actions for plan in plans[-50:])
+    loop.reconfigure(make_settings(sched_idle=True))
+    loop.run(60)
+    assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == IDLE
+    assert node.p99_ns < 2e6
+
+
+def test_a_gap_holds_the_loop() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node)
+    before = loop.run(30)[-1]
+    loop.tick += 20
+    after = loop.step()
+    assert after.demands[0].applied == before.demands[0].applied
+    assert not after.actions
+
+
+def test_a_workload_taken_off_the_list_gets_its_quota_back() -> None:
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node)
+    loop.run(30)
+    loop.planner.set_workloads(node.workloads[:-1])
+    loop.run(1)
+    assert node.value(node.best_effort[1], Knob.CPU_QUOTA) == FREE
+    assert node.value(node.best_effort[0], Knob.CPU_QUOTA) != FREE
+
+
+def test_the_culprit_pays() -> None:
+    """Two hogs of equal size, and only one is ever in the way."""
+    node = SimulatedNode(1, wants=(0.8, 0.8))
+    loop = ClosedLoop(node)
+    innocent = node.best_effort[1].cgroup
+    for _ in range(60 * 5):
+        snapshot = node.snapshot(loop.tick * 200_000_000)
+        blame = tuple(each for each in snapshot.blame if each.culprit != innocent)
+        blame = tuple(
+            each._replace(wait_ns=2 * each.wait_ns) if each.culprit is not None else each
+            for each in blame
+        )
+        plan = loop.planner.step(replace(snapshot, blame=blame), loop.outcomes)
+        loop.outcomes = node.execute(plan.actions)
+        loop.tick += 1
+    culprit, other = loop.granted_cpus()
+    assert culprit is not None
+    assert culprit < 0.2
+    assert other is None or other > 2 * culprit
