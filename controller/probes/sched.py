@@ -14,13 +14,14 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.host import possible_cpus
 from controller.indicators.histogram import BUCKETS
 from controller.model import Blame, CgroupId, WorkloadSample
-from controller.probes.btf import Btf
-from controller.probes.loader import Loaded, ProgramSpec, load
+from controller.probes.btf import Btf, BtfError
+from controller.probes.loader import Loaded, LoadError, ProgramSpec, load
 from controller.probes.maps import HashMap, MappedArray
 
-__all__ = ("SchedProbe", "SchedReading", "sched_spec")
+__all__ = ("SchedProbe", "SchedReading", "sched_spec", "trial")
 
 _SLOT_SYSTEM, _SLOT_IDLE, _SLOT_UNKNOWN, _FIRST_SLOT = 0, 1, 2, 3
 # A freed slot rests: a CPU may still hold it for the run that is going on.
@@ -275,3 +276,12 @@ class _Shelf:
     def put(self, number: int, rested_ns: int) -> None:
         """Take *number* back, usable from *rested_ns* on."""
         self._resting.append((rested_ns, number))
+
+
+def trial() -> str | None:
+    """Load the probe once and return why that fails, or ``None``; for ``sweetpoint doctor``."""
+    try:
+        SchedProbe(cpus=max(possible_cpus()) + 1, max_slots=8, max_latency=1).close()
+    except (BtfError, LoadError, OSError) as error:
+        return str(error)
+    return None
