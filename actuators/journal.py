@@ -69,7 +69,8 @@ class Journal:
         self._records: dict[tuple[Target, Knob], Record] = {}
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod(0o700)  # who can write here can have us write to any cgroup
             self._load()
         except OSError as error:
             raise JournalError(

@@ -49,7 +49,13 @@ def test_records_are_found_again(tmp_path: Path) -> None:
     found = Journal(tmp_path / "journal")
     assert set(found.records.values()) == set(kept)
     assert found.unreadable == found.unknown == []
-    assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
+
+
+def test_only_the_owner_may_write(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir(mode=0o777)
+    for name in ("journal", "new"):
+        Journal(tmp_path / name)
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_record_of_another_boot_is_dropped_without_a_word(
