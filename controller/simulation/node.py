@@ -245,7 +245,7 @@ class SimulatedNode:
         waited_ns = requests * mean_ns
         _add(self._oncpu, cgroup, self._service_cpus() * dt_ns)
         _add(self._waited, cgroup, waited_ns)
-        caused_ns = waited_ns * max(0.0, 1.0 - self.plant.quiet_p99_ns / p99_ns)
+        caused_ns = waited_ns * (1.0 - self.plant.quiet_p99_ns / self.p99_ns)
         total = sum(uses)
         for workload, use in zip(self.best_effort, uses, strict=True):
             if use > 0:
