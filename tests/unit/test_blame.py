@@ -1,0 +1,77 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from controller.indicators.blame import BlameBook, blame_gains
+from controller.model import Blame, CgroupId, QosClass, Workload, WorkloadSample
+
+WEB, HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in range(4))
+SECOND = 1_000_000_000
+
+
+def workload(cgroup: CgroupId) -> Workload:
+    return Workload("batch", cgroup, "/batch", QosClass.BE, "batch", "default")
+
+
+BEST_EFFORT = {HOG: workload(HOG), MOUSE: workload(MOUSE)}
+
+
+def feed(book: BlameBook, second: int, named: dict[CgroupId | None, int], total: int) -> None:
+    """One second more: *named* ns of wait per culprit and second, *total* ns in all."""
+    book.update(
+        tuple(Blame(WEB, culprit, True, second * wait) for culprit, wait in named.items()),
+        {WEB: WorkloadSample(WEB, wait_inflicted_ns=second * total)},
+        {WEB: "web"},
+        BEST_EFFORT,
+        {WEB: 0.2, HOG: 0.6, MOUSE: 0.2, OTHER: 0.8},
+        SECOND if second else 0,
+    )
+
+
+def test_named_blame_makes_the_share_and_the_average() -> None:
+    book = BlameBook()
+    for second in range(120):
+        feed(book, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000)
+    assert book.shares["web"].ratio == pytest.approx(0.75, rel=0.01)
+    assert book.culprits[HOG] == pytest.approx(0.3, rel=0.05)
+    assert MOUSE not in book.culprits
+
+
+def test_unknown_blame_goes_by_cpu_use() -> None:
+    book = BlameBook()
+    for second in range(120):
+        feed(book, second, {}, 400_000_000)
+    # Best-effort used 0.8 of the 1.6 CPUs that others than the service used.
+    assert book.shares["web"].ratio == pytest.approx(0.5, rel=0.01)
+    assert book.culprits[HOG] == pytest.approx(3 * book.culprits[MOUSE], rel=0.01)
+
+
+def test_no_wait_has_no_share() -> None:
+    book = BlameBook()
+    for second in range(5):
+        feed(book, second, {}, 0)
+    assert book.shares["web"].ratio is None
+
+
+def test_the_average_fades_within_minutes() -> None:
+    book = BlameBook()
+    for second in range(60):
+        feed(book, second, {HOG: 300_000_000}, 300_000_000)
+    before = book.culprits[HOG]
+    for _ in range(30):
+        feed(book, 59, {HOG: 300_000_000}, 300_000_000)
+    assert book.culprits[HOG] == pytest.approx(before / 2.718, rel=0.05)
+
+
+def test_gains_in_place_and_by_name_agree() -> None:
+    old = (Blame(WEB, HOG, True, 10), Blame(WEB, None, False, 5))
+    new = (Blame(WEB, HOG, True, 15), Blame(WEB, None, False, 5), Blame(WEB, MOUSE, True, 2))
+    expected = {(WEB, HOG, True, 5), (WEB, MOUSE, True, 2)}
+    assert set(blame_gains(old, new)) == expected
+    assert set(blame_gains(old, new[::-1])) == expected
+
+
+def test_the_first_list_and_shrunken_counters_gain_nothing() -> None:
+    assert blame_gains((), (Blame(WEB, HOG, True, 15),)) == []
+    assert blame_gains((Blame(WEB, HOG, True, 15),), (Blame(WEB, HOG, True, 3),)) == []
+    assert blame_gains((Blame(WEB, HOG, True, 15), Blame(WEB, MOUSE, True, 1)), ()) == []

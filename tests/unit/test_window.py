@@ -1,0 +1,137 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+from controller.indicators.histogram import BUCKETS
+from controller.indicators.rates import CounterRate, CpuUse
+from controller.indicators.service import service_indicator
+from controller.indicators.window import CounterWindow
+from controller.model import CgroupId, Indicator, IndicatorStatus, WorkloadSample
+from tests.closed_loop import SECOND_NS, TICK_NS, make_spec
+
+WEB = CgroupId("cpu", 1)
+FAST, SLOW = 20, 60
+
+
+def sample(
+    waits: int = 0, slow: int = 0, oncpu_ns: int = 0, inflicted_ns: int = 0
+) -> WorkloadSample:
+    counts = [0] * BUCKETS
+    counts[FAST], counts[SLOW] = waits - slow, slow
+    return WorkloadSample(
+        WEB,
+        oncpu_ns=oncpu_ns,
+        wait_inflicted_ns=inflicted_ns,
+        waits=waits,
+        runq_histogram=tuple(counts),
+    )
+
+
+def filled(ticks: int, waits_per_tick: int = 10) -> CounterWindow:
+    window = CounterWindow(SECOND_NS)
+    for tick in range(ticks):
+        window.push(
+            tick * TICK_NS,
+            sample(waits=tick * waits_per_tick, oncpu_ns=tick * TICK_NS // 4),
+        )
+    return window
+
+
+def test_one_sample_is_no_reading() -> None:
+    assert filled(1).read(SECOND_NS, 1) is None
+
+
+def test_a_reading_covers_the_window_and_no_more() -> None:
+    reading = filled(50).read(SECOND_NS, 20)
+    assert reading is not None
+    assert reading.span_ns == SECOND_NS
+    assert reading.samples == 50
+    assert reading.oncpu_ratio == 0.25
+    assert reading.inflicted_ratio == 0.0
+    assert reading.throttled_ns is None
+
+
+def test_too_few_waits_stretch_the_window_up_to_four_times() -> None:
+    reading = filled(50, waits_per_tick=2).read(SECOND_NS, 30)
+    assert reading is not None
+    assert reading.samples == 30
+    assert reading.span_ns == 3 * SECOND_NS
+    reading = filled(50, waits_per_tick=1).read(SECOND_NS, 1000)
+    assert reading is not None
+    assert reading.span_ns == 4 * SECOND_NS
+
+
+def test_counters_that_shrink_start_the_window_anew() -> None:
+    window = filled(10)
+    window.push(10 * TICK_NS, sample(waits=3))
+    assert window.read(SECOND_NS, 1) is None
+    window.push(11 * TICK_NS, sample(waits=7))
+    reading = window.read(SECOND_NS, 1)
+    assert reading is not None
+    assert reading.samples == 4
+
+
+def indicator(window: CounterWindow, alive: bool = True) -> Indicator:
+    spec = make_spec()
+    reading = window.read(spec.window_ns, spec.min_samples)
+    return service_indicator("web", spec, 0.005, [(WEB, reading, alive)])
+
+
+def test_status_fresh_idle_and_stale() -> None:
+    assert indicator(filled(50)).status is IndicatorStatus.FRESH
+    assert indicator(filled(50), alive=False).status is IndicatorStatus.STALE
+    quiet = CounterWindow(SECOND_NS)
+    for tick in range(10):
+        quiet.push(tick * TICK_NS, sample(waits=tick))
+    assert indicator(quiet).status is IndicatorStatus.IDLE
+
+
+def test_a_starved_service_is_not_idle_and_its_few_waits_count() -> None:
+    window = CounterWindow(SECOND_NS)
+    for tick in range(10):
+        window.push(tick * TICK_NS, sample(waits=tick, slow=tick, inflicted_ns=tick * TICK_NS))
+    starved = indicator(window)
+    assert starved.status is IndicatorStatus.FRESH
+    assert starved.value is not None
+
+
+def test_a_running_service_with_few_waits_has_no_value_yet() -> None:
+    window = CounterWindow(SECOND_NS)
+    for tick in range(10):
+        window.push(tick * TICK_NS, sample(waits=tick, oncpu_ns=tick * TICK_NS))
+    fresh = indicator(window)
+    assert fresh.status is IndicatorStatus.FRESH
+    assert fresh.value is None
+
+
+def test_the_worst_workload_speaks_for_the_service() -> None:
+    other = CgroupId("cpu", 2)
+    slow = CounterWindow(SECOND_NS)
+    for tick in range(10):
+        slow.push(tick * TICK_NS, sample(waits=tick * 10, slow=tick * 10, oncpu_ns=tick * TICK_NS))
+    readings = [
+        (WEB, filled(20).read(SECOND_NS, 20), True),
+        (other, slow.read(SECOND_NS, 20), True),
+        (CgroupId("cpu", 3), None, False),
+    ]
+    worst = service_indicator("web", make_spec(), 0.005, readings)
+    assert worst.worst == other
+    assert worst.status is IndicatorStatus.FRESH
+
+
+def test_rates_never_go_negative_and_newcomers_are_based_first() -> None:
+    use = CpuUse()
+    use.update([WorkloadSample(WEB, oncpu_ns=1000)], 0)
+    assert use.cpus == {}
+    use.update([WorkloadSample(WEB, oncpu_ns=1000 + TICK_NS)], TICK_NS)
+    assert use.cpus == {WEB: 1.0}
+    use.update([WorkloadSample(WEB, oncpu_ns=5)], TICK_NS)
+    assert use.cpus == {WEB: 1.0}
+    use.update([WorkloadSample(WEB)], TICK_NS)
+    assert use.cpus == {}
+
+
+def test_counter_rate() -> None:
+    rate = CounterRate()
+    assert rate.update(10, 0) is None
+    assert rate.update(10 + TICK_NS, TICK_NS) == 1.0
+    assert rate.update(0, TICK_NS) is None
+    assert rate.update(None, TICK_NS) is None
