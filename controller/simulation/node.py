@@ -65,8 +65,8 @@ class Plant:
 
     ``p99_ns`` is reached when best-effort uses ``p99_at_cpus`` under a quota; ``quiet_p99_ns``
     is the service's latency alone. ``noise`` is the standard deviation of the logarithm of one
-    tick's latency. ``unknown`` is the share of the wait that the probe cannot attribute. A service has
-    ``threads``, which cannot wait more often than one after the other.
+    tick's latency. ``unknown`` is the share of the wait that the probe cannot attribute. A service
+    has ``threads``, each of which waits for one thing at a time.
     """
 
     cpus: int = 2
@@ -146,7 +146,11 @@ class SimulatedNode:
 
     def value(self, workload: Workload, knob: Knob) -> KnobValue:
         """Return what a knob is set to."""
-        return self._knobs[workload.cgroup.id, knob]
+        return self.value_of(workload.cgroup.id, knob)
+
+    def value_of(self, id_: int, knob: Knob) -> KnobValue:
+        """Return what a knob is set to, by the cgroup's id."""
+        return self._knobs[id_, knob]
 
     def write(self, workload: Workload, knob: Knob, value: KnobValue) -> None:
         """Set a knob as somebody else would."""

@@ -1,0 +1,236 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold for the planner whatever happens around it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+import math
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from controller.control.quota import parse_quota
+from controller.indicators.histogram import BUCKETS, index_of
+from controller.model import (
+    Action,
+    Blame,
+    Failure,
+    Knob,
+    KnobValue,
+    Mode,
+    Outcome,
+    Plan,
+    QosClass,
+    Settings,
+    Snapshot,
+)
+from controller.plan import Planner
+from controller.simulation.node import Plant, SimulatedNode
+from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
+
+FLOOR = 0.05
+OPERATORS = st.sampled_from(
+    [KnobValue("max 100000 0"), KnobValue("40000 100000 0"), KnobValue("150000 50000 2000")]
+)
+
+
+class Feed:
+    """Hand-made snapshots: the waits of each tick are given, all else is equal."""
+
+    def __init__(self) -> None:
+        self.node = SimulatedNode(0, wants=(1.0, 0.5))
+        self.histogram = [0] * BUCKETS
+        self.oncpu_ns = 0
+        self.tick = 0
+        self.blame = (0, 0)
+
+    def snapshot(self, wait_ns: int) -> Snapshot:
+        self.tick += 1
+        self.histogram[index_of(wait_ns)] += 300
+        self.oncpu_ns += TICK_NS // 5
+        base = self.node.snapshot(0)
+        samples = []
+        for sample in base.workloads:
+            if sample.runq_histogram is not None:
+                samples.append(
+                    sample._replace(
+                        oncpu_ns=self.oncpu_ns,
+                        waits=sum(self.histogram),
+                        runq_histogram=tuple(self.histogram),
+                        wait_inflicted_ns=self.oncpu_ns,
+                    )
+                )
+            else:
+                samples.append(sample._replace(oncpu_ns=2 * self.oncpu_ns))
+        victim = self.node.sensitive[0].cgroup
+        blame = tuple(
+            Blame(victim, each.cgroup, True, self.oncpu_ns // 2) for each in self.node.best_effort
+        )
+        now_ns = self.tick * TICK_NS
+        return replace(base, time_ns=now_ns, age_ns=0, workloads=tuple(samples), blame=blame)
+
+
+def planned(waits_ns: Sequence[int], settings: Settings) -> Plan:
+    feed = Feed()
+    planner = Planner(settings, feed.node.workloads)
+    outcomes: tuple[Outcome, ...] = ()
+    for wait_ns in waits_ns:
+        plan = planner.step(feed.snapshot(wait_ns), outcomes)
+        outcomes = feed.node.execute(plan.actions)
+    return plan
+
+
+def allowed_cpus(plan: Plan) -> float:
+    return math.inf if plan.quota_granted_cpus is None else plan.quota_granted_cpus
+
+
+WAITS = st.integers(10_000, 100_000_000)
+
+
+@given(st.lists(WAITS, min_size=2, max_size=40), WAITS, WAITS)
+@hypothesis_settings(max_examples=100, deadline=None)
+def test_more_deviation_never_gives_best_effort_more(
+    history: list[int], one: int, other: int
+) -> None:
+    less, more = sorted((one, other))
+    settings = make_settings()
+    calm, hurt = planned([*history, less], settings), planned([*history, more], settings)
+    assert calm.loops[0].deviation is not None
+    assert hurt.loops[0].deviation is not None
+    assert calm.loops[0].deviation <= hurt.loops[0].deviation
+    assert calm.demands[0].applied <= hurt.demands[0].applied
+    assert allowed_cpus(hurt) <= allowed_cpus(calm)
+
+
+@given(st.lists(WAITS, min_size=2, max_size=60))
+@hypothesis_settings(max_examples=50, deadline=None)
+def test_demand_is_bounded_whatever_the_waits(history: list[int]) -> None:
+    plan = planned(history, make_settings())
+    assert 0.0 <= plan.demands[0].applied <= 1.0
+    assert 0.0 <= plan.demands[0].wanted <= 1.0
+
+
+TROUBLE = st.sampled_from(
+    (
+        *("nothing", "nothing", "nothing", "leave", "unlisted", "refuse", "obey"),
+        *("blind", "see", "late", "lost", "foreign", "load", "calm"),
+    )
+)
+
+
+class Troubled:
+    """A closed loop in which anything may happen between two ticks."""
+
+    def __init__(self, seed: int, operators: Sequence[KnobValue]) -> None:
+        self.node = SimulatedNode(
+            seed, Plant(noise=0.3), wants=[0.7] * len(operators), quotas=operators
+        )
+        self.loop = ClosedLoop(self.node, make_settings(sched_idle=True))
+        self.away: list[int] = []
+        self.actions: list[Action] = []
+
+    def step(self, trouble: str, index: int) -> None:
+        node = self.node
+        batch = node.best_effort[index % len(node.best_effort)] if node.best_effort else None
+        if trouble == "leave" and batch is not None:
+            node.leave(index % len(node.best_effort))
+            self.loop.planner.set_workloads(node.workloads)
+        elif trouble == "unlisted" and batch is not None:
+            # It is gone from the kernel, and the list of workloads does not know yet.
+            node.leave(index % len(node.best_effort))
+        elif trouble == "refuse" and batch is not None:
+            node.refused.add((batch.cgroup.id, Knob.CPU_QUOTA))
+        elif trouble == "foreign" and batch is not None:
+            node.write(batch, Knob.CPU_QUOTA, KnobValue("70000 100000 0"))
+        elif trouble == "obey":
+            node.refused.clear()
+        elif trouble in ("blind", "see"):
+            node.blind = trouble == "blind"
+        elif trouble == "late":
+            self.loop.tick += 1 + index
+        elif trouble == "lost":
+            self.loop.outcomes = ()
+        elif trouble in ("load", "calm"):
+            node.plant = replace(node.plant, p99_ns=5e6 if trouble == "load" else 1.0)
+        before = node.snapshot(self.loop.tick * TICK_NS)
+        plan = self.loop.planner.step(before, self.loop.outcomes)
+        self.check(plan, before)
+        self.loop.outcomes = node.execute(plan.actions)
+        self.loop.tick += 1
+
+    def check(self, plan: Plan, snapshot: Snapshot) -> None:
+        readings = {(target, knob): value for target, knob, value in snapshot.knobs}
+        best_effort = {each.cgroup.id for each in self.node.workloads if each.qos is QosClass.BE}
+        seen = set()
+        for action in plan.actions:
+            key = (action.target, action.knob)
+            assert key in readings, "acted on somebody who is not there"
+            assert key not in seen, "two actions on one knob"
+            seen.add(key)
+            assert action.target.id in best_effort
+            assert action.value != action.previous
+            if action.knob is Knob.CPU_QUOTA:
+                cpus = parse_quota(action.value).cpus
+                assert cpus is None or cpus >= FLOOR
+        assert 0.0 <= plan.demands[0].applied <= 1.0
+
+
+@given(
+    st.integers(0, 1000),
+    st.lists(OPERATORS, min_size=1, max_size=4),
+    st.lists(st.tuples(TROUBLE, st.integers(0, 5)), min_size=5, max_size=60),
+)
+@hypothesis_settings(max_examples=100, deadline=None)
+def test_whoever_comes_and_goes_only_the_present_are_touched(
+    seed: int, operators: list[KnobValue], troubles: list[tuple[str, int]]
+) -> None:
+    troubled = Troubled(seed, operators)
+    for trouble, index in troubles:
+        troubled.step(trouble, index)
+
+
+@given(
+    st.integers(0, 1000),
+    st.lists(OPERATORS, min_size=1, max_size=3),
+    st.integers(1, 100),
+    st.booleans(),
+)
+@hypothesis_settings(max_examples=40, deadline=None)
+def test_a_release_restores_exactly_the_original_and_never_passes_it(
+    seed: int, operators: list[KnobValue], ticks: int, sched_idle: bool
+) -> None:
+    node = SimulatedNode(seed, wants=[0.9] * len(operators), quotas=operators)
+    loop = ClosedLoop(node, make_settings(sched_idle=sched_idle))
+    plans = [loop.step() for _ in range(ticks)]
+    by_id = {each.cgroup.id: quota for each, quota in zip(node.best_effort, operators, strict=True)}
+    for action in (each for plan in plans for each in plan.actions):
+        if action.knob is Knob.CPU_QUOTA:
+            most = parse_quota(by_id[action.target.id]).cpus
+            cpus = parse_quota(action.value).cpus
+            assert action.value == by_id[action.target.id] or (cpus or math.inf) < (
+                most or math.inf
+            )
+    node.sensitive.clear()
+    loop.planner.set_workloads(node.workloads)
+    loop.run(90)
+    for batch, quota in zip(node.best_effort, operators, strict=True):
+        assert node.value(batch, Knob.CPU_QUOTA) == quota
+        assert node.value(batch, Knob.SCHED_IDLE) == KnobValue("0 1024")
+
+
+@given(st.integers(0, 1000), st.lists(st.booleans(), min_size=10, max_size=60))
+@hypothesis_settings(max_examples=30, deadline=None)
+def test_an_unchanged_wish_is_never_written_twice(seed: int, executed: list[bool]) -> None:
+    """Also in observe mode, and when outcomes get lost: a plan never repeats what is in place."""
+    node = SimulatedNode(seed)
+    planner = Planner(make_settings(mode=Mode.ENFORCE), node.workloads)
+    outcomes: tuple[Outcome, ...] = ()
+    for tick, told in enumerate(executed):
+        plan = planner.step(node.snapshot(tick * TICK_NS), outcomes)
+        for action in plan.actions:
+            assert action.value != node.value_of(action.target.id, action.knob)
+        outcomes = node.execute(plan.actions)
+        assert all(each.failure is not Failure.REFUSED for each in outcomes)
+        if not told:
+            outcomes = ()
