@@ -290,6 +290,8 @@ class Agent:
             )
 
     def _publish(self, plan: Plan, reading: SchedReading | None, started_ns: int) -> None:
+        tick_ns = time.monotonic_ns() - started_ns
+        self._board.durations_ns.append(tick_ns)
         self._board.report = TickReport(
             time_ns=time.monotonic_ns(),
             mode=self._config.settings.mode,
@@ -298,7 +300,7 @@ class Agent:
             workloads=self._workloads,
             plan=plan,
             knobs=tuple(self._knobs.values()),
-            tick_ns=time.monotonic_ns() - started_ns,
+            tick_ns=tick_ns,
             ticks=self._ticks,
             overruns=self._overruns,
             failed_ticks=self._failed_ticks,

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the control thread publishes after every tick for everybody who only reads."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ from controller.model import (
 )
 
 __all__ = ("AgentCost", "Board", "TickReport")
+
+_DURATIONS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class Board:
     writes: dict[tuple[Knob, str], int] = field(default_factory=dict)
     decisions: dict[str, int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
+    durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
 
     def count(self, plan: Plan, outcomes: tuple[Outcome, ...]) -> None:
         """Add the decisions of *plan* and the results of its writes to the counters."""
@@ -67,6 +71,11 @@ class Board:
         for outcome in outcomes:
             key = outcome.action.knob, _result(outcome)
             self.writes[key] = self.writes.get(key, 0) + 1
+
+    def duration_ns(self, quantile: float) -> int | None:
+        """Return the *quantile* of the durations of the last ticks; ``None`` before any."""
+        durations = sorted(self.durations_ns.copy())
+        return durations[int(quantile * (len(durations) - 1))] if durations else None
 
     def status(self) -> dict[str, Any]:
         """Return the state for /statusz: plain types, enums as their text."""
@@ -81,6 +90,8 @@ class Board:
             "data_age_ns": report.age_ns,
             "tick": {
                 "duration_ns": report.tick_ns,
+                "duration_median_ns": self.duration_ns(0.5),
+                "duration_p99_ns": self.duration_ns(0.99),
                 "count": report.ticks,
                 "overruns": report.overruns,
                 "failed": report.failed_ticks,

@@ -1,0 +1,68 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tick time and memory of the whole agent against the number of workloads."""
+
+from collections.abc import Iterator
+import os
+from pathlib import Path
+import re
+import time
+
+import pytest
+
+from controller.cost import pss_bytes
+from controller.host import CgroupLayout
+from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.loads import Load, loads
+
+pytestmark = [pytest.mark.bench, pytest.mark.kernel]
+
+SECONDS = 20
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Site]:
+    yield Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+@pytest.mark.parametrize(("services", "batch"), [(2, 8), (20, 180)])
+def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
+    """A tenth of the workloads are services; a few of both kinds work, and the loop is closed."""
+    more = [site.root / f"service{n}" for n in range(services - 1)]
+    jobs = [site.root / "batch" / f"job{n}" for n in range(batch - 2)]
+    for path in (*more, *jobs):
+        path.mkdir()
+    site.write(
+        f'  - {{name: more, cgroup: "{site.path(site.root)}/service*", '
+        "class: latency-sensitive, profile: nginx}\n"
+    )
+    wanted = [Load(path, "bursts") for path in [site.service, *more][:4]]
+    wanted += [Load(path, "hog") for path in [*site.batch, *jobs][:6]]
+    with loads(wanted, seconds=SECONDS + 30) as running, AgentRun(site) as agent:
+        agent.ready()
+        running.start()
+        eventually("enough ticks", 60, lambda: agent.status()["tick"]["count"] > 5 * SECONDS)
+        tick = agent.status()["tick"]
+        pids = agent.pids()
+        memory = {pid: pss_bytes(pid) for pid in pids}
+        before_s = _cpu_s(agent)
+        time.sleep(5)
+        cpu = (_cpu_s(agent) - before_s) / 5
+        assert agent.stop() == 0
+    total = sum(part for part in memory.values() if part is not None)
+    print(
+        f"\n{services + batch} workloads: tick median {tick['duration_median_ns'] / 1e6:.2f} ms, "
+        f"p99 {tick['duration_p99_ns'] / 1e6:.2f} ms, {tick['overruns']} overruns; PSS guardian "
+        f"{(memory[pids[0]] or 0) / 2**20:.1f} MiB + agent {(memory[pids[1]] or 0) / 2**20:.1f} "
+        f"MiB; {cpu:.1%} of a CPU; {os.cpu_count()} CPUs"
+    )
+    assert total <= 80 * 2**20
+    assert tick["duration_median_ns"] <= 3_000_000
+
+
+def _cpu_s(agent: AgentRun) -> float:
+    text = agent.get("/metrics")
+    assert text is not None
+    found = re.search(r"^sweetpoint_agent_cpu_seconds_total (\S+)$", text, re.M)
+    assert found is not None
+    return float(found[1])

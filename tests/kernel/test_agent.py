@@ -1,0 +1,216 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint run`` from start to end on real cgroups: what it does, undoes and refuses."""
+
+import os
+from pathlib import Path
+import signal
+import time
+
+import pytest
+
+from controller.host import CgroupLayout
+from controller.record import read, replay
+from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.loads import Load, loads
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
+    return Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_protects_the_service_and_restores_when_told_to_stop(
+    site: Site, number: signal.Signals
+) -> None:
+    before = site.knobs()
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        changed = {name for name, text in site.knobs().items() if text != before[name]}
+        assert changed and all(name.startswith("batch/") for name in changed)
+        assert agent.stop(number) == 0
+    assert site.knobs() == before
+
+
+def test_observe_mode_writes_nothing_and_says_what_it_would_do(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site, "--mode", "observe") as agent:
+        agent.ready()
+        eventually("a second tick", 5, lambda: agent.status()["tick"]["count"] > 5)
+        assert agent.status()["mode"] == "observe"
+        assert site.knobs() == before
+        assert agent.stop() == 0
+    assert not list((site.home / "state" / "journal").glob("*.json"))
+
+
+def test_a_hog_beside_a_service_is_squeezed_and_the_recording_replays(site: Site) -> None:
+    site.write("profiles: [tight.yaml]\n")
+    (site.home / "tight.yaml").write_text(
+        "name: nginx\ndescription: test\nsched_idle: false\n"
+        "indicators:\n  runq_p99: {sweet_point: 200us}\n"
+    )
+    recording = site.home / "ticks.jsonl.gz"
+    cpu = max(os.sched_getaffinity(0))
+    wanted = [Load(site.service, "bursts", cpu), Load(site.batch[0], "hog", cpu)]
+    with loads(wanted, seconds=60) as running, AgentRun(site, "--record", str(recording)) as agent:
+        agent.ready()
+        running.start()
+        eventually("a squeeze", 20, lambda: _quota_cpus(agent) is not None)
+        loop = agent.status()["plan"]["loops"][0]
+        assert (loop["service"], loop["indicator"]) == ("web", "runq_p99")
+        metrics = agent.get("/metrics")
+        assert metrics is not None and 'sweetpoint_quota_applied_cpus{knob="cpu.quota"' in metrics
+        assert agent.stop() == 0
+    assert "best-effort quota" in agent.output
+    plans = [(entry.plan, plan) for entry, plan in replay(read(recording))]
+    assert any(recorded.actions for recorded, _ in plans)
+    assert all(recorded == again for recorded, again in plans)
+
+
+def _quota_cpus(agent: AgentRun) -> float | None:
+    for knob in agent.status()["knobs"]:
+        words = knob["applied"].split()
+        if knob["knob"] == "cpu.quota" and words[0] != "max":
+            return int(words[0]) / int(words[1])
+    return None
+
+
+def test_a_killed_agent_is_undone_in_two_seconds_and_comes_back(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        os.kill(agent.pids()[1], signal.SIGKILL)
+        killed = time.monotonic()
+        eventually("restored", 2, lambda: site.knobs() == before)
+        print(f"restored {time.monotonic() - killed:.3f}s after the kill")
+        agent.enforcing()
+        assert agent.stop() == 0
+    assert site.knobs() == before
+
+
+def test_everything_killed_the_next_start_restores_first(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        guardian_pid, agent_pid = agent.pids()
+        os.kill(agent_pid, signal.SIGSTOP)  # or it would restore by itself when the guardian dies
+        os.kill(guardian_pid, signal.SIGKILL)
+        os.kill(agent_pid, signal.SIGKILL)
+        assert agent.wait() == -signal.SIGKILL
+    assert site.knobs() != before
+    with AgentRun(site, "--mode", "observe") as agent:
+        agent.ready()
+        assert site.knobs() == before
+        assert agent.stop() == 0
+
+
+def test_a_stopped_agent_is_killed_and_undone(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        os.kill(agent.pids()[1], signal.SIGSTOP)
+        eventually("the guardian to act", 15, lambda: site.knobs() == before)
+        agent.enforcing()
+        assert agent.stop() == 0
+    assert "silent" in agent.output
+
+
+def test_workloads_come_and_go(site: Site) -> None:
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        site.batch[0].rmdir()
+        late = site.root / "batch" / "late"
+        late.mkdir()
+        eventually("the new one to be idle", 5, lambda: site.idle(late))
+        names = {w["name"] for w in agent.status()["workloads"]}
+        assert names == {"web", "batch:two", "batch:late"}
+        assert agent.status()["tick"]["failed"] == 0
+        assert agent.stop() == 0
+    assert not site.idle(late)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "words"),
+    [
+        ("{[", "config.yaml:"),
+        ("tick: 5\n", "tick"),
+        ("tack: 200ms\n", "unknown key (did you mean tick?)"),
+    ],
+)
+def test_a_bad_reload_keeps_what_runs(site: Site, garbage: str, words: str) -> None:
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        good = site.config.read_text()
+        site.config.write_text(good + garbage)
+        agent.process.send_signal(signal.SIGHUP)
+        eventually("the refusal", 5, lambda: agent.status()["config_problem"])
+        assert words in agent.status()["config_problem"]
+        assert all(map(site.idle, site.batch))
+        site.config.write_text(good)
+        agent.process.send_signal(signal.SIGHUP)
+        eventually("the acceptance", 5, lambda: not agent.status()["config_problem"])
+        assert agent.stop() == 0
+
+
+def test_a_reload_changes_the_sweet_point_and_the_mode(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        site.write("profiles: [other.yaml]\n", mode="observe")
+        (site.home / "other.yaml").write_text(
+            "name: nginx\ndescription: test\nindicators:\n  runq_p99: {sweet_point: 7ms}\n"
+        )
+        agent.process.send_signal(signal.SIGHUP)
+        eventually("observe", 5, lambda: agent.status()["mode"] == "observe")
+        eventually("restored", 5, lambda: site.knobs() == before)
+        loops = eventually("a loop", 5, lambda: agent.status()["plan"]["loops"])
+        assert loops[0]["sweet_point"] == 7e6
+        assert agent.stop() == 0
+
+
+def test_a_second_agent_is_refused(site: Site) -> None:
+    with AgentRun(site) as first:
+        first.ready()
+        with AgentRun(site) as second:
+            assert second.wait() == 2
+        assert "already runs on this host" in second.output
+        assert first.stop() == 0
+
+
+def test_a_missing_cgroup_is_named_and_nothing_is_touched(site: Site) -> None:
+    before = site.knobs()
+    site.write("  - {name: gone, cgroup: /sweetpoint-no-such, class: best-effort}\n")
+    with AgentRun(site) as agent:
+        assert agent.wait() == 2
+    assert "config.yaml:7" in agent.output and "/sweetpoint-no-such does not exist" in agent.output
+    assert site.knobs() == before
+
+
+def test_two_workloads_cannot_claim_one_cgroup(site: Site) -> None:
+    site.write(
+        f"  - {{name: other, cgroup: {site.path(site.batch[0])}, class: latency-sensitive}}\n"
+    )
+    with AgentRun(site) as agent:
+        assert agent.wait() == 2
+    assert "already belongs to the workload" in agent.output
+
+
+def test_a_truncated_journal_record_is_named_and_set_aside(site: Site) -> None:
+    journal = site.home / "state" / "journal"
+    journal.mkdir(parents=True, mode=0o700)
+    (journal / "torn.json").write_text('{"version": 1, "boot')
+    with AgentRun(site, "--mode", "observe") as agent:
+        agent.ready()
+        agent.stop()
+    assert "torn.json" in agent.output
+    assert [file.name for file in journal.iterdir()] == ["torn.bad"]
+
+
+def test_once_plans_and_ends(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site, "--once") as agent:
+        assert agent.wait() == 0
+    assert site.knobs() == before
