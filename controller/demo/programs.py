@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import contextlib
 import ctypes
 from dataclasses import dataclass
+import http.client
 import os
 from pathlib import Path
 import re
@@ -134,14 +135,15 @@ def start_nginx(
     :raises DemoError: it does not start, on three ports one after the other.
     """
     (home / "www").mkdir(exist_ok=True)
-    (home / "www" / "page").write_bytes(b"x" * PAGE_BYTES)
+    page = os.urandom(PAGE_BYTES // 2).hex().encode()
+    (home / "www" / "page").write_bytes(page)
     for attempt in range(BIND_TRIES):
         port = port_of()
         (home / "nginx.conf").write_text(NGINX_CONF.format(home=home, port=port))
         command = ["nginx", "-p", str(home), "-c", "nginx.conf", "-e", str(home / "nginx.log")]
         nginx = start("nginx", command, home, join=join)
         try:
-            _wait_for_port(nginx, port)
+            _wait_until_it_serves(nginx, port, page)
         except DemoError:
             nginx.stop(signal.SIGKILL)
             if attempt == BIND_TRIES - 1:
@@ -151,16 +153,19 @@ def start_nginx(
     raise AssertionError("unreachable")
 
 
-def _wait_for_port(process: Process, port: int) -> None:
+def _wait_until_it_serves(nginx: Process, port: int, page: bytes) -> None:
     deadline_s = time.monotonic() + START_WITHIN_S
     while time.monotonic() < deadline_s:
-        process.check()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-            # Somebody else may hold the port, while nginx is still trying to bind it.
-            if f":{port}" not in process.log.read_text(errors="replace"):
-                return
+        nginx.check()
+        # Only our nginx has this page; somebody else may answer while it still tries to bind.
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
+            with contextlib.closing(connection):
+                connection.request("GET", "/page")
+                if connection.getresponse().read() == page:
+                    return
         time.sleep(0.05)
-    raise DemoError(f"{process.name} does not accept connections on port {port}")
+    raise DemoError(f"{nginx.name} does not serve on port {port}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
