@@ -17,7 +17,7 @@ from controller.control.sharing import share_out
 from controller.model import CgroupId
 from controller.units import NS_PER_SEC
 
-__all__ = ("QuotaRung", "demand_for", "total_for")
+__all__ = ("QuotaRung", "total_for")
 
 _HOLD_NS = 20 * NS_PER_SEC
 _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
@@ -39,13 +39,6 @@ def total_for(demand: float, floor: float, ceiling: float) -> float:
     if ceiling <= floor:
         return floor
     return ceiling * math.pow(floor / ceiling, demand)
-
-
-def demand_for(total: float, floor: float, ceiling: float) -> float:
-    """Return the demand in [0, 1] at which ``total_for`` gives *total*."""
-    if ceiling <= floor:
-        return 0.0 if total > floor else 1.0
-    return min(1.0, max(0.0, math.log(ceiling / total) / math.log(ceiling / floor)))
 
 
 class QuotaRung:

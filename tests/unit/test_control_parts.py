@@ -7,7 +7,7 @@ import pytest
 from controller.control.ceiling import Ceiling
 from controller.control.deviation import LowPass, dead_zone, deviation
 from controller.control.evidence import Evidence, Suspicion
-from controller.control.ladder import demand_for, total_for
+from controller.control.ladder import total_for
 from controller.control.latch import Latch
 from controller.control.quota import Quota, format_quota, parse_quota, quota_for
 from controller.control.safety import StaleGuard
@@ -149,11 +149,10 @@ def test_ceiling_falls_at_once_and_rises_slowly() -> None:
     assert ceiling.update(4 * SECOND_NS, 0.2, 1.9, 5.0) == 0.0
 
 
-def test_demand_and_total_are_inverse() -> None:
+def test_equal_steps_of_demand_are_equal_factors_of_quota() -> None:
     assert total_for(0.0, 0.1, 1.6) == pytest.approx(1.6)
     assert total_for(1.0, 0.1, 1.6) == pytest.approx(0.1)
     assert total_for(0.5, 0.1, 1.6) == pytest.approx(0.4)
-    assert demand_for(0.4, 0.1, 1.6) == pytest.approx(0.5)
     assert total_for(0.3, 0.5, 0.2) == 0.5
 
 
