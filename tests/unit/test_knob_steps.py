@@ -5,7 +5,7 @@
 from pathlib import Path
 from typing import Literal
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
@@ -125,6 +125,7 @@ weights = st.one_of(st.just("1"), st.sampled_from([2, 99, 100, 1024, 10_000]).ma
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@settings(deadline=None)
 @given(previous=quotas, value=quotas)
 def test_every_step_of_a_quota_is_allowed_and_announced(
     version: Version, previous: str, value: str
@@ -143,6 +144,7 @@ def test_every_step_of_a_quota_is_allowed_and_announced(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@settings(deadline=None)
 @given(previous=weights, value=weights)
 def test_every_step_of_idle_is_allowed_and_announced(
     version: Version, previous: str, value: str

@@ -5,7 +5,7 @@
 from pathlib import Path
 from typing import Literal
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actuators.backoff import Backoff
@@ -75,6 +75,7 @@ def allowed(values: tuple[int | str, ...]) -> bool:
     return True
 
 
+@settings(deadline=None)
 @given(before=valid, after=valid)
 def test_no_write_of_the_order_breaks_the_rule_of_parent_and_child(
     before: tuple[int | str, ...], after: tuple[int | str, ...]
