@@ -149,12 +149,10 @@ def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
     )
     try:
         agent = Agent(options, heartbeat)
-    except (ConfigError, HttpError) as error:
+    except (ConfigError, HttpError, HostError, JournalError, OSError) as error:
+        # Nothing here gets better by trying again, which is what a guardian would do after 1.
         print(f"sweetpoint: {error}", file=sys.stderr)
         return _WRONG
-    except (HostError, JournalError, OSError) as error:
-        print(f"sweetpoint: {error}", file=sys.stderr)
-        return _FAILED
     return agent.run()
 
 

@@ -24,6 +24,7 @@ __all__ = ("HttpError", "Httpd")
 _log = logging.getLogger(__name__)
 
 _CLIENT_TIMEOUT_S = 5.0
+_POLL_S = 0.25  # how soon a close is noticed
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -55,7 +56,7 @@ class Httpd:
                 "another address, or 'http: off'"
             ) from None
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="http", daemon=True, args=(1.0,)
+            target=self._server.serve_forever, name="http", daemon=True, args=(_POLL_S,)
         )
         self._thread.start()
 

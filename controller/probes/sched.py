@@ -9,6 +9,7 @@ since the workload was assigned. Reading costs no system call.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 import time
 
 import numpy as np
@@ -182,18 +183,21 @@ class SchedProbe:
 
     def read(self) -> SchedReading:
         """Return the counters of all assigned workloads."""
-        members = tuple(self._members.values())
         now_ns, newest_ns = self._read_totals(self._highest() + 1)
-        slots = [member.slot for member in members]
-        totals = (self._totals[slots] - self._base[slots]).tolist()
-        sensitive = [member for member in members if member.latency is not None]
-        waits = dict(zip((m.slot for m in sensitive), self._read_waits(sensitive), strict=True))
+        sensitive = [m for m in self._members.values() if m.latency is not None]
+        others = [m for m in self._members.values() if m.latency is None]
+        oncpu, wait, inflicted, count, throttled = self._columns(sensitive)
+        cgroups = [member.cgroup for member in sensitive]
+        waits = self._read_waits(sensitive)
+        samples = map(WorkloadSample, cgroups, oncpu, wait, inflicted, count, waits, throttled)
+        oncpu, wait, _, count, _ = self._columns(others)
+        cgroups = [member.cgroup for member in others]
         return SchedReading(
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
-            workloads=tuple(
-                _sample(member, row, waits.get(member.slot))
-                for member, row in zip(members, totals, strict=True)
+            workloads=(
+                *samples,
+                *map(WorkloadSample, cgroups, oncpu, wait, repeat(None), count),
             ),
             blame=self._read_blame(sensitive),
             system_oncpu_ns=int(self._totals[_SLOT_SYSTEM, 0]),
@@ -225,6 +229,12 @@ class SchedProbe:
         np.maximum(self._totals[:used], totals, out=self._totals[:used])
         return now_ns, int(newest["sync_mono"])
 
+    def _columns(self, members: Sequence[_Member]) -> list[list[int]]:
+        """Return the counters of *members* since they were assigned, one list per counter."""
+        slots = [member.slot for member in members]
+        columns: list[list[int]] = (self._totals[slots] - self._base[slots]).T.tolist()
+        return columns
+
     def _raw_waits(self, records: Sequence[int]) -> NDArray[np.uint32]:
         waits: NDArray[np.uint32] = self._latencies[list(records), :, :BUCKETS]
         total: NDArray[np.uint32] = waits.sum(axis=1, dtype=np.uint32)
@@ -251,13 +261,6 @@ class SchedProbe:
             slots = [slot for slot in np.flatnonzero(row).tolist() if slot in culprits]
             pairs += [Blame(member.cgroup, *culprits[slot], int(row[slot])) for slot in slots]
         return tuple(pairs)
-
-
-def _sample(member: _Member, row: Sequence[int], waits: tuple[int, ...] | None) -> WorkloadSample:
-    oncpu, wait, inflicted, count, throttled = row
-    if waits is None:
-        return WorkloadSample(member.cgroup, oncpu, wait, waits=count)
-    return WorkloadSample(member.cgroup, oncpu, wait, inflicted, count, waits, throttled)
 
 
 class _Shelf:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import fnmatch
 import os
 from pathlib import Path
+import stat
 
 from controller.config import ConfigError, WorkloadRule
 from controller.host import CgroupLayout
@@ -83,7 +84,8 @@ def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
     folder = mount / parent[1:]
     try:
         if not _MAGIC & set(pattern):
-            return [(pattern, (folder / pattern).stat(follow_symlinks=False).st_ino)]
+            status = (folder / pattern).stat(follow_symlinks=False)
+            return [(pattern, status.st_ino)] if stat.S_ISDIR(status.st_mode) else []
         with os.scandir(folder) as entries:
             return [
                 (entry.name, entry.inode())
@@ -97,10 +99,12 @@ def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
 def _nested(found: dict[str, tuple[WorkloadRule, Workload]]) -> Iterator[str]:
     # What is done to the outer one would be done to the inner one as well.
     for path, (rule, workload) in found.items():
-        for parent in Path(path).parents:
-            if str(parent) in found:
-                outer = found[str(parent)][1]
+        parent = path.rpartition("/")[0]
+        while parent:
+            if parent in found:
+                outer = found[parent][1]
                 yield (
                     f"{rule.origin}: cgroup: {workload.path} lies inside {outer.path} of the "
                     f"workload {outer.name!r}"
                 )
+            parent = parent.rpartition("/")[0]

@@ -1,0 +1,170 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP pages over a real socket, from an empty board to a full one."""
+
+from collections.abc import Iterator
+import http.client
+import json
+import socket
+import time
+
+from prometheus_client.parser import text_string_to_metric_families
+import pytest
+
+from controller.httpd import Httpd, HttpError
+from controller.model import (
+    CgroupId,
+    Channel,
+    ChannelState,
+    Demand,
+    IndicatorName,
+    IndicatorStatus,
+    Knob,
+    KnobReading,
+    KnobValue,
+    LoopReport,
+    Mode,
+    Plan,
+    QosClass,
+    Target,
+    TargetKind,
+    Workload,
+)
+from controller.report import AgentCost, Board, TickReport
+
+JOB = Target(TargetKind.CGROUP, "cpu", 7, "/batch/job")
+
+
+def report(time_ns: int, **changes: object) -> TickReport:
+    loop = LoopReport(
+        service="web",
+        indicator=IndicatorName.RUNQ_P99,
+        channel=Channel.CPU,
+        status=IndicatorStatus.FRESH,
+        value=3e6,
+        sweet_point=2e6,
+        deviation=0.58,
+        filtered_deviation=None,
+        demand=0.25,
+        selected=True,
+    )
+    demand = Demand(
+        channel=Channel.CPU, wanted=0.25, applied=0.2, state=ChannelState.SQUEEZE, service="web"
+    )
+    fields: dict[str, object] = {
+        "time_ns": time_ns,
+        "mode": Mode.ENFORCE,
+        "age_ns": 1000,
+        "switches": 12,
+        "workloads": (
+            Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx"),
+            Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", ""),
+        ),
+        "plan": Plan(time_ns=time_ns, demands=(demand,), loops=(loop,), quota_granted_cpus=1.5),
+        "knobs": (
+            KnobReading(JOB, Knob.CPU_QUOTA, KnobValue("5000 10000 0")),
+            KnobReading(JOB, Knob.SCHED_IDLE, KnobValue("1")),
+        ),
+        "tick_ns": 1_500_000,
+        "ticks": 3,
+        "overruns": 1,
+        "failed_ticks": 0,
+        "cost": AgentCost(cpu_s=0.5, pss_bytes=60 << 20),
+        "probe_problems": {},
+        "config_problem": "",
+    }
+    return TickReport(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board()
+
+
+@pytest.fixture
+def port(board: Board) -> Iterator[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number = probe.getsockname()[1]
+    server = Httpd(board, ("127.0.0.1", number), healthy_ns=10**9)
+    yield number
+    server.close()
+
+
+def get(port: int, page: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", page)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_before_the_first_tick(port: int) -> None:
+    assert get(port, "/healthz")[0] == 503
+    assert get(port, "/readyz")[0] == 503
+    assert json.loads(get(port, "/statusz")[1]) == {"ready": False}
+    assert get(port, "/metrics") == (200, "")
+    assert get(port, "/etc/passwd")[0] == 404
+
+
+def test_health_is_the_age_of_the_last_tick(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns())
+    assert get(port, "/healthz")[0] == 200
+    assert get(port, "/readyz") == (200, "ready\n")
+    board.report = report(time.monotonic_ns() - 2 * 10**9)
+    assert get(port, "/healthz")[0] == 503
+
+
+def test_not_ready_without_its_probe(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns(), probe_problems={"sched": "no BTF"})
+    assert get(port, "/readyz") == (503, "sched: no BTF\n")
+
+
+def test_status_has_the_whole_plan(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns())
+    board.durations_ns.extend([1, 2, 3])
+    status = json.loads(get(port, "/statusz")[1])
+    assert status["plan"]["loops"][0]["indicator"] == "runq_p99"
+    assert status["tick"]["duration_median_ns"] == 2
+    assert status["knobs"][0] == {
+        "path": "/batch/job",
+        "knob": "cpu.quota",
+        "wanted": "5000 10000 0",
+        "applied": "5000 10000 0",
+    }
+
+
+def test_metrics_are_in_base_units_and_parse(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns())
+    families = {f.name: f for f in text_string_to_metric_families(get(port, "/metrics")[1])}
+    values = {name: [s.value for s in family.samples] for name, family in families.items()}
+    assert values["sweetpoint_indicator_value"] == [0.003]
+    assert values["sweetpoint_indicator_sweet_point"] == [0.002]
+    assert values["sweetpoint_channel_demand_ratio"] == [0.2]
+    assert values["sweetpoint_quota_applied_cpus"] == [0.5]
+    assert values["sweetpoint_sched_idle"] == [1]
+    assert values["sweetpoint_best_effort_granted_cpus"] == [1.5]
+    assert values["sweetpoint_tick_overruns"] == [1]
+    # None is "not known now": no sample, never a zero.
+    assert values["sweetpoint_loop_deviation_filtered"] == []
+    assert values["sweetpoint_best_effort_ceiling_cpus"] == []
+
+
+def test_series_end_with_what_they_describe(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns())
+    assert 'workload="job"' in get(port, "/metrics")[1]
+    board.report = report(time.monotonic_ns(), workloads=(), knobs=())
+    assert 'workload="job"' not in get(port, "/metrics")[1]
+
+
+def test_a_silent_client_does_not_keep_others_waiting(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns())
+    with socket.create_connection(("127.0.0.1", port)):
+        assert get(port, "/healthz")[0] == 200
+
+
+def test_a_taken_address_is_named(port: int, board: Board) -> None:
+    with pytest.raises(HttpError, match=f"cannot listen on 127.0.0.1:{port}"):
+        Httpd(board, ("127.0.0.1", port), healthy_ns=10**9)
