@@ -16,6 +16,7 @@ WIDTH = 1120
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 30
 MIN_TICK_PX = 60
+LABEL_PX = 7.2  # about the width of a letter of a label
 
 # A time in seconds and a value; None breaks the line.
 Point = tuple[float, float | None]
@@ -100,10 +101,11 @@ class Chart:
             f'<rect class="{escape(band.style)}" x="{left:.1f}" y="{TOP}" '
             f'width="{right - left:.1f}" height="{HEIGHT - TOP - BOTTOM}"/>'
         )
-        if band.label:
-            text += (
-                f'<text class="phase" x="{left + 4:.1f}" y="{TOP - 8}">{escape(band.label)}</text>'
-            )
+        label = band.label
+        if len(label) * LABEL_PX > right - left:
+            label = label[: max(0, int((right - left) / LABEL_PX) - 1)] + "…"
+        if label:
+            text += f'<text class="phase" x="{left + 4:.1f}" y="{TOP - 8}">{escape(label)}</text>'
         return text
 
     def _value_axis(self, low: float, high: float) -> list[str]:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from controller.demo.latency import quantile
 
-__all__ = ("LoadSecond", "Phase", "Row", "Run", "Sample", "Work", "summarise", "windows")
+__all__ = (
+    "LoadSecond",
+    "Phase",
+    "Row",
+    "Run",
+    "Sample",
+    "Work",
+    "longest_calm_s",
+    "summarise",
+    "windows",
+)
 
 # The first seconds of a phase: programs start, the agent has no full window yet.
 DROPPED_S = 5
@@ -132,6 +142,20 @@ def summarise(phases: Sequence[Phase]) -> list[Row]:
     keys = dict.fromkeys(phase.key for phase in phases)
     pools = {key: [phase for phase in phases if phase.key == key] for key in keys}
     return [_row(pool, pools.get(pool[0].against or "", [])) for pool in pools.values()]
+
+
+def longest_calm_s(phase: Phase, most: float) -> float:
+    """Return the longest time for which the filtered deviation stayed within +-*most*."""
+    longest = 0.0
+    since: float | None = None
+    for sample in phase.samples:
+        deviation = sample.filtered_deviation
+        if deviation is None or abs(deviation) > most:
+            since = None
+        else:
+            since = sample.time_s if since is None else since
+            longest = max(longest, sample.time_s - since)
+    return longest
 
 
 def counted_load(phase: Phase) -> list[LoadSecond]:

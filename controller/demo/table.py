@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from controller.demo.results import Phase, Row, summarise
+from controller.demo.results import Phase, Row, longest_calm_s, summarise
 
 __all__ = ("HEADINGS", "cells", "format_ms", "format_table", "verdicts")
 
@@ -26,6 +26,9 @@ NOTHING = "-"
 LATENCY_GAIN = 4.0
 WINDOWS_WITHIN = 0.95
 WORK_KEPT = 0.70
+# A deviation of 0.3 is a factor of 1.23 at a tolerance of 2.
+CALM = 0.3
+CALM_S = 30.0
 
 
 def format_ms(value: float | None) -> str:
@@ -71,7 +74,29 @@ def verdicts(phases: Sequence[Phase]) -> list[str]:
     """Return one sentence per managed job: what was reached, measured against the goals."""
     rows = {row.title: row for row in summarise(phases)}
     pairs = {p.title: p.against for p in phases if p.against}
-    return [_verdict(rows[title], rows[against]) for title, against in pairs.items() if against]
+    sentences = [
+        _verdict(rows[title], rows[against]) for title, against in pairs.items() if against
+    ]
+    loops = [phase for phase in phases if phase.key.startswith("loop ")]
+    return sentences + ([_loop_verdict(loops)] if loops else [])
+
+
+def _loop_verdict(loops: Sequence[Phase]) -> str:
+    """Say whether best-effort followed the sweet point up and down, and how calm it was."""
+    used = [row.be_cpus for row in summarise(loops)]
+    known = [cpus for cpus in used if cpus is not None]
+    text = ", then ".join(f"{cpus:.2f}" for cpus in known)
+    titles = ", ".join(phase.title.rpartition(", ")[2] for phase in loops)
+    calm = ", ".join(f"{longest_calm_s(phase, CALM):.0f} s" for phase in loops)
+    missed = []
+    if not (len(known) == len(loops) and known[0] < known[1] > known[2]):
+        missed.append("a higher sweet point did not give best-effort more")
+    if not any(longest_calm_s(phase, CALM) >= CALM_S for phase in loops):
+        missed.append(f"the goal is {CALM_S:.0f} s at a stretch")
+    return (
+        f"quota loop only: best-effort used {text} CPUs at sweet points of {titles}; the filtered "
+        f"deviation stayed within +-{CALM} for {calm} at a stretch." + _end(missed)
+    )
 
 
 def _verdict(managed: Row, plain: Row) -> str:
@@ -99,5 +124,8 @@ def _verdict(managed: Row, plain: Row) -> str:
         facts.append(f"best-effort work kept {managed.work_ratio:.0%}")
         if managed.work_ratio < WORK_KEPT:
             missed.append(f"the goal is {WORK_KEPT:.0%} of the work")
-    end = f" Missed: {'; '.join(missed)}." if missed else " All goals met."
-    return f"{managed.title}: {', '.join(facts) or 'nothing measured'}.{end}"
+    return f"{managed.title}: {', '.join(facts) or 'nothing measured'}.{_end(missed)}"
+
+
+def _end(missed: Sequence[str]) -> str:
+    return f" Missed: {'; '.join(missed)}." if missed else " All goals met."

@@ -147,6 +147,42 @@ def test_verdict(latency_ms: float, runq_ms: float, work: float, missed: str) ->
     assert missed in sentence
 
 
+def loop(number: int, be_cpus: float, calm_s: int) -> Phase:
+    """A phase of the quota loop, 40 s long and calm for *calm_s* seconds in between."""
+    return Phase(
+        key=f"loop {number}",
+        title=f"quota loop only, {number}ms",
+        mode="enforce",
+        seconds=40.0,
+        against=None,
+        load=(),
+        samples=tuple(
+            Sample(
+                time_s=float(second),
+                filtered_deviation=-0.3 if 2 <= second <= 2 + calm_s else 0.31,
+                be_oncpu_s=second * be_cpus,
+            )
+            for second in range(40)
+        ),
+        work=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("be_cpus", "calm_s", "missed"),
+    [
+        ((0.3, 0.9, 0.3), 30, ""),
+        ((0.3, 0.2, 0.3), 30, "did not give best-effort more"),
+        ((0.3, 0.9, 0.9), 30, "did not give best-effort more"),
+        ((0.3, 0.9, 0.3), 29, "30 s at a stretch"),
+    ],
+)
+def test_verdict_on_the_quota_loop(be_cpus: tuple[float, ...], calm_s: int, missed: str) -> None:
+    (sentence,) = verdicts([loop(number, cpus, calm_s) for number, cpus in enumerate(be_cpus, 1)])
+    assert ("All goals met" in sentence) == (not missed)
+    assert missed in sentence
+
+
 def test_table_is_aligned() -> None:
     rows = summarise([phase("plain", runq_ms=[9.0] * 10, work=100)])
     head, line, first = format_table(rows).splitlines()
