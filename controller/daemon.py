@@ -13,35 +13,16 @@ from pathlib import Path
 import signal
 import time
 
-from actuators import registry
-from actuators.executor import Executor
-from actuators.journal import Journal
-from controller.config import Config, ConfigError, load
+from controller.config import ConfigError, load
 from controller.cost import CostMeter
 from controller.guardian import Heartbeat
-from controller.host import find_cgroup_layout, possible_cpus
 from controller.httpd import Httpd
-from controller.model import (
-    Knob,
-    KnobReading,
-    Mode,
-    Outcome,
-    Plan,
-    QosClass,
-    Snapshot,
-    Target,
-    TargetKind,
-    Workload,
-)
+from controller.model import Mode, Outcome, Plan, QosClass, Snapshot
+from controller.node import Node
 from controller.plan import Planner
-from controller.probes.btf import BtfError
-from controller.probes.loader import LoadError
-from controller.probes.sched import SchedProbe, SchedReading
-from controller.probes.steal import StealMeter
 from controller.record import Entry, Recorder
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC, format_duration
-from controller.workloads import static
 
 __all__ = ("Agent", "Options")
 
@@ -80,27 +61,20 @@ class Agent:
         self._options = options
         self._heartbeat = heartbeat
         self._config = load(options.config, mode=options.mode)
-        self._layout = find_cgroup_layout()
-        self._workloads = static.scan(self._layout, self._config.workloads, missing_ok=False)
         self._recorder = None if options.record is None else Recorder(options.record)
-        self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
-        self._outcomes: tuple[Outcome, ...] = ()
-        self._executor = Executor(
-            Journal(self._config.state_dir / "journal"), registry.build(self._layout)
-        )
-        self._planner = Planner(self._config.settings, self._workloads)
         self._board = Board()
-        self._problems: dict[str, str] = {}
+        self._http = self._listen()
+        self._node = Node(self._config)
+        self._planner = Planner(self._config.settings, self._node.workloads)
+        self._outcomes: tuple[Outcome, ...] = ()
         self._config_problem = ""
         self._fresh_inputs = True
-        self._steal, self._cost = StealMeter(), CostMeter()
+        self._cost = CostMeter()
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_scan_ns = self._next_audit_ns = 0
-        self._http = self._listen()
-        self._probe = self._load_probe()
 
     def run(self) -> int:
-        """Run until a signal, or one tick with ``--once``; return the exit code.
+        """Run until a signal, or two ticks with ``--once``; return the exit code.
 
         Whatever happens, every knob is restored before this returns.
         """
@@ -110,24 +84,21 @@ class Agent:
             self._close()
 
     def _loop(self) -> int:
-        self._assign(self._workloads)
         self._say_hello()
         # A tick makes thousands of records and no cycles: keep the collector off what stays,
         # and from running several times a tick (a tenth of the tick with 200 workloads).
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
-        tick_ns = self._config.settings.tick_ns
-        # The first tick only bases the counters; one period later there is something to tell.
         due_ns = time.monotonic_ns()
         while True:
             self._guarded_tick()
             if self._failed_in_row >= _FAILED_TICKS:
                 _log.error("%d ticks in a row failed: giving up", _FAILED_TICKS)
                 return 1
+            # The first tick only bases the counters; with the second there is something to tell.
             if self._options.once and self._ticks >= 2:
                 return 0
-            tick_ns = self._config.settings.tick_ns
-            due_ns += tick_ns
+            due_ns += self._config.settings.tick_ns
             now_ns = time.monotonic_ns()
             if now_ns > due_ns:
                 self._overruns += 1
@@ -137,15 +108,15 @@ class Agent:
 
     def _wait_until(self, due_ns: int) -> bool:
         """Sleep until *due_ns* and obey signals; whether to stop."""
-        while (left_ns := due_ns - time.monotonic_ns()) > 0:
+        while True:
+            left_ns = max(0, due_ns - time.monotonic_ns())
             taken = signal.sigtimedwait(_SIGNALS, left_ns / NS_PER_SEC)
             if taken is None:
-                break
+                return False
             if taken.si_signo != signal.SIGHUP:
                 _log.info("%s: restoring", signal.Signals(taken.si_signo).name)
                 return True
             self._reload()
-        return False
 
     def _guarded_tick(self) -> None:
         try:
@@ -155,10 +126,14 @@ class Agent:
             self._failed_ticks += 1
             self._failed_in_row += 1
             _log.exception("tick abandoned; restoring every knob and starting afresh")
-            self._executor.restore_all()
-            self._outcomes = ()
-            self._planner = Planner(self._config.settings, self._workloads)
-            self._next_audit_ns = 0
+            self._node.restore()
+            self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._outcomes = ()
+        self._planner = Planner(self._config.settings, self._node.workloads)
+        self._fresh_inputs = True
+        self._next_audit_ns = 0
 
     def _tick(self) -> None:
         started_ns = time.monotonic_ns()
@@ -168,134 +143,73 @@ class Agent:
             self._scan()
         if started_ns >= self._next_audit_ns:
             self._next_audit_ns = started_ns + _AUDIT_NS
-            self._audit()
-        reading = None if self._probe is None else self._probe.read()
-        snapshot = self._snapshot(reading)
+            self._node.audit()
+        snapshot = self._node.measure()
         plan = self._planner.step(snapshot, self._outcomes)
         self._record(snapshot, plan)
-        self._act(plan)
+        if self._config.settings.mode is Mode.ENFORCE:
+            self._outcomes = self._node.execute(plan)
         self._board.count(plan, self._outcomes)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
-        self._publish(plan, reading, started_ns)
+        self._publish(plan, started_ns)
         self._heartbeat.beat()
-
-    def _snapshot(self, reading: SchedReading | None) -> Snapshot:
-        now_ns = time.monotonic_ns() if reading is None else reading.time_ns
-        return Snapshot(
-            time_ns=now_ns,
-            age_ns=None if reading is None else reading.age_ns,
-            workloads=() if reading is None else reading.workloads,
-            blame=() if reading is None else reading.blame,
-            system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
-            idle_ns=None if reading is None else reading.idle_ns,
-            steal_ns=self._steal.read(now_ns),
-            knobs=tuple(self._knobs.values()),
-        )
-
-    def _act(self, plan: Plan) -> None:
-        if self._config.settings.mode is Mode.OBSERVE:
-            self._outcomes = ()
-            return
-        self._outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
-        for outcome in self._outcomes:
-            key = outcome.action.target, outcome.action.knob
-            if outcome.applied is None:
-                self._knobs.pop(key, None)
-            else:
-                self._knobs[key] = KnobReading(*key, outcome.applied)
 
     def _scan(self) -> None:
         """Look who is here; a conflict keeps the workloads as they were."""
         try:
-            workloads = static.scan(self._layout, self._config.workloads, missing_ok=True)
+            workloads = self._node.scan(self._config)
         except ConfigError as error:
             if str(error) != self._config_problem:
                 self._config_problem = str(error)
-                _log.error("%s; going on with the workloads as they were", error)
+                _log.error("%s\ngoing on with the workloads as they were", error)
             return
-        if workloads != self._workloads:
-            self._config_problem = ""
-            self._assign(workloads)
-            self._planner.set_workloads(workloads)
+        if workloads != self._node.workloads:
+            self._node.take(workloads)
+            self._planner.reconfigure(self._config.settings, workloads)
             self._fresh_inputs = True
             self._next_audit_ns = 0
-
-    def _assign(self, workloads: tuple[Workload, ...]) -> None:
-        """Tell the probe who is to be counted from now on."""
-        now_ns = time.monotonic_ns()
-        wanted = {w.cgroup: w for w in workloads}
-        known = {w.cgroup: w for w in self._workloads}
-        self._workloads = workloads
-        if self._probe is None:
-            return
-        for cgroup, workload in known.items():
-            if wanted.get(cgroup, workload).qos is not workload.qos or cgroup not in wanted:
-                self._probe.release(cgroup, now_ns=now_ns)
-        for cgroup, workload in wanted.items():
-            latency = workload.qos is QosClass.LS
-            if not self._probe.assign(cgroup, latency=latency, now_ns=now_ns):
-                _log.warning("%s: no room to measure it", workload.name)
-
-    def _audit(self) -> None:
-        """Read back every knob that we may move."""
-        targets = [
-            Target(TargetKind.CGROUP, w.cgroup.hierarchy, w.cgroup.id, w.path)
-            for w in self._workloads
-            if w.qos is QosClass.BE
-        ]
-        readings = self._executor.read(targets)
-        self._knobs = {(r.target, r.knob): r for r in readings}
 
     def _reload(self) -> None:
         try:
             config = load(self._options.config, mode=self._options.mode)
-            workloads = static.scan(self._layout, config.workloads, missing_ok=True)
+            workloads = self._node.scan(config)
         except ConfigError as error:
-            self._board.reloads["failed"] = self._board.reloads.get("failed", 0) + 1
+            self._board.count_reload("failed")
             self._config_problem = str(error)
             _log.error("reload: %s\nreload: nothing changed", error)
             return
         if (config.state_dir, config.http) != (self._config.state_dir, self._config.http):
             _log.warning("reload: state_dir and http change only with a restart")
             config = replace(config, state_dir=self._config.state_dir, http=self._config.http)
-        leaving = (self._config.settings.mode, config.settings.mode) == (Mode.ENFORCE, Mode.OBSERVE)
-        if leaving:
-            self._executor.restore_all()
+        if config.settings.mode is not self._config.settings.mode:
+            self._node.restore()
             self._outcomes = ()
         self._config = config
         self._config_problem = ""
-        self._assign(workloads)
-        self._planner = self._planner_for(config, workloads)
+        self._node.take(workloads)
+        self._planner.reconfigure(config.settings, workloads)
         self._fresh_inputs = True
         self._next_audit_ns = 0
-        self._board.reloads["applied"] = self._board.reloads.get("applied", 0) + 1
+        self._board.count_reload("applied")
         _log.info("reload: %s applied", self._options.config)
 
-    def _planner_for(self, config: Config, workloads: tuple[Workload, ...]) -> Planner:
-        """Carry the planner over: first those that both know, then settings, then the rest."""
-        profiles = config.settings.profiles
-        self._planner.set_workloads(
-            [w for w in workloads if w.qos is not QosClass.LS or w.profile in profiles]
-        )
-        self._planner.reconfigure(config.settings)
-        self._planner.set_workloads(workloads)
-        return self._planner
-
     def _record(self, snapshot: Snapshot, plan: Plan) -> None:
-        if self._recorder is not None:
-            fresh, self._fresh_inputs = self._fresh_inputs, False
-            self._recorder.write(
-                Entry(
-                    snapshot=snapshot,
-                    outcomes=self._outcomes,
-                    plan=plan,
-                    settings=self._config.settings if fresh else None,
-                    workloads=self._workloads if fresh else None,
-                )
+        if self._recorder is None:
+            return
+        fresh, self._fresh_inputs = self._fresh_inputs, False
+        self._recorder.write(
+            Entry(
+                snapshot=snapshot,
+                outcomes=self._outcomes,
+                plan=plan,
+                settings=self._config.settings if fresh else None,
+                workloads=self._node.workloads if fresh else None,
             )
+        )
 
-    def _publish(self, plan: Plan, reading: SchedReading | None, started_ns: int) -> None:
+    def _publish(self, plan: Plan, started_ns: int) -> None:
+        reading = self._node.reading
         tick_ns = time.monotonic_ns() - started_ns
         self._board.durations_ns.append(tick_ns)
         self._board.report = TickReport(
@@ -303,25 +217,17 @@ class Agent:
             mode=self._config.settings.mode,
             age_ns=None if reading is None else reading.age_ns,
             switches=0 if reading is None else reading.switches,
-            workloads=self._workloads,
+            workloads=self._node.workloads,
             plan=plan,
-            knobs=tuple(self._knobs.values()),
+            knobs=self._node.knobs,
             tick_ns=tick_ns,
             ticks=self._ticks,
             overruns=self._overruns,
             failed_ticks=self._failed_ticks,
             cost=self._cost.read(started_ns),
-            probe_problems=self._problems,
+            probe_problems=self._node.problems,
             config_problem=self._config_problem,
         )
-
-    def _load_probe(self) -> SchedProbe | None:
-        try:
-            return SchedProbe(cpus=max(possible_cpus()) + 1)
-        except (BtfError, LoadError, OSError) as error:
-            self._problems["sched"] = str(error)
-            _log.error("probe sched is off: %s", error)
-            return None
 
     def _listen(self) -> Httpd | None:
         if self._config.http is None:
@@ -331,7 +237,7 @@ class Agent:
 
     def _say_hello(self) -> None:
         settings = self._config.settings
-        counts = {qos: sum(w.qos is qos for w in self._workloads) for qos in QosClass}
+        counts = {qos: sum(w.qos is qos for w in self._node.workloads) for qos in QosClass}
         _log.info(
             "%s every %s: %d latency-sensitive, %d best-effort, %d system workloads",
             settings.mode,
@@ -342,12 +248,9 @@ class Agent:
         )
 
     def _close(self) -> None:
-        report = self._executor.restore_all()
-        for result in report.results:
-            _log.info("%s: %s: %s", result.subject, result.result, result.message)
+        self._node.restore()
         if self._recorder is not None:
             self._recorder.close()
         if self._http is not None:
             self._http.close()
-        if self._probe is not None:
-            self._probe.close()
+        self._node.close()

@@ -87,16 +87,20 @@ class Planner:
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
 
-    def reconfigure(self, settings: Settings) -> None:
+    def reconfigure(self, settings: Settings, workloads: Sequence[Workload] | None = None) -> None:
         """Take new settings without a bump: loops and knobs stay where they are.
+
+        With *workloads* these change in the same step, so that either may need the other.
 
         :raises KeyError: a profile that is in use is missing; the old settings stay.
         """
-        roster = Roster(self._workloads, settings.profiles)
+        workloads = self._workloads if workloads is None else tuple(workloads)
+        roster = Roster(workloads, settings.profiles)
         if settings.mode is not self._settings.mode:
             self._book.forget()
             self._channel = CpuChannel(settings)
         self._settings = settings
+        self._workloads = workloads
         self._roster = roster
         self._blocked = None
         self._channel.reconfigure(settings)

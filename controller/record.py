@@ -26,7 +26,7 @@ class RecordingError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One tick. ``settings`` and ``workloads`` are there when they changed before it."""
+    """One tick. ``settings`` and ``workloads`` are there when either changed before it."""
 
     snapshot: Snapshot
     outcomes: tuple[Outcome, ...]
@@ -88,14 +88,12 @@ def replay(
     """
     planner: Planner | None = None
     for entry in entries:
-        wanted = settings or entry.settings
+        if entry.settings is not None and entry.workloads is not None:
+            wanted = settings or entry.settings
+            if planner is None:
+                planner = Planner(wanted, entry.workloads)
+            else:
+                planner.reconfigure(wanted, entry.workloads)
         if planner is None:
-            if wanted is None or entry.workloads is None:
-                raise RecordingError("the recording does not start with settings and workloads")
-            planner = Planner(wanted, entry.workloads)
-        else:
-            if settings is None and entry.settings is not None:
-                planner.reconfigure(entry.settings)
-            if entry.workloads is not None:
-                planner.set_workloads(entry.workloads)
+            raise RecordingError("the recording does not start with settings and workloads")
         yield entry, planner.step(entry.snapshot, entry.outcomes)

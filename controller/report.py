@@ -72,6 +72,10 @@ class Board:
             key = outcome.action.knob, _result(outcome)
             self.writes[key] = self.writes.get(key, 0) + 1
 
+    def count_reload(self, result: str) -> None:
+        """Count a reload that was ``applied`` or ``failed``."""
+        self.reloads[result] = self.reloads.get(result, 0) + 1
+
     def duration_ns(self, quantile: float) -> int | None:
         """Return the *quantile* of the durations of the last ticks; ``None`` before any."""
         durations = sorted(self.durations_ns.copy())

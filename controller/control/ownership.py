@@ -207,6 +207,9 @@ class KnobBook:
                 entry.gone = True
                 self.quiet = False
                 continue
+            if outcome.foreign is not None:
+                self._disown(entry, outcome.foreign)
+                continue
             if outcome.failure is Failure.REFUSED:
                 entry.value = outcome.applied or action.previous
                 entry.pause_ns = min(_LONGEST_PAUSE_NS, 2 * entry.pause_ns or _FIRST_PAUSE_NS)
@@ -245,7 +248,10 @@ class KnobBook:
         if entry.ours is not None and is_same_setting(knob, value, entry.ours):
             entry.value = value
             return
-        # Somebody else wrote.
+        self._disown(entry, value)
+
+    def _disown(self, entry: _Entry, value: KnobValue) -> None:
+        # Somebody else wrote: that is the original now.
         self.quiet = False
         entry.overwritten = entry.overwritten or entry.ours is not None
         entry.original = entry.value = value

@@ -1,0 +1,146 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The node as the agent sees it: who runs here, what they suffer, where the knobs stand."""
+
+from collections.abc import Sequence
+import logging
+import time
+
+from actuators import registry
+from actuators.base import RestoreReport
+from actuators.executor import Executor
+from actuators.journal import Journal
+from controller.config import Config
+from controller.host import find_cgroup_layout, possible_cpus
+from controller.model import (
+    Knob,
+    KnobReading,
+    Outcome,
+    Plan,
+    QosClass,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+)
+from controller.probes.btf import BtfError
+from controller.probes.loader import LoadError
+from controller.probes.sched import SchedProbe, SchedReading
+from controller.probes.steal import StealMeter
+from controller.workloads import static
+
+__all__ = ("Node",)
+
+_log = logging.getLogger(__name__)
+
+
+class Node:
+    """Probe, workloads and knobs of this host, for the control thread alone.
+
+    A probe that cannot be loaded is in ``problems`` with its reason, and the node goes on
+    without it.
+
+    :raises ConfigError: what the configuration says about this host's cgroups is wrong.
+    :raises HostError: no cgroup hierarchy with the cpu controller.
+    :raises JournalError: the journal directory cannot be used.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._layout = find_cgroup_layout()
+        workloads = static.scan(self._layout, config.workloads, missing_ok=False)
+        self._executor = Executor(
+            Journal(config.state_dir / "journal"), registry.build(self._layout)
+        )
+        self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
+        self._steal = StealMeter()
+        self.problems: dict[str, str] = {}
+        self.reading: SchedReading | None = None
+        self._probe = self._load_probe()
+        self.workloads: tuple[Workload, ...] = ()
+        self.take(workloads)
+
+    @property
+    def knobs(self) -> tuple[KnobReading, ...]:
+        """Every knob that we may move, as last read back."""
+        return tuple(self._knobs.values())
+
+    def scan(self, config: Config) -> tuple[Workload, ...]:
+        """Return who is here now by the rules of *config*; ``take`` makes it so.
+
+        :raises ConfigError: two rules claim one cgroup, or one workload lies in another.
+        """
+        return static.scan(self._layout, config.workloads, missing_ok=True)
+
+    def take(self, workloads: tuple[Workload, ...]) -> None:
+        """Count for *workloads* from now on, and for nobody else."""
+        now_ns = time.monotonic_ns()
+        before = {w.cgroup: w.qos for w in self.workloads}
+        after = {w.cgroup: w.qos for w in workloads}
+        self.workloads = workloads
+        if self._probe is None:
+            return
+        for cgroup, qos in before.items():
+            if after.get(cgroup) is not qos:
+                self._probe.release(cgroup, now_ns=now_ns)
+        for workload in workloads:
+            latency = workload.qos is QosClass.LS
+            if not self._probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
+                _log.warning("%s: no room to measure it", workload.name)
+
+    def audit(self) -> None:
+        """Read back every knob that we may move; who else wrote one is seen here."""
+        targets = [
+            Target(TargetKind.CGROUP, w.cgroup.hierarchy, w.cgroup.id, w.path)
+            for w in self.workloads
+            if w.qos is QosClass.BE
+        ]
+        self._knobs = {(r.target, r.knob): r for r in self._executor.read(targets)}
+
+    def measure(self) -> Snapshot:
+        """Read the probe and return everything known at this instant."""
+        reading = self.reading = None if self._probe is None else self._probe.read()
+        now_ns = time.monotonic_ns() if reading is None else reading.time_ns
+        return Snapshot(
+            time_ns=now_ns,
+            age_ns=None if reading is None else reading.age_ns,
+            workloads=() if reading is None else reading.workloads,
+            blame=() if reading is None else reading.blame,
+            system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
+            idle_ns=None if reading is None else reading.idle_ns,
+            steal_ns=self._steal.read(now_ns),
+            knobs=self.knobs,
+        )
+
+    def execute(self, plan: Plan) -> tuple[Outcome, ...]:
+        """Write what *plan* says and keep what was read back."""
+        outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
+        self._keep(outcomes)
+        return outcomes
+
+    def restore(self) -> RestoreReport:
+        """Put every knob back."""
+        report = self._executor.restore_all()
+        for result in report.results:
+            _log.info("%s: %s: %s", result.subject, result.result, result.message)
+        return report
+
+    def close(self) -> None:
+        """Detach the probe; knobs stay, see ``restore``."""
+        if self._probe is not None:
+            self._probe.close()
+
+    def _keep(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            key = outcome.action.target, outcome.action.knob
+            if outcome.applied is None:
+                self._knobs.pop(key, None)
+            else:
+                self._knobs[key] = KnobReading(*key, outcome.applied)
+
+    def _load_probe(self) -> SchedProbe | None:
+        try:
+            return SchedProbe(cpus=max(possible_cpus()) + 1)
+        except (BtfError, LoadError, OSError) as error:
+            self.problems["sched"] = str(error)
+            _log.error("probe sched is off: %s", error)
+            return None
