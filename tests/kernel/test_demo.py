@@ -90,7 +90,7 @@ class Demo:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
-    one = Demo(tmp_path, seconds=3)
+    one = Demo(tmp_path, seconds=2)
     yield one
     if one.popen.poll() is None:
         one.popen.terminate()
@@ -114,7 +114,7 @@ def assert_nothing_left(demo: Demo, home: Path) -> None:
     ("signum", "when"),
     [
         (signal.SIGINT, "unmanaged,"),
-        (signal.SIGTERM, "managed, 3 s\n"),
+        (signal.SIGTERM, "managed, 2 s\n"),
     ],
 )
 def test_a_signal_ends_it_in_good_order(demo: Demo, signum: signal.Signals, when: str) -> None:
@@ -222,3 +222,20 @@ def test_cgroups_are_emptied_of_processes_that_ignore_signals(cgroup_layout: Cgr
     outsider.kill()
     outsider.wait()
     cgroups.remove()  # once more does no harm
+
+
+def test_v2_without_the_cpu_controller_is_said_and_cleaned_up(cgroup_layout: CgroupLayout) -> None:
+    if cgroup_layout.version == "v2" or cgroup_layout.unified is None:
+        pytest.skip("needs a hybrid host, whose cgroup2 tree has no cpu controller")
+    cgroups = DemoCgroups(
+        cpu_mount=cgroup_layout.unified,
+        cpuacct_mount=None,
+        version="v2",
+        tag=f"test-v2-{os.getpid()}",
+    )
+    try:
+        with pytest.raises(DemoError, match="does not hand out the cpu controller"):
+            cgroups.create(("ls",))
+    finally:
+        cgroups.remove()
+    assert not (cgroup_layout.unified / cgroups.path[1:]).exists()
