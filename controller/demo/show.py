@@ -66,6 +66,7 @@ class _Progress:
 
     def phase(self, number: int, of: int, spec: PhaseSpec) -> None:
         self._prefix = f"[{number}/{of}] "
+        self.tell(f"{spec.title}  starting")
         if not self._live:
             print(f"{self._prefix}{spec.title}, {spec.seconds:.0f} s", file=self._out, flush=True)
 
