@@ -141,7 +141,7 @@ class IndicatorModel(_Strict):
     dead_zone: Annotated[float, Field(ge=0, lt=1)] = 0.1
     window: Annotated[int, _duration("50ms", "1h")] = _written("1s")
     filter: Annotated[int, _duration("0s", "1h")] = _written("600ms")
-    min_samples: Annotated[int, Field(ge=1, le=10**6)] = 20
+    min_samples: Annotated[int, Field(ge=0, le=10**6)] | None = None
     channel: Annotated[Channel, _Text] = Channel.CPU
     gains: Annotated[
         Annotated[Literal["auto"], Tag("<auto>")] | Annotated[GainsModel, Tag("<mapping>")],

@@ -12,13 +12,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
-from controller.model import IndicatorName, Knob, LoopReport
+from controller.model import RUNQ_LATENCIES, Knob, LoopReport
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC
 
 __all__ = ("Exporter",)
 
-_LATENCIES = (IndicatorName.RUNQ_P50, IndicatorName.RUNQ_P95, IndicatorName.RUNQ_P99)
 _LOOP = ("service", "indicator", "channel")
 _CHANNEL = ("channel",)
 _KNOB = ("workload", "knob")
@@ -121,7 +120,7 @@ def _loops(report: TickReport) -> Iterator[Metric]:
 
 
 def _scale(loop: LoopReport) -> float:
-    return NS_PER_SEC if loop.indicator in _LATENCIES else 1.0
+    return NS_PER_SEC if loop.indicator in RUNQ_LATENCIES else 1.0
 
 
 def _channels(report: TickReport) -> Iterator[Metric]:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple, NewType
 
 __all__ = (
+    "RUNQ_LATENCIES",
     "Action",
     "Blame",
     "CgroupId",
@@ -211,11 +212,16 @@ class Snapshot:
 
 
 class IndicatorName(StrEnum):
-    """What a sweet point can be set for."""
+    """What a sweet point can be set for.
+
+    ``runq_p*`` are percentiles over the waits of a service's tasks, ``runq_delay_p99`` what
+    99 of 100 arrivals at random times wait at most (``indicators.histogram``).
+    """
 
     RUNQ_P50 = "runq_p50"
     RUNQ_P95 = "runq_p95"
     RUNQ_P99 = "runq_p99"
+    RUNQ_DELAY_P99 = "runq_delay_p99"
     WAIT_RATIO = "wait_ratio"
     CPI = "cpi"
     LLC_MPKI = "llc_mpki"
@@ -223,6 +229,17 @@ class IndicatorName(StrEnum):
     PSI_MEMORY = "psi_memory"
     PSI_IO = "psi_io"
     SERVICE = "service"
+
+
+# Indicators whose unit is ns.
+RUNQ_LATENCIES = frozenset(
+    {
+        IndicatorName.RUNQ_P50,
+        IndicatorName.RUNQ_P95,
+        IndicatorName.RUNQ_P99,
+        IndicatorName.RUNQ_DELAY_P99,
+    }
+)
 
 
 class IndicatorStatus(StrEnum):

@@ -22,13 +22,16 @@ from controller.units import NS_PER_SEC, UnitError, parse_duration, parse_ratio
 
 __all__ = ("build_profile",)
 
-# What this version measures: how its sweet point is written, and the smallest difference worth
-# telling apart (the histogram's buckets are as wide as that near a sweet point of 0.2 ms).
-_MEASURED: dict[IndicatorName, tuple[Callable[[str], float], str]] = {
-    IndicatorName.RUNQ_P50: (parse_duration, "50us"),
-    IndicatorName.RUNQ_P95: (parse_duration, "50us"),
-    IndicatorName.RUNQ_P99: (parse_duration, "50us"),
-    IndicatorName.WAIT_RATIO: (parse_ratio, "0.1%"),
+# What this version measures: how its sweet point is written, the smallest difference worth
+# telling apart (the histogram's buckets are as wide as that near a sweet point of 0.2 ms), and
+# how many waits it takes to judge it. A percentile of few waits is chance; the other two are
+# shares of time, which no wait at all tells as well.
+_MEASURED: dict[IndicatorName, tuple[Callable[[str], float], str, int]] = {
+    IndicatorName.RUNQ_P50: (parse_duration, "50us", 20),
+    IndicatorName.RUNQ_P95: (parse_duration, "50us", 20),
+    IndicatorName.RUNQ_P99: (parse_duration, "50us", 20),
+    IndicatorName.RUNQ_DELAY_P99: (parse_duration, "50us", 0),
+    IndicatorName.WAIT_RATIO: (parse_ratio, "0.1%", 0),
 }
 
 
@@ -51,7 +54,7 @@ class _Reader:
             return None
         if model.channel is not Channel.CPU:
             self.complain((*loc, "channel"), "this version has knobs for channel cpu only")
-        parse, smallest = _MEASURED[name]
+        parse, smallest, samples = _MEASURED[name]
         sweet_point = self._measure((*loc, "sweet_point"), model.sweet_point, parse)
         resolution = self._measure((*loc, "resolution"), model.resolution or smallest, parse)
         if math.isnan(sweet_point) or math.isnan(resolution):
@@ -68,7 +71,7 @@ class _Reader:
             dead_zone=model.dead_zone,
             window_ns=model.window,
             filter_ns=model.filter,
-            min_samples=model.min_samples,
+            min_samples=samples if model.min_samples is None else model.min_samples,
             channel=model.channel,
             gains=_gains(model, self.tick_ns),
         )

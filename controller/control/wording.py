@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from controller.control.cpu import CpuChannel
 from controller.indicators.senses import Senses
 from controller.model import (
+    RUNQ_LATENCIES,
     ChannelState,
     Demand,
-    IndicatorName,
     LoopReport,
     Verdict,
     Workload,
@@ -20,7 +20,6 @@ __all__ = ("Narrator",)
 
 # A total that moved by less than this since it was last told is the same decision.
 _WORTH_TELLING = 0.2
-_LATENCIES = (IndicatorName.RUNQ_P50, IndicatorName.RUNQ_P95, IndicatorName.RUNQ_P99)
 
 
 class Narrator:
@@ -81,7 +80,7 @@ def _pain(loop: LoopReport) -> str:
 
 
 def _number(loop: LoopReport, value: float) -> str:
-    return format_duration(value) if loop.indicator in _LATENCIES else f"{value:.3g}"
+    return format_duration(value) if loop.indicator in RUNQ_LATENCIES else f"{value:.3g}"
 
 
 def _decision(state: ChannelState, before: float | None, total: float | None) -> str:

@@ -23,6 +23,8 @@ READY_WITHIN_S = 20.0
 STOP_WITHIN_S = 15.0
 ANSWER_WITHIN_S = 2.0
 PROFILE = "nginx"
+# What the quota loop is shown with; one sweet point moves.
+INDICATOR = "runq_delay_p99"
 
 
 def write_config(
@@ -35,9 +37,10 @@ def write_config(
     """
     profile = yaml.safe_load((profiles_dir() / f"{PROFILE}.yaml").read_text())
     if sweet_point is not None:
-        profile["indicators"]["runq_p99"]["sweet_point"] = sweet_point
+        profile["indicators"][INDICATOR]["sweet_point"] = sweet_point
     if quota_only:
         profile["sched_idle"] = False
+        profile["indicators"] = {INDICATOR: profile["indicators"][INDICATOR]}
     config = {
         "state_dir": str(home / "state"),
         "http": f"127.0.0.1:{port}",

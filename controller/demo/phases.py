@@ -243,8 +243,8 @@ def steal_s() -> float:
 
 def _progress(spec: PhaseSpec, elapsed_s: float, sample: Sample) -> str:
     text = f"{spec.title}  {elapsed_s:3.0f}/{spec.seconds:.0f} s"
-    if sample.runq_p99_ms is not None:
-        text += f"  run-queue p99 {sample.runq_p99_ms:.2f} ms"
+    if sample.delay_p99_ms is not None:
+        text += f"  run-queue p99 of arrivals {sample.delay_p99_ms:.2f} ms"
     if sample.be_quota_cpus is not None:
         text += f"  quota {sample.be_quota_cpus:.2f} CPU"
     return text

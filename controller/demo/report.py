@@ -171,8 +171,10 @@ class _TimeLine:
 
     def run_queue(self) -> list[Series]:
         return [
-            self._line("run-queue p99 (ms)", "a", lambda s: s.runq_p99_ms),
-            self._line("sweet point (ms)", "goal", lambda s: s.sweet_point_ms, step=True),
+            self._line("run-queue p99 of arrivals (ms)", "a", lambda s: s.delay_p99_ms),
+            self._line("its sweet point (ms)", "goal", lambda s: s.delay_sweet_point_ms, step=True),
+            self._line("run-queue p99 of waits (ms)", "b", lambda s: s.runq_p99_ms),
+            self._line("its sweet point (ms)", "goal", lambda s: s.sweet_point_ms, step=True),
         ]
 
     def knobs(self) -> list[Series]:

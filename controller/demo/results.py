@@ -40,13 +40,17 @@ class LoadSecond:
 class Sample:
     """One look at the agent and at the cgroups; times count from the start of the phase.
 
-    ``be_quota_cpus`` is the tightest quota on a best-effort cgroup, None without any.
-    ``be_oncpu_s``, ``ls_oncpu_s`` and ``steal_s`` are counters, in CPU seconds.
+    ``runq_p99_ms`` is the 99th percentile over the waits, ``delay_p99_ms`` what 99 of 100
+    arrivals wait at most, each with its sweet point; the deviations are those of the loop that
+    deviates most. ``be_quota_cpus`` is the tightest quota on a best-effort cgroup, None without
+    any. ``be_oncpu_s``, ``ls_oncpu_s`` and ``steal_s`` are counters, in CPU seconds.
     """
 
     time_s: float
     runq_p99_ms: float | None = None
     sweet_point_ms: float | None = None
+    delay_p99_ms: float | None = None
+    delay_sweet_point_ms: float | None = None
     deviation: float | None = None
     filtered_deviation: float | None = None
     demand: float | None = None
@@ -104,8 +108,9 @@ class Run:
 class Row:
     """One line of the table: a phase, pooled over its rounds.
 
-    ``runq_p99_ms`` is the median over the one-second windows, ``violations`` the share of the
-    windows over the sweet point. ``work_ratio`` is relative to the phase ``against``.
+    ``runq_p99_ms`` and ``delay_p99_ms`` are medians over the one-second windows, ``violations``
+    is the share of the windows in which either was over its sweet point.
+    ``work_ratio`` is relative to the phase ``against``.
     """
 
     title: str
@@ -113,6 +118,8 @@ class Row:
     p99_ms: float | None
     runq_p99_ms: float | None
     sweet_point_ms: float | None
+    delay_p99_ms: float | None
+    delay_sweet_point_ms: float | None
     windows: int
     violations: float | None
     work_rate: float | None
@@ -132,7 +139,7 @@ def windows(phase: Phase) -> list[Sample]:
     """
     last: dict[int, Sample] = {}
     for sample in phase.samples:
-        if DROPPED_S <= sample.time_s < phase.seconds and sample.runq_p99_ms is not None:
+        if DROPPED_S <= sample.time_s < phase.seconds and _is_measured(sample):
             last[int(sample.time_s)] = sample
     return [last[second] for second in sorted(last)]
 
@@ -169,6 +176,7 @@ def _row(pool: Sequence[Phase], against: Sequence[Phase]) -> Row:
     late = [us for second in load for us in second.late_us]
     seen = [sample for phase in pool for sample in windows(phase)]
     runq = [sample.runq_p99_ms for sample in seen if sample.runq_p99_ms is not None]
+    delay = [sample.delay_p99_ms for sample in seen if sample.delay_p99_ms is not None]
     over = [s for s in seen if _is_over(s)]
     work, base = _rate(pool), _rate(against)
     return Row(
@@ -177,6 +185,10 @@ def _row(pool: Sequence[Phase], against: Sequence[Phase]) -> Row:
         p99_ms=_ms(quantile(latency, 0.99)),
         runq_p99_ms=quantile(runq, 0.5),
         sweet_point_ms=next((s.sweet_point_ms for s in seen if s.sweet_point_ms), None),
+        delay_p99_ms=quantile(delay, 0.5),
+        delay_sweet_point_ms=next(
+            (s.delay_sweet_point_ms for s in seen if s.delay_sweet_point_ms), None
+        ),
         windows=len(seen),
         violations=len(over) / len(seen) if seen else None,
         work_rate=work,
@@ -190,8 +202,18 @@ def _row(pool: Sequence[Phase], against: Sequence[Phase]) -> Row:
 
 
 def _is_over(sample: Sample) -> bool:
-    value, sweet_point = sample.runq_p99_ms, sample.sweet_point_ms
-    return value is not None and sweet_point is not None and value > sweet_point
+    pairs = (
+        (sample.runq_p99_ms, sample.sweet_point_ms),
+        (sample.delay_p99_ms, sample.delay_sweet_point_ms),
+    )
+    return any(
+        value is not None and sweet_point is not None and value > sweet_point
+        for value, sweet_point in pairs
+    )
+
+
+def _is_measured(sample: Sample) -> bool:
+    return sample.runq_p99_ms is not None or sample.delay_p99_ms is not None
 
 
 def _rate(pool: Sequence[Phase]) -> float | None:

@@ -9,7 +9,11 @@ from controller.units import NS_PER_MS
 
 __all__ = ("parse_status",)
 
-INDICATOR = "runq_p99"
+# Indicator: the fields of its value and of its sweet point.
+_INDICATORS = {
+    "runq_p99": ("runq_p99_ms", "sweet_point_ms"),
+    "runq_delay_p99": ("delay_p99_ms", "delay_sweet_point_ms"),
+}
 
 
 def parse_status(status: Mapping[str, Any], be_prefix: str) -> dict[str, Any]:
@@ -18,15 +22,16 @@ def parse_status(status: Mapping[str, Any], be_prefix: str) -> dict[str, Any]:
     *be_prefix* is what the paths of the best-effort cgroups begin with.
     """
     plan = status.get("plan") or {}
-    loops = [loop for loop in plan.get("loops", ()) if loop["indicator"] == INDICATOR]
+    loops = [loop for loop in plan.get("loops", ()) if loop["indicator"] in _INDICATORS]
     found: dict[str, Any] = {}
-    if loops:
-        loop = loops[0]
+    for loop in loops:
+        value, sweet_point = _INDICATORS[loop["indicator"]]
         if loop["value"] is not None:
-            found["runq_p99_ms"] = loop["value"] / NS_PER_MS
-        found["sweet_point_ms"] = loop["sweet_point"] / NS_PER_MS
-        found["deviation"] = loop["deviation"]
-        found["filtered_deviation"] = loop["filtered_deviation"]
+            found[value] = loop["value"] / NS_PER_MS
+        found[sweet_point] = loop["sweet_point"] / NS_PER_MS
+    for name in ("deviation", "filtered_deviation"):
+        known = [loop[name] for loop in loops if loop[name] is not None]
+        found[name] = max(known, default=None)
     for demand in plan.get("demands", ()):
         if demand["channel"] == "cpu":
             found["demand"], found["state"] = demand["applied"], demand["state"]

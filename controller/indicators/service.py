@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from controller.indicators.histogram import quantile_ns
+from controller.indicators.histogram import arrival_delay_ns, quantile_ns
 from controller.indicators.window import WindowReading
 from controller.model import CgroupId, Indicator, IndicatorName, IndicatorSpec, IndicatorStatus
 
@@ -19,6 +19,9 @@ _VALUES: Mapping[IndicatorName, Callable[[WindowReading], float | None]] = {
     IndicatorName.RUNQ_P50: _quantile(0.50),
     IndicatorName.RUNQ_P95: _quantile(0.95),
     IndicatorName.RUNQ_P99: _quantile(0.99),
+    IndicatorName.RUNQ_DELAY_P99: lambda reading: arrival_delay_ns(
+        reading.waits, reading.span_ns, 0.99
+    ),
     IndicatorName.WAIT_RATIO: lambda reading: reading.wait_ratio,
 }
 

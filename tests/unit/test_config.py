@@ -138,7 +138,6 @@ ONE_FIELD = [
     ("tick: 1ms", "tick: must be between 50ms and 10s, not '1ms'"),
     ("tick: ", "tick: must be a number with its unit"),
     ("tick: [1s]", "tick: must be a number with its unit"),
-    ("tick: 5s", "tick: is longer than the window of runq_p99 in profile 'nginx'"),
     ("reserve: 1", "reserve: '1' is not an amount of CPU such as 1.5cpu or 250mcpu"),
     ("reserve: 4cpu", "reserve: must be less than this host's 4 CPUs"),
     ("safe_state: panic", "safe_state: must be 'static', 'restore' or 'floor', not 'panic'"),
@@ -158,6 +157,13 @@ ONE_FIELD = [
 def test_one_wrong_field(write: Write, line: str, message: str) -> None:
     at = 5 if "\nmode" in line else 4
     assert problems(write(WORKLOADS + line + "\n")) == [f"config.yaml:{at}: {message}"]
+
+
+def test_a_tick_longer_than_a_window_of_a_profile_in_use(write: Write) -> None:
+    assert problems(write(WORKLOADS + "tick: 5s\n")) == [
+        f"config.yaml:4: tick: is longer than the window of {name} in profile 'nginx'"
+        for name in ("runq_delay_p99", "runq_p99")
+    ]
 
 
 ONE_WORKLOAD = [

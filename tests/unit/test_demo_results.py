@@ -200,7 +200,14 @@ def test_status_of_the_agent() -> None:
                     "sweet_point": 2_000_000.0,
                     "deviation": 0.58,
                     "filtered_deviation": 0.4,
-                }
+                },
+                {
+                    "indicator": "runq_delay_p99",
+                    "value": 500_000.0,
+                    "sweet_point": 1_000_000.0,
+                    "deviation": -1.0,
+                    "filtered_deviation": None,
+                },
             ],
             "demands": [{"channel": "cpu", "applied": 0.3, "state": "squeeze"}],
         },
@@ -214,6 +221,8 @@ def test_status_of_the_agent() -> None:
     assert parse_status(status, "/demo/be-") == {
         "runq_p99_ms": 3.0,
         "sweet_point_ms": 2.0,
+        "delay_p99_ms": 0.5,
+        "delay_sweet_point_ms": 1.0,
         "deviation": 0.58,
         "filtered_deviation": 0.4,
         "demand": 0.3,

@@ -9,6 +9,7 @@ from controller.indicators.histogram import (
     LOWER_NS,
     MAX_RELATIVE_ERROR,
     UPPER_NS,
+    arrival_delay_ns,
     difference,
     index_of,
     quantile_ns,
@@ -72,3 +73,38 @@ def test_difference() -> None:
     assert difference((3, 5), (1, 5)) == [2, 0]
     assert difference((3, 4), (1, 5)) is None
     assert difference((3, 4), (1,)) is None
+
+
+def arrivals_by_hand(waits: list[float], span_ns: int, quantile: float) -> float:
+    """Bisect for the x that is exceeded with the wanted chance."""
+    low, high = 0.0, max(waits)
+    for _ in range(100):
+        x = (low + high) / 2
+        chance = sum(max(0.0, wait - x) for wait in waits) / span_ns
+        low, high = (x, high) if chance > 1 - quantile else (low, x)
+    return low
+
+
+@given(st.lists(st.integers(2000, 10**9), min_size=1, max_size=40))
+def test_arrival_delay_is_what_an_arrival_at_a_random_time_waits(waits: list[int]) -> None:
+    counts = [0] * BUCKETS
+    for wait in waits:
+        counts[index_of(wait)] += 1
+    middles = [(LOWER_NS[b] + UPPER_NS[b]) / 2 for b in map(index_of, waits)]
+    found = arrival_delay_ns(counts, 10**9, 0.99)
+    assert found == pytest.approx(arrivals_by_hand(middles, 10**9, 0.99), rel=1e-6, abs=1)
+
+
+def test_one_long_stall_is_seen_by_arrivals_and_not_by_waits() -> None:
+    counts = [0] * BUCKETS
+    counts[index_of(50_000)] = 999
+    counts[index_of(80_000_000)] = 1
+    assert quantile_ns(counts, 0.99) < 100_000
+    assert arrival_delay_ns(counts, 10**9, 0.99) > 60_000_000
+
+
+def test_who_hardly_waits_delays_nobody() -> None:
+    counts = [0] * BUCKETS
+    assert arrival_delay_ns(counts, 10**9, 0.99) == 0
+    counts[index_of(9_000_000)] = 1  # less than 1 % of the second
+    assert arrival_delay_ns(counts, 10**9, 0.99) == 0

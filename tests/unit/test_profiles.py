@@ -139,7 +139,11 @@ def test_missing_profile_file(directory: Path) -> None:
         ("3ms", "20us", "3: indicators.runq_p99.resolution: must be above 0 and below the sweet"),
         ("20us", "0us", "3: indicators.runq_p99.resolution: must be above 0 and below the sweet"),
         ("tolerance: 3", "tolerance: 1", "3: indicators.runq_p99.tolerance: must be greater than"),
-        ("min_samples: 5", "min_samples: 0", "4: indicators.runq_p99.min_samples: must be greater"),
+        (
+            "min_samples: 5",
+            "min_samples: -1",
+            "4: indicators.runq_p99.min_samples: must be greater",
+        ),
         (
             "min_samples: 5",
             "min_samples: 5.5",
