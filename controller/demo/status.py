@@ -31,7 +31,8 @@ def parse_status(status: Mapping[str, Any], be_prefix: str) -> dict[str, Any]:
         found[sweet_point] = loop["sweet_point"] / NS_PER_MS
     for name in ("deviation", "filtered_deviation"):
         known = [loop[name] for loop in loops if loop[name] is not None]
-        found[name] = max(known, default=None)
+        if known:
+            found[name] = max(known)
     for demand in plan.get("demands", ()):
         if demand["channel"] == "cpu":
             found["demand"], found["state"] = demand["applied"], demand["state"]
