@@ -79,6 +79,10 @@ class Executor:
                     readings.append(KnobReading(target, knob, value))
         return tuple(readings)
 
+    def held(self) -> tuple[Target, ...]:
+        """Return the targets of which at least one knob is not as others left it."""
+        return tuple(dict.fromkeys(record.target for record in self._holdings.records()))
+
     def execute(self, actions: Sequence[Action], *, now_ns: int) -> tuple[Outcome, ...]:
         """Execute the actions of one tick and return one outcome for each, in their order.
 

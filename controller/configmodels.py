@@ -140,7 +140,7 @@ class IndicatorModel(_Strict):
     resolution: _Measure | None = None
     dead_zone: Annotated[float, Field(ge=0, lt=1)] = 0.1
     window: Annotated[int, _duration("50ms", "1h")] = _written("1s")
-    filter: Annotated[int, _duration("0s", "1h")] = _written("600ms")
+    filter: Annotated[int, _duration("0s", "1h")] = _written("4s")
     min_samples: Annotated[int, Field(ge=0, le=10**6)] | None = None
     channel: Annotated[Channel, _Text] = Channel.CPU
     gains: Annotated[

@@ -88,13 +88,15 @@ class Node:
                 _log.warning("%s: no room to measure it", workload.name)
 
     def audit(self) -> None:
-        """Read back every knob that we may move; who else wrote one is seen here."""
+        """Read back every knob that we may move or have moved; who else wrote one is seen here."""
         targets = [
             Target(TargetKind.CGROUP, w.cgroup.hierarchy, w.cgroup.id, w.path)
             for w in self.workloads
             if w.qos is QosClass.BE
         ]
-        self._knobs = {(r.target, r.knob): r for r in self._executor.read(targets)}
+        # A workload that the configuration no longer names must still be given back its knobs.
+        wanted = dict.fromkeys((*targets, *self._executor.held()))
+        self._knobs = {(r.target, r.knob): r for r in self._executor.read(wanted)}
 
     def measure(self) -> Snapshot:
         """Read the probe and return everything known at this instant."""

@@ -171,6 +171,20 @@ def test_a_reload_changes_the_sweet_point_and_the_mode(site: Site) -> None:
         assert agent.stop() == 0
 
 
+def test_a_workload_that_is_no_longer_named_gets_its_knobs_back(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        text = site.config.read_text().replace("/batch/*", "/batch/one*")
+        site.config.write_text(text)
+        agent.process.send_signal(signal.SIGHUP)
+        eventually("the dropped one to be restored", 5, lambda: not site.idle(site.batch[1]))
+        assert site.idle(site.batch[0])
+        assert site.knobs()["batch/two/cpu.idle"] == before["batch/two/cpu.idle"]
+        assert agent.stop() == 0
+    assert site.knobs() == before
+
+
 def test_a_second_agent_is_refused(site: Site) -> None:
     with AgentRun(site) as first:
         first.ready()

@@ -100,7 +100,7 @@ def test_auto_gains_are_for_this_tick(directory: Path) -> None:
     for tick_ms in (100, 500):
         Path("config.yaml").write_text(f"tick: {tick_ms}ms\n" + WORKLOADS)
         (spec,) = load(Path("config.yaml"), cpus=4).settings.profiles["mine"].indicators
-        assert spec.gains == auto_gains(10**9, tick_ms * 10**6, 600 * 10**6)
+        assert spec.gains == auto_gains(10**9, tick_ms * 10**6, 4 * 10**9)
 
 
 def test_own_profile_replaces_a_shipped_one(directory: Path) -> None:
