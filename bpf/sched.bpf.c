@@ -14,9 +14,10 @@
 // its growth is remembered as the last few intervals per cfs_rq and taken out of the histogram
 // and of the blame (of wait_ns it stays a part).
 //
-// Needs -D: NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1) and the OFF_* of cgroups.h and below.
+// Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1) and the OFF_* of cgroups.h and below.
 #include <linux/types.h>
 #include "histogram.h"
+#include "typed.h"
 #include "cgroups.h"
 
 #define LONG_WAIT_NS 20000
@@ -50,7 +51,7 @@ struct cpu {
 	u64 sync_clock; // a pair of rq clock and CLOCK_MONOTONIC, at most SYNC_NS old
 	u64 sync_mono;
 	u64 switches;
-	u64 rq;
+	u64 rq; // without TYPED: remembered, to spare reads
 	u64 idle;
 	u64 head;
 	u64 queued;  // since when the task that was picked last had waited, and its latency record
@@ -58,7 +59,8 @@ struct cpu {
 	// How far back a walk of the ring has come. In memory and not in a register: the verifier
 	// would otherwise tell the states of all iterations apart.
 	u64 walk;
-	u64 pad[5];
+	u64 group; // of the task that was picked last
+	u64 pad[4];
 	struct cached_group cache[GROUP_CACHE];
 	struct run ring[RING];
 };
@@ -108,8 +110,8 @@ static __always_inline u64 last_own_run(struct cpu *cpu)
 // How much of the wait the task's group was throttled by a CFS quota.
 static __always_inline u64 throttled_in_wait(struct cpu *cpu, u64 next)
 {
-	u64 cfs_rq = read_u64(next + OFF_TASK_CFS_RQ);
-	u64 total = read_u64(cfs_rq + OFF_CFS_RQ_THROTTLED);
+	u64 cfs_rq = member_u64(next, OFF_TASK_CFS_RQ);
+	u64 total = member_u64(cfs_rq, OFF_CFS_RQ_THROTTLED);
 
 	if (!total)
 		return 0;
@@ -209,15 +211,31 @@ int long_wait(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-static __always_inline bool first_switch(struct cpu *cpu, u64 next)
+#if TYPED
+static __always_inline u64 run_queue(struct cpu *cpu, u64 next)
 {
-	cpu->rq = read_u64(read_u64(next + OFF_TASK_CFS_RQ) + OFF_CFS_RQ_RQ);
-	if (!cpu->rq)
-		return false;
-	cpu->idle = read_u64(cpu->rq + OFF_RQ_IDLE);
-	cpu->since = read_u64(cpu->rq + OFF_RQ_CLOCK);
-	return true;
+	return member_u64(member_u64(next, OFF_TASK_CFS_RQ), OFF_CFS_RQ_RQ);
 }
+
+static __always_inline u64 idle_task(struct cpu *cpu, u64 rq)
+{
+	return member_u64(rq, OFF_RQ_IDLE);
+}
+#else
+static __always_inline u64 run_queue(struct cpu *cpu, u64 next)
+{
+	if (!cpu->rq) {
+		cpu->rq = read_u64(read_u64(next + OFF_TASK_CFS_RQ) + OFF_CFS_RQ_RQ);
+		cpu->idle = read_u64(cpu->rq + OFF_RQ_IDLE);
+	}
+	return cpu->rq;
+}
+
+static __always_inline u64 idle_task(struct cpu *cpu, u64 rq)
+{
+	return cpu->idle;
+}
+#endif
 
 // Close the run that ends, open the next one.
 static __always_inline void change_run(struct cpu *cpu, u64 slot, u64 now)
@@ -240,32 +258,40 @@ static __always_inline void change_run(struct cpu *cpu, u64 slot, u64 now)
 	}
 }
 
-RAW_TRACEPOINT_PROBE(sched_switch)
+int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 id = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpus.lookup(&id);
 	u64 next = ctx->args[2];
 
-	if (!cpu || (!cpu->rq && !first_switch(cpu, next)))
+	if (!cpu)
 		return 0;
-	u64 now = read_u64(cpu->rq + OFF_RQ_CLOCK);
+	u64 rq = run_queue(cpu, next);
+	u64 now = member_u64(rq, OFF_RQ_CLOCK);
+
+	if (!now) // a bad address, which has not been seen
+		return 0;
+	if (!cpu->since)
+		cpu->since = now;
 	u32 key = cpu->slot * NCPU + id;
 	struct account *account = accounts.lookup(&key);
 
 	if (account)
 		account->oncpu_ns += now - cpu->since;
-	if (next == cpu->idle) {
+	if (next == idle_task(cpu, rq)) {
 		change_run(cpu, SLOT_IDLE, now);
 		return 0;
 	}
-	struct owner owner = owner_of_task(cpu->cache, next);
+	// By way of memory it becomes a number, which may be hashed.
+	*(volatile u64 *)&cpu->group = member_u64(next, OFF_TASK_GROUP);
+	struct owner owner = owner_of_group(cpu->cache, *(volatile u64 *)&cpu->group);
 
 	if (owner.slot != cpu->slot) {
 		key = owner.slot * NCPU + id;
 		account = accounts.lookup(&key);
 	}
 	change_run(cpu, owner.slot, now);
-	u64 queued = read_u64(next + OFF_TASK_LAST_QUEUED);
+	u64 queued = member_u64(next, OFF_TASK_LAST_QUEUED);
 
 	if (!account || !queued || queued >= now)
 		return 0;

@@ -8,7 +8,7 @@
 // does with every change of the map and the cgroup_rmdir hook does before any task group's
 // memory can be used again.
 //
-// Needs -DOFF_*: offsets in the running kernel's structs; sizes: MAX_SLOTS.
+// Needs typed.h, -DOFF_*: offsets in the running kernel's structs; sizes: MAX_SLOTS.
 #pragma once
 
 #define SLOT_SYSTEM 0  // tasks outside all workloads
@@ -31,14 +31,6 @@ struct cached_group {
 BPF_HASH(slot_of_cgroup, u64, struct owner, MAX_SLOTS);
 BPF_F_TABLE("array", u32, u64, generation, 1, BPF_F_MMAPABLE);
 
-static __always_inline u64 read_u64(u64 address)
-{
-	u64 value = 0;
-
-	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
-	return value;
-}
-
 static __always_inline struct owner find_owner(u64 css)
 {
 	struct owner nobody = {SLOT_SYSTEM, 0};
@@ -59,10 +51,10 @@ static __always_inline struct owner find_owner(u64 css)
 	return nobody;
 }
 
-static __always_inline struct owner owner_of_task(struct cached_group *cache, u64 task)
+// @group: the address of the task's group.
+static __always_inline struct owner owner_of_group(struct cached_group *cache, u64 group)
 {
 	struct owner nobody = {SLOT_SYSTEM, 0};
-	u64 group = read_u64(task + OFF_TASK_GROUP);
 	u32 zero = 0;
 	u64 *now = generation.lookup(&zero);
 

@@ -22,7 +22,8 @@ PROBES = ("sched",)
 # Compiling and loading takes a fifth of a second, and a hundred times that under emulation.
 TRIAL_TIMEOUT_S = 60.0
 _TRIAL = (
-    "import importlib, sys; sys.stdout.write(importlib.import_module(sys.argv[1]).trial() or '')"
+    "import importlib, sys; works, said = importlib.import_module(sys.argv[1]).trial(); "
+    "print(said); sys.exit(not works)"
 )
 _MARKS = {True: "have", False: "MISSING", None: "unknown"}
 
@@ -94,15 +95,15 @@ def _try_probe(name: str) -> Fact:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        reason = str(error)
+        works, said = False, str(error)
     else:
-        # The last line of a traceback is the exception; a reason is on standard output.
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        reason = last if done.returncode else done.stdout.strip()
+        works, said = done.returncode == 0, done.stdout.strip()
+        if not said:  # it died: the last line of a traceback is the exception
+            said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return Fact(
         name=f"probe {name}",
-        have=not reason,
-        detail=reason or "compiled, loaded and attached",
+        have=works,
+        detail=said,
         needed_for="run-queue latency, on-CPU time and blame" if name == "sched" else name,
         how="see the lines above; the reason is the kernel's or the compiler's",
         modes=("observe", "enforce"),

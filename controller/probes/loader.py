@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import ctypes
 from dataclasses import asdict, dataclass, field
 import json
+import logging
 import os
 from pathlib import Path
 import re
@@ -22,9 +23,12 @@ import sys
 from types import TracebackType
 from typing import Any, Self
 
+from controller.probes.typed import attach_typed, load_typed
 from controller.resources import bpf_dir
 
 __all__ = ("LoadError", "Loaded", "ProgramSpec", "load")
+
+_log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 60.0
 _MAX_FDS = 64
@@ -39,23 +43,32 @@ class LoadError(Exception):
 class ProgramSpec:
     """What to load: a file of ``bpf/``, its ``-D`` values and the maps wanted back.
 
-    Functions declared with RAW_TRACEPOINT_PROBE are attached by bcc on load. ``tail_calls``
-    names the functions that fill a program array; its map must be among ``maps``, because the
-    kernel empties it when user space lets go of it.
+    Functions declared with RAW_TRACEPOINT_PROBE are attached by bcc on load. ``tracepoint``
+    names one more function by the tracepoint that it is for. It and all that it tail-calls are
+    loaded with typed arguments (``-DTYPED=1``), or, where the kernel refuses or *typed* is
+    false, as plain raw tracepoint (``-DTYPED=0``). ``tail_calls`` names the functions that fill
+    a program array; its map must be among ``maps``, because the kernel empties it when user
+    space lets go of it.
     """
 
     source: str
     defines: Mapping[str, int]
     maps: tuple[str, ...]
+    tracepoint: str | None = None
     tail_calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    typed: bool = True
 
 
 @dataclass(slots=True)
 class Loaded:
-    """Descriptors of a loaded program; closing them detaches and frees it."""
+    """Descriptors of a loaded program; closing them detaches and frees it.
+
+    ``untyped`` tells why the spec's tracepoint has no typed arguments, and is empty if it has.
+    """
 
     map_fds: dict[str, int]
     link_fds: list[int]
+    untyped: str = ""
 
     def close(self) -> None:
         """Detach the program and free its maps; harmless when called again."""
@@ -109,7 +122,10 @@ def load(spec: ProgramSpec) -> Loaded:
     if "error" in answer:
         raise LoadError(f"{spec.source}: {_explain(answer['error'], errors)}")
     names: list[str] = answer["maps"]
-    return Loaded(dict(zip(names, fds, strict=False)), list(fds[len(names) :]))
+    untyped: str = answer["untyped"]
+    if spec.tracepoint is not None:
+        _log.debug("%s: %s", spec.source, f"untyped, {untyped}" if untyped else "typed")
+    return Loaded(dict(zip(names, fds, strict=False)), list(fds[len(names) :]), untyped)
 
 
 def _explain(error: str, errors: bytes) -> str:
@@ -132,16 +148,27 @@ def _child(channel: socket.socket) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     spec = json.load(sys.stdin)
     try:
-        names, fds = _compile(spec)
+        untyped, fds = _load(spec)
     except Exception as err:  # bcc raises nothing more specific than Exception
         channel.send(json.dumps({"error": str(err)[:1000]}).encode())
     else:
-        socket.send_fds(channel, [json.dumps({"maps": names}).encode()], fds)
+        answer = {"maps": spec["maps"], "untyped": untyped[:1000]}
+        socket.send_fds(channel, [json.dumps(answer).encode()], fds)
     sys.stderr.flush()
     os._exit(0)  # skips bcc's clean-up at exit, which would detach what was handed over
 
 
-def _compile(spec: dict[str, object]) -> tuple[list[str], list[int]]:
+def _load(spec: dict[str, Any]) -> tuple[str, list[int]]:
+    """Load the better variant that the kernel takes: (why not typed, maps' and links' fds)."""
+    if not spec["typed"]:
+        return "as told", _load_variant(spec, typed=False)
+    try:
+        return "", _load_variant(spec, typed=True)
+    except OSError as err:
+        return str(err), _load_variant(spec, typed=False)
+
+
+def _load_variant(spec: dict[str, Any], *, typed: bool) -> list[int]:
     try:
         from bcc import BPF
     except ImportError as err:
@@ -151,21 +178,27 @@ def _compile(spec: dict[str, object]) -> tuple[list[str], list[int]]:
         ) from err
     if not hasattr(BPF, "attach_raw_tracepoint"):
         raise LoadError("the module bcc is not the BPF Compiler Collection: install python3-bpfcc")
-    defines, maps, tail_calls = spec["defines"], spec["maps"], spec["tail_calls"]
-    assert isinstance(defines, dict)
-    assert isinstance(maps, list)
-    assert isinstance(tail_calls, dict)
-    folder = bpf_dir()
+    tracepoint: str | None = spec["tracepoint"]
+    defines: dict[str, int] = {**spec["defines"], "TYPED": int(typed)}
     flags = [f"-D{name}={value}" for name, value in defines.items()]
-    program = BPF(text=_source(folder, str(spec["source"])), cflags=flags)
-    for array, functions in tail_calls.items():
+    program = BPF(text=_source(bpf_dir(), spec["source"]), cflags=flags)
+
+    def load_function(name: str) -> int:
+        if typed and tracepoint is not None:
+            return load_typed(tracepoint, name, program.dump_func(name))
+        fd: int = program.load_func(name, BPF.RAW_TRACEPOINT).fd
+        return fd
+
+    for array, functions in spec["tail_calls"].items():
         for index, name in enumerate(functions):
-            function = program.load_func(name, BPF.RAW_TRACEPOINT)
-            program[array][ctypes.c_int(index)] = ctypes.c_int(function.fd)
-    return maps, [
-        *(program[name].map_fd for name in maps),
-        *program.raw_tracepoint_fds.values(),
-    ]
+            program[array][ctypes.c_int(index)] = ctypes.c_int(load_function(name))
+    links: list[int] = []
+    if tracepoint is not None and typed:
+        links.append(attach_typed(load_function(tracepoint)))
+    elif tracepoint is not None:
+        program.attach_raw_tracepoint(tracepoint, tracepoint)
+    links += program.raw_tracepoint_fds.values()
+    return [*(program[name].map_fd for name in spec["maps"]), *links]
 
 
 def _source(folder: Path, name: str) -> str:

@@ -8,7 +8,7 @@ since the workload was assigned. Reading costs no system call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 import time
 
@@ -97,6 +97,7 @@ def sched_spec(
             "generation",
             "slow_path",
         ),
+        tracepoint="sched_switch",
         tail_calls={"slow_path": ("long_wait",)},
     )
 
@@ -116,17 +117,24 @@ class SchedProbe:
     :param cpus: possible CPUs of the machine.
     :param max_slots: workloads that can be told apart, three more slots are the probe's own.
     :param max_latency: latency-sensitive workloads.
+    :param typed: try plain loads first, which make it cheaper; the fallback counts the same.
     :raises LoadError: the program cannot be loaded.
     :raises BtfError: the kernel does not describe what the program needs.
     """
 
     def __init__(
-        self, *, cpus: int, max_slots: int = 1024, max_latency: int = 256, blame: bool = True
+        self,
+        *,
+        cpus: int,
+        max_slots: int = 1024,
+        max_latency: int = 256,
+        blame: bool = True,
+        typed: bool = True,
     ) -> None:
         spec = sched_spec(
             Btf(), cpus=cpus, max_slots=max_slots, max_latency=max_latency, blame=blame
         )
-        self._loaded: Loaded = load(spec)
+        self._loaded: Loaded = load(replace(spec, typed=typed))
         fds = self._loaded.map_fds
         self._cpus = MappedArray(fds["cpus"], _CPU, cpus)
         accounts = MappedArray(fds["accounts"], _ACCOUNT, max_slots * cpus)
@@ -146,6 +154,11 @@ class SchedProbe:
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
         self._blame_base = np.zeros((max_latency, max_slots), np.uint64)
+
+    @property
+    def untyped(self) -> str:
+        """Why the kernel's memory is read the slow way; empty if it is not."""
+        return self._loaded.untyped
 
     def assign(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> bool:
         """Count for *cgroup* from now on, with a histogram and blame when *latency*.
@@ -281,10 +294,12 @@ class _Shelf:
         self._resting.append((rested_ns, number))
 
 
-def trial() -> str | None:
-    """Load the probe once and return why that fails, or ``None``; for ``sweetpoint doctor``."""
+def trial() -> tuple[bool, str]:
+    """Load the probe once: (whether that works, what to tell); for ``sweetpoint doctor``."""
     try:
-        SchedProbe(cpus=max(possible_cpus()) + 1, max_slots=8, max_latency=1).close()
+        probe = SchedProbe(cpus=max(possible_cpus()) + 1, max_slots=8, max_latency=1)
     except (BtfError, LoadError, OSError) as error:
-        return str(error)
-    return None
+        return False, str(error)
+    probe.close()
+    how = f"slower reads, {probe.untyped}" if probe.untyped else "plain loads of kernel memory"
+    return True, f"compiled, loaded and attached; {how}"

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+// The verifier lets only the untyped variant pass: the other reads an argument that is not there.
+#include <linux/types.h>
+
+BPF_ARRAY(runs, u64, 1);
+
+int sched_switch(struct bpf_raw_tracepoint_args *ctx)
+{
+	int zero = 0;
+	u64 *count = runs.lookup(&zero);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+#if TYPED
+	return ctx->args[30];
+#else
+	return 0;
+#endif
+}

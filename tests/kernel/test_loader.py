@@ -1,0 +1,39 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The loader's two ways of loading a program, and its answer when the kernel refuses one."""
+
+import ctypes
+from pathlib import Path
+import time
+
+import pytest
+
+from controller.probes.loader import LoadError, ProgramSpec, load
+
+pytestmark = pytest.mark.kernel
+
+SOURCE = Path(__file__).with_name("refused_typed.bpf.c")
+
+
+def count(map_fd: int) -> int:
+    """Return the value at index 0 of an array of u64."""
+    value = ctypes.c_uint64()
+    key = ctypes.c_uint32(0)
+    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    assert libbpf.bpf_map_lookup_elem(map_fd, ctypes.byref(key), ctypes.byref(value)) == 0
+    return value.value
+
+
+def test_refused_typed_program_falls_back_and_says_why() -> None:
+    spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="sched_switch")
+    with load(spec) as loaded:
+        assert "invalid" in loaded.untyped  # the verifier's own words
+        assert len(loaded.link_fds) == 1
+        time.sleep(0.05)
+        assert count(loaded.map_fds["runs"]) > 0
+
+
+def test_tracepoint_that_does_not_exist_is_told() -> None:
+    spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="no_such")
+    with pytest.raises(LoadError, match="no_such"):
+        load(spec)
