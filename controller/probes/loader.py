@@ -48,7 +48,8 @@ class ProgramSpec:
     loaded with typed arguments (``-DTYPED=1``), or, where the kernel refuses or *typed* is
     false, as plain raw tracepoint (``-DTYPED=0``). ``tail_calls`` names the functions that fill
     a program array; its map must be among ``maps``, because the kernel empties it when user
-    space lets go of it.
+    space lets go of it. ``cgroup_skb`` names functions with their enum bpf_attach_type; they
+    are attached at the directory ``cgroup``, beside what others have attached there.
     """
 
     source: str
@@ -57,6 +58,8 @@ class ProgramSpec:
     tracepoint: str | None = None
     tail_calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     typed: bool = True
+    cgroup_skb: Mapping[str, int] = field(default_factory=dict)
+    cgroup: str = ""
 
 
 @dataclass(slots=True)
@@ -198,7 +201,23 @@ def _load_variant(spec: dict[str, Any], *, typed: bool) -> list[int]:
     elif tracepoint is not None:
         program.attach_raw_tracepoint(tracepoint, tracepoint)
     links += program.raw_tracepoint_fds.values()
+    for name, attach_type in spec["cgroup_skb"].items():
+        function = program.load_func(name, BPF.CGROUP_SKB)
+        links.append(_link_to_cgroup(function.fd, spec["cgroup"], attach_type))
     return [*(program[name].map_fd for name in spec["maps"]), *links]
+
+
+def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:
+    """Attach by a link (Linux 5.7): it tolerates others beside it and ends with its descriptor.
+
+    bcc's own attach_func replaces what is attached there and outlives the process.
+    """
+    target = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
+    link: int = ctypes.CDLL("libbpf.so.1").bpf_link_create(program, target, attach_type, None)
+    os.close(target)
+    if link < 0:  # libbpf returns the negative errno
+        raise OSError(-link, f"cannot attach to {cgroup}: {os.strerror(-link)}")
+    return link
 
 
 def _source(folder: Path, name: str) -> str:
