@@ -4,14 +4,16 @@
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
-from controller.indicators.histogram import difference
+from controller.indicators.histogram import BUCKETS, difference
 from controller.model import WorkloadSample
 
 __all__ = ("CounterWindow", "WindowReading")
 
 # Too few waits for a percentile: look back up to this many windows before giving up.
 _STRETCH = 4
+_NO_WAITS = [0] * BUCKETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +45,12 @@ class CounterWindow:
     window starts anew and reads nothing negative.
     """
 
-    __slots__ = ("_keep_ns", "_samples")
+    __slots__ = ("_keep_ns", "_readings", "_samples")
 
     def __init__(self, window_ns: int) -> None:
         self._keep_ns = _STRETCH * window_ns
         self._samples: deque[tuple[int, WorkloadSample]] = deque()
+        self._readings: dict[int, WindowReading | None] = {}
 
     def keep_for(self, window_ns: int) -> None:
         """Keep enough for windows of *window_ns*; takes effect with the next push."""
@@ -56,6 +59,7 @@ class CounterWindow:
     def push(self, time_ns: int, sample: WorkloadSample) -> None:
         """Add the sample of one tick; times must grow."""
         samples = self._samples
+        self._readings.clear()
         if samples and _shrank(samples[-1][1], sample):
             samples.clear()
         samples.append((time_ns, sample))
@@ -65,6 +69,7 @@ class CounterWindow:
     def clear(self) -> None:
         """Forget everything, as after a gap."""
         self._samples.clear()
+        self._readings.clear()
 
     def read(self, window_ns: int, min_samples: int) -> WindowReading | None:
         """Return the gain over the last *window_ns*, stretched until *min_samples* waits.
@@ -77,30 +82,31 @@ class CounterWindow:
         now_ns, newest = self._samples[-1]
         if newest.runq_histogram is None:
             return None
-        reading = None
+        waits = newest.waits or 0
         # Oldest last: the first one that is old enough and brings enough waits is taken.
-        for index in range(len(self._samples) - 2, -1, -1):
-            then_ns, older = self._samples[index]
-            last = index == 0
-            if now_ns - then_ns < window_ns and not last:
+        for then_ns, older in islice(reversed(self._samples), 1, None):
+            age_ns = now_ns - then_ns
+            if age_ns < window_ns:
                 continue
-            enough = _waits_between(newest, older) >= min_samples
-            if last or enough or now_ns - then_ns >= self._keep_ns:
-                reading = _between(now_ns - then_ns, newest, older)
+            if waits - (older.waits or 0) >= min_samples or age_ns >= self._keep_ns:
                 break
-        return reading
+        return self._since(then_ns, older)
 
-
-def _waits_between(newest: WorkloadSample, older: WorkloadSample) -> int:
-    if newest.waits is None or older.waits is None:
-        return 0
-    return newest.waits - older.waits
+    def _since(self, then_ns: int, older: WorkloadSample) -> WindowReading | None:
+        # Several indicators ask for the same span in one tick.
+        if then_ns not in self._readings:
+            now_ns, newest = self._samples[-1]
+            self._readings[then_ns] = _between(now_ns - then_ns, newest, older)
+        return self._readings[then_ns]
 
 
 def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> WindowReading | None:
     if newest.runq_histogram is None or older.runq_histogram is None:
         return None
-    waits = difference(newest.runq_histogram, older.runq_histogram)
+    if newest.waits == older.waits:
+        waits: list[int] | None = _NO_WAITS
+    else:
+        waits = difference(newest.runq_histogram, older.runq_histogram)
     if waits is None or span_ns <= 0:
         return None
     return WindowReading(
