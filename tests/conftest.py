@@ -87,13 +87,27 @@ def cgroup_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
         remove_cgroup(root)
 
 
+@pytest.fixture
+def cgroup2_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
+    """A fresh, empty cgroup of the cgroup2 tree; all below it is killed and removed after."""
+    if cgroup_layout.unified is None:
+        pytest.skip("no cgroup2 tree is mounted")
+    root = cgroup_layout.unified / f"{_PREFIX}-{next(_numbers)}"
+    root.mkdir()
+    try:
+        yield root
+    finally:
+        remove_cgroup(root)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fail the run if one of its cgroups outlives it."""
     yield
     try:
-        mount = find_cgroup_layout().mount
+        layout = find_cgroup_layout()
     except HostError:
         return
-    left = sorted(str(path) for path in mount.glob(f"{_PREFIX}*"))
+    mounts = {layout.mount, layout.unified or layout.mount}
+    left = sorted(str(path) for mount in mounts for path in mount.glob(f"{_PREFIX}*"))
     assert not left, f"cgroups left behind: {left}"

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+// IP bytes and packets per workload, in both directions.
+//
+// Attached at the root of the cgroup2 tree, so it sees every packet of every socket of the host.
+// A packet belongs to the cgroup2 cgroup in which its socket was made (an accepted one: its
+// listener). User space writes the ids of the workloads' directories into `slot_of_cgroup`; a
+// packet of a cgroup below one of them counts there.
+//
+// A sender can be interrupted by a receiver, and preempted by another sender, on the same CPU:
+// hence atomic adds, to a line that no other CPU writes.
+//
+// Needs -D: NCPU, MAX_SLOTS.
+#include <linux/types.h>
+
+#define CGROUP_DEPTH 12
+
+struct place {
+	u32 slot;
+	u32 unused;
+};
+
+// One region per CPU, so that CPUs share no cache line but where two regions meet.
+struct traffic {
+	u64 tx_bytes;
+	u64 rx_bytes;
+	u64 tx_packets;
+	u64 rx_packets;
+};
+
+BPF_HASH(slot_of_cgroup, u64, struct place, MAX_SLOTS);
+BPF_F_TABLE("array", u32, struct traffic, traffic, MAX_SLOTS * NCPU, BPF_F_MMAPABLE);
+
+static __always_inline struct traffic *find(struct __sk_buff *skb)
+{
+	u64 id = bpf_skb_cgroup_id(skb);
+	struct place *place = slot_of_cgroup.lookup(&id);
+
+	// Workloads do not nest, so it does not matter that this walks down from the root.
+	for (int level = 1; !place && level <= CGROUP_DEPTH; level++) {
+		id = bpf_skb_ancestor_cgroup_id(skb, level);
+		if (!id)
+			break;
+		place = slot_of_cgroup.lookup(&id);
+	}
+	if (!place)
+		return NULL;
+	u32 index = bpf_get_smp_processor_id() * MAX_SLOTS + place->slot;
+
+	return traffic.lookup(&index);
+}
+
+int count_tx(struct __sk_buff *skb)
+{
+	struct traffic *mine = find(skb);
+
+	if (mine) {
+		__sync_fetch_and_add(&mine->tx_bytes, skb->len);
+		__sync_fetch_and_add(&mine->tx_packets, 1);
+	}
+	return 1; // let it pass
+}
+
+int count_rx(struct __sk_buff *skb)
+{
+	struct traffic *mine = find(skb);
+
+	if (mine) {
+		__sync_fetch_and_add(&mine->rx_bytes, skb->len);
+		__sync_fetch_and_add(&mine->rx_packets, 1);
+	}
+	return 1;
+}
