@@ -158,7 +158,7 @@ class Agent:
         self._board.count(plan, self._outcomes)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
-        self._publish(plan, started_ns)
+        self._publish(snapshot, plan, started_ns)
         self._heartbeat.beat()
 
     def _scan(self) -> None:
@@ -214,7 +214,7 @@ class Agent:
             )
         )
 
-    def _publish(self, plan: Plan, started_ns: int) -> None:
+    def _publish(self, snapshot: Snapshot, plan: Plan, started_ns: int) -> None:
         reading = self._node.reading
         tick_ns = time.monotonic_ns() - started_ns
         self._board.durations_ns.append(tick_ns)
@@ -224,6 +224,8 @@ class Agent:
             age_ns=None if reading is None else reading.age_ns,
             switches=0 if reading is None else reading.switches,
             workloads=self._node.workloads,
+            samples=snapshot.workloads,
+            host_pressure_ns=self._node.host_pressure_ns,
             plan=plan,
             knobs=self._node.knobs,
             tick_ns=tick_ns,

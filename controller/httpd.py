@@ -119,7 +119,8 @@ def _ready(board: Board) -> Page:
     report = board.report
     if report is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
-    if report.probe_problems:
-        problems = "; ".join(f"{k}: {v}" for k, v in sorted(report.probe_problems.items()))
-        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{problems}\n".encode()
+    # Without this probe nothing can be steered; the others only add to the picture.
+    problem = report.probe_problems.get("sched")
+    if problem is not None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"sched: {problem}\n".encode()
     return HTTPStatus.OK, _TEXT, b"ready\n"

@@ -21,6 +21,8 @@ __all__ = ("Exporter",)
 _LOOP = ("service", "indicator", "channel")
 _CHANNEL = ("channel",)
 _KNOB = ("workload", "knob")
+_DIRECTION = ("workload", "direction")
+_PROBES = ("net", "sched")
 
 
 class Exporter:
@@ -44,6 +46,8 @@ class Exporter:
         yield from _loops(report)
         yield from _channels(report)
         yield from _knobs(report)
+        yield from _network(report)
+        yield from _pressure(report)
         yield from self._counters()
         yield from _agent(report)
 
@@ -168,6 +172,57 @@ def _knobs(report: TickReport) -> Iterator[Metric]:
     yield from (quota, idle)
 
 
+def _network(report: TickReport) -> Iterator[Metric]:
+    names = {workload.cgroup: workload.name for workload in report.workloads}
+    octets = CounterMetricFamily(
+        "sweetpoint_workload_network_bytes",
+        "IP bytes of a workload's sockets; no series where they cannot be told apart.",
+        labels=_DIRECTION,
+    )
+    packets = CounterMetricFamily(
+        "sweetpoint_workload_network_packets",
+        "IP packets of a workload's sockets, before segmentation offload.",
+        labels=_DIRECTION,
+    )
+    for sample in report.samples:
+        name = names.get(sample.cgroup, "")
+        for family, direction, count in (
+            (octets, "transmit", sample.tx_bytes),
+            (octets, "receive", sample.rx_bytes),
+            (packets, "transmit", sample.tx_packets),
+            (packets, "receive", sample.rx_packets),
+        ):
+            if count is not None:
+                family.add_metric([name, direction], count)
+    yield from (octets, packets)
+
+
+def _pressure(report: TickReport) -> Iterator[Metric]:
+    names = {workload.cgroup: workload.name for workload in report.workloads}
+    family = CounterMetricFamily(
+        "sweetpoint_workload_pressure_seconds",
+        "Time in which some task of a service waited for a resource.",
+        labels=["workload", "resource"],
+    )
+    for sample in report.samples:
+        for resource, stall_ns in (
+            ("cpu", sample.psi_cpu_some_ns),
+            ("memory", sample.psi_memory_some_ns),
+            ("io", sample.psi_io_some_ns),
+        ):
+            if stall_ns is not None:
+                family.add_metric([names.get(sample.cgroup, ""), resource], stall_ns / NS_PER_SEC)
+    yield family
+    host = CounterMetricFamily(
+        "sweetpoint_host_pressure_seconds",
+        "Time in which some task of this host waited for a resource.",
+        labels=["resource"],
+    )
+    for resource, stall_ns in report.host_pressure_ns.items():
+        host.add_metric([resource], stall_ns / NS_PER_SEC)
+    yield host
+
+
 def _agent(report: TickReport) -> Iterator[Metric]:
     info = GaugeMetricFamily("sweetpoint_mode", "1 for the mode.", labels=["mode"])
     info.add_metric([report.mode], 1)
@@ -192,9 +247,9 @@ def _agent(report: TickReport) -> Iterator[Metric]:
     probes = GaugeMetricFamily(
         "sweetpoint_probe_up", "1 if the probe is loaded.", labels=["probe", "reason"]
     )
-    probes.add_metric(
-        ["sched", report.probe_problems.get("sched", "")], "sched" not in report.probe_problems
-    )
+    for probe in _PROBES:
+        problem = report.probe_problems.get(probe)
+        probes.add_metric([probe, problem or ""], problem is None)
     yield probes
     if report.cost is not None:
         yield CounterMetricFamily(

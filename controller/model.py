@@ -151,6 +151,7 @@ class WorkloadSample(NamedTuple):
     during which the CPU ran somebody else's work, without time throttled by an own quota.
     ``runq_histogram`` counts waits per bucket of ``indicators.histogram`` and is kept for LS
     only. ``throttled_ns`` is the time an own CFS quota kept runnable tasks off the CPU.
+    ``psi_*`` are kept for LS only and count since the cgroup was made.
     """
 
     cgroup: CgroupId
@@ -170,6 +171,8 @@ class WorkloadSample(NamedTuple):
     psi_cpu_some_ns: int | None = None
     psi_memory_some_ns: int | None = None
     psi_io_some_ns: int | None = None
+    tx_packets: int | None = None
+    rx_packets: int | None = None
 
 
 class Blame(NamedTuple):

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node as the agent sees it: who runs here, what they suffer, where the knobs stand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import logging
 import time
+from typing import TypeVar
 
 from actuators import registry
 from actuators.base import RestoreReport
@@ -24,7 +25,10 @@ from controller.model import (
     Workload,
 )
 from controller.probes.btf import BtfError
+from controller.probes.join import join
 from controller.probes.loader import LoadError
+from controller.probes.net import NetProbe
+from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
 from controller.workloads import static
@@ -33,9 +37,11 @@ __all__ = ("Node",)
 
 _log = logging.getLogger(__name__)
 
+_Probe = TypeVar("_Probe")
+
 
 class Node:
-    """Probe, workloads and knobs of this host, for the control thread alone.
+    """Probes, workloads and knobs of this host, for the control thread alone.
 
     A probe that cannot be loaded is in ``problems`` with its reason, and the node goes on
     without it.
@@ -55,7 +61,10 @@ class Node:
         self._steal = StealMeter()
         self.problems: dict[str, str] = {}
         self.reading: SchedReading | None = None
-        self._probe = self._load_probe()
+        cpus = max(possible_cpus()) + 1
+        self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus))
+        self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
+        self._pressure = PressureMeter(self._layout.unified)
         self.workloads: tuple[Workload, ...] = ()
         self.take(workloads)
 
@@ -63,6 +72,12 @@ class Node:
     def knobs(self) -> tuple[KnobReading, ...]:
         """Every knob that we may move, as last read back."""
         return tuple(self._knobs.values())
+
+    @property
+    def host_pressure_ns(self) -> Mapping[str, int]:
+        """Time in which some task of this host waited, by resource, as far as the kernel tells."""
+        host: dict[str, int | None] = self._pressure.host._asdict()
+        return {resource: value for resource, value in host.items() if value is not None}
 
     def scan(self, config: Config) -> tuple[Workload, ...]:
         """Return who is here now by the rules of *config*; ``take`` makes it so.
@@ -77,6 +92,9 @@ class Node:
         before = {w.cgroup: w.qos for w in self.workloads}
         after = {w.cgroup: w.qos for w in workloads}
         self.workloads = workloads
+        self._pressure.follow(workloads)
+        if self._net is not None:
+            self._net.follow(workloads)
         if self._probe is None:
             return
         for cgroup, qos in before.items():
@@ -99,13 +117,16 @@ class Node:
         self._knobs = {(r.target, r.knob): r for r in self._executor.read(wanted)}
 
     def measure(self) -> Snapshot:
-        """Read the probe and return everything known at this instant."""
+        """Read the probes and return everything known at this instant."""
         reading = self.reading = None if self._probe is None else self._probe.read()
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
+        samples = () if reading is None else reading.workloads
+        traffic = {} if self._net is None else self._net.read(now_ns)
+        self._pressure.read(now_ns)
         return Snapshot(
             time_ns=now_ns,
             age_ns=None if reading is None else reading.age_ns,
-            workloads=() if reading is None else reading.workloads,
+            workloads=join(samples, traffic, self._pressure.workloads),
             blame=() if reading is None else reading.blame,
             system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
             idle_ns=None if reading is None else reading.idle_ns,
@@ -127,9 +148,10 @@ class Node:
         return report
 
     def close(self) -> None:
-        """Detach the probe; knobs stay, see ``restore``."""
-        if self._probe is not None:
-            self._probe.close()
+        """Detach the probes; knobs stay, see ``restore``."""
+        for probe in (self._probe, self._net, self._pressure):
+            if probe is not None:
+                probe.close()
 
     def _keep(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -139,10 +161,10 @@ class Node:
             else:
                 self._knobs[key] = KnobReading(*key, outcome.applied)
 
-    def _load_probe(self) -> SchedProbe | None:
+    def _load(self, name: str, make: Callable[[], _Probe]) -> _Probe | None:
         try:
-            return SchedProbe(cpus=max(possible_cpus()) + 1)
+            return make()
         except (BtfError, LoadError, OSError) as error:
-            self.problems["sched"] = str(error)
-            _log.error("probe sched is off: %s", error)
+            self.problems[name] = str(error)
+            _log.error("probe %s is off: %s", name, error)
             return None

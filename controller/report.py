@@ -16,6 +16,7 @@ from controller.model import (
     Plan,
     Target,
     Workload,
+    WorkloadSample,
 )
 
 __all__ = ("AgentCost", "Board", "TickReport")
@@ -40,6 +41,8 @@ class TickReport:
     age_ns: int | None
     switches: int
     workloads: tuple[Workload, ...]
+    samples: tuple[WorkloadSample, ...]
+    host_pressure_ns: Mapping[str, int]
     plan: Plan
     knobs: tuple[KnobReading, ...]
     tick_ns: int

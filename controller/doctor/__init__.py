@@ -6,7 +6,7 @@ It never fails because something is missing: finding that out is its purpose. Pr
 for real, each in a process of its own, because only a load tells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 import json
 import subprocess
@@ -18,7 +18,11 @@ from controller.doctor.required import find_required
 
 __all__ = ("Fact", "Report", "examine", "main", "render_json", "render_text")
 
-PROBES = ("sched",)
+# What each is for, and the modes that cannot work without it.
+PROBES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "sched": ("run-queue latency, on-CPU time and blame", ("observe", "enforce")),
+    "net": ("network bytes and packets per workload", ()),
+}
 # Compiling and loading takes a fifth of a second, and a hundred times that under emulation.
 TRIAL_TIMEOUT_S = 60.0
 _TRIAL = (
@@ -38,7 +42,7 @@ class Report:
     blocked: dict[str, tuple[str, ...]]
 
 
-def examine(probes: Sequence[str] = PROBES) -> Report:
+def examine(probes: Iterable[str] = PROBES) -> Report:
     """Ask the host everything and try to load *probes*; takes about half a second."""
     required = find_required()
     tried = tuple(_try_probe(name) for name in probes)
@@ -100,11 +104,12 @@ def _try_probe(name: str) -> Fact:
         works, said = done.returncode == 0, done.stdout.strip()
         if not said:  # it died: the last line of a traceback is the exception
             said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    needed_for, modes = PROBES.get(name, (name, ()))
     return Fact(
         name=f"probe {name}",
         have=works,
         detail=said,
-        needed_for="run-queue latency, on-CPU time and blame" if name == "sched" else name,
+        needed_for=needed_for,
         how="see the lines above; the reason is the kernel's or the compiler's",
-        modes=("observe", "enforce"),
+        modes=modes,
     )

@@ -60,7 +60,7 @@ def _psi() -> Fact:
         name="PSI",
         have=have,
         detail=("per host and per cgroup" if per_cgroup else "per host only") if have else "off",
-        needed_for="memory and io pressure (not measured by this version)",
+        needed_for="pressure of the host and of services in the metrics",
         how="CONFIG_PSI, and psi=1 on the kernel's command line",
     )
 

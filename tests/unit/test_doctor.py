@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
     "kernel", "root", "capabilities", "cgroup cpu controller", "cpu quota", "cpu quota burst",
     "sched-idle", "BTF", "sched_info", "BPF", "bcc", "memlock", "tmpfs for the journal",
-    "probe sched", "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "tc", "tracefs",
-    "bpffs",
+    "probe sched", "probe net", "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "tc",
+    "tracefs", "bpffs",
 }  # fmt: skip
 AS_NOBODY = """
 import os, sys

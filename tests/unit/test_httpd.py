@@ -29,6 +29,7 @@ from controller.model import (
     Target,
     TargetKind,
     Workload,
+    WorkloadSample,
 )
 from controller.report import AgentCost, Board, TickReport
 
@@ -60,6 +61,18 @@ def report(time_ns: int, **changes: object) -> TickReport:
             Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx"),
             Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", ""),
         ),
+        "samples": (
+            WorkloadSample(
+                CgroupId("cpu", 6),
+                tx_bytes=0,
+                rx_bytes=300,
+                tx_packets=0,
+                rx_packets=3,
+                psi_cpu_some_ns=2 * 10**9,
+            ),
+            WorkloadSample(CgroupId("cpu", 7)),
+        ),
+        "host_pressure_ns": {"io": 5 * 10**8},
         "plan": Plan(time_ns=time_ns, demands=(demand,), loops=(loop,), quota_granted_cpus=1.5),
         "knobs": (
             KnobReading(JOB, Knob.CPU_QUOTA, KnobValue("5000 10000 0")),
@@ -152,10 +165,32 @@ def test_metrics_are_in_base_units_and_parse(port: int, board: Board) -> None:
     assert values["sweetpoint_best_effort_ceiling_cpus"] == []
 
 
+def test_only_what_was_measured_has_series(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns(), probe_problems={"net": "no cgroup2 tree"})
+    lines = get(port, "/metrics")[1].splitlines()
+    found = [
+        line.removeprefix("sweetpoint_")
+        for line in lines
+        if line.startswith(("sweetpoint_workload_", "sweetpoint_host_", "sweetpoint_probe_up"))
+    ]
+    assert found == [
+        'workload_network_bytes_total{direction="transmit",workload="web"} 0.0',
+        'workload_network_bytes_total{direction="receive",workload="web"} 300.0',
+        'workload_network_packets_total{direction="transmit",workload="web"} 0.0',
+        'workload_network_packets_total{direction="receive",workload="web"} 3.0',
+        'workload_pressure_seconds_total{resource="cpu",workload="web"} 2.0',
+        'host_pressure_seconds_total{resource="io"} 0.5',
+        'probe_up{probe="net",reason="no cgroup2 tree"} 0.0',
+        'probe_up{probe="sched",reason=""} 1.0',
+    ]
+    # It only adds to the picture: the agent steers without it.
+    assert get(port, "/readyz")[0] == 200
+
+
 def test_series_end_with_what_they_describe(port: int, board: Board) -> None:
     board.report = report(time.monotonic_ns())
     assert 'workload="job"' in get(port, "/metrics")[1]
-    board.report = report(time.monotonic_ns(), workloads=(), knobs=())
+    board.report = report(time.monotonic_ns(), workloads=(), samples=(), knobs=())
     assert 'workload="job"' not in get(port, "/metrics")[1]
 
 

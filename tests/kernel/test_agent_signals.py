@@ -1,0 +1,97 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent tells of network and pressure, from the kernel to its metrics page."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+import pytest
+
+from controller.host import CgroupLayout
+from tests.helpers import remove_cgroup
+from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.loads import Load, loads
+from tests.kernel.talkers import UDP_HEADERS, Talker
+
+pytestmark = pytest.mark.kernel
+
+Series = dict[tuple[str, ...], float]
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
+    return Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+@pytest.fixture
+def cgroup2(site: Site, cgroup_layout: CgroupLayout) -> Iterator[Path]:
+    """The service's directory in the cgroup2 tree: its own one, or on v1 one of the same path."""
+    if cgroup_layout.unified is None:
+        pytest.skip("no cgroup2 tree is mounted")
+    path = cgroup_layout.unified / site.path(site.service)[1:]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield path
+    finally:
+        remove_cgroup(path.parent)
+
+
+def series(agent: AgentRun, name: str) -> Series:
+    """Return the samples of a metric by their labels' values."""
+    page = agent.get("/metrics") or ""
+    families = {f.name: f for f in text_string_to_metric_families(page)}
+    return {tuple(s.labels.values()): s.value for s in families[name].samples}
+
+
+def test_bytes_of_a_workload_reach_the_metrics(site: Site, cgroup2: Path) -> None:
+    with AgentRun(site, "--mode", "observe") as agent:
+        agent.ready()
+        server = Talker(cgroup2, "echo")
+        client = Talker(cgroup2, "ask", port=int(server.first), size=1000, count=50)
+        try:
+            client.go()
+            client.done()
+        finally:
+            client.end()
+            server.end()
+        octets = 100.0 * (1000 + UDP_HEADERS)
+        wanted = {("transmit", "web"): octets, ("receive", "web"): octets}
+        if site.layout.version == "v2":  # there the others have a cgroup2 directory as well
+            wanted |= {
+                (way, f"batch:{job.name}"): 0.0
+                for way in ("transmit", "receive")
+                for job in site.batch
+            }
+        eventually(
+            "all bytes", 5, lambda: series(agent, "sweetpoint_workload_network_bytes") == wanted
+        )
+        assert agent.stop() == 0
+
+
+def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) -> None:
+    if not (cgroup2 / "cpu.pressure").exists():
+        pytest.skip("the kernel has no PSI")
+    with (
+        loads([Load(cgroup2, "hog", 0)] * 2, seconds=3) as running,
+        AgentRun(site, "--mode", "observe") as agent,
+    ):
+        agent.ready()
+        before = series(agent, "sweetpoint_workload_pressure_seconds")
+        running.work()  # two on one CPU: one of them always waits
+        kernel = (cgroup2 / "cpu.pressure").read_text().partition("total=")[2].split()[0]
+        key = ("cpu", "web")
+        eventually(
+            "what the kernel says",
+            5,
+            lambda: (
+                series(agent, "sweetpoint_workload_pressure_seconds")[key]
+                == pytest.approx(int(kernel) / 1e6, rel=0.01)
+            ),
+        )
+        grown = series(agent, "sweetpoint_workload_pressure_seconds")[key] - before.get(key, 0.0)
+        assert grown > 2.5
+        host = series(agent, "sweetpoint_host_pressure_seconds")
+        assert set(host) == {("cpu",), ("memory",), ("io",)}
+        assert host[("cpu",)] >= grown
+        assert agent.stop() == 0
