@@ -11,6 +11,7 @@ once, so that the wire carries up to 4 % more.
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,7 @@ class NetProbe:
             raise LoadError(
                 "no cgroup2 tree is mounted: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified"
             )
-        self._unified = layout.unified
+        self._unified = str(layout.unified)
         self._loaded = load(
             ProgramSpec(
                 source="net.bpf.c",
@@ -75,6 +76,8 @@ class NetProbe:
         self._slot_of_cgroup = HashMap(self._loaded.map_fds["slot_of_cgroup"])
         self._wanted: dict[CgroupId, str] = {}
         self._members: dict[CgroupId, _Member] = {}
+        self._slots = np.zeros(0, np.int64)  # of the members, in their order
+        self._bases = np.zeros((0, 4), np.uint64)
         # First in, first out: a slot that was given back rests as long as it can.
         self._free = deque(range(max_slots))
         self._due_ns = 0
@@ -95,11 +98,9 @@ class NetProbe:
             self._look()
         if not self._members:
             return {}
-        members = self._members.values()
-        slots = [member.slot for member in members]
-        used = max(slots) + 1
-        totals = self._traffic[:, :used].sum(axis=0, dtype=np.uint64)[slots]
-        grown = totals - np.array([member.base for member in members])
+        used = self._slots.max() + 1
+        totals = self._traffic[:, :used].sum(axis=0, dtype=np.uint64)
+        grown = totals[self._slots] - self._bases
         return dict(zip(self._members, map(Traffic._make, grown.tolist()), strict=True))
 
     def close(self) -> None:
@@ -109,6 +110,8 @@ class NetProbe:
     def _look(self) -> None:
         """Bring the members in line with the directories that are there now."""
         found = {cgroup: self._cgroup2_id(cgroup, path) for cgroup, path in self._wanted.items()}
+        if found == {cgroup: member.cgroup2_id for cgroup, member in self._members.items()}:
+            return
         for cgroup, member in list(self._members.items()):
             if found.get(cgroup) != member.cgroup2_id:
                 del self._members[cgroup]
@@ -120,12 +123,14 @@ class NetProbe:
                 base = self._traffic[:, slot].sum(axis=0, dtype=np.uint64)
                 self._members[cgroup] = _Member(cgroup2_id, slot, base)
                 self._slot_of_cgroup.set(cgroup2_id, slot, 0)
+        self._slots = np.array([m.slot for m in self._members.values()], np.int64)
+        self._bases = np.array([m.base for m in self._members.values()], np.uint64)
 
     def _cgroup2_id(self, cgroup: CgroupId, path: str) -> int | None:
         if cgroup.hierarchy == "v2":
             return cgroup.id
         try:
-            return (self._unified / path[1:]).stat().st_ino
+            return os.stat(self._unified + path).st_ino  # noqa: PTH116 - half the time of Path
         except (FileNotFoundError, NotADirectoryError):
             return None
 
