@@ -7,7 +7,6 @@ as well. The arrays count since the probe was loaded; this module turns them int
 since the workload was assigned. Reading costs no system call.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 import time
@@ -21,12 +20,10 @@ from controller.model import Blame, CgroupId, WorkloadSample
 from controller.probes.btf import Btf, BtfError
 from controller.probes.loader import Loaded, LoadError, ProgramSpec, load
 from controller.probes.maps import HashMap, MappedArray
+from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots
 
 __all__ = ("SchedProbe", "SchedReading", "sched_spec", "trial")
 
-_SLOT_SYSTEM, _SLOT_IDLE, _SLOT_UNKNOWN, _FIRST_SLOT = 0, 1, 2, 3
-# A freed slot rests: a CPU may still hold it for the run that is going on.
-_REST_NS = 2_000_000_000
 _LATENCY_WORDS = BUCKETS + 14
 _ACCOUNT_WORDS = 8
 _ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
@@ -102,15 +99,6 @@ def sched_spec(
     )
 
 
-@dataclass(slots=True)
-class _Member:
-    """Where a workload's counters are, and what they were when it was assigned."""
-
-    cgroup: CgroupId
-    slot: int
-    latency: int | None
-
-
 class SchedProbe:
     """The loaded probe.
 
@@ -145,9 +133,7 @@ class SchedProbe:
         self._blame = blames.values.reshape(max_latency, max_slots)
         self._generation = MappedArray(fds["generation"], np.dtype("u8"), 1)
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
-        self._members: dict[CgroupId, _Member] = {}
-        self._free_slots = _Shelf(range(_FIRST_SLOT, max_slots))
-        self._free_latencies = _Shelf(range(max_latency))
+        self._slots = Slots(max_slots, max_latency)
         # What was published last, and what the arrays held when a slot was assigned.
         self._totals = np.zeros((max_slots, 5), np.int64)
         self._base = np.zeros((max_slots, 5), np.int64)
@@ -165,65 +151,54 @@ class SchedProbe:
 
         Returns whether there was room. A cgroup already assigned keeps its counters.
         """
-        if cgroup in self._members:
+        if cgroup in self._slots:
             return True
-        slot = self._free_slots.take(now_ns)
-        if slot is None:
+        member = self._slots.reserve(cgroup, latency=latency, now_ns=now_ns)
+        if member is None:
             return False
-        record = self._free_latencies.take(now_ns) if latency else None
-        self._read_totals(max(self._highest(), slot) + 1)
+        slot, record = member.slot, member.record
+        self._read_totals(max(self._slots.view.used, slot + 1))
         self._base[slot] = self._totals[slot]
         self._blame_base[:, slot] = self._blame[:, slot]
         if record is not None:
-            self._waits_raw[record] = self._raw_waits([record])[0]
+            self._waits_raw[record] = self._raw_waits(np.array([record]))[0]
             self._waits[record] = 0
             self._blame_base[record] = self._blame[record]
-        self._members[cgroup] = _Member(cgroup, slot, record)
+        self._slots.add(member)
         self._slot_of_cgroup.set(cgroup.id, slot, 0 if record is None else record + 1)
         self._generation.values[0] += 1
         return True
 
     def release(self, cgroup: CgroupId, *, now_ns: int) -> None:
         """Stop counting for *cgroup*; its slot is used again after a rest."""
-        member = self._members.pop(cgroup, None)
-        if member is None:
-            return
-        self._slot_of_cgroup.delete(cgroup.id)
-        self._generation.values[0] += 1
-        self._free_slots.put(member.slot, now_ns + _REST_NS)
-        if member.latency is not None:
-            self._free_latencies.put(member.latency, now_ns + _REST_NS)
+        if self._slots.remove(cgroup, now_ns=now_ns):
+            self._slot_of_cgroup.delete(cgroup.id)
+            self._generation.values[0] += 1
 
     def read(self) -> SchedReading:
         """Return the counters of all assigned workloads."""
-        now_ns, newest_ns = self._read_totals(self._highest() + 1)
-        sensitive = [m for m in self._members.values() if m.latency is not None]
-        others = [m for m in self._members.values() if m.latency is None]
-        oncpu, wait, inflicted, count, throttled = self._columns(sensitive)
-        cgroups = [member.cgroup for member in sensitive]
-        waits = self._read_waits(sensitive)
-        samples = map(WorkloadSample, cgroups, oncpu, wait, inflicted, count, waits, throttled)
-        oncpu, wait, _, count, _ = self._columns(others)
-        cgroups = [member.cgroup for member in others]
+        view = self._slots.view
+        now_ns, newest_ns = self._read_totals(view.used)
+        oncpu, wait, inflicted, count, throttled = self._columns(view.sensitive_slots)
+        waits = self._read_waits(view.records)
+        sensitive = map(
+            WorkloadSample, view.sensitive_cgroups, oncpu, wait, inflicted, count, waits, throttled
+        )
+        oncpu, wait, _, count, _ = self._columns(view.other_slots)
+        others = map(WorkloadSample, view.other_cgroups, oncpu, wait, repeat(None), count)
         return SchedReading(
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
-            workloads=(
-                *samples,
-                *map(WorkloadSample, cgroups, oncpu, wait, repeat(None), count),
-            ),
-            blame=self._read_blame(sensitive),
-            system_oncpu_ns=int(self._totals[_SLOT_SYSTEM, 0]),
-            idle_ns=int(self._totals[_SLOT_IDLE, 0]),
+            workloads=(*sensitive, *others),
+            blame=self._read_blame(),
+            system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
+            idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),
         )
 
     def close(self) -> None:
         """Detach the probe."""
         self._loaded.close()
-
-    def _highest(self) -> int:
-        return max((m.slot for m in self._members.values()), default=_SLOT_UNKNOWN)
 
     def _read_totals(self, used: int) -> tuple[int, int]:
         """Bring the totals of the first *used* slots up to date: (now, newest event) in ns.
@@ -242,56 +217,34 @@ class SchedProbe:
         np.maximum(self._totals[:used], totals, out=self._totals[:used])
         return now_ns, int(newest["sync_mono"])
 
-    def _columns(self, members: Sequence[_Member]) -> list[list[int]]:
-        """Return the counters of *members* since they were assigned, one list per counter."""
-        slots = [member.slot for member in members]
+    def _columns(self, slots: Indices) -> list[list[int]]:
+        """Return the counters of *slots* since they were assigned, one list per counter."""
         columns: list[list[int]] = (self._totals[slots] - self._base[slots]).T.tolist()
         return columns
 
-    def _raw_waits(self, records: Sequence[int]) -> NDArray[np.uint32]:
-        waits: NDArray[np.uint32] = self._latencies[list(records), :, :BUCKETS]
+    def _raw_waits(self, records: Indices) -> NDArray[np.uint32]:
+        waits: NDArray[np.uint32] = self._latencies[records, :, :BUCKETS]
         total: NDArray[np.uint32] = waits.sum(axis=1, dtype=np.uint32)
         return total
 
-    def _read_waits(self, members: Sequence[_Member]) -> list[tuple[int, ...]]:
-        records = [member.latency for member in members if member.latency is not None]
+    def _read_waits(self, records: Indices) -> list[tuple[int, ...]]:
         raw = self._raw_waits(records)
         # The kernel's 32-bit buckets wrap; the difference of two readings does not mind.
         self._waits[records] += raw - self._waits_raw[records]
         self._waits_raw[records] = raw
         return list(map(tuple, self._waits[records].tolist()))
 
-    def _read_blame(self, members: Sequence[_Member]) -> tuple[Blame, ...]:
-        culprits: dict[int, tuple[CgroupId | None, bool]] = {
-            member.slot: (member.cgroup, True) for member in self._members.values()
-        }
-        culprits[_SLOT_SYSTEM] = (None, True)
-        culprits[_SLOT_UNKNOWN] = (None, False)
-        used = self._highest() + 1
-        pairs: list[Blame] = []
-        for member in members:
-            row = self._blame[member.latency, :used] - self._blame_base[member.latency, :used]
-            slots = [slot for slot in np.flatnonzero(row).tolist() if slot in culprits]
-            pairs += [Blame(member.cgroup, *culprits[slot], int(row[slot])) for slot in slots]
-        return tuple(pairs)
-
-
-class _Shelf:
-    """Numbers to hand out; one given back can be taken again only after its rest."""
-
-    def __init__(self, numbers: range) -> None:
-        self._fresh = list(reversed(numbers))
-        self._resting: list[tuple[int, int]] = []
-
-    def take(self, now_ns: int) -> int | None:
-        """Return a rested number, the lowest fresh one, or None."""
-        if self._resting and self._resting[0][0] <= now_ns:
-            return self._resting.pop(0)[1]
-        return self._fresh.pop() if self._fresh else None
-
-    def put(self, number: int, rested_ns: int) -> None:
-        """Take *number* back, usable from *rested_ns* on."""
-        self._resting.append((rested_ns, number))
+    def _read_blame(self) -> tuple[Blame, ...]:
+        view = self._slots.view
+        sums = self._blame[view.records, : view.used] - self._blame_base[view.records, : view.used]
+        rows, slots = np.nonzero(sums)
+        return tuple(
+            Blame(view.sensitive_cgroups[row], *view.culprits[slot], wait_ns)
+            for row, slot, wait_ns in zip(
+                rows.tolist(), slots.tolist(), sums[rows, slots].tolist(), strict=True
+            )
+            if slot in view.culprits
+        )
 
 
 def trial() -> tuple[bool, str]:

@@ -1,0 +1,129 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which workload has which slot in a probe's arrays, and what every tick needs to know of that."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.model import CgroupId
+
+__all__ = ("SLOT_IDLE", "SLOT_SYSTEM", "SLOT_UNKNOWN", "Member", "Slots")
+
+# bpf/include/cgroups.h
+SLOT_SYSTEM, SLOT_IDLE, SLOT_UNKNOWN, _FIRST_SLOT = 0, 1, 2, 3
+# A freed slot rests: a CPU may still hold it for the run that is going on.
+_REST_NS = 2_000_000_000
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A workload's slot and, if it is latency-sensitive, its latency record."""
+
+    cgroup: CgroupId
+    slot: int
+    record: int | None
+
+
+class _View:
+    """Everything derived from the members, computed once per change of them."""
+
+    def __init__(self, members: tuple[Member, ...]) -> None:
+        self.members = members
+        self.sensitive = tuple(m for m in members if m.record is not None)
+        self.others = tuple(m for m in members if m.record is None)
+        self.used = 1 + max((m.slot for m in members), default=SLOT_UNKNOWN)
+
+    @cached_property
+    def sensitive_cgroups(self) -> tuple[CgroupId, ...]:
+        return tuple(member.cgroup for member in self.sensitive)
+
+    @cached_property
+    def other_cgroups(self) -> tuple[CgroupId, ...]:
+        return tuple(member.cgroup for member in self.others)
+
+    @cached_property
+    def sensitive_slots(self) -> Indices:
+        return np.array([member.slot for member in self.sensitive], np.int64)
+
+    @cached_property
+    def other_slots(self) -> Indices:
+        return np.array([member.slot for member in self.others], np.int64)
+
+    @cached_property
+    def records(self) -> Indices:
+        return np.array([member.record for member in self.sensitive], np.int64)
+
+    @cached_property
+    def culprits(self) -> dict[int, tuple[CgroupId | None, bool]]:
+        """Slot: (who it is, whether it is known who), as ``model.Blame`` has it."""
+        named: dict[int, tuple[CgroupId | None, bool]] = {
+            SLOT_SYSTEM: (None, True),
+            SLOT_UNKNOWN: (None, False),
+        }
+        return named | {member.slot: (member.cgroup, True) for member in self.members}
+
+
+class Slots:
+    """Hands out slots and latency records, and takes them back.
+
+    :param slots: size of the kernel's arrays; the first three slots are the probe's own.
+    :param records: latency records.
+    """
+
+    def __init__(self, slots: int, records: int) -> None:
+        self._slots = _Shelf(range(_FIRST_SLOT, slots))
+        self._records = _Shelf(range(records))
+        self._members: dict[CgroupId, Member] = {}
+        self.view = _View(())
+
+    def __contains__(self, cgroup: CgroupId) -> bool:
+        return cgroup in self._members
+
+    def reserve(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> Member | None:
+        """Return a place for *cgroup*, which ``add`` makes its own; ``None`` if all are taken.
+
+        When only the latency records are taken, it goes without one.
+        """
+        slot = self._slots.take(now_ns)
+        if slot is None:
+            return None
+        return Member(cgroup, slot, self._records.take(now_ns) if latency else None)
+
+    def add(self, member: Member) -> None:
+        """Count *member* in."""
+        self._members[member.cgroup] = member
+        self.view = _View(tuple(self._members.values()))
+
+    def remove(self, cgroup: CgroupId, *, now_ns: int) -> bool:
+        """Count *cgroup* out; whether it was in. Its place is used again after a rest."""
+        member = self._members.pop(cgroup, None)
+        if member is None:
+            return False
+        self._slots.put(member.slot, now_ns + _REST_NS)
+        if member.record is not None:
+            self._records.put(member.record, now_ns + _REST_NS)
+        self.view = _View(tuple(self._members.values()))
+        return True
+
+
+class _Shelf:
+    """Numbers to hand out; one given back can be taken again only after its rest."""
+
+    def __init__(self, numbers: range) -> None:
+        self._fresh = list(reversed(numbers))
+        self._resting: list[tuple[int, int]] = []
+
+    def take(self, now_ns: int) -> int | None:
+        """Return a rested number, the lowest fresh one, or None."""
+        if self._resting and self._resting[0][0] <= now_ns:
+            return self._resting.pop(0)[1]
+        return self._fresh.pop() if self._fresh else None
+
+    def put(self, number: int, rested_ns: int) -> None:
+        """Take *number* back, usable from *rested_ns* on."""
+        self._resting.append((rested_ns, number))
