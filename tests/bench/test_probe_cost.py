@@ -172,9 +172,8 @@ def test_cost_where_blame_runs(mix: str, cgroup_root: Path, cgroup_layout: Cgrou
         costs_ns[name] = (after[0] - before[0]) / runs
         print(f"  {name:18} {costs_ns[name]:6.0f} ns  ({runs} switches)")
         assert runs > 500
-    # A guard, not the goal: these are the expensive switches.
-    assert costs_ns["sched"] <= 400
-    assert costs_ns["sched with blame"] <= 400
+    # These switches are rare, so they find cold caches: only a ratio means something here.
+    assert costs_ns["sched with blame"] <= 0.6 * costs_ns["wakeup hash"]
 
 
 def _run_time(loaded: Loaded) -> tuple[int, int]:
