@@ -23,6 +23,7 @@ from controller.model import (
     Target,
     TargetKind,
     Workload,
+    WorkloadSample,
 )
 from controller.probes.btf import BtfError
 from controller.probes.join import join
@@ -92,6 +93,7 @@ class Node:
         before = {w.cgroup: w.qos for w in self.workloads}
         after = {w.cgroup: w.qos for w in workloads}
         self.workloads = workloads
+        self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.follow(workloads)
         if self._net is not None:
             self._net.follow(workloads)
@@ -120,7 +122,7 @@ class Node:
         """Read the probes and return everything known at this instant."""
         reading = self.reading = None if self._probe is None else self._probe.read()
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
-        samples = () if reading is None else reading.workloads
+        samples = self._unmeasured if reading is None else reading.workloads
         traffic = {} if self._net is None else self._net.read(now_ns)
         self._pressure.read(now_ns)
         return Snapshot(

@@ -81,13 +81,17 @@ class Site:
 
 
 class AgentRun:
-    """One run of the agent; ``output`` is all that it said once it has ended."""
+    """One run of the agent; ``output`` is all that it said once it has ended.
 
-    def __init__(self, site: Site, *arguments: str) -> None:
+    *without* is a command that takes something from the host, in a mount namespace of its own.
+    """
+
+    def __init__(self, site: Site, *arguments: str, without: str = "") -> None:
         self._site = site
         self.output = ""
         self.process = subprocess.Popen(
             [
+                *(("unshare", "-m", "sh", "-ec", without + '; exec "$@"', "-") if without else ()),
                 *(sys.executable, "-m", "controller.cli", "run"),
                 *("--config", str(site.config), *arguments),
             ],

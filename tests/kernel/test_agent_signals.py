@@ -44,18 +44,23 @@ def series(agent: AgentRun, name: str) -> Series:
     return {tuple(s.labels.values()): s.value for s in families[name].samples}
 
 
+def exchange(cgroup2: Path) -> float:
+    """Talk within the service; return the bytes that it sent, and received."""
+    server = Talker(cgroup2, "echo")
+    client = Talker(cgroup2, "ask", port=int(server.first), size=1000, count=50)
+    try:
+        client.go()
+        client.done()
+    finally:
+        client.end()
+        server.end()
+    return 100.0 * (1000 + UDP_HEADERS)
+
+
 def test_bytes_of_a_workload_reach_the_metrics(site: Site, cgroup2: Path) -> None:
     with AgentRun(site, "--mode", "observe") as agent:
         agent.ready()
-        server = Talker(cgroup2, "echo")
-        client = Talker(cgroup2, "ask", port=int(server.first), size=1000, count=50)
-        try:
-            client.go()
-            client.done()
-        finally:
-            client.end()
-            server.end()
-        octets = 100.0 * (1000 + UDP_HEADERS)
+        octets = exchange(cgroup2)
         wanted = {("transmit", "web"): octets, ("receive", "web"): octets}
         if site.layout.version == "v2":  # there the others have a cgroup2 directory as well
             wanted |= {
@@ -94,4 +99,40 @@ def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) ->
         host = series(agent, "sweetpoint_host_pressure_seconds")
         assert set(host) == {("cpu",), ("memory",), ("io",)}
         assert host[("cpu",)] >= grown
+        assert agent.stop() == 0
+
+
+def test_without_btf_the_network_is_still_measured(site: Site, cgroup2: Path) -> None:
+    before = site.knobs()
+    with AgentRun(site, without="mount --bind /dev/null /sys/kernel/btf/vmlinux") as agent:
+        eventually("a tick", 20, lambda: agent.get("/healthz"))
+        assert agent.get("/readyz") is None
+        octets = exchange(cgroup2)
+        eventually(
+            "all bytes",
+            5,
+            lambda: (
+                series(agent, "sweetpoint_workload_network_bytes")[("transmit", "web")] == octets
+            ),
+        )
+        status = agent.status()
+        assert "BTF" in status["probes"]["sched"]
+        assert {loop["status"] for loop in status["plan"]["loops"]} == {"stale"}
+        assert status["tick"]["failed"] == 0
+        assert agent.stop() == 0
+    assert site.knobs() == before
+
+
+def test_without_a_cgroup2_tree_only_the_network_is_not_measured(
+    site: Site, cgroup_layout: CgroupLayout
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("on v2 there are no workloads without that tree")
+    with AgentRun(site, without=f"umount {cgroup_layout.unified}") as agent:
+        agent.ready().enforcing()
+        reasons = series(agent, "sweetpoint_probe_up")
+        reason = next(words[1] for words, up in reasons.items() if words[0] == "net" and not up)
+        assert reason.startswith("no cgroup2 tree is mounted")
+        assert series(agent, "sweetpoint_workload_network_bytes") == {}
+        assert series(agent, "sweetpoint_workload_pressure_seconds") == {}
         assert agent.stop() == 0
