@@ -83,6 +83,9 @@ class CounterWindow:
         if newest.runq_histogram is None:
             return None
         waits = newest.waits or 0
+        oldest_ns, oldest = self._samples[0]
+        if waits - (oldest.waits or 0) < min_samples:
+            return self._since(oldest_ns, oldest)
         # Oldest last: the first one that is old enough and brings enough waits is taken.
         for then_ns, older in islice(reversed(self._samples), 1, None):
             age_ns = now_ns - then_ns

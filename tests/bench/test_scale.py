@@ -12,7 +12,7 @@ import pytest
 
 from controller.cost import pss_bytes
 from controller.host import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
@@ -41,8 +41,10 @@ def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
     with loads(wanted, seconds=SECONDS + 30) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
-        eventually("enough ticks", 60, lambda: agent.status()["tick"]["count"] > 5 * SECONDS)
+        # Not asked meanwhile: rendering the state takes the interpreter from the control thread.
+        time.sleep(SECONDS)
         tick = agent.status()["tick"]
+        assert tick["count"] > 4 * SECONDS
         pids = agent.pids()
         memory = {pid: pss_bytes(pid) for pid in pids}
         before_s = _cpu_s(agent)
