@@ -40,7 +40,9 @@ svg text.phase { font-weight: 600; fill: var(--ink); }
 .grid { stroke: var(--line); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .a { stroke: var(--a); background: var(--a); } .b { stroke: var(--b); background: var(--b); }
 .c { stroke: var(--c); background: var(--c); } .d { stroke: var(--d); background: var(--d); }
-.line.goal { stroke-dasharray: 6 4; } .goal { stroke: var(--b); background: var(--b); }
+.line.goal-a, .line.goal-b { stroke-dasharray: 6 4; }
+.goal-a { stroke: var(--a); background: var(--a); }
+.goal-b { stroke: var(--b); background: var(--b); }
 .phase-band { fill: none; stroke: var(--line); } .dropped { fill: var(--drop); stroke: none; }
 .idle-on { fill: var(--on); stroke: none; }
 .legend { margin: .3rem 0 0; font-size: .88rem; color: var(--soft); }
@@ -172,9 +174,11 @@ class _TimeLine:
     def run_queue(self) -> list[Series]:
         return [
             self._line("run-queue p99 of arrivals (ms)", "a", lambda s: s.delay_p99_ms),
-            self._line("its sweet point (ms)", "goal", lambda s: s.delay_sweet_point_ms, step=True),
+            self._line(
+                "its sweet point (ms)", "goal-a", lambda s: s.delay_sweet_point_ms, step=True
+            ),
             self._line("run-queue p99 of waits (ms)", "b", lambda s: s.runq_p99_ms),
-            self._line("its sweet point (ms)", "goal", lambda s: s.sweet_point_ms, step=True),
+            self._line("its sweet point (ms)", "goal-b", lambda s: s.sweet_point_ms, step=True),
         ]
 
     def knobs(self) -> list[Series]:
