@@ -80,11 +80,12 @@ def test_shipped_profile(path: Path, directory: Path) -> None:
     )
     profile = load(Path("config.yaml"), cpus=2).settings.profiles[path.stem]
     assert profile.sched_idle
-    assert IndicatorName.RUNQ_P99 in [spec.name for spec in profile.indicators]
+    assert IndicatorName.RUNQ_DELAY_P99 in [spec.name for spec in profile.indicators]
 
 
 def test_default_profile_writes_the_defaults_down(directory: Path) -> None:
-    short = "name: mine\nindicators: {runq_p99: {sweet_point: 4ms}}\n"
+    short = "name: mine\nindicators:\n"
+    short += "".join(f"  {name}: {{sweet_point: 4ms}}\n" for name in ("runq_delay_p99", "runq_p99"))
     Path("mine.yaml").write_text(short)
     profiles = load(Path("config.yaml"), cpus=4).settings.profiles
     mine, default = profiles["mine"], profiles["default"]
