@@ -25,6 +25,7 @@ from controller.plan import Planner
 from controller.record import Entry, Recorder
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC, format_duration
+from controller.workloads import static
 
 __all__ = ("Agent", "Options")
 
@@ -254,6 +255,13 @@ class Agent:
             counts[QosClass.BE],
             counts[QosClass.SYSTEM],
         )
+        for parent in static.without_idle_effect(self._node.workloads):
+            _log.warning(
+                "sched-idle is partial: best-effort work in %s gives way to its siblings only, "
+                "and a service is elsewhere; name %s itself if all of it is best-effort",
+                parent,
+                parent,
+            )
 
     def _close(self) -> None:
         self._node.restore()
