@@ -72,7 +72,8 @@ class Agent:
         self._planner = Planner(self._config.settings, self._node.workloads)
         self._outcomes: tuple[Outcome, ...] = ()
         self._config_problem = ""
-        self._fresh_inputs = True
+        # What a recording must say before its next entry.
+        self._new_planner = self._new_settings = self._new_workloads = True
         self._cost = CostMeter()
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_scan_ns = self._next_audit_ns = 0
@@ -139,7 +140,7 @@ class Agent:
     def _start_afresh(self) -> None:
         self._outcomes = ()
         self._planner = Planner(self._config.settings, self._node.workloads)
-        self._fresh_inputs = True
+        self._new_planner = self._new_settings = self._new_workloads = True
         self._next_audit_ns = 0
 
     def _tick(self) -> None:
@@ -173,8 +174,8 @@ class Agent:
             return
         if workloads != self._node.workloads:
             self._node.take(workloads)
-            self._planner.reconfigure(self._config.settings, workloads)
-            self._fresh_inputs = True
+            self._planner.set_workloads(workloads)
+            self._new_workloads = True
             self._next_audit_ns = 0
 
     def _reload(self) -> None:
@@ -196,7 +197,7 @@ class Agent:
         self._config_problem = ""
         self._node.take(workloads)
         self._planner.reconfigure(config.settings, workloads)
-        self._fresh_inputs = True
+        self._new_settings = self._new_workloads = True
         self._next_audit_ns = 0
         self._board.count_reload("applied")
         _log.info("reload: %s applied", self._options.config)
@@ -204,16 +205,17 @@ class Agent:
     def _record(self, snapshot: Snapshot, plan: Plan) -> None:
         if self._recorder is None:
             return
-        fresh, self._fresh_inputs = self._fresh_inputs, False
         self._recorder.write(
             Entry(
                 snapshot=snapshot,
                 outcomes=self._outcomes,
                 plan=plan,
-                settings=self._config.settings if fresh else None,
-                workloads=self._node.workloads if fresh else None,
+                anew=self._new_planner,
+                settings=self._config.settings if self._new_settings else None,
+                workloads=self._node.workloads if self._new_workloads else None,
             )
         )
+        self._new_planner = self._new_settings = self._new_workloads = False
 
     def _publish(self, snapshot: Snapshot, plan: Plan, started_ns: int) -> None:
         reading = self._node.reading

@@ -26,11 +26,15 @@ class RecordingError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One tick. ``settings`` and ``workloads`` are there when either changed before it."""
+    """One tick. ``settings`` and ``workloads`` are there when they changed before it.
+
+    ``anew``: the planner was made anew, as at the start and after an abandoned tick.
+    """
 
     snapshot: Snapshot
     outcomes: tuple[Outcome, ...]
     plan: Plan
+    anew: bool = False
     settings: Settings | None = None
     workloads: tuple[Workload, ...] | None = None
 
@@ -88,12 +92,13 @@ def replay(
     """
     planner: Planner | None = None
     for entry in entries:
-        if entry.settings is not None and entry.workloads is not None:
-            wanted = settings or entry.settings
-            if planner is None:
-                planner = Planner(wanted, entry.workloads)
-            else:
-                planner.reconfigure(wanted, entry.workloads)
-        if planner is None:
+        wanted = settings or entry.settings
+        if entry.anew and wanted is not None and entry.workloads is not None:
+            planner = Planner(wanted, entry.workloads)
+        elif planner is None:
             raise RecordingError("the recording does not start with settings and workloads")
+        elif entry.settings is not None and wanted is not None:
+            planner.reconfigure(wanted, entry.workloads)
+        elif entry.workloads is not None:
+            planner.set_workloads(entry.workloads)
         yield entry, planner.step(entry.snapshot, entry.outcomes)

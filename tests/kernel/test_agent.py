@@ -132,6 +132,21 @@ def test_workloads_come_and_go(site: Site) -> None:
     assert not site.idle(late)
 
 
+def test_the_protection_outlives_a_service_that_restarts(site: Site) -> None:
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        site.service.rmdir()
+        eventually(
+            "the service to be missed",
+            5,
+            lambda: "web" not in {w["name"] for w in agent.status()["workloads"]},
+        )
+        ticks = agent.status()["tick"]["count"]
+        eventually("more ticks", 5, lambda: agent.status()["tick"]["count"] > ticks + 5)
+        assert all(map(site.idle, site.batch))
+        assert agent.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("garbage", "words"),
     [
