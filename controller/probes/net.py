@@ -109,7 +109,8 @@ class NetProbe:
 
     def _look(self) -> None:
         """Bring the members in line with the directories that are there now."""
-        found = {cgroup: self._cgroup2_id(cgroup, path) for cgroup, path in self._wanted.items()}
+        ids = ((cgroup, self._cgroup2_id(cgroup, path)) for cgroup, path in self._wanted.items())
+        found = {cgroup: cgroup2_id for cgroup, cgroup2_id in ids if cgroup2_id is not None}
         if found == {cgroup: member.cgroup2_id for cgroup, member in self._members.items()}:
             return
         for cgroup, member in list(self._members.items()):
@@ -118,7 +119,7 @@ class NetProbe:
                 self._slot_of_cgroup.delete(member.cgroup2_id)
                 self._free.append(member.slot)
         for cgroup, cgroup2_id in found.items():
-            if cgroup2_id is not None and cgroup not in self._members and self._free:
+            if cgroup not in self._members and self._free:
                 slot = self._free.popleft()
                 base = self._traffic[:, slot].sum(axis=0, dtype=np.uint64)
                 self._members[cgroup] = _Member(cgroup2_id, slot, base)
