@@ -40,9 +40,13 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into ``Interrupted`` while the block runs."""
+    """Turn the first SIGINT, SIGTERM or SIGHUP into ``Interrupted``; later ones are ignored.
+
+    The block must contain the clean-up: an impatient second Ctrl-C must not end that.
+    """
 
     def interrupt(signum: int, _frame: FrameType | None) -> None:
+        _ignore_signals()
         raise Interrupted(signum)
 
     old = {signum: signal.signal(signum, interrupt) for signum in SIGNALS}
@@ -53,8 +57,16 @@ def interruptible() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
+def _ignore_signals() -> None:
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+
+
 class Session:
-    """Owns a temporary directory ``home``, the ``cgroups`` and the started programs."""
+    """Owns a temporary directory ``home``, the ``cgroups`` and the started programs.
+
+    Use it inside ``interruptible``, which gives the signals back.
+    """
 
     def __init__(self, cgroups: DemoCgroups) -> None:
         self.cgroups = cgroups
@@ -74,13 +86,11 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A second Ctrl-C must not interrupt the clean-up that the first one started.
-        old = {signum: signal.signal(signum, signal.SIG_IGN) for signum in SIGNALS}
+        # signal.signal() itself may deliver one that is pending.
         try:
-            self._clean_up()
+            _ignore_signals()
         finally:
-            for signum, handler in old.items():
-                signal.signal(signum, handler)
+            self._clean_up()
 
     def own(self, process: Process) -> Process:
         """Take over a process that is to be stopped at the end."""
@@ -141,8 +151,7 @@ class Session:
 
     def _be_janitor(self, read_end: int) -> None:
         os.setsid()
-        for signum in SIGNALS:
-            signal.signal(signum, signal.SIG_IGN)
+        _ignore_signals()
         if os.read(read_end, 1):
             return
         time.sleep(JANITOR_GRACE_S)

@@ -96,7 +96,7 @@ def _real(
         version=layout.version,
     )
     began_s, stolen_s = time.monotonic(), steal_s()
-    with Session(cgroups) as session, interruptible():
+    with interruptible(), Session(cgroups) as session:
         driver = Driver(session, args.rate, progress.tell)
         load = driver.start(jobs)
         phases: list[Phase] = []

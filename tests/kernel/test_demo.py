@@ -114,7 +114,7 @@ def assert_nothing_left(demo: Demo, home: Path) -> None:
     ("signum", "when"),
     [
         (signal.SIGINT, "unmanaged,"),
-        (signal.SIGTERM, "managed, 2 s\n"),
+        (signal.SIGTERM, "stress-ng managed, 2 s\n"),
     ],
 )
 def test_a_signal_ends_it_in_good_order(demo: Demo, signum: signal.Signals, when: str) -> None:
