@@ -32,13 +32,18 @@ __all__ = (
     "KnobLimits",
     "KnobReading",
     "KnobValue",
+    "LinkFacts",
+    "LinkSample",
     "LoopReport",
+    "MbaUnit",
     "Mode",
     "Outcome",
     "Plan",
     "Profile",
     "QosClass",
+    "ResctrlFacts",
     "SafeState",
+    "ServiceReading",
     "Settings",
     "Snapshot",
     "Target",
@@ -81,8 +86,10 @@ class Knob(StrEnum):
     SCHED_IDLE = "cpu.idle"
     CPU_BURST = "cpu.burst"
     CORE_COOKIE = "core.cookie"
+    RESCTRL_GROUP = "resctrl.group"
     LLC_WAYS = "resctrl.l3"
     MBA = "resctrl.mb"
+    TC_TREE = "tc.tree"
     TC_CEILING = "tc.ceiling"
     MEMORY_HIGH = "memory.high"
     IO_WEIGHT = "io.weight"
@@ -92,7 +99,8 @@ class Knob(StrEnum):
 # A knob's setting in canonical text, equal for equal settings, so that journal, recording,
 # read-back and log share one form. cpu.quota: "QUOTA_US PERIOD_US BURST_US" with "max" for no
 # quota. cpu.idle: "IDLE WEIGHT" (weight is cpu.shares on v1, cpu.weight on v2), because the
-# kernel forgets the weight when a cgroup turns idle.
+# kernel forgets the weight when a cgroup turns idle. resctrl.group and tc.tree are the objects
+# that other knobs live in: "absent" or what was made; undoing them removes the object.
 KnobValue = NewType("KnobValue", str)
 
 
@@ -173,6 +181,8 @@ class WorkloadSample(NamedTuple):
     psi_io_some_ns: int | None = None
     tx_packets: int | None = None
     rx_packets: int | None = None
+    llc_references: int | None = None
+    stalled_cycles: int | None = None
 
 
 class Blame(NamedTuple):
@@ -186,6 +196,33 @@ class Blame(NamedTuple):
     culprit: CgroupId | None
     known: bool
     wait_ns: int
+
+
+class ServiceReading(NamedTuple):
+    """A service's own figure (request latency in ns, or any number), *age_ns* old.
+
+    ``value`` is ``None`` when the source did not answer; ``age_ns`` is that of the last answer.
+    """
+
+    service: str
+    value: float | None
+    age_ns: int | None
+
+
+class LinkSample(NamedTuple):
+    """One tier of a shaped link in one direction; counters since the tier was made.
+
+    ``link`` is the Target of ``Knob.TC_TREE``, ``tier`` one of ``system``, ``latency-sensitive``,
+    ``best-effort``. Bytes are those of the qdisc (with the link header).
+    """
+
+    link: "Target"
+    ingress: bool
+    tier: str
+    sent_bytes: int
+    sent_packets: int
+    drops: int
+    backlog_bytes: int
 
 
 class KnobReading(NamedTuple):
@@ -212,6 +249,8 @@ class Snapshot:
     idle_ns: int | None = None
     steal_ns: int | None = None
     knobs: tuple[KnobReading, ...] = ()
+    services: tuple[ServiceReading, ...] = ()
+    links: tuple[LinkSample, ...] = ()
 
 
 class IndicatorName(StrEnum):
@@ -229,6 +268,9 @@ class IndicatorName(StrEnum):
     CPI = "cpi"
     LLC_MPKI = "llc_mpki"
     NET_RATE = "net_rate"
+    NET_BACKLOG = "net_backlog"
+    NET_DROPS = "net_drops"
+    PSI_CPU = "psi_cpu"
     PSI_MEMORY = "psi_memory"
     PSI_IO = "psi_io"
     SERVICE = "service"
@@ -443,11 +485,48 @@ class Profile:
     evict_after_ns: int = 60_000_000_000
 
 
+class MbaUnit(StrEnum):
+    """What the number in an ``MB:`` line of schemata means."""
+
+    PERCENT = "percent"  # Intel: throttling, only roughly linear
+    ABSOLUTE = "absolute"  # AMD: multiples of 1/8 GB/s
+    MBPS = "mbps"  # mounted with mba_MBps: the kernel's own loop
+
+
+class ResctrlFacts(NamedTuple):
+    """What ``info/`` of a resctrl mount says; 0 in ``mba_max`` or ``llc_ways``: not there.
+
+    ``domains`` are the cache ids in schemata. MBA values are in ``mba_unit``; ``llc_ways`` is
+    the width of the mask and ``llc_min_ways`` the fewest contiguous bits. ``bandwidth`` tells
+    whether the memory bandwidth can be measured.
+    """
+
+    domains: tuple[int, ...]
+    mba_unit: MbaUnit = MbaUnit.PERCENT
+    mba_min: int = 0
+    mba_max: int = 0
+    mba_step: int = 1
+    llc_ways: int = 0
+    llc_min_ways: int = 1
+    bandwidth: bool = False
+
+
+class LinkFacts(NamedTuple):
+    """A link that we shape: what it carries in each direction, bytes per second."""
+
+    target: Target
+    egress_bytes_per_s: float
+    ingress_bytes_per_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """What the pure core must know of the machine."""
 
     cpus: int
+    resctrl: ResctrlFacts | None = None
+    links: tuple[LinkFacts, ...] = ()
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
