@@ -1,0 +1,117 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the models of configuration files are made of: strict records, quantities with units."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from controller.units import UnitError, parse_cpus, parse_duration, parse_ratio
+
+__all__ = (
+    "RATE",
+    "RATIO",
+    "Measure",
+    "Quantity",
+    "Strict",
+    "Text",
+    "cpus",
+    "duration",
+    "written",
+)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Makes a field read text with a unit, by *parse*, and keep it within least and most."""
+
+    parse: Callable[[str], float]
+    pattern: str
+    least: str
+    most: str
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._validate, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        # Only a ratio can do without a unit.
+        kind = ["string", "number"] if self.parse is parse_ratio else "string"
+        return {"type": kind, "pattern": self.pattern}
+
+    def _validate(self, value: object) -> float:
+        if value is None or isinstance(value, bool | list | dict):
+            raise PydanticCustomError("unit", "must be a number with its unit")
+        try:
+            # A bare number goes the same way: parse refuses it where a unit is needed.
+            number = self.parse(str(value))
+        except UnitError as error:
+            raise PydanticCustomError("unit", "{reason}", {"reason": str(error)}) from None
+        if not self.parse(self.least) <= number <= self.parse(self.most):
+            raise PydanticCustomError(
+                "range",
+                "must be between {least} and {most}",
+                {"least": self.least, "most": self.most},
+            )
+        return number
+
+
+def _parse_rate(text: str) -> float:
+    number, slash, unit = text.partition("/")
+    try:
+        if slash and unit.strip() == "s":
+            return float(number)
+    except ValueError:
+        pass
+    raise UnitError(f"{text!r} is not a rate such as 2/s")
+
+
+def duration(least: str, most: str) -> Quantity:
+    """Text such as ``2s`` in ns."""
+    return Quantity(parse_duration, r"^[0-9]+(\.[0-9]+)? *(ns|us|ms|s|m|h)$", least, most)
+
+
+def cpus(least: str, most: str) -> Quantity:
+    """Text such as ``1.5cpu`` in CPUs."""
+    return Quantity(parse_cpus, r"^[0-9]+(\.[0-9]+)? *(cpus?|mcpu)$", least, most)
+
+
+RATIO = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "0", "1")
+RATE = Quantity(_parse_rate, r"^[0-9]+(\.[0-9]+)? */ *s$", "0.01/s", "100/s")
+
+# The unit depends on the indicator, so the text is read where the indicator is known.
+Measure = Annotated[
+    str,
+    BeforeValidator(lambda v: str(v) if isinstance(v, int | float) else v),
+    WithJsonSchema({"type": ["string", "number"]}),
+]
+# Strict mode would ask for members of the enumeration; a file can only hold their text.
+Text = Field(strict=False)
+
+
+class Strict(BaseModel):
+    """A model that refuses what it does not know."""
+
+    # Defaults are written as an operator would write them and go through validation, too.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+def written(default: object) -> Any:
+    """Return a default in the form of the file; validation turns it into the field's type."""
+    return Field(default)
