@@ -1,0 +1,188 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: what the agent keeps of a pod, read from the API server's JSON without trusting it.
+
+A pod's owner chooses its names, labels and annotations. Nothing of them is used as a path or a
+command; what is kept is bounded, and a pod that does not make sense is refused as a whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+import re
+from typing import Any
+
+__all__ = ("Owner", "Pod", "PodError", "parse_pod")
+
+# How kubelet names the cgroup of a pod: by the API server's UUID, or for a static pod by the MD5
+# of its manifest.
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_CONTAINER_ID = re.compile(r"[a-z0-9-]{1,32}://([0-9a-f]{64})")
+_QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
+# Keys of labels and annotations that mean something to us; the others are dropped.
+_PREFIXES = (
+    "sweetpoint.dev/",
+    "koordinator.sh/",
+    "katalyst.kubewharf.io/",
+    "kubernetes.io/config.",
+    "app.kubernetes.io/",
+    "rdt.resources.beta.kubernetes.io/",
+)
+_LABELS = frozenset({"app", "k8s-app"})
+# A label's value has at most 63 characters; an annotation may have 256 KiB. The longest that we
+# read is a small JSON object.
+_LONGEST_VALUE = 4096
+
+
+class PodError(Exception):
+    """A pod object that cannot be used; the message is one line and safe to print."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The controller of a pod."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of this node. ``labels`` and ``annotations`` hold only known keys.
+
+    ``containers`` are the ids of its running containers (64 hexadecimal digits), init and
+    ephemeral ones included. ``oversized`` names annotations that were dropped for their length.
+
+    ``mirror``: the API's image of a static pod. Anybody may create a pod that says so, but kubelet
+    runs none under its own id: the ``uid`` of a mirror is the hash of the static pod's manifest.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    qos_class: str
+    priority: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Owner | None = None
+    service_account: str = ""
+    mirror: bool = False
+    host_network: bool = False
+    finished: bool = False
+    terminating: bool = False
+    containers: tuple[str, ...] = ()
+    oversized: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, for people."""
+        return f"{self.namespace}/{self.name}"
+
+
+def parse_pod(raw: Mapping[str, Any]) -> Pod:
+    """Return the pod in *raw*, an object as the API server sends it.
+
+    :raises PodError: a field that identifies the pod is missing or malformed.
+    """
+    meta, spec, status = (_mapping(raw, key) for key in ("metadata", "spec", "status"))
+    namespace, name = _name(meta, "namespace"), _name(meta, "name")
+    annotations, oversized = _known(_mapping(meta, "annotations"), frozenset())
+    mirror = "kubernetes.io/config.mirror" in annotations
+    uid = annotations.get("kubernetes.io/config.hash") if mirror else meta.get("uid")
+    if not isinstance(uid, str) or not (_MANIFEST_HASH if mirror else _UID).fullmatch(uid):
+        raise PodError(f"pod {namespace}/{name}: {str(uid)[:64]!r} is not the id of a pod")
+    labels, _ = _known(_mapping(meta, "labels"), _LABELS)
+    return Pod(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        qos_class=_qos_class(spec, status),
+        priority=_integer(spec.get("priority")),
+        labels=labels,
+        annotations=annotations,
+        owner=_owner(meta),
+        service_account=_text(spec.get("serviceAccountName")),
+        mirror=mirror,
+        host_network=spec.get("hostNetwork") is True,
+        finished=status.get("phase") in ("Succeeded", "Failed"),
+        terminating=meta.get("deletionTimestamp") is not None,
+        containers=tuple(_container_ids(status)),
+        oversized=oversized,
+    )
+
+
+def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key) if isinstance(raw, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = raw.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _name(meta: Mapping[str, Any], key: str) -> str:
+    value = meta.get(key)
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise PodError(f"a pod without a valid metadata.{key}: {str(value)[:64]!r}")
+    return value
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else ""
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _known(raw: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    kept: dict[str, str] = {}
+    oversized = []
+    for key, value in raw.items():
+        if not isinstance(value, str) or not (key in names or key.startswith(_PREFIXES)):
+            continue
+        if len(value) > _LONGEST_VALUE:
+            oversized.append(key[:128])
+        else:
+            kept[key] = value
+    return kept, tuple(sorted(oversized))
+
+
+def _qos_class(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    given = status.get("qosClass")
+    if given in _QOS_CLASSES:
+        return str(given)
+    # Not set before kubelet has seen the pod: the rule of
+    # pkg/apis/core/v1/helper/qos.ComputePodQOS, for what it needs to be told apart.
+    wanted, limited, everywhere = False, True, True
+    for container in (*_items(spec, "containers"), *_items(spec, "initContainers")):
+        resources = _mapping(container, "resources")
+        limits, requests = _mapping(resources, "limits"), _mapping(resources, "requests")
+        wanted = wanted or any(r in limits or r in requests for r in ("cpu", "memory"))
+        everywhere = everywhere and all(r in limits for r in ("cpu", "memory"))
+        limited = limited and all(requests.get(r, limits.get(r)) == limits.get(r) for r in limits)
+    if not wanted:
+        return "BestEffort"
+    return "Guaranteed" if everywhere and limited else "Burstable"
+
+
+def _owner(meta: Mapping[str, Any]) -> Owner | None:
+    for reference in _items(meta, "ownerReferences"):
+        if reference.get("controller") is True:
+            kind = reference.get("kind")
+            name = _text(reference.get("name"))
+            if isinstance(kind, str) and kind.isalnum() and len(kind) <= 63 and name:
+                return Owner(kind=kind, name=name)
+    return None
+
+
+def _container_ids(status: Mapping[str, Any]) -> list[str]:
+    found = []
+    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for container in _items(status, key):
+            match = _CONTAINER_ID.fullmatch(str(container.get("containerID")))
+            if match and "running" in _mapping(container, "state"):
+                found.append(match[1])
+    return found
