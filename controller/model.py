@@ -21,6 +21,7 @@ __all__ = (
     "Channel",
     "ChannelState",
     "Demand",
+    "DiskFacts",
     "Failure",
     "Gains",
     "HostFacts",
@@ -159,7 +160,8 @@ class WorkloadSample(NamedTuple):
     during which the CPU ran somebody else's work, without time throttled by an own quota.
     ``runq_histogram`` counts waits per bucket of ``indicators.histogram`` and is kept for LS
     only. ``throttled_ns`` is the time an own CFS quota kept runnable tasks off the CPU.
-    ``psi_*`` are kept for LS only and count since the cgroup was made.
+    ``psi_*`` are kept for LS only and count since the cgroup was made. ``memory_bytes`` is what
+    is charged to it now (memory.current), ``io_bytes`` what it read from and wrote to disks.
     """
 
     cgroup: CgroupId
@@ -183,6 +185,8 @@ class WorkloadSample(NamedTuple):
     rx_packets: int | None = None
     llc_references: int | None = None
     stalled_cycles: int | None = None
+    memory_bytes: int | None = None
+    io_bytes: int | None = None
 
 
 class Blame(NamedTuple):
@@ -519,6 +523,14 @@ class LinkFacts(NamedTuple):
     ingress_bytes_per_s: float
 
 
+class DiskFacts(NamedTuple):
+    """A disk that io.max may limit, ``MAJOR:MINOR``, and what it carries, bytes per second."""
+
+    device: str
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """What the pure core must know of the machine."""
@@ -527,6 +539,7 @@ class HostFacts:
     resctrl: ResctrlFacts | None = None
     links: tuple[LinkFacts, ...] = ()
     memory_bytes: int | None = None
+    disks: tuple[DiskFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
