@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
+// Which tasks joined or left the cgroups that user space follows, as events.
+//
+// A task gets into a cgroup in three ways. It is moved: cgroup_attach_task, one event per write
+// to cgroup.procs, fired when the task is in its new cgroup. It is born there because its parent
+// is there: no event, it inherits what its parent carries. It is born elsewhere than its parent
+// (CLONE_INTO_CGROUP), which fires no cgroup_attach_task: at sched_process_fork the two task
+// groups then differ. So an ordinary fork costs two reads and a comparison, whoever forks.
+//
+// User space writes the kernfs ids of the cgroups that it follows into `followed`. What is below
+// one of them belongs to it.
+//
+// Needs -D: PAGE_SIZE, HIERARCHY (/proc/cgroups, 0 for cgroup v2), MAX_FOLLOWED, RING_PAGES and
+// the OFF_* below.
+#include <linux/types.h>
+#include "typed.h"
+
+#define CGROUP_DEPTH 12
+
+struct unused {
+	u32 first;
+	u32 second;
+};
+
+struct event {
+	u64 cgroup; // the followed cgroup in which the task is now, 0: none
+	u32 tid;
+	u32 tgid;
+	u32 whole; // 1: all threads of the process, 0: this one
+	u32 pad;
+};
+
+BPF_HASH(followed, u64, struct unused, MAX_FOLLOWED);
+BPF_F_TABLE("array", u32, u64, lost, 1, BPF_F_MMAPABLE);
+BPF_RINGBUF_OUTPUT(events, RING_PAGES);
+
+static __always_inline u32 read_u32(u64 address)
+{
+	u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
+	return value;
+}
+
+static __always_inline u64 find_followed(u64 css)
+{
+	for (int depth = 0; depth < CGROUP_DEPTH; depth++) {
+		u64 cgroup = css ? read_u64(css + OFF_CSS_CGROUP) : 0;
+
+		if (!cgroup) // an autogroup has none
+			break;
+		u64 id = read_u64(read_u64(cgroup + OFF_CGROUP_KN) + OFF_KERNFS_ID);
+
+		if (followed.lookup(&id))
+			return id;
+		css = read_u64(css + OFF_CSS_PARENT);
+	}
+	return 0;
+}
+
+static __always_inline void tell(u64 css, u64 task, u32 whole)
+{
+	struct event event = {};
+	u32 zero = 0;
+
+	event.cgroup = find_followed(css);
+	event.tid = read_u32(task + OFF_TASK_PID);
+	event.tgid = read_u32(task + OFF_TASK_TGID);
+	event.whole = whole;
+	// Nobody waits for it: it is read once per tick.
+	if (events.ringbuf_output(&event, sizeof(event), BPF_RB_NO_WAKEUP)) {
+		u64 *count = lost.lookup(&zero);
+
+		if (count)
+			__sync_fetch_and_add(count, 1);
+	}
+}
+
+// args: cgroup, path, task, threadgroup
+RAW_TRACEPOINT_PROBE(cgroup_attach_task)
+{
+	u64 cgroup = ctx->args[0];
+
+	if (read_u32(read_u64(cgroup + OFF_CGROUP_ROOT) + OFF_ROOT_HIERARCHY) == HIERARCHY)
+		tell(cgroup + OFF_CGROUP_SELF, ctx->args[2], ctx->args[3] & 1);
+	return 0;
+}
+
+// args: parent, child
+RAW_TRACEPOINT_PROBE(sched_process_fork)
+{
+	u64 group = read_u64(ctx->args[1] + OFF_TASK_GROUP);
+
+	if (group != read_u64(ctx->args[0] + OFF_TASK_GROUP))
+		tell(group, ctx->args[1], 0);
+	return 0;
+}
