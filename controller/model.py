@@ -91,6 +91,7 @@ class Knob(StrEnum):
     LLC_WAYS = "resctrl.l3"
     MBA = "resctrl.mb"
     TC_TREE = "tc.tree"
+    TC_MARK = "tc.mark"
     TC_CEILING = "tc.ceiling"
     MEMORY_HIGH = "memory.high"
     IO_WEIGHT = "io.weight"
@@ -101,7 +102,9 @@ class Knob(StrEnum):
 # read-back and log share one form. cpu.quota: "QUOTA_US PERIOD_US BURST_US" with "max" for no
 # quota. cpu.idle: "IDLE WEIGHT" (weight is cpu.shares on v1, cpu.weight on v2), because the
 # kernel forgets the weight when a cgroup turns idle. resctrl.group and tc.tree are the objects
-# that other knobs live in: "absent" or what was made; undoing them removes the object.
+# that other knobs live in: "absent" or what was made; undoing them removes the object. So does
+# tc.mark: the filters at the host's end of a pod's veth. tc.ceiling: "EGRESS INGRESS" of the
+# best-effort tier in bytes per second, 0 for a direction that is not shaped.
 KnobValue = NewType("KnobValue", str)
 
 
