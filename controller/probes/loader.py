@@ -50,6 +50,7 @@ class ProgramSpec:
     a program array; its map must be among ``maps``, because the kernel empties it when user
     space lets go of it. ``cgroup_skb`` names functions with their enum bpf_attach_type; they
     are attached at the directory ``cgroup``, beside what others have attached there.
+    ``classifiers`` names functions for traffic control, which are loaded and attached nowhere.
     """
 
     source: str
@@ -60,6 +61,7 @@ class ProgramSpec:
     typed: bool = True
     cgroup_skb: Mapping[str, int] = field(default_factory=dict)
     cgroup: str = ""
+    classifiers: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -67,18 +69,21 @@ class Loaded:
     """Descriptors of a loaded program; closing them detaches and frees it.
 
     ``untyped`` tells why the spec's tracepoint has no typed arguments, and is empty if it has.
+    ``program_fds`` are those of the classifiers.
     """
 
     map_fds: dict[str, int]
     link_fds: list[int]
     untyped: str = ""
+    program_fds: dict[str, int] = field(default_factory=dict)
 
     def close(self) -> None:
         """Detach the program and free its maps; harmless when called again."""
-        for fd in (*self.link_fds, *self.map_fds.values()):
+        for fd in (*self.link_fds, *self.map_fds.values(), *self.program_fds.values()):
             os.close(fd)
         self.link_fds.clear()
         self.map_fds.clear()
+        self.program_fds.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +133,9 @@ def load(spec: ProgramSpec) -> Loaded:
     untyped: str = answer["untyped"]
     if spec.tracepoint is not None:
         _log.debug("%s: %s", spec.source, f"untyped, {untyped}" if untyped else "typed")
-    return Loaded(dict(zip(names, fds, strict=False)), list(fds[len(names) :]), untyped)
+    maps = dict(zip(names, fds, strict=False))
+    programs = dict(zip(spec.classifiers, fds[len(names) :], strict=False))
+    return Loaded(maps, list(fds[len(maps) + len(programs) :]), untyped, programs)
 
 
 def _explain(error: str, errors: bytes) -> str:
@@ -204,7 +211,8 @@ def _load_variant(spec: dict[str, Any], *, typed: bool) -> list[int]:
     for name, attach_type in spec["cgroup_skb"].items():
         function = program.load_func(name, BPF.CGROUP_SKB)
         links.append(_link_to_cgroup(function.fd, spec["cgroup"], attach_type))
-    return [*(program[name].map_fd for name in spec["maps"]), *links]
+    classifiers = [program.load_func(name, BPF.SCHED_CLS).fd for name in spec["classifiers"]]
+    return [*(program[name].map_fd for name in spec["maps"]), *classifiers, *links]
 
 
 def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:
