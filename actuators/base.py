@@ -51,9 +51,11 @@ class RefusedError(Exception):
 class Turn(IntEnum):
     """When in a tick a write is made, so that none is refused for coming too early."""
 
+    MAKE = -1  # an object that other knobs live in: before them
     FREE = 0  # accepted at any time, and may make room for others
     TAKE = 1  # children before parents
     GIVE = 2  # parents before children
+    REMOVE = 3  # such an object again: after them, inner objects first
 
 
 class Actuator(Protocol):
@@ -63,8 +65,12 @@ class Actuator(Protocol):
     # Whether the kernel refuses values of a target that do not fit those of its ancestors.
     checks_ancestors: bool
 
+    def concerns(self, target: Target) -> bool:
+        """Pure: whether *target* is of the kind that has this knob."""
+        ...
+
     def supported(self) -> str | None:
-        """Return why this host does not have the knob, or ``None`` if it has it."""
+        """Return why this host does not have the knob now, or ``None`` if it has it. Cheap."""
         ...
 
     def read(self, target: Target) -> KnobValue:

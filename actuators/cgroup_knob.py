@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from actuators.base import GoneError, RefusedError, Trace, Turn, no_trace
 from actuators.cgroupfs import Cgroup
-from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target
+from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target, TargetKind
 
 __all__ = ("CgroupKnob", "Step")
 
@@ -63,6 +63,10 @@ class CgroupKnob(ABC):
     def same(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, unless a knob says otherwise."""
         return expected == found
+
+    def concerns(self, target: Target) -> bool:
+        """Pure: every cgroup."""
+        return target.kind is TargetKind.CGROUP
 
     def supported(self) -> str | None:
         """Return why this host does not have the knob, or ``None``.

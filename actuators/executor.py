@@ -63,11 +63,15 @@ class Executor:
     def read(self, targets: Iterable[Target]) -> tuple[KnobReading, ...]:
         """Return every knob of *targets* as it is now; what is gone or refused is left out.
 
-        A knob that we hold and somebody else changed is theirs from now on.
+        So is what this host does not support. A knob that we hold and somebody else changed is
+        theirs from now on.
         """
         readings = []
+        offered = [(k, a) for k, a in self._actuators.items() if a.supported() is None]
         for target in targets:
-            for knob, actuator in self._actuators.items():
+            for knob, actuator in offered:
+                if not actuator.concerns(target):
+                    continue
                 try:
                     value = actuator.read(target)
                 except GoneError:
@@ -265,9 +269,12 @@ class Executor:
         outcome = self._write(action, action.previous)
         if outcome.failure is Failure.GONE:
             return _result(record, Restored.GONE, outcome.message)
-        if outcome.failure is not None or outcome.applied != record.original:
-            message = outcome.message or f"is '{outcome.applied}', wanted '{record.original}'"
+        applied = outcome.applied
+        same = self._actuators[record.knob].same
+        if outcome.failure is not None or applied is None or not same(record.original, applied):
+            message = outcome.message or f"is '{applied}', wanted '{record.original}'"
             return _result(record, Restored.FAILED, message)
+        self._forget(record.target, record.knob)
         message = f"'{action.previous}' back to '{record.original}'"
         return _result(record, Restored.RESTORED, message)
 

@@ -149,7 +149,9 @@ class Journal:
 
     def _path(self, target: Target, knob: Knob) -> Path:
         scope = re.sub(r"[^A-Za-z0-9]", "-", target.scope)
-        tag = zlib.crc32(target.scope.encode())  # scopes that look alike once made file names
+        # The tag keeps apart scopes that look alike once made file names, and objects that have
+        # no id before they are made.
+        tag = zlib.crc32((target.scope if target.id else f"{target.scope}\0{target.path}").encode())
         return self.directory / f"{knob}.{target.kind}.{scope}.{target.id}.{tag:08x}.json"
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, NewType
 
 __all__ = (
     "RUNQ_LATENCIES",
+    "STRUCTURAL_KNOBS",
     "Action",
     "Blame",
     "CgroupId",
@@ -85,9 +86,10 @@ class Knob(StrEnum):
 
     CPU_QUOTA = "cpu.quota"
     SCHED_IDLE = "cpu.idle"
-    CPU_BURST = "cpu.burst"
     CORE_COOKIE = "core.cookie"
+    RESCTRL_MOUNT = "resctrl.mount"
     RESCTRL_GROUP = "resctrl.group"
+    RESCTRL_MONITOR = "resctrl.monitor"
     LLC_WAYS = "resctrl.l3"
     MBA = "resctrl.mb"
     TC_TREE = "tc.tree"
@@ -101,11 +103,22 @@ class Knob(StrEnum):
 # A knob's setting in canonical text, equal for equal settings, so that journal, recording,
 # read-back and log share one form. cpu.quota: "QUOTA_US PERIOD_US BURST_US" with "max" for no
 # quota. cpu.idle: "IDLE WEIGHT" (weight is cpu.shares on v1, cpu.weight on v2), because the
-# kernel forgets the weight when a cgroup turns idle. resctrl.group and tc.tree are the objects
-# that other knobs live in: "absent" or what was made; undoing them removes the object. So does
-# tc.mark: the filters at the host's end of a pod's veth. tc.ceiling: "EGRESS INGRESS" of the
-# best-effort tier in bytes per second, 0 for a direction that is not shaped.
+# kernel forgets the weight when a cgroup turns idle. tc.ceiling: "EGRESS INGRESS" of the
+# best-effort tier in bytes per second, 0 for a direction that is not shaped. Those of
+# STRUCTURAL_KNOBS are objects that other knobs or tasks live in: "absent" or what was made;
+# undoing them removes the object. tc.mark: the filters at the host's end of a pod's veth.
 KnobValue = NewType("KnobValue", str)
+
+# Made and removed beside the plan, by who keeps what is in them; the planner never sees them.
+STRUCTURAL_KNOBS = frozenset(
+    {
+        Knob.RESCTRL_MOUNT,
+        Knob.RESCTRL_GROUP,
+        Knob.RESCTRL_MONITOR,
+        Knob.TC_TREE,
+        Knob.TC_MARK,
+    }
+)
 
 
 class TargetKind(StrEnum):
@@ -208,7 +221,8 @@ class Blame(NamedTuple):
 class ServiceReading(NamedTuple):
     """A service's own figure (request latency in ns, or any number), *age_ns* old.
 
-    ``value`` is ``None`` when the source did not answer; ``age_ns`` is that of the last answer.
+    ``age_ns`` is ``None`` when the source is dead: it never answered, or too long ago. A value of
+    ``None`` with an age is an answer: the service had nothing to do.
     """
 
     service: str

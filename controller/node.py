@@ -14,6 +14,7 @@ from actuators.journal import Journal
 from controller.config import Config
 from controller.host import find_cgroup_layout, possible_cpus
 from controller.model import (
+    STRUCTURAL_KNOBS,
     Knob,
     KnobReading,
     Outcome,
@@ -32,6 +33,7 @@ from controller.probes.net import NetProbe
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
+from controller.service_level.collector import ServiceLevels
 from controller.workloads import static
 
 __all__ = ("Node",)
@@ -66,6 +68,7 @@ class Node:
         self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus))
         self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
         self._pressure = PressureMeter(self._layout.unified)
+        self.services = ServiceLevels(config.service_level)
         self.workloads: tuple[Workload, ...] = ()
         self.take(workloads)
 
@@ -116,7 +119,8 @@ class Node:
         ]
         # A workload that the configuration no longer names must still be given back its knobs.
         wanted = dict.fromkeys((*targets, *self._executor.held()))
-        self._knobs = {(r.target, r.knob): r for r in self._executor.read(wanted)}
+        readings = self._executor.read(wanted)
+        self._knobs = {(r.target, r.knob): r for r in readings if r.knob not in STRUCTURAL_KNOBS}
 
     def measure(self) -> Snapshot:
         """Read the probes and return everything known at this instant."""
@@ -134,6 +138,7 @@ class Node:
             idle_ns=None if reading is None else reading.idle_ns,
             steal_ns=self._steal.read(now_ns),
             knobs=self.knobs,
+            services=self.services.read(now_ns),
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
@@ -151,7 +156,7 @@ class Node:
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        for probe in (self._probe, self._net, self._pressure):
+        for probe in (self._probe, self._net, self._pressure, self.services):
             if probe is not None:
                 probe.close()
 

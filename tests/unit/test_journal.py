@@ -43,6 +43,7 @@ def test_records_are_found_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     kept = [record(1), record(2), record(2, scope="net/a"), record(2, scope="net-a")]
     kept.append(record(1, knob=Knob.SCHED_IDLE))
+    kept += [record(0), record(0)._replace(target=record(0).target._replace(path="/other"))]
     for each in [*kept, record(3)]:
         journal.put(each)
     journal.remove(record(3))
