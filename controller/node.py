@@ -33,7 +33,6 @@ from controller.probes.net import NetProbe
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
-from controller.service_level.collector import ServiceLevels
 from controller.workloads import static
 
 __all__ = ("Node",)
@@ -68,7 +67,6 @@ class Node:
         self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus))
         self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
         self._pressure = PressureMeter(self._layout.unified)
-        self.services = ServiceLevels(config.service_level)
         self.workloads: tuple[Workload, ...] = ()
         self.take(workloads)
 
