@@ -136,7 +136,6 @@ class Node:
             idle_ns=None if reading is None else reading.idle_ns,
             steal_ns=self._steal.read(now_ns),
             knobs=self.knobs,
-            services=self.services.read(now_ns),
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
@@ -154,7 +153,7 @@ class Node:
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        for probe in (self._probe, self._net, self._pressure, self.services):
+        for probe in (self._probe, self._net, self._pressure):
             if probe is not None:
                 probe.close()
 
