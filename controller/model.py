@@ -21,6 +21,8 @@ __all__ = (
     "CgroupId",
     "Channel",
     "ChannelState",
+    "CoreMode",
+    "CoreSettings",
     "Demand",
     "DiskFacts",
     "Failure",
@@ -127,6 +129,7 @@ class TargetKind(StrEnum):
     CGROUP = "cgroup"
     RESCTRL_GROUP = "resctrl-group"
     LINK = "link"
+    CORE_GROUP = "core-group"
 
 
 class CgroupId(NamedTuple):
@@ -145,7 +148,8 @@ class Target(NamedTuple):
 
     ``scope`` is the cgroup hierarchy, the resctrl mount or the network namespace, ``id`` the
     kernfs id, CLOSID or ifindex. ``path`` is for people and for finding the object again; it
-    never identifies it.
+    never identifies it. A group of workloads that share a core-scheduling cookie has the scope
+    ``core``, a number made from its name, and that name as path.
     """
 
     kind: TargetKind
@@ -159,6 +163,9 @@ class Workload(NamedTuple):
 
     ``cgroup`` is its cgroup of the cpu controller and ``path`` that cgroup's path below the
     hierarchy's mount. Workloads with the same ``service`` are judged by their worst.
+    ``core_group`` names whom it may share a core with, empty for everybody of its class.
+    ``idle_at`` is where cpu.idle is to be set for it: the highest cgroup with nothing but
+    best-effort work in it, ``None`` for its own.
     """
 
     name: str
@@ -167,6 +174,8 @@ class Workload(NamedTuple):
     qos: QosClass
     service: str
     profile: str
+    core_group: str = ""
+    idle_at: Target | None = None
 
 
 class WorkloadSample(NamedTuple):
@@ -260,6 +269,8 @@ class Snapshot:
 
     ``age_ns`` is the age of the newest probe data at ``time_ns`` (``None``: the probe is
     off). ``steal_ns`` and ``machine_busy_ns`` are summed over all CPUs; ``blame`` is sparse.
+    ``core_overlap_ratio`` is the share of the services' running time during which best-effort
+    work ran on the other thread of the same core.
     """
 
     time_ns: int
@@ -272,6 +283,7 @@ class Snapshot:
     knobs: tuple[KnobReading, ...] = ()
     services: tuple[ServiceReading, ...] = ()
     links: tuple[LinkSample, ...] = ()
+    core_overlap_ratio: float | None = None
 
 
 class IndicatorName(StrEnum):
@@ -559,6 +571,26 @@ class HostFacts:
     disks: tuple[DiskFacts, ...] = ()
 
 
+class CoreMode(StrEnum):
+    """When best-effort work gets a core-scheduling cookie, so that no service shares its core.
+
+    ``auto``: when sharing cores is measured, the cache channel demands it, and it helps. ``on``:
+    as long as a service is present.
+    """
+
+    OFF = "off"
+    AUTO = "auto"
+    ON = "on"
+
+
+class CoreSettings(NamedTuple):
+    """How cookies are used: from which overlap on, and how long they may take to prove useful."""
+
+    mode: CoreMode = CoreMode.OFF
+    overlap_min: float = 0.1
+    verify_ns: int = 30_000_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration as the pure core sees it, without workloads.
@@ -574,3 +606,4 @@ class Settings:
     safe_state: SafeState
     stale_ticks: int
     mode: Mode = Mode.OBSERVE
+    core: CoreSettings = field(default_factory=CoreSettings)
