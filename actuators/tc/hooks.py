@@ -1,0 +1,41 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The hooks that clsact gives a link, shared with whoever else has filters there."""
+
+from actuators.base import Trace
+from actuators.tc.netlink import EGRESS, HANDLE, INGRESS, Netlink
+
+__all__ = ("HOOKS", "drop_clsact", "ensure_clsact", "has_any_filter", "has_clsact", "has_filter")
+
+HOOKS = ("clsact", "ingress")
+
+
+def has_clsact(netlink: Netlink, ifindex: int) -> bool:
+    """Return whether a link has hooks for filters, whoever made them."""
+    return any(q.kind in HOOKS for q in netlink.qdiscs(ifindex))
+
+
+def has_filter(netlink: Netlink, ifindex: int, parent: int) -> bool:
+    """Return whether our filter is at that place."""
+    return any(f.kind == "bpf" and f.handle == HANDLE for f in netlink.filters(ifindex, parent))
+
+
+def has_any_filter(netlink: Netlink, ifindex: int, *hooks: int) -> bool:
+    """Return whether anybody's filter is at one of the hooks (default: any)."""
+    return any(netlink.filters(ifindex, hook) for hook in hooks or (INGRESS, EGRESS))
+
+
+def ensure_clsact(netlink: Netlink, ifindex: int, trace: Trace) -> None:
+    """Give a link hooks for filters if it has none."""
+    if not has_clsact(netlink, ifindex):
+        trace("before write clsact")
+        netlink.add_clsact(ifindex)
+        trace("after write clsact")
+
+
+def drop_clsact(netlink: Netlink, ifindex: int, trace: Trace) -> None:
+    """Take the hooks away unless somebody has filters there."""
+    if has_clsact(netlink, ifindex) and not has_any_filter(netlink, ifindex):
+        trace("before write no clsact")
+        netlink.delete_clsact(ifindex)
+        trace("after write no clsact")
