@@ -129,6 +129,7 @@ class TargetKind(StrEnum):
     CGROUP = "cgroup"
     RESCTRL_GROUP = "resctrl-group"
     LINK = "link"
+    VETH = "veth"  # the host's end of a pod's veth; scope and id as those of LINK
     CORE_GROUP = "core-group"
 
 
