@@ -1,0 +1,145 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When cookies engage, how they must prove themselves, and when they go."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from controller.control.cookies import CookieGate
+from controller.model import CoreMode, CoreSettings
+from controller.units import NS_PER_SEC
+
+AUTO = CoreSettings(CoreMode.AUTO, overlap_min=0.1, verify_ns=30 * NS_PER_SEC)
+
+
+@dataclass
+class Bench:
+    """A gate, its clock in steps of a second, and what it is told in each of them."""
+
+    gate: CookieGate
+    now_s: int = 0
+    needed: bool = True
+    possible: bool = True
+    yields: bool = True
+    services: bool = True
+    overlap: float | None = 0.5
+    deviation: float | None = 1.0
+
+    def step(self) -> bool:
+        self.now_s += 1
+        return self.gate.step(
+            self.now_s * NS_PER_SEC,
+            needed=self.needed,
+            possible=self.possible,
+            yields=self.yields,
+            services=self.services,
+            overlap=self.overlap,
+            deviation=self.deviation,
+        )
+
+    def run(self, seconds: int) -> list[bool]:
+        return [self.step() for _ in range(seconds)]
+
+    def until(self, on: bool, at_most_s: int = 10_000) -> int:
+        """Step until the gate is *on*, and return how many seconds that took."""
+        start = self.now_s
+        while self.step() is not on:
+            assert self.now_s - start < at_most_s
+        return self.now_s - start
+
+
+def test_engages_after_five_seconds_of_need_with_shared_cores() -> None:
+    bench = Bench(CookieGate(AUTO))
+    assert bench.run(5) == [False] * 5
+    assert bench.step()
+    assert bench.gate.verdict is not None
+    assert "50%" in bench.gate.verdict.text
+
+
+def test_does_not_engage_where_it_cannot_help() -> None:
+    for change in (
+        {"needed": False},
+        {"overlap": 0.09},
+        {"overlap": None},
+        {"yields": False},
+        {"possible": False},
+        {"services": False},
+        {"deviation": None},
+    ):
+        bench = Bench(CookieGate(AUTO), **change)
+        assert not any(bench.run(100)), change
+    assert not any(Bench(CookieGate(CoreSettings())).run(100))
+
+
+def test_a_break_in_the_need_starts_the_five_seconds_again() -> None:
+    bench = Bench(CookieGate(AUTO))
+    bench.run(4)
+    bench.needed = False
+    bench.step()
+    bench.needed = True
+    assert not any(bench.run(5))
+    assert bench.step()
+
+
+def test_stays_when_the_deviation_fell_and_goes_a_minute_after_the_last_need() -> None:
+    bench = Bench(CookieGate(AUTO))
+    bench.until(on=True)
+    bench.deviation = 0.2
+    assert bench.gate.verifying
+    assert all(bench.run(31))
+    assert not bench.gate.verifying
+    bench.overlap = 0.0  # which is what the cookie does: no reason to take it away
+    assert all(bench.run(300))
+    bench.needed = False
+    assert bench.until(on=False) == 60
+
+
+def test_taken_back_when_it_does_not_help_and_not_tried_again_for_a_doubling_wait() -> None:
+    bench = Bench(CookieGate(AUTO))
+    tries = []
+    for _ in range(9):
+        bench.until(on=True)
+        tries.append(bench.now_s)
+        assert bench.until(on=False) == 30
+        assert bench.gate.verdict is not None
+        assert "do not help" in bench.gate.verdict.text
+    gaps = [second - first for first, second in pairwise(tries)]
+    waits = [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert gaps == [30 + wait + 5 for wait in waits]  # verify, wait, five seconds of need
+
+
+def test_judges_by_the_mean_without_the_first_third() -> None:
+    bench = Bench(CookieGate(AUTO))
+    bench.until(on=True)
+    bench.deviation = 2.0  # the filters still show what was before
+    bench.run(9)
+    bench.deviation = 0.5
+    assert all(bench.run(100))
+
+
+def test_a_service_that_is_silent_is_not_judged() -> None:
+    bench = Bench(CookieGate(AUTO))
+    bench.until(on=True)
+    bench.deviation = None
+    assert all(bench.run(100))
+    assert bench.gate.verifying
+
+
+def test_ends_at_once_when_best_effort_no_longer_gives_way() -> None:
+    bench = Bench(CookieGate(AUTO))
+    bench.until(on=True)
+    bench.yields = False
+    assert not bench.step()
+    assert bench.gate.verdict is not None
+    assert "sched-idle" in bench.gate.verdict.text
+
+
+def test_mode_on_needs_no_measurement_but_a_service_and_sched_idle() -> None:
+    bench = Bench(CookieGate(CoreSettings(CoreMode.ON)), needed=False, overlap=None, deviation=None)
+    assert all(bench.run(200))
+    bench.services = False
+    assert not bench.step()
+    bench.services = True
+    assert bench.step()
+    bench.gate.reconfigure(CoreSettings())
+    assert not bench.step()
