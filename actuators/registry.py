@@ -5,11 +5,14 @@
 from actuators.base import Actuator
 from actuators.cpu_idle import CpuIdle
 from actuators.cpu_quota import CpuQuota
+from actuators.io_max import IoMax
+from actuators.io_weight import IoWeight
+from actuators.memory_high import MemoryHigh
 from controller.host import CgroupLayout
 
 __all__ = ("CGROUP_KNOBS", "build")
 
-CGROUP_KNOBS = (CpuIdle, CpuQuota)
+CGROUP_KNOBS = (CpuIdle, CpuQuota, MemoryHigh, IoWeight, IoMax)
 
 
 def build(layout: CgroupLayout) -> tuple[Actuator, ...]:

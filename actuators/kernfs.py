@@ -1,0 +1,165 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Directories and files of cgroup and resctrl file systems, reached through checked fds.
+
+The only module that opens such files for actuation. A path may be taken by another object at
+any moment, so the directory is opened component by component without following links, its
+inode number is compared with the expected one, and every file is opened relative to it: what
+is written lands in the object that was meant, or nowhere.
+"""
+
+import errno
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from actuators.base import GoneError, RefusedError
+
+__all__ = ("GONE", "Directory", "classified", "open_below")
+
+GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENODEV})
+# On the way to the directory also: a component is a file or a link, so no such object.
+_NO_SUCH_OBJECT = GONE | {errno.ENOTDIR, errno.ELOOP}
+_REFUSED = frozenset(
+    {
+        errno.EACCES,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINVAL,
+        errno.ENOMEM,
+        errno.ENOSPC,
+        errno.EOPNOTSUPP,
+        errno.EPERM,
+        errno.ERANGE,
+        errno.EROFS,
+    }
+)
+_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 65536
+
+
+class Directory:
+    """One open directory; use as a context manager.
+
+    :param mount: where the file system is mounted.
+    :param path: followed below the mount.
+    :param inode: what has to be found there; ``None``: whatever is there.
+    :raises GoneError: nothing at this path, or an object with another inode number.
+    :raises RefusedError: the directory may not be entered.
+    :raises ValueError: the path tries to leave the mount.
+    """
+
+    noun: ClassVar[str] = "directory"
+    # A file that every living directory of this kind has.
+    always: ClassVar[str]
+
+    def __init__(self, mount: Path, path: str, inode: int | None = None) -> None:
+        self.path = path
+        try:
+            self._fd = open_below(mount, path)
+        except OSError as error:
+            if error.errno in _NO_SUCH_OBJECT:
+                raise GoneError(f"no {self.noun} {path}") from None
+            raise classified(error, f"{path}: cannot open") from None
+        self.inode = os.fstat(self._fd).st_ino
+        if inode is not None and self.inode != inode:
+            self.close()
+            raise GoneError(f"{path} is another {self.noun} now ({self.inode}, was {inode})")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the directory fd back."""
+        os.close(self._fd)
+
+    def has(self, name: str) -> bool:
+        """Return whether the directory has the file *name*."""
+        try:
+            os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def read(self, name: str) -> str:
+        """Return the stripped text of the file *name*.
+
+        :raises GoneError: the directory was removed meanwhile.
+        :raises RefusedError: it has no such file, or it may not be read.
+        """
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+            try:
+                chunks = []
+                while chunk := os.read(fd, _CHUNK_BYTES):
+                    chunks.append(chunk)
+                return b"".join(chunks).decode("ascii").strip()
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._failure(error, f"read {name}") from None
+
+    def write(self, name: str, text: str) -> None:
+        """Write *text* to the file *name* in one system call, as kernfs wants it.
+
+        Without blocking where the kernel can: lowering memory.high below the usage otherwise
+        makes the writer reclaim the rest (O_NONBLOCK: commit c8e6002bd611, in v6.16).
+
+        :raises GoneError: the directory was removed meanwhile.
+        :raises RefusedError: the kernel refused the value, or there is no such file.
+        """
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            fd = os.open(name, flags, dir_fd=self._fd)
+            try:
+                os.write(fd, text.encode("ascii"))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._failure(error, f"write '{text.strip()}' to {name}") from None
+
+    def _failure(self, error: OSError, what: str) -> Exception:
+        # In a removed directory every open fails with ENOENT; in a living one it means that
+        # this kernel, or this subtree, does not have the file.
+        if error.errno in GONE and not self.has(self.always):
+            return GoneError(f"{self.noun} {self.path} was removed")
+        what = f"{self.path}: cannot {what}"
+        if error.errno in GONE and error.errno is not None:
+            return RefusedError(error.errno, f"{what}: no such file or object")
+        return classified(error, what)
+
+
+def open_below(mount: Path, path: str) -> int:
+    """Return an fd of the directory *path* below *mount*; links are not followed.
+
+    :raises OSError: it cannot be opened.
+    :raises ValueError: the path tries to leave the mount.
+    """
+    # O_NOFOLLOW looks at the last component only, so each component is opened on its own.
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ValueError(f"path {path!r} leaves its file system")
+    fd = os.open(mount, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in parts:
+        try:
+            below = os.open(part, _OPEN_DIR, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = below
+    return fd
+
+
+def classified(error: OSError, what: str) -> Exception:
+    """Return *error* as a RefusedError that says *what*, or as it is if nobody expects it."""
+    if error.errno in _REFUSED:
+        return RefusedError(error.errno or 0, f"{what}: {error.strerror}")
+    return error

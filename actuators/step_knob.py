@@ -1,0 +1,112 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What knobs made of files have in common: planned steps, taken one after the other.
+
+A knob may be spread over several files that the kernel checks against each other. The pure
+``steps`` of a knob says what to write in which order and which value the knob has after each
+write, so that a process that died in the middle is recognised by the one that restores.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Generic, NamedTuple, TypeVar
+
+from actuators.base import GoneError, RefusedError, Trace, Turn, no_trace
+from actuators.kernfs import Directory
+from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target
+
+__all__ = ("Step", "StepKnob")
+
+_Dir = TypeVar("_Dir", bound=Directory)
+
+
+class Step(NamedTuple):
+    """One write of *text* to *file*; *state* is the knob's value once the kernel took it."""
+
+    file: str
+    text: str
+    state: KnobValue
+
+
+class StepKnob(ABC, Generic[_Dir]):
+    """Base of the actuators that work in one directory; implements ``base.Actuator``."""
+
+    knob: Knob
+
+    checks_ancestors = False
+
+    @abstractmethod
+    def concerns(self, target: Target) -> bool:
+        """Pure: whether *target* is of the kind that has this knob."""
+
+    @abstractmethod
+    def supported(self) -> str | None:
+        """Return why this host does not have the knob now, or ``None``."""
+
+    @abstractmethod
+    def open(self, target: Target) -> _Dir:
+        """Return the open directory that *target* means; errors as ``kernfs.Directory``."""
+
+    @abstractmethod
+    def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
+        """Pure: the writes from *previous* to *value*; empty if they are equal.
+
+        :raises ValueError: one of them is not a value of this knob.
+        """
+
+    @abstractmethod
+    def read_from(self, directory: _Dir) -> KnobValue:
+        """Return the knob's value in an open directory; errors as ``Directory.read``."""
+
+    @abstractmethod
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: when in a tick this write is made."""
+
+    def take(self, directory: _Dir, step: Step) -> None:
+        """Take one step; errors as ``Directory.write``."""
+        directory.write(step.file, step.text)
+
+    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+        """Pure: equal, unless a knob says otherwise."""
+        return expected == found
+
+    def read(self, target: Target) -> KnobValue:
+        """Return the knob's value now; errors as ``base.Actuator.read``."""
+        with self.open(target) as directory:
+            return self.read_from(directory)
+
+    def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
+        """Take the steps of *action* and read back; see ``base.Actuator.apply``."""
+        steps = self.steps(action.previous, action.value)
+        try:
+            with self.open(action.target) as directory:
+                return self._take_all(directory, action, steps, trace)
+        except GoneError as error:
+            return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
+        except RefusedError as error:
+            return _refused(action, None, error)
+
+    def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
+        """Pure: every value on the way, both ends included."""
+        return (previous, *(step.state for step in self.steps(previous, value)), value)
+
+    def _take_all(
+        self, directory: _Dir, action: Action, steps: tuple[Step, ...], trace: Trace
+    ) -> Outcome:
+        try:
+            for step in steps:
+                trace(f"before write {step.file}={step.text}")
+                self.take(directory, step)
+                trace(f"after write {step.file}={step.text}")
+        except RefusedError as error:
+            return _refused(action, self.read_from(directory), error)
+        return Outcome(action=action, applied=self.read_from(directory))
+
+
+def _refused(action: Action, applied: KnobValue | None, error: RefusedError) -> Outcome:
+    return Outcome(
+        action=action,
+        applied=applied,
+        failure=Failure.REFUSED,
+        errno=error.errno,
+        message=str(error),
+    )
