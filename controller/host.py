@@ -5,7 +5,7 @@
 Only reading. Which features the kernel has is asked in ``controller.capabilities``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 import re
@@ -16,7 +16,9 @@ from controller.units import parse_cpu_list
 __all__ = (
     "CgroupLayout",
     "HostError",
+    "Mount",
     "find_cgroup_layout",
+    "mounts",
     "online_cpus",
     "possible_cpus",
 )
@@ -43,7 +45,9 @@ class CgroupLayout:
     unified: Path | None
 
 
-class _Mount(NamedTuple):
+class Mount(NamedTuple):
+    """A mount: which directory of the file system, where, which type and options it has."""
+
     root: str
     point: Path
     fs_type: str
@@ -58,11 +62,9 @@ def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
 
     :raises HostError: the cpu controller is mounted nowhere.
     """
-    if mountinfo is None:
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    mounts = _cgroup_mounts(mountinfo)
-    unified = _best(m for m in mounts if m.fs_type == "cgroup2")
-    v1 = _best(m for m in mounts if m.fs_type == "cgroup" and "cpu" in m.options)
+    found = mounts(mountinfo, {"cgroup", "cgroup2"})
+    unified = _best(m for m in found if m.fs_type == "cgroup2")
+    v1 = _best(m for m in found if m.fs_type == "cgroup" and "cpu" in m.options)
     if v1 is not None:
         return CgroupLayout(
             hierarchy="cpu",
@@ -89,6 +91,26 @@ def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
     return CgroupLayout(hierarchy="v2", mount=unified.point, version="v2", unified=unified.point)
 
 
+def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
+    """Return the visible mounts of *fs_types* in *mountinfo* (default: /proc/self/mountinfo)."""
+    if mountinfo is None:
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    # proc(5): id parent dev ROOT POINT options [optional fields] - TYPE source SUPER_OPTIONS
+    found: dict[Path, Mount] = {}
+    for line in mountinfo.splitlines():
+        head, separator, tail = line.partition(" - ")
+        left, right = head.split(), tail.split()
+        if not separator or len(left) < 5 or not right:
+            continue
+        point = Path(_unescape(left[4]))
+        # A later mount on the same directory hides the earlier one.
+        found.pop(point, None)
+        if right[0] in fs_types:
+            options = frozenset(right[2].split(",")) if len(right) > 2 else frozenset()
+            found[point] = Mount(left[3], point, right[0], options)
+    return list(found.values())
+
+
 def online_cpus() -> tuple[int, ...]:
     """Return the numbers of the CPUs that are online."""
     return parse_cpu_list((_CPU_DIR / "online").read_text(encoding="utf-8"))
@@ -99,24 +121,7 @@ def possible_cpus() -> tuple[int, ...]:
     return parse_cpu_list((_CPU_DIR / "possible").read_text(encoding="utf-8"))
 
 
-def _cgroup_mounts(mountinfo: str) -> list[_Mount]:
-    # proc(5): id parent dev ROOT POINT options [optional fields] - TYPE source SUPER_OPTIONS
-    mounts: dict[Path, _Mount] = {}
-    for line in mountinfo.splitlines():
-        head, separator, tail = line.partition(" - ")
-        left, right = head.split(), tail.split()
-        if not separator or len(left) < 5 or not right:
-            continue
-        point = Path(_unescape(left[4]))
-        # A later mount on the same directory hides the earlier one.
-        mounts.pop(point, None)
-        if right[0] in ("cgroup", "cgroup2"):
-            options = frozenset(right[2].split(",")) if len(right) > 2 else frozenset()
-            mounts[point] = _Mount(left[3], point, right[0], options)
-    return list(mounts.values())
-
-
-def _best(mounts: Iterable[_Mount]) -> _Mount | None:
+def _best(mounts: Iterable[Mount]) -> Mount | None:
     # The whole tree before a bind-mounted part of it, then the shortest path.
     ranked = sorted(mounts, key=lambda m: (m.root != "/", len(m.point.parts)))
     return ranked[0] if ranked else None
