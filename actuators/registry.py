@@ -8,6 +8,9 @@ from actuators.cpu_quota import CpuQuota
 from actuators.io_max import IoMax
 from actuators.io_weight import IoWeight
 from actuators.memory_high import MemoryHigh
+from actuators.tc.ceiling import TcCeiling
+from actuators.tc.mark import TcMark
+from actuators.tc.tree import Programs, TcTree
 from controller.host import CgroupLayout
 
 __all__ = ("CGROUP_KNOBS", "build")
@@ -15,6 +18,14 @@ __all__ = ("CGROUP_KNOBS", "build")
 CGROUP_KNOBS = (CpuIdle, CpuQuota, MemoryHigh, IoWeight, IoMax)
 
 
-def build(layout: CgroupLayout) -> tuple[Actuator, ...]:
-    """Return the actuators for a host; ask each whether it is ``supported``."""
-    return tuple(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS)
+def build(layout: CgroupLayout, programs: Programs | None = None) -> tuple[Actuator, ...]:
+    """Return the actuators for a host; ask each whether it is ``supported``.
+
+    :param programs: what tells packets apart on links; needed to shape a link, not to undo it.
+    """
+    return (
+        *(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS),
+        TcTree(programs),
+        TcMark(programs),
+        TcCeiling(),
+    )
