@@ -26,17 +26,14 @@ _LEAST_BYTES_PER_S = 1000
 
 
 class TcCeiling:
-    """``Knob.TC_CEILING``; implements ``base.Actuator``.
-
-    :param netlink: shared with the other actuators of links.
-    """
+    """``Knob.TC_CEILING``; implements ``base.Actuator``."""
 
     knob = Knob.TC_CEILING
-    kind = TargetKind.LINK
     checks_ancestors = False
 
-    def __init__(self, netlink: Netlink) -> None:
-        self._netlink = netlink
+    def concerns(self, target: Target) -> bool:
+        """Pure: whether a target has this knob."""
+        return target.kind is TargetKind.LINK
 
     def supported(self) -> str | None:
         """Return ``None``: a link that has the class has the knob."""
@@ -47,39 +44,34 @@ class TcCeiling:
 
         Without the class that it belongs to, the knob is gone with it.
         """
-        self._netlink.check(target)
-        class_id = _class_id(target)
-        ceilings = []
-        for ifindex in self._devices(target):
-            found = None if ifindex is None else self._netlink.classes(ifindex).get(class_id)
-            ceilings.append(0 if found is None else found.ceil)
-        if not any(ceilings):
-            raise GoneError(f"{target.path} has no class {class_id >> 16:x}:{class_id & 0xFFFF:x}")
-        return _text(ceilings)
+        with Netlink() as netlink:
+            netlink.check(target)
+            return _text(_read(netlink, target))
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
         """Change the direction or directions that differ, egress first."""
-        target = action.target
         wanted = _numbers(action.value)
-        try:
-            before = _numbers(self.read(target))
-            _refuse_misfit(target, wanted, before)
-            for ifindex, ceil, was in zip(self._devices(target), wanted, before, strict=True):
-                if ifindex is not None and ceil != was:
-                    trace(f"before write ceiling {ceil}")
-                    self._netlink.change_ceiling(ifindex, _class_id(target), ceil)
-                    trace(f"after write ceiling {ceil}")
-            return Outcome(action=action, applied=self.read(target))
-        except GoneError as error:
-            return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
-        except RefusedError as error:
-            return Outcome(
-                action=action,
-                applied=self.read(target),
-                failure=Failure.REFUSED,
-                errno=error.errno,
-                message=f"{target.path}: {error}",
-            )
+        refusal: RefusedError | None = None
+        with Netlink() as netlink:
+            try:
+                netlink.check(action.target)
+                try:
+                    _write(netlink, action.target, wanted, trace)
+                except RefusedError as error:
+                    refusal = error
+                applied = _text(_read(netlink, action.target))
+            except GoneError as error:
+                message = str(error)
+                return Outcome(action=action, applied=None, failure=Failure.GONE, message=message)
+        if refusal is None:
+            return Outcome(action=action, applied=applied)
+        return Outcome(
+            action=action,
+            applied=applied,
+            failure=Failure.REFUSED,
+            errno=refusal.errno,
+            message=f"{action.target.path}: {refusal}",
+        )
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: egress is moved before ingress."""
@@ -94,12 +86,42 @@ class TcCeiling:
         """Pure: no order among links."""
         return Turn.FREE
 
-    def _devices(self, target: Target) -> tuple[int | None, int | None]:
-        # Where the class is: for egress at the link, for ingress at our ifb.
-        if _CLASS.fullmatch(target.path):
-            return target.id, None
-        ifb = self._netlink.find(ifb_name(target.id))
-        return target.id, None if ifb is None else ifb.ifindex
+
+def _read(netlink: Netlink, target: Target) -> tuple[int, int]:
+    class_id = _class_id(target)
+    egress, ingress = (
+        0 if ifindex is None else _ceil(netlink, ifindex, class_id)
+        for ifindex in _devices(netlink, target)
+    )
+    if not egress and not ingress:
+        raise GoneError(f"{target.path} has no class {class_id >> 16:x}:{class_id & 0xFFFF:x}")
+    return egress, ingress
+
+
+def _ceil(netlink: Netlink, ifindex: int, class_id: int) -> int:
+    found = netlink.classes(ifindex).get(class_id)
+    return 0 if found is None else found.ceil
+
+
+def _write(netlink: Netlink, target: Target, wanted: tuple[int, int], trace: Trace) -> None:
+    before = _read(netlink, target)
+    for new, old in zip(wanted, before, strict=True):
+        if (new == 0) != (old == 0) or 0 < new < _LEAST_BYTES_PER_S:
+            text = f"'{_text(wanted)}' does not suit '{_text(before)}'"
+            raise RefusedError(errno.EINVAL, text)
+    for ifindex, new, old in zip(_devices(netlink, target), wanted, before, strict=True):
+        if ifindex is not None and new != old:
+            trace(f"before write ceiling {new}")
+            netlink.change_ceiling(ifindex, _class_id(target), new)
+            trace(f"after write ceiling {new}")
+
+
+def _devices(netlink: Netlink, target: Target) -> tuple[int, int | None]:
+    # Where the class is: for egress at the link, for ingress at our ifb.
+    if _CLASS.fullmatch(target.path):
+        return target.id, None
+    ifb = netlink.find(ifb_name(target.id))
+    return target.id, None if ifb is None else ifb.ifindex
 
 
 def _class_id(target: Target) -> int:
@@ -109,13 +131,6 @@ def _class_id(target: Target) -> int:
     return int(adopted[1], 16) << 16 | int(adopted[2], 16)
 
 
-def _refuse_misfit(target: Target, wanted: tuple[int, int], before: tuple[int, int]) -> None:
-    for new, old in zip(wanted, before, strict=True):
-        if (new == 0) != (old == 0) or 0 < new < _LEAST_BYTES_PER_S:
-            text = f"'{_text(wanted)}' does not suit '{_text(before)}'"
-            raise RefusedError(errno.EINVAL, text)
-
-
 def _numbers(value: str) -> tuple[int, int]:
     match = _VALUE.fullmatch(value)
     if match is None:
@@ -123,5 +138,5 @@ def _numbers(value: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _text(ceilings: tuple[int, ...] | list[int]) -> KnobValue:
+def _text(ceilings: tuple[int, int]) -> KnobValue:
     return KnobValue(" ".join(map(str, ceilings)))

@@ -24,17 +24,18 @@ _PARTIAL = KnobValue("partial")
 class TcMark:
     """``Knob.TC_MARK``; implements ``base.Actuator``. Values: absent, classified.
 
-    :param netlink: shared with the other actuators of links.
     :param programs: needed to add the filters, not to remove them.
     """
 
     knob = Knob.TC_MARK
-    kind = TargetKind.LINK
     checks_ancestors = False
 
-    def __init__(self, netlink: Netlink, programs: Programs | None = None) -> None:
-        self._netlink = netlink
+    def __init__(self, programs: Programs | None = None) -> None:
         self._programs = programs
+
+    def concerns(self, target: Target) -> bool:
+        """Pure: whether a target has this knob."""
+        return target.kind is TargetKind.VETH
 
     def supported(self) -> str | None:
         """Return ``None``: only trying tells."""
@@ -42,37 +43,28 @@ class TcMark:
 
     def read(self, target: Target) -> KnobValue:
         """Return which of our filters are there; errors as ``base.Actuator.read``."""
-        self._netlink.check(target)
-        if not has_clsact(self._netlink, target.id):
-            return ABSENT
-        found = [has_filter(self._netlink, target.id, hook) for hook in (INGRESS, EGRESS)]
-        if any(found):
-            return CLASSIFIED if all(found) else _PARTIAL
-        return ABSENT if has_any_filter(self._netlink, target.id) else ABSENT_CLSACT
+        with Netlink() as netlink:
+            netlink.check(target)
+            return _read(netlink, target.id)
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
         """Add the filters or remove them."""
-        target = action.target
-        try:
-            if not is_absent(action.previous):
-                self._remove(target, trace)
-            if action.value == CLASSIFIED:
-                self._add(target, trace)
-            elif action.value == ABSENT:
-                drop_clsact(self._netlink, target.id, trace)
-            elif action.value != ABSENT_CLSACT:
-                raise ValueError(f"{action.value!r} is not a value of {self.knob}")
-            return Outcome(action=action, applied=self.read(target))
-        except GoneError as error:
-            return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
-        except RefusedError as error:
-            return Outcome(
-                action=action,
-                applied=self.read(target),
-                failure=Failure.REFUSED,
-                errno=error.errno,
-                message=f"{target.path}: {error}",
-            )
+        with Netlink() as netlink:
+            try:
+                netlink.check(action.target)
+                self._write(netlink, action, trace)
+                return Outcome(action=action, applied=_read(netlink, action.target.id))
+            except GoneError as error:
+                message = str(error)
+                return Outcome(action=action, applied=None, failure=Failure.GONE, message=message)
+            except RefusedError as error:
+                return Outcome(
+                    action=action,
+                    applied=_read(netlink, action.target.id),
+                    failure=Failure.REFUSED,
+                    errno=error.errno,
+                    message=f"{action.target.path}: {error}",
+                )
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: both ends, and what may be between them."""
@@ -83,22 +75,43 @@ class TcMark:
         return expected == found or not (is_absent(expected) or is_absent(found))
 
     def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
-        """Pure: no order among links."""
-        return Turn.FREE
+        """Pure: made before what is in it, removed after."""
+        return Turn.REMOVE if is_absent(value) else Turn.MAKE
 
-    def _add(self, target: Target, trace: Trace) -> None:
+    def _write(self, netlink: Netlink, action: Action, trace: Trace) -> None:
+        ifindex, value = action.target.id, action.value
+        if value != CLASSIFIED and not is_absent(value):
+            raise ValueError(f"{value!r} is not a value of {self.knob}")
+        if not is_absent(action.previous):
+            _remove(netlink, ifindex, trace)
+        if value == ABSENT:
+            drop_clsact(netlink, ifindex, trace)
+        elif value == CLASSIFIED:
+            self._add(netlink, ifindex, trace)
+
+    def _add(self, netlink: Netlink, ifindex: int, trace: Trace) -> None:
         if self._programs is None:
             raise RefusedError(errno.ENOSYS, "the classifying programs are off")
-        ensure_clsact(self._netlink, target.id, trace)
+        ensure_clsact(netlink, ifindex, trace)
         hooks = ((INGRESS, "mark", self._programs.mark), (EGRESS, "learn", self._programs.learn))
         for hook, name, program in hooks:
             trace(f"before write {name}")
-            self._netlink.add_filter(target.id, hook, program, name)
+            netlink.add_filter(ifindex, hook, program, name)
             trace(f"after write {name}")
 
-    def _remove(self, target: Target, trace: Trace) -> None:
-        for hook, name in ((EGRESS, "learn"), (INGRESS, "mark")):
-            if has_filter(self._netlink, target.id, hook):
-                trace(f"before write no {name}")
-                self._netlink.delete_filter(target.id, hook)
-                trace(f"after write no {name}")
+
+def _read(netlink: Netlink, ifindex: int) -> KnobValue:
+    if not has_clsact(netlink, ifindex):
+        return ABSENT
+    found = [has_filter(netlink, ifindex, hook) for hook in (INGRESS, EGRESS)]
+    if any(found):
+        return CLASSIFIED if all(found) else _PARTIAL
+    return ABSENT if has_any_filter(netlink, ifindex) else ABSENT_CLSACT
+
+
+def _remove(netlink: Netlink, ifindex: int, trace: Trace) -> None:
+    for hook, name in ((EGRESS, "learn"), (INGRESS, "mark")):
+        if has_filter(netlink, ifindex, hook):
+            trace(f"before write no {name}")
+            netlink.delete_filter(ifindex, hook)
+            trace(f"after write no {name}")
