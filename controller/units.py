@@ -13,9 +13,11 @@ __all__ = (
     "NS_PER_SEC",
     "NS_PER_US",
     "UnitError",
+    "format_bandwidth",
     "format_bytes",
     "format_cpus",
     "format_duration",
+    "parse_bandwidth",
     "parse_bytes",
     "parse_cpu_list",
     "parse_cpus",
@@ -45,6 +47,8 @@ _SIZES_BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+# Bits per second, as link speeds are told; in bytes per second.
+_BANDWIDTHS = {"kbit": 125, "mbit": 125_000, "gbit": 125_000_000}
 _NUMBER_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
 
 
@@ -66,6 +70,15 @@ def parse_bytes(text: str) -> int:
     :raises UnitError: no number, no unit or an unknown unit.
     """
     return round(_scaled(text, _SIZES_BYTES, "a size such as 512KiB, 64MiB or 10GB"))
+
+
+def parse_bandwidth(text: str) -> int:
+    """Return *text* such as ``200mbit`` or ``10gbit`` (per second) in bytes per second.
+
+    :raises UnitError: no number, no unit or an unknown unit.
+    """
+    wanted = "a bandwidth such as 500kbit, 200mbit or 10gbit"
+    return round(_scaled(text, _BANDWIDTHS, wanted))
 
 
 def parse_cpus(text: str) -> float:
@@ -116,6 +129,14 @@ def format_bytes(count: float) -> str:
         if abs(count) >= _SIZES_BYTES[unit]:
             return f"{count / _SIZES_BYTES[unit]:.3g}{unit}"
     return f"{count:.0f}B"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Return a bandwidth with the unit that keeps it readable: ``200mbit``."""
+    for unit in ("gbit", "mbit"):
+        if bytes_per_s >= _BANDWIDTHS[unit]:
+            return f"{bytes_per_s / _BANDWIDTHS[unit]:.4g}{unit}"
+    return f"{bytes_per_s / _BANDWIDTHS['kbit']:.3g}kbit"
 
 
 def format_cpus(cpus: float) -> str:
