@@ -16,8 +16,9 @@ from pydantic import BaseModel, ValidationError
 
 from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
+from controller.configsections.service_level import ServiceLevelConfig, build_service_level
 from controller.host import online_cpus
-from controller.model import HostFacts, Mode, Profile, QosClass, Settings
+from controller.model import HostFacts, IndicatorName, Mode, Profile, QosClass, Settings
 from controller.profiles import build_profile
 from controller.resources import profiles_dir
 
@@ -63,6 +64,7 @@ class Config:
     http: tuple[str, int] | None
     workloads: tuple[WorkloadRule, ...]
     settings: Settings
+    service_level: ServiceLevelConfig | None = None
 
 
 def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
@@ -87,6 +89,13 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
             document.problem(("reserve",), f"must be less than this host's {cpus} CPUs")
         )
     problems += _misfits(document, model, profiles, rules, cpus)
+    service_level = build_service_level(
+        document,
+        model.service_level,
+        services={rule.service for rule in rules},
+        steered={rule.service for rule in rules if _steered(profiles.get(rule.profile))},
+        problems=problems,
+    )
     if problems:
         raise ConfigError(problems)
     return Config(
@@ -103,6 +112,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
             stale_ticks=STALE_TICKS,
             mode=mode or model.mode,
         ),
+        service_level=service_level,
     )
 
 
@@ -222,6 +232,11 @@ def _misfits(
             if limits.floor >= cpus:
                 text = f"profile {profile.name!r}: the floor of {knob} is not below {cpus} CPUs"
                 yield document.problem(("workloads",), text)
+
+
+def _steered(profile: Profile | None) -> bool:
+    specs = () if profile is None else profile.indicators
+    return any(spec.name is IndicatorName.SERVICE for spec in specs)
 
 
 def _read(path: Path, model: type[_ModelT]) -> tuple[Document, _ModelT]:

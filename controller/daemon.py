@@ -195,6 +195,7 @@ class Agent:
             self._outcomes = ()
         self._config = config
         self._config_problem = ""
+        self._node.services.configure(config.service_level)
         self._node.take(workloads)
         self._planner.reconfigure(config.settings, workloads)
         self._new_settings = self._new_workloads = True
@@ -238,6 +239,8 @@ class Agent:
             cost=self._cost.read(started_ns),
             probe_problems=self._node.problems,
             config_problem=self._config_problem,
+            services=self._node.services.states(started_ns),
+            refused_pushes=self._node.services.refused_pushes,
         )
 
     def _listen(self) -> Httpd | None:

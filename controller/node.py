@@ -33,6 +33,7 @@ from controller.probes.net import NetProbe
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
+from controller.service_level.collector import ServiceLevels
 from controller.workloads import static
 
 __all__ = ("Node",)
@@ -67,6 +68,7 @@ class Node:
         self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus))
         self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
         self._pressure = PressureMeter(self._layout.unified)
+        self.services = ServiceLevels(config.service_level)
         self.workloads: tuple[Workload, ...] = ()
         self.take(workloads)
 
@@ -136,6 +138,7 @@ class Node:
             idle_ns=None if reading is None else reading.idle_ns,
             steal_ns=self._steal.read(now_ns),
             knobs=self.knobs,
+            services=self.services.read(now_ns),
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
@@ -153,7 +156,7 @@ class Node:
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        for probe in (self._probe, self._net, self._pressure):
+        for probe in (self._probe, self._net, self._pressure, self.services):
             if probe is not None:
                 probe.close()
 

@@ -19,7 +19,7 @@ from controller.model import (
     WorkloadSample,
 )
 
-__all__ = ("AgentCost", "Board", "TickReport")
+__all__ = ("AgentCost", "Board", "ServiceState", "TickReport")
 
 _DURATIONS = 600
 
@@ -30,6 +30,24 @@ class AgentCost:
 
     cpu_s: float
     pss_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceState:
+    """What is known of the source of a service's own figure.
+
+    ``kind`` is prometheus, metrics, json or push. ``value`` is in ns if ``is_time``, and
+    ``None`` when there is none or it is too old; ``age_ns`` is that of the last answer, and
+    ``problem`` is empty while all is well.
+    """
+
+    service: str
+    kind: str
+    value: float | None
+    is_time: bool
+    age_ns: int | None
+    errors: Mapping[str, int]
+    problem: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +70,8 @@ class TickReport:
     cost: AgentCost | None
     probe_problems: Mapping[str, str]
     config_problem: str
+    services: tuple[ServiceState, ...] = ()
+    refused_pushes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -109,6 +129,7 @@ class Board:
             "agent": None if report.cost is None else asdict(report.cost),
             "probes": dict(report.probe_problems),
             "config_problem": report.config_problem,
+            "service_level": [asdict(state) for state in report.services],
         }
 
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from controller.config import ConfigError, WorkloadRule, json_schemas, load
+from controller.configmodels import ConfigModel
 from controller.model import HostFacts, Mode, QosClass, SafeState
 
 GOOD = """\
@@ -129,8 +130,7 @@ ONE_FIELD = [
     ("tik: 200ms", "tik: unknown key (did you mean tick?)"),
     (
         "colour: red",
-        "colour: unknown key (known: http, mode, profiles, reserve, safe_state, state_dir, tick, "
-        "workloads)",
+        f"colour: unknown key (known: {', '.join(sorted(ConfigModel.model_fields))})",
     ),
     ("tick: 200", "tick: '200' is not a duration such as 200ms, 2s or 10m"),
     ("tick: 200 parsec", "tick: '200 parsec' is not a duration such as 200ms, 2s or 10m"),

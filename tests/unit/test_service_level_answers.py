@@ -1,0 +1,172 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""One number out of answers, among them odd and hostile ones."""
+
+import json
+import math
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from controller.service_level.answers import json_value, metric_value, prometheus_value, shown
+from controller.service_level.failure import SourceError
+from controller.service_level.poll import pause_s
+
+PAGE = b"""\
+# HELP request_seconds Time of requests.
+# TYPE request_seconds summary
+request_seconds{quantile="0.5",route="/"} 0.001
+request_seconds{quantile="0.99",route="/"} 0.25
+request_seconds{quantile="0.99",route="/a\\"b"} 0.5 1700000000000
+request_seconds_sum{route="/"} 12
+request_seconds_count{route="/"} 100
+# TYPE queue gauge
+queue 17
+# TYPE idle gauge
+idle NaN
+full +Inf
+broken{a="b" 3
+"""
+
+
+def vector(*values: object) -> bytes:
+    result = [{"metric": {}, "value": [1700000000.5, value]} for value in values]
+    return json.dumps(
+        {"status": "success", "data": {"resultType": "vector", "result": result}}
+    ).encode()
+
+
+def why(error: pytest.ExceptionInfo[SourceError]) -> str:
+    return error.value.reason
+
+
+def test_prometheus_answers_with_a_vector_of_one_or_a_scalar() -> None:
+    assert prometheus_value(vector("0.0125")) == 0.0125
+    scalar = b'{"status":"success","data":{"resultType":"scalar","result":[1700000000,"3e-3"]}}'
+    assert prometheus_value(scalar) == 0.003
+    assert math.isnan(prometheus_value(vector("NaN")))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (vector(), "empty"),
+        (vector("1", "2"), "ambiguous"),
+        (vector("+Inf"), "format"),
+        (vector("1_000"), "format"),
+        (vector(5), "format"),
+        (vector("1" * 100), "format"),
+        (b'{"status":"success","data":{"resultType":"matrix","result":[]}}', "format"),
+        (b'{"status":"success","data":[]}', "format"),
+        (b'{"status":"success","data":{"resultType":"vector","result":5}}', "format"),
+        (b"[" * 200_000, "format"),
+        (b"\xff\xfe", "format"),
+        (b"", "format"),
+    ],
+)
+def test_what_prometheus_should_not_answer(body: bytes, reason: str) -> None:
+    with pytest.raises(SourceError) as error:
+        prometheus_value(body)
+    assert why(error) == reason
+
+
+def test_a_series_is_found_by_name_and_labels() -> None:
+    assert metric_value(PAGE, "queue", ()) == 17
+    assert metric_value(PAGE, "request_seconds", [("quantile", "0.5")]) == 0.001
+    assert metric_value(PAGE, "request_seconds", [("quantile", "0.99"), ("route", "/")]) == 0.25
+    assert metric_value(PAGE, "request_seconds", [("route", '/a"b')]) == 0.5
+    assert metric_value(PAGE, "request_seconds_count", ()) == 100
+    assert math.isnan(metric_value(PAGE, "idle", ()))
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "reason"),
+    [
+        ("request_seconds", [("quantile", "0.99")], "ambiguous"),
+        ("request_seconds", [("quantile", "0.9")], "empty"),
+        ("request_second", [], "empty"),
+        ("queue", [("route", "/")], "empty"),
+        ("full", [], "format"),
+        ("broken", [], "format"),
+    ],
+)
+def test_a_page_without_that_one_series(
+    metric: str, labels: list[tuple[str, str]], reason: str
+) -> None:
+    with pytest.raises(SourceError) as error:
+        metric_value(PAGE, metric, labels)
+    assert why(error) == reason
+
+
+DOCUMENT = json.dumps(
+    {"latency": {"p99": 12.5, "none": None}, "list": [{"v": 1}, 2], "a/b~c": 3, "yes": True}
+).encode()
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value"),
+    [("/latency/p99", 12.5), ("/list/0/v", 1), ("/list/1", 2), ("/a~1b~0c", 3)],
+)
+def test_a_pointer_finds_a_number(pointer: str, value: float) -> None:
+    assert json_value(DOCUMENT, pointer) == value
+
+
+def test_null_says_that_there_was_nothing_to_measure() -> None:
+    assert math.isnan(json_value(DOCUMENT, "/latency/none"))
+
+
+@pytest.mark.parametrize(
+    ("pointer", "reason"),
+    [
+        ("/latency/p98", "empty"),
+        ("/list/2", "empty"),
+        ("/list/-1", "empty"),
+        ("/list/01", "empty"),
+        ("/latency/p99/x", "empty"),
+        ("/latency", "format"),
+        ("/yes", "format"),
+        ("", "format"),
+    ],
+)
+def test_a_pointer_to_no_number(pointer: str, reason: str) -> None:
+    with pytest.raises(SourceError) as error:
+        json_value(DOCUMENT, pointer)
+    assert why(error) == reason
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 300, "Infinity"])
+def test_numbers_without_end(number: str) -> None:
+    with pytest.raises(SourceError):
+        json_value(f'{{"a": {number}}}'.encode(), "/a")
+
+
+@given(st.binary(max_size=200), st.sampled_from(["", "/a", "/0/b"]))
+def test_garbage_is_a_number_or_a_source_error(body: bytes, pointer: str) -> None:
+    for read in (
+        prometheus_value,
+        lambda b: json_value(b, pointer),
+        lambda b: metric_value(b"m " + b, "m", ()),
+    ):
+        try:
+            assert not math.isinf(read(body))
+        except SourceError as error:
+            assert "\n" not in str(error)
+
+
+@given(st.text())
+def test_shown_text_is_one_short_line(text: str) -> None:
+    line = shown(text)
+    assert len(line) <= 60
+    assert line.isascii() and line.isprintable()
+
+
+def test_the_pause_doubles_up_to_a_minute() -> None:
+    random = Random(1)
+    pauses = [pause_s(5, failures, random) for failures in range(40)]
+    for failures, pause in enumerate(pauses):
+        middle = min(5 * 2**failures, 60)
+        assert 0.9 * middle <= pause <= 1.1 * middle
+    assert 81 <= pause_s(90, 3, random) <= 99  # never more often than in good times
+    assert len(set(pauses)) == len(pauses)
