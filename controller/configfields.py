@@ -44,7 +44,7 @@ class Quantity:
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self._validate, handler(source))
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -53,7 +53,8 @@ class Quantity:
         kind = ["string", "number"] if self.parse is parse_ratio else "string"
         return {"type": kind, "pattern": self.pattern}
 
-    def _validate(self, value: object) -> float:
+    def read(self, value: object) -> float:
+        """Return the number that a field's text stands for; pydantic's own errors."""
         if value is None or isinstance(value, bool | list | dict):
             raise PydanticCustomError("unit", "must be a number with its unit")
         try:
