@@ -46,6 +46,7 @@ __all__ = (
     "Profile",
     "QosClass",
     "ResctrlFacts",
+    "RungReport",
     "SafeState",
     "ServiceReading",
     "Settings",
@@ -392,6 +393,20 @@ class LoopReport:
     selected: bool
 
 
+class RungReport(NamedTuple):
+    """One rung of a channel's ladder after a tick.
+
+    ``part`` is how far it is from free (0) to its stop (1), ``setting`` the same in words.
+    ``usable``: something can be moved by it now.
+    """
+
+    channel: Channel
+    knob: Knob
+    part: float
+    usable: bool
+    setting: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """One write. ``previous`` is what the planner read; ``value`` what it wants."""
@@ -450,6 +465,7 @@ class Plan:
     quota_ceiling_cpus: float | None = None
     quota_granted_cpus: float | None = None
     safe: bool = False
+    rungs: tuple[RungReport, ...] = ()
 
 
 class SafeState(StrEnum):
@@ -495,8 +511,10 @@ class IndicatorSpec:
 class KnobLimits:
     """How far and how fast a graded knob may be moved.
 
-    ``floor`` is in the knob's unit (CPUs per best-effort workload for cpu.quota). ``squeeze``
-    and ``release`` are the largest steps of demand per second and per release.
+    ``floor`` is in the knob's unit: CPUs of each best-effort workload for cpu.quota, bytes of
+    each for memory.high, ways for resctrl.l3, a weight for io.weight, a share of what there is
+    for resctrl.mb, tc.ceiling and io.max. ``squeeze`` and ``release`` are the largest steps of
+    demand per second and per release, of the knob's part of its channel's demand.
     """
 
     floor: float
@@ -507,7 +525,11 @@ class KnobLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """An administrator's numbers for one type of service."""
+    """An administrator's numbers for one type of service.
+
+    ``channels`` are those on which best-effort may be squeezed for it. ``cpu_burst_us`` is what
+    the service may save up of a quota of its own; 0: nothing is changed.
+    """
 
     name: str
     indicators: tuple[IndicatorSpec, ...]
@@ -515,6 +537,8 @@ class Profile:
     be_share_min: float
     idle_oncpu_ratio: float
     limits: Mapping[Knob, KnobLimits] = field(default_factory=dict)
+    channels: tuple[Channel, ...] = tuple(Channel)
+    cpu_burst_us: int = 0
     evict_enabled: bool = False
     evict_after_ns: int = 60_000_000_000
 

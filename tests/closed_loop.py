@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from controller.control.quota import parse_quota
-from controller.control.tuning import CPU_QUOTA_LIMITS, auto_gains
+from controller.control.tuning import DEFAULT_LIMITS, auto_gains
 from controller.model import (
     Channel,
     HostFacts,
@@ -51,7 +51,7 @@ def make_settings(
     sched_idle: bool = False,
     mode: Mode = Mode.ENFORCE,
     safe_state: SafeState = SafeState.STATIC,
-    limits: KnobLimits = CPU_QUOTA_LIMITS,
+    limits: KnobLimits = DEFAULT_LIMITS[Knob.CPU_QUOTA],
     cpus: int = 2,
 ) -> Settings:
     profile = Profile(

@@ -1,139 +1,143 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The quota rung of the cpu channel: from demand to CPUs for each best-effort workload.
+"""A channel's ladder: graded knobs, cheapest first, under one demand.
 
-The total runs geometrically from the ceiling (demand 0) to the floors (demand 1): equal steps
-of demand are equal factors of quota. A service's latency is about proportional to the quota,
-and its deviation is logarithmic, so the loop sees the same gain everywhere. A linear total
-would make the gain at the floor thirty times that at the ceiling.
+The demand's range is split evenly among the rungs that can be used now: with three of them the
+first goes from free to its stop while the demand goes from 0 to a third, then the second moves.
+A rung that cannot be moved is skipped, and the others share its part.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 import math
+from typing import NamedTuple, Protocol
 
-from controller.control.ceiling import Ceiling
-from controller.control.latch import Latch
-from controller.control.sharing import share_out
-from controller.model import CgroupId
-from controller.units import NS_PER_SEC
+from controller.control.attribution import Usage
+from controller.control.ownership import KnobBook
+from controller.control.tuning import DEFAULT_LIMITS, tightest_limits
+from controller.indicators.roster import Roster
+from controller.indicators.senses import Senses
+from controller.model import Action, Channel, HostFacts, Knob, KnobLimits, RungReport
 
-__all__ = ("QuotaRung", "total_for")
+__all__ = ("Ladder", "Rung", "Scene", "limits_of")
 
-_HOLD_NS = 20 * NS_PER_SEC
-_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
-# At this part of its grant a workload is held back by it, and would use more without.
-_LIMITED = 0.85
-_WANT_DECAY_S = 30.0
-# A cut smaller than this is no reason to touch a workload.
-_WORTH_A_WRITE = 0.05
-# The split among the workloads is made anew when the total moved by this part, or in a second:
-# with a thousand workloads it is the longest part of a tick.
-_WORTH_SHARING = 0.02
-_SHARE_NS = NS_PER_SEC
-# Keeps the geometric total defined while nobody uses anything, in CPUs.
-_LEAST_FLOOR = 0.001
+# A demand on the border of two rungs belongs to the lower one.
+_SAME = 1e-9
 
 
-def total_for(demand: float, floor: float, ceiling: float) -> float:
-    """Return the total in CPUs at *demand*, between *floor* > 0 and *ceiling*."""
-    if ceiling <= floor:
-        return floor
-    return ceiling * math.pow(floor / ceiling, demand)
+class Scene(NamedTuple):
+    """What a rung looks at in one tick.
 
-
-class QuotaRung:
-    """Engages on demand, from the feed-forward ceiling downward, and lets go after a while.
-
-    ``grants`` are the CPUs of the workloads that are limited now (empty: everybody is free).
-    ``total`` and ``floor`` are for all of best-effort together, in CPUs.
+    ``anew``: workloads or knobs changed by other hands, so nothing that was asked for before can
+    be taken for granted.
     """
 
-    __slots__ = ("_latch", "_shared", "_shared_ns", "_wants", "ceiling", "floor", "grants", "total")
+    now_ns: int
+    dt_s: float
+    anew: bool
+    host: HostFacts
+    senses: Senses
+    roster: Roster
+    book: KnobBook
+    usage: Usage
 
-    def __init__(self, cpus: float) -> None:
-        self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
-        self._wants: dict[CgroupId, float] = {}
-        self._shared = 0.0
-        self._shared_ns = 0
-        self.ceiling = Ceiling(cpus)
-        self.grants: dict[CgroupId, float] = {}
-        self.total: float | None = None
-        self.floor = 0.0
+
+class Rung(Protocol):
+    """One graded knob. ``part`` is how far it is from free (0) to its stop (1)."""
 
     @property
-    def engaged(self) -> bool:
-        """Whether best-effort work is under a quota of ours."""
-        return self._latch.on
+    def knob(self) -> Knob:
+        """The knob that it moves."""
 
-    def update(
-        self,
-        demand: float,
-        use: Mapping[CgroupId, float],
-        blame: Mapping[CgroupId, float],
-        blocked: frozenset[CgroupId],
-        floor_each: float,
-        now_ns: int,
-    ) -> dict[CgroupId, float]:
-        """Return the CPUs to grant at *demand*; *use* and *blame* are CPUs per workload.
+    @property
+    def part(self) -> float:
+        """How far the knob is, from 0 to 1."""
 
-        *use* names the workloads that may be limited. The *blocked* among them cannot be (the
-        kernel or somebody else refuses): they keep what they use, and the others pay for them.
+    def usable(self, scene: Scene) -> bool:
+        """Return whether there is anything that can be moved now."""
+
+    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+        """Go to *part* if it can, and return the least part that its setting stands for.
+
+        ``None``: the knob is free, or its setting stands for nothing but *part*.
         """
-        was_engaged = self._latch.on
-        if not self._latch.update(demand > 0, now_ns):
-            self.release()
-            return self.grants
-        if not was_engaged:
-            self.ceiling.start_at(sum(use.values()))
-        self.total = total_for(demand, self.floor, self.ceiling.cpus) if was_engaged else None
-        age_ns = now_ns - self._shared_ns
-        if self.total is None or age_ns >= _SHARE_NS or self._moved(self.total):
-            self._follow_wants(use, min(age_ns, _SHARE_NS) / 1e9)
-            self._share(demand, blame, blocked, floor_each)
-            self._shared_ns = now_ns
-        return self.grants
 
-    def _moved(self, total: float) -> bool:
-        return abs(total - self._shared) > _WORTH_SHARING * self._shared
-
-    def _share(
-        self,
-        demand: float,
-        blame: Mapping[CgroupId, float],
-        blocked: frozenset[CgroupId],
-        floor_each: float,
-    ) -> None:
-        wants = self._wants
-        least = {
-            cgroup: want if cgroup in blocked else min(floor_each, want)
-            for cgroup, want in wants.items()
-        }
-        self.floor = max(_LEAST_FLOOR, sum(least.values()))
-        self.total = self._shared = total_for(demand, self.floor, self.ceiling.cpus)
-        before = self.grants
-        self.grants = {
-            cgroup: max(floor_each, share)
-            for cgroup, share in share_out(self.total, wants, least, blame).items()
-            if cgroup in before or share < (1 - _WORTH_A_WRITE) * wants[cgroup]
-        }
+    def actions(self, scene: Scene, reason: str) -> list[Action]:
+        """Return what has to be written."""
 
     def release(self) -> None:
-        """Forget all grants: everybody is free."""
-        self._wants.clear()
-        self.grants = {}
-        self.total = None
+        """Go free at once."""
 
-    def _follow_wants(self, use: Mapping[CgroupId, float], dt_s: float) -> None:
-        # What a workload would use without its grant: its use, but held while the grant limits
-        # it, so that a squeeze does not make the squeezed look modest.
-        keep = math.exp(-dt_s / _WANT_DECAY_S)
-        wants: dict[CgroupId, float] = {}
-        for cgroup, now in use.items():
-            want = self._wants.get(cgroup)
-            if want is None or now > want:
-                wants[cgroup] = now
-            elif now >= _LIMITED * self.grants.get(cgroup, math.inf):
-                wants[cgroup] = want
-            else:
-                wants[cgroup] = now + keep * (want - now)
-        self._wants = wants
+    def describe(self) -> str:
+        """Return the setting in a few words."""
+
+
+def limits_of(knob: Knob, roster: Roster) -> KnobLimits:
+    """Return the limits of *knob* that satisfy every service present."""
+    default = DEFAULT_LIMITS[knob]
+    return tightest_limits(
+        (profile.limits.get(knob, default) for profile in roster.profiles), default
+    )
+
+
+class Ladder:
+    """The rungs of one channel."""
+
+    __slots__ = ("_channel", "_usable", "rungs")
+
+    def __init__(self, channel: Channel, rungs: Sequence[Rung]) -> None:
+        self._channel = channel
+        self.rungs = tuple(rungs)
+        self._usable: tuple[Rung, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether any rung can be moved."""
+        return bool(self._usable)
+
+    def look(self, scene: Scene) -> None:
+        """Find out which rungs can be moved now."""
+        self._usable = tuple(rung for rung in self.rungs if rung.usable(scene))
+
+    def limits(self, demand: float, roster: Roster) -> KnobLimits:
+        """Return the limits of the rung that moves next when *demand* falls."""
+        count = len(self._usable)
+        number = min(count, max(1, math.ceil(demand * count - _SAME)))
+        limits = limits_of(self._usable[number - 1].knob, roster)
+        return replace(limits, release_step=limits.release_step / count)
+
+    def apply(self, demand: float, scene: Scene) -> float:
+        """Move the rungs to *demand* and return the demand that their settings stand for."""
+        applied = demand
+        count = len(self._usable)
+        for number, rung in enumerate(self._usable):
+            part = min(1.0, max(0.0, demand * count - number))
+            held = rung.settle(part, limits_of(rung.knob, scene.roster), scene)
+            if held is not None:
+                applied = max(applied, (number + held) / count)
+        for rung in self.rungs:
+            if rung not in self._usable:
+                rung.release()
+        return applied
+
+    def release(self) -> None:
+        """Let go of everything at once."""
+        for rung in self.rungs:
+            rung.release()
+
+    def actions(self, scene: Scene, reason: str) -> list[Action]:
+        """Return what has to be written."""
+        return [action for rung in self.rungs for action in rung.actions(scene, reason)]
+
+    def reports(self) -> tuple[RungReport, ...]:
+        """Return where every rung stands."""
+        return tuple(
+            RungReport(
+                channel=self._channel,
+                knob=rung.knob,
+                part=rung.part,
+                usable=rung in self._usable,
+                setting=rung.describe(),
+            )
+            for rung in self.rungs
+        )

@@ -61,6 +61,10 @@ class _Entry:
         """Whether there is something to write to."""
         return not self.gone and self.absent_ns is None
 
+    def movable(self, now_ns: int) -> bool:
+        """Whether a write may be tried."""
+        return self.present and not self.unavailable and now_ns >= self.retry_ns
+
 
 Key = tuple[str, int, Knob]
 
@@ -73,9 +77,18 @@ class KnobBook:
     ``reports`` says what had to be given up.
     """
 
-    __slots__ = ("_entries", "_pending", "_readings", "_retries_ns", "quiet", "reports")
+    __slots__ = (
+        "_by_knob",
+        "_entries",
+        "_pending",
+        "_readings",
+        "_retries_ns",
+        "quiet",
+        "reports",
+    )
 
     def __init__(self) -> None:
+        self._by_knob: dict[Knob, dict[Key, _Entry]] = {}
         self._retries_ns: list[int] = []
         self.quiet = False
         self._entries: dict[Key, _Entry] = {}
@@ -86,6 +99,7 @@ class KnobBook:
     def forget(self) -> None:
         """Start anew from the next readings (the mode changed)."""
         self._entries.clear()
+        self._by_knob.clear()
         self._readings = ()
         self._pending = ()
         self._retries_ns = []
@@ -135,11 +149,21 @@ class KnobBook:
         entry = self._entries.get((scope, id_, knob))
         return None if entry is None or not entry.present else entry.original
 
-    def held(self) -> list[tuple[str, int, Knob]]:
+    def targets(self, knob: Knob) -> list[Target]:
+        """Return the targets that have a reading of *knob*."""
+        return [each.target for each in self._by_knob.get(knob, {}).values() if each.present]
+
+    def movable(self, knob: Knob, now_ns: int) -> list[Target]:
+        """Return the targets whose *knob* can be moved now."""
+        return [
+            each.target for each in self._by_knob.get(knob, {}).values() if each.movable(now_ns)
+        ]
+
+    def held(self) -> list[tuple[Target, Knob]]:
         """Return the knobs that are not at their original value because of us."""
         return [
-            key
-            for key, entry in self._entries.items()
+            (entry.target, entry.knob)
+            for entry in self._entries.values()
             if entry.ours is not None and entry.present and entry.value != entry.original
         ]
 
@@ -148,7 +172,7 @@ class KnobBook:
         blocked = []
         for target in targets:
             entry = self._entries.get((*target, knob))
-            if entry is None or not entry.present or entry.unavailable or now_ns < entry.retry_ns:
+            if entry is None or not entry.movable(now_ns):
                 blocked.append(target)
         return frozenset(blocked)
 
@@ -232,11 +256,14 @@ class KnobBook:
                 entry.absent_ns = now_ns
             elif now_ns - entry.absent_ns > _REMEMBER_NS:
                 del self._entries[key]
+                del self._by_knob[entry.knob][key]
 
     def _read(self, target: Target, knob: Knob, value: KnobValue) -> None:
-        entry = self._entries.get((target.scope, target.id, knob))
+        key = (target.scope, target.id, knob)
+        entry = self._entries.get(key)
         if entry is None:
-            self._entries[target.scope, target.id, knob] = _Entry(target, knob, value, value, value)
+            entry = self._entries[key] = _Entry(target, knob, value, value, value)
+            self._by_knob.setdefault(knob, {})[key] = entry
             self.quiet = False
             return
         entry.absent_ns = None

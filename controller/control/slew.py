@@ -15,16 +15,17 @@ class Slew:
     time and so give best-effort more for a moment.
     """
 
-    __slots__ = ("_slot", "applied")
+    __slots__ = ("_last_ns", "applied")
 
     def __init__(self) -> None:
         self.applied = 0.0
-        self._slot: int | None = None
+        self._last_ns: int | None = None
 
     def move(self, wanted: float, limits: KnobLimits, now_ns: int, dt_s: float) -> float:
         """Move the applied demand towards *wanted* in [0, 1] and return it."""
-        slot = now_ns // max(1, limits.release_spacing_ns)
-        may_release, self._slot = slot != self._slot, slot
+        spacing_ns = max(1, limits.release_spacing_ns)
+        last_ns, self._last_ns = self._last_ns, now_ns
+        may_release = last_ns is None or now_ns // spacing_ns != last_ns // spacing_ns
         if wanted >= self.applied:
             self.applied = min(wanted, self.applied + limits.squeeze_per_s * dt_s)
         elif may_release:

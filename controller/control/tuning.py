@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Default gains and limits, and where they come from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from controller.model import Gains, KnobLimits
+from controller.model import Gains, Knob, KnobLimits
 from controller.units import NS_PER_SEC
 
-__all__ = ("CPU_QUOTA_LIMITS", "auto_gains", "tightest_limits")
+__all__ = ("DEFAULT_LIMITS", "auto_gains", "tightest_limits")
 
 # Deviation per unit of demand. Latency grows about in proportion to the quota (the burst at
 # the start of a period is what a service waits for), the quota runs over about four octaves
@@ -18,10 +18,31 @@ _PLANT_GAIN = 4.0
 # of about 3; the plant's gain may be wrong by 4.
 _TIGHTNESS = 1.5
 
-# The quota moves in fine steps, so the releases may be fine and frequent.
-CPU_QUOTA_LIMITS = KnobLimits(
-    floor=0.05, squeeze_per_s=2.0, release_step=0.01, release_spacing_ns=NS_PER_SEC // 2
-)
+
+def _limits(floor: float, squeeze: float, release: float, spacing_ns: int) -> KnobLimits:
+    return KnobLimits(
+        floor=floor,
+        squeeze_per_s=squeeze,
+        release_step=release,
+        release_spacing_ns=spacing_ns,
+    )
+
+
+_MIB = 1024 * 1024
+
+# Floors: CPUs, ways, a share of full bandwidth, a share of the link, bytes, a weight, a share of
+# the disk. What moves in fine steps is released in fine, frequent steps; what has few settings
+# in whole settings, far enough apart to see what each one did. Memory above its limit has to be
+# reclaimed while its owner waits, so it is squeezed slowly.
+DEFAULT_LIMITS: Mapping[Knob, KnobLimits] = {
+    Knob.CPU_QUOTA: _limits(0.05, 2.0, 0.01, NS_PER_SEC // 2),
+    Knob.LLC_WAYS: _limits(2.0, 2.0, 0.1, 20 * NS_PER_SEC),
+    Knob.MBA: _limits(0.1, 2.0, 0.1, 20 * NS_PER_SEC),
+    Knob.TC_CEILING: _limits(0.02, 2.0, 0.01, NS_PER_SEC // 2),
+    Knob.MEMORY_HIGH: _limits(64.0 * _MIB, 0.1, 0.02, 5 * NS_PER_SEC),
+    Knob.IO_WEIGHT: _limits(1.0, 2.0, 0.15, 20 * NS_PER_SEC),
+    Knob.IO_MAX: _limits(0.02, 2.0, 0.01, NS_PER_SEC // 2),
+}
 
 
 def auto_gains(window_ns: int, tick_ns: int, filter_ns: int | None = None) -> Gains:
@@ -39,12 +60,12 @@ def auto_gains(window_ns: int, tick_ns: int, filter_ns: int | None = None) -> Ga
     return Gains(kp=kp, ti_s=min(lag_s, 4 * (closed_s + dead_time_s)), td_s=0.0)
 
 
-def tightest_limits(all_limits: Iterable[KnobLimits]) -> KnobLimits:
-    """Return the limits that satisfy several services at once.
+def tightest_limits(all_limits: Iterable[KnobLimits], default: KnobLimits) -> KnobLimits:
+    """Return the limits that satisfy several services at once; *default* where there are none.
 
     The highest floor (best-effort was promised it), the fastest squeeze, the slowest release.
     """
-    limits = tuple(all_limits) or (CPU_QUOTA_LIMITS,)
+    limits = tuple(all_limits) or (default,)
     return KnobLimits(
         floor=max(each.floor for each in limits),
         squeeze_per_s=max(each.squeeze_per_s for each in limits),

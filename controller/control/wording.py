@@ -4,13 +4,17 @@
 
 from collections.abc import Sequence
 
+from controller.control.channel import LadderChannel
 from controller.control.cpu import CpuChannel
-from controller.indicators.senses import Senses
+from controller.control.ladder import Scene
+from controller.control.loops import Loops
 from controller.model import (
     RUNQ_LATENCIES,
+    Channel,
     ChannelState,
-    Demand,
+    Knob,
     LoopReport,
+    RungReport,
     Verdict,
     Workload,
 )
@@ -20,53 +24,107 @@ __all__ = ("Narrator",)
 
 # A total that moved by less than this since it was last told is the same decision.
 _WORTH_TELLING = 0.2
+# The same for a rung that moves freely; a setting of its own, for one with few settings, is
+# further away than that.
+_WORTH_TELLING_PART = 0.05
+
+_RESOURCES = {
+    Channel.CACHE: "memory traffic",
+    Channel.NETWORK: "network traffic",
+    Channel.MEMORY: "memory",
+    Channel.IO: "disk traffic",
+}
 
 
 class Narrator:
     """Remembers what was said last."""
 
-    __slots__ = ("_state", "_total")
+    __slots__ = ("_cpu", "_ladders")
 
     def __init__(self) -> None:
-        self._state = ChannelState.FREE
-        self._total: float | None = None
+        self._cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
+        self._ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = {}
 
-    def reason(self, channel: CpuChannel) -> str:
-        """Return a short reason for the actions of this tick."""
-        demand = channel.demand
-        loop = _selected(channel)
+    def reason(self, loops: Loops) -> str:
+        """Return a short reason for the actions of this tick on one channel."""
+        demand = loops.demand
+        loop = _selected(loops)
         if loop is None:
-            return f"cpu channel {demand.state}"
+            return f"{demand.channel} channel {demand.state}"
         return f"{_pain(loop)}: demand {demand.applied:.2f}"
 
     def tell(
-        self, channel: CpuChannel, senses: Senses, workloads: Sequence[Workload]
+        self,
+        cpu: CpuChannel,
+        ladders: Sequence[LadderChannel],
+        scene: Scene,
+        workloads: Sequence[Workload],
     ) -> tuple[Verdict, ...]:
         """Return the verdicts of this tick; mostly none."""
-        demand, total = channel.demand, channel.rung.total
-        if not self._changed(demand, total):
-            return ()
-        before, self._state, self._total = self._total, demand.state, total
-        loop = _selected(channel)
+        verdicts = self._tell_cpu(cpu, scene, workloads)
+        for channel in ladders:
+            verdicts.extend(self._tell_ladder(channel, scene))
+        return tuple(verdicts)
+
+    def _tell_cpu(
+        self, channel: CpuChannel, scene: Scene, workloads: Sequence[Workload]
+    ) -> list[Verdict]:
+        demand, total = channel.loops.demand, channel.rung.total
+        said, before = self._cpu
+        if demand.state is said and not _moved(before, total):
+            return []
+        self._cpu = (demand.state, total)
+        loop = _selected(channel.loops)
         pain = _pain(loop) if loop else "no service present"
-        share = senses.blame.shares.get(demand.service or "")
+        share = scene.senses.blame.shares.get(demand.service or "")
         caused = share.ratio if share else None
         text = pain if caused is None else f"{pain}, best-effort caused {caused:.0%} of its wait"
-        text += f": {_decision(demand.state, before, total)}"
+        text += f": {_excuse(demand.state) or _quota(before, total)}"
         if total is not None:
-            text += _payers(channel, senses, workloads)
-        return (Verdict(subject=demand.service or "cpu", text=text),)
+            text += _payers(channel, scene, workloads)
+        return [Verdict(subject=demand.service or "cpu", text=text)]
 
-    def _changed(self, demand: Demand, total: float | None) -> bool:
-        if demand.state is not self._state or (total is None) != (self._total is None):
-            return True
-        if total is None or self._total is None:
-            return False
-        return abs(total - self._total) > _WORTH_TELLING * self._total
+    def _tell_ladder(self, channel: LadderChannel, scene: Scene) -> list[Verdict]:
+        demand = channel.loops.demand
+        reports = {report.knob: report for report in channel.ladder.reports()}
+        said, before = self._ladders.get(channel.channel, (ChannelState.FREE, {}))
+        changed = [
+            (before.get(knob), report)
+            for knob, report in reports.items()
+            if _stepped(before.get(knob), report)
+        ]
+        if demand.state is said and not changed:
+            return []
+        told = {**before, **{report.knob: report for _, report in changed}}
+        self._ladders[channel.channel] = (demand.state, told)
+        loop = _selected(channel.loops)
+        text = _pain(loop) if loop else "no service hurts"
+        share = scene.usage.share(channel.channel, scene.senses, scene.roster)
+        if share is not None:
+            text += f", best-effort has {share:.0%} of the {_RESOURCES[channel.channel]}"
+        moves = [
+            f"{report.setting} (was {old.setting})" if old else report.setting
+            for old, report in changed
+        ]
+        text += f": {_excuse(demand.state) or ', '.join(moves) or f'demand {demand.applied:.2f}'}"
+        return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 
-def _selected(channel: CpuChannel) -> LoopReport | None:
-    return next((report for report in channel.reports if report.selected), None)
+def _moved(before: float | None, total: float | None) -> bool:
+    if before is None or total is None:
+        return before is not total
+    return abs(total - before) > _WORTH_TELLING * before
+
+
+def _stepped(before: RungReport | None, now: RungReport) -> bool:
+    part = before.part if before else 0.0
+    if (part > 0) is not (now.part > 0):
+        return True
+    return abs(now.part - part) > _WORTH_TELLING_PART
+
+
+def _selected(loops: Loops) -> LoopReport | None:
+    return next((report for report in loops.reports if report.selected), None)
 
 
 def _pain(loop: LoopReport) -> str:
@@ -83,7 +141,8 @@ def _number(loop: LoopReport, value: float) -> str:
     return format_duration(value) if loop.indicator in RUNQ_LATENCIES else f"{value:.3g}"
 
 
-def _decision(state: ChannelState, before: float | None, total: float | None) -> str:
+def _excuse(state: ChannelState) -> str | None:
+    """Return why nobody is squeezed, ``None`` if the loops decide."""
     if state is ChannelState.SAFE:
         return "no data, safe state"
     if state is ChannelState.HOLD:
@@ -95,17 +154,22 @@ def _decision(state: ChannelState, before: float | None, total: float | None) ->
             ChannelState.NOT_BE: "not caused by best-effort",
         }[state]
         return f"{why}, nobody is squeezed for it"
+    return None
+
+
+def _quota(before: float | None, total: float | None) -> str:
     if total is None:
         return "best-effort is free"
     old = "free" if before is None else format_cpus(before)
     return f"best-effort quota {old} -> {format_cpus(total)}"
 
 
-def _payers(channel: CpuChannel, senses: Senses, workloads: Sequence[Workload]) -> str:
+def _payers(channel: CpuChannel, scene: Scene, workloads: Sequence[Workload]) -> str:
     grants = channel.rung.grants
     if not grants:
         return ""
     names = {workload.cgroup: workload.name for workload in workloads}
-    worst = max(grants, key=lambda cgroup: senses.blame.culprits.get(cgroup, 0.0))
+    culprits = scene.senses.blame.culprits
+    worst = max(grants, key=lambda cgroup: culprits.get(cgroup, 0.0))
     text = f", {names.get(worst, worst.id)} gets {format_cpus(grants[worst])}"
     return text if len(grants) == 1 else f"{text} ({len(grants)} workloads limited)"

@@ -23,10 +23,11 @@ class Roster:
     """The workloads of one moment.
 
     ``best_effort``, ``sensitive`` and ``system`` are by cgroup, in the order in which they
-    were given. ``profiles`` are those in use by a service.
+    were given. ``profiles`` are those in use by a service, ``idle_targets`` the cgroups on which
+    best-effort's cpu.idle belongs.
     """
 
-    __slots__ = ("best_effort", "profiles", "sensitive", "services", "system")
+    __slots__ = ("best_effort", "idle_targets", "profiles", "sensitive", "services", "system")
 
     def __init__(self, workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> None:
         """:raises KeyError: a latency-sensitive workload names a profile that does not exist."""
@@ -35,6 +36,10 @@ class Roster:
             by_class[workload.qos][workload.cgroup] = workload
         self.best_effort = by_class[QosClass.BE]
         self.system = by_class[QosClass.SYSTEM]
+        self.idle_targets = dict.fromkeys(
+            CgroupId(each.idle_at.scope, each.idle_at.id) if each.idle_at else cgroup
+            for cgroup, each in self.best_effort.items()
+        )
         self.sensitive = {cgroup: each.service for cgroup, each in by_class[QosClass.LS].items()}
         members: dict[str, list[Workload]] = {}
         for workload in by_class[QosClass.LS].values():

@@ -7,7 +7,7 @@ import pytest
 from controller.control.ceiling import Ceiling
 from controller.control.deviation import LowPass, dead_zone, deviation
 from controller.control.evidence import Evidence, Suspicion
-from controller.control.ladder import total_for
+from controller.control.share_rung import total_for
 from controller.control.latch import Latch
 from controller.control.quota import Quota, format_quota, parse_quota, quota_for
 from controller.control.safety import StaleGuard
@@ -208,7 +208,7 @@ def test_the_tightest_of_several_limits() -> None:
     other = KnobLimits(
         floor=0.1, squeeze_per_s=1.0, release_step=0.05, release_spacing_ns=2 * SECOND_NS
     )
-    both = tightest_limits([LIMITS, other])
+    both = tightest_limits([LIMITS, other], LIMITS)
     assert both == KnobLimits(
         floor=0.1, squeeze_per_s=2.0, release_step=0.05, release_spacing_ns=2 * SECOND_NS
     )

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.config import ConfigError, json_schemas, load
-from controller.control.tuning import CPU_QUOTA_LIMITS, auto_gains
+from controller.control.tuning import DEFAULT_LIMITS, auto_gains
 from controller.model import Channel, Gains, IndicatorName, Knob, KnobLimits, Profile
 from controller.resources import profiles_dir
 
@@ -93,7 +93,7 @@ def test_default_profile_writes_the_defaults_down(directory: Path) -> None:
     assert (mine.be_share_min, mine.idle_oncpu_ratio) == (0.2, 0.005)
     assert (default.be_share_min, default.idle_oncpu_ratio) == (0.2, 0.005)
     assert (mine.sched_idle, mine.evict_after_ns) == (True, 60 * 10**9)
-    assert mine.limits[Knob.CPU_QUOTA] == CPU_QUOTA_LIMITS
+    assert mine.limits[Knob.CPU_QUOTA] == DEFAULT_LIMITS[Knob.CPU_QUOTA]
 
 
 def test_auto_gains_are_for_this_tick(directory: Path) -> None:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from controller.control.ladder import QuotaRung
+from controller.control.share_rung import ShareRung
 from controller.model import CgroupId
 
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
@@ -15,7 +15,7 @@ class Stepper:
     """A rung, one second per step, with the hog to blame unless told otherwise."""
 
     def __init__(self) -> None:
-        self.rung = QuotaRung(2.0)
+        self.rung = ShareRung(2.0, 0.01)
         self.now_ns = 0
         self.blame = {HOG: 0.5}
 

@@ -1,0 +1,95 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A channel whose demand moves a ladder of knobs: cache, network, memory and io."""
+
+from controller.control.cache_rungs import MbaRung, WaysRung
+from controller.control.evidence import Evidence
+from controller.control.ladder import Ladder, Rung, Scene
+from controller.control.loops import Loops, Specs
+from controller.control.network_rung import LinkRung
+from controller.control.quota_part import QuotaPart
+from controller.control.shared import DiskRung, MemoryRung
+from controller.control.slew import Slew
+from controller.control.weights import WeightRung
+from controller.indicators.roster import Service
+from controller.model import Channel, HostFacts, IndicatorSpec, SafeState, Settings
+from controller.units import NS_PER_SEC
+
+__all__ = ("LadderChannel", "rungs_of")
+
+
+class LadderChannel:
+    """Loops, evidence by the use of the resource, and a ladder."""
+
+    __slots__ = ("_cpus", "_looked_s", "_safe_state", "_slew", "channel", "ladder", "loops")
+
+    def __init__(self, channel: Channel, settings: Settings, rungs: list[Rung]) -> None:
+        self.channel = channel
+        self._cpus = settings.host.cpus
+        self._looked_s: int | None = None
+        self._safe_state = settings.safe_state
+        self._slew = Slew()
+        self.loops = Loops(channel, settings)
+        self.ladder = Ladder(channel, rungs)
+
+    @property
+    def demand(self) -> float:
+        """The demand that is applied."""
+        return self._slew.applied
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take new settings; loops keep their demand."""
+        self._safe_state = settings.safe_state
+        self.loops.reconfigure(settings)
+
+    def step(self, specs: Specs, scene: Scene, hold: bool) -> None:
+        """Advance all loops and move the ladder to what they ask for."""
+
+        def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
+            return Evidence(
+                be_share=scene.usage.share(self.channel, scene.senses, scene.roster),
+                throttled_ns=None,
+                inflicted_cpus=0.0,
+                steal_cpus=None,
+                cpus=self._cpus,
+            )
+
+        slew, ladder = self._slew, self.ladder
+        choice = self.loops.listen(
+            scene.senses, scene.roster, specs, evidence, slew.applied, scene.dt_s, hold
+        )
+        second = scene.now_ns // NS_PER_SEC
+        if scene.anew or second != self._looked_s:
+            # Not in every tick: it looks at every workload.
+            self._looked_s = second
+            ladder.look(scene)
+        if not self.loops or not ladder.usable:
+            # Nobody to protect, or nothing that could be applied, which the loops must know.
+            slew.set(0.0)
+            ladder.release()
+        else:
+            if not hold:
+                limits = ladder.limits(slew.applied, scene.roster)
+                slew.move(choice.wanted, limits, scene.now_ns, scene.dt_s)
+            slew.set(ladder.apply(slew.applied, scene))
+        self.loops.settle(choice, slew.applied, scene.dt_s)
+        if self.loops.safe:
+            self._go_safe(scene)
+
+    def _go_safe(self, scene: Scene) -> None:
+        self._slew.set(0.0)
+        if self._safe_state is SafeState.FLOOR and self.ladder.usable:
+            self.ladder.apply(1.0, scene)
+        else:
+            self.ladder.release()
+
+
+def rungs_of(channel: Channel, host: HostFacts, quota: QuotaPart) -> list[Rung]:
+    """Return the rungs that this host's facts allow, cheapest first; *quota* is cpu's as well."""
+    if channel is Channel.CACHE:
+        return [*([WaysRung(), MbaRung()] if host.resctrl else []), quota]
+    if channel is Channel.NETWORK:
+        return [LinkRung(host.links)] if host.links else []
+    if channel is Channel.MEMORY:
+        return [MemoryRung(host.memory_bytes)] if host.memory_bytes else []
+    return [WeightRung(), *([DiskRung(host.disks)] if host.disks else [])]

@@ -1,0 +1,38 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The last rung of the cache channel: the quota, which belongs to the cpu channel."""
+
+from controller.control.ladder import Scene
+from controller.model import Action, Knob, KnobLimits
+
+__all__ = ("QuotaPart",)
+
+
+class QuotaPart:
+    """Remembers how much of the quota's range is asked for; the cpu channel grants it."""
+
+    def __init__(self) -> None:
+        self.knob = Knob.CPU_QUOTA
+        self.part = 0.0
+
+    def usable(self, scene: Scene) -> bool:
+        """Return whether there is a workload that can be limited."""
+        present = scene.roster.best_effort
+        return len(scene.book.blocked(present, self.knob, scene.now_ns)) < len(present)
+
+    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+        """Take *part*; the quota can take any."""
+        self.part = part
+        return None
+
+    def actions(self, scene: Scene, reason: str) -> list[Action]:
+        """Return nothing: the quota's writes are the cpu channel's."""
+        return []
+
+    def release(self) -> None:
+        """Ask for nothing."""
+        self.part = 0.0
+
+    def describe(self) -> str:
+        """Return how far the quota is asked to go."""
+        return f"{self.part:.0%} of the way to the quota's floor" if self.part else "no quota"

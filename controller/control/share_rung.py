@@ -1,0 +1,160 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From demand to a share of a resource for each best-effort workload: CPUs, memory, disk bytes.
+
+The total runs geometrically from the ceiling (demand 0) to the floors (demand 1): equal steps
+of demand are equal factors of quota. A service's latency is about proportional to the quota,
+and its deviation is logarithmic, so the loop sees the same gain everywhere. A linear total
+would make the gain at the floor thirty times that at the ceiling.
+"""
+
+from collections.abc import Mapping
+import math
+
+from controller.control.ceiling import Ceiling
+from controller.control.latch import Latch
+from controller.control.sharing import share_out
+from controller.model import CgroupId
+from controller.units import NS_PER_SEC
+
+__all__ = ("ShareRung", "total_for")
+
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+# At this part of its grant a workload is held back by it, and would use more without.
+_LIMITED = 0.85
+_WANT_DECAY_S = 30.0
+# A cut smaller than this is no reason to touch a workload.
+_WORTH_A_WRITE = 0.05
+# The split among the workloads is made anew when the total moved by this part, or in a second:
+# with a thousand workloads it is the longest part of a tick.
+_WORTH_SHARING = 0.02
+_SHARE_NS = NS_PER_SEC
+# Keeps the geometric total defined while nobody uses anything, as a part of the least share.
+_LEAST_FLOOR = 0.1
+# All floors together are at most this part of the machine: with a floor of 50 mcpu each, forty
+# workloads on two CPUs would be promised the whole machine, and a squeeze would have no bite.
+_FLOORS = 0.25
+
+
+def total_for(demand: float, floor: float, ceiling: float) -> float:
+    """Return the total at *demand*, between *floor* > 0 and *ceiling*."""
+    if ceiling <= floor:
+        return floor
+    return ceiling * math.pow(floor / ceiling, demand)
+
+
+class ShareRung:
+    """Engages on demand, from the feed-forward ceiling downward, and lets go after a while.
+
+    ``grants`` is what the workloads that are limited now may have (empty: everybody is free).
+    ``total`` and ``floor`` are for all of best-effort together, ``floor_each`` for each; all in
+    the unit of the resource, of which the machine has *capacity*, and of which no less than
+    *least* can be granted.
+    """
+
+    __slots__ = (
+        "_capacity",
+        "_latch",
+        "_least",
+        "_shared",
+        "_shared_ns",
+        "_wants",
+        "ceiling",
+        "floor",
+        "floor_each",
+        "grants",
+        "total",
+    )
+
+    def __init__(self, capacity: float, least: float) -> None:
+        self._capacity = capacity
+        self._least = least
+        self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._wants: dict[CgroupId, float] = {}
+        self._shared = 0.0
+        self._shared_ns = 0
+        self.ceiling = Ceiling(capacity)
+        self.grants: dict[CgroupId, float] = {}
+        self.total: float | None = None
+        self.floor = 0.0
+        self.floor_each = least
+
+    @property
+    def engaged(self) -> bool:
+        """Whether best-effort work is under a limit of ours."""
+        return self._latch.on
+
+    def update(
+        self,
+        demand: float,
+        use: Mapping[CgroupId, float],
+        blame: Mapping[CgroupId, float],
+        blocked: frozenset[CgroupId],
+        floor_each: float,
+        now_ns: int,
+    ) -> dict[CgroupId, float]:
+        """Return what to grant at *demand*; *use* and *blame* are amounts per workload.
+
+        *use* names the workloads that may be limited. The *blocked* among them cannot be (the
+        kernel or somebody else refuses): they keep what they use, and the others pay for them.
+        """
+        was_engaged = self._latch.on
+        most = _FLOORS * self._capacity / max(1, len(use))
+        self.floor_each = max(self._least, min(floor_each, most))
+        if not self._latch.update(demand > 0, now_ns):
+            self.release()
+            return self.grants
+        if not was_engaged:
+            self.ceiling.start_at(sum(use.values()))
+        self.total = total_for(demand, self.floor, self.ceiling.cpus) if was_engaged else None
+        age_ns = now_ns - self._shared_ns
+        if self.total is None or age_ns >= _SHARE_NS or self._moved(self.total):
+            self._follow_wants(use, min(age_ns, _SHARE_NS) / 1e9)
+            self._share(demand, blame, blocked)
+            self._shared_ns = now_ns
+        return self.grants
+
+    def _moved(self, total: float) -> bool:
+        return abs(total - self._shared) > _WORTH_SHARING * self._shared
+
+    def _share(
+        self,
+        demand: float,
+        blame: Mapping[CgroupId, float],
+        blocked: frozenset[CgroupId],
+    ) -> None:
+        wants, floor_each = self._wants, self.floor_each
+        least = {
+            cgroup: want if cgroup in blocked else min(floor_each, want)
+            for cgroup, want in wants.items()
+        }
+        self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
+        self.total = self._shared = total_for(demand, self.floor, self.ceiling.cpus)
+        before = self.grants
+        self.grants = {
+            cgroup: max(floor_each, share)
+            for cgroup, share in share_out(self.total, wants, least, blame).items()
+            if cgroup in before or share < (1 - _WORTH_A_WRITE) * wants[cgroup]
+        }
+
+    def release(self) -> None:
+        """Forget all grants: everybody is free."""
+        self._wants.clear()
+        self.grants = {}
+        self.total = None
+
+    def _follow_wants(self, use: Mapping[CgroupId, float], dt_s: float) -> None:
+        # What a workload would use without its grant: its use, but held while the grant limits
+        # it, so that a squeeze does not make the squeezed look modest.
+        keep = math.exp(-dt_s / _WANT_DECAY_S)
+        wants: dict[CgroupId, float] = {}
+        for cgroup, now in use.items():
+            want = self._wants.get(cgroup)
+            if want is None or now > want:
+                wants[cgroup] = now
+            elif now >= _LIMITED * self.grants.get(cgroup, math.inf):
+                wants[cgroup] = want
+            else:
+                wants[cgroup] = now + keep * (want - now)
+        self._wants = wants

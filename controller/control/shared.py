@@ -1,0 +1,164 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rungs that share a resource out among best-effort workloads: memory.high and io.max."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+import math
+
+from controller.control.amounts import format_amount, format_disks, parse_amount, parse_disks
+from controller.control.grants import GrantWriter
+from controller.control.ladder import Scene
+from controller.control.share_rung import ShareRung
+from controller.model import Action, CgroupId, Channel, Knob, KnobLimits, KnobValue
+from controller.units import format_bytes
+
+__all__ = ("DiskRung", "MemoryRung", "SharedRung")
+
+_MIB = 1 << 20
+# Lowering memory.high below the use reclaims in the writer's own time (mm/memcontrol.c,
+# memory_high_write), and the writer is the control thread.
+_MEMORY_STEP = 64 * _MIB
+_NOBODY: Mapping[CgroupId, float] = {}
+
+
+class SharedRung(ABC):
+    """Moves one knob of every best-effort workload, see ``ShareRung``."""
+
+    def __init__(self, knob: Knob, capacity: float, least: float, writer: GrantWriter) -> None:
+        self.knob = knob
+        self.part = 0.0
+        self._share = ShareRung(capacity, least)
+        self._writer = writer
+        self._blocked: frozenset[CgroupId] = frozenset()
+        self._grants: Mapping[CgroupId, float] = {}
+
+    def usable(self, scene: Scene) -> bool:
+        """Return whether there is a workload whose knob can be moved now."""
+        present = scene.roster.best_effort
+        self._blocked = scene.book.blocked(present, self.knob, scene.now_ns)
+        return len(self._blocked) < len(present)
+
+    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+        """Share out what *part* leaves."""
+        self.part = part
+        available, need = self._feed_forward(scene)
+        share = self._share
+        share.ceiling.update(scene.now_ns, scene.dt_s, available, need)
+        floor = self._floor(limits)
+        grants = share.update(part, self._use(scene), _NOBODY, self._blocked, floor, scene.now_ns)
+        self._grants = self._limit(grants, scene)
+        return 0.0 if share.engaged and part <= 0 else None
+
+    def actions(self, scene: Scene, reason: str) -> list[Action]:
+        """Return what has to be written."""
+        floor = self._share.floor_each
+        return self._writer.actions(
+            self._grants, floor, scene.roster, scene.book, reason, scene.anew, scene.now_ns
+        )
+
+    def release(self) -> None:
+        """Go free at once."""
+        self.part = 0.0
+        self._share.release()
+        self._grants = self._share.grants
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the setting in a few words."""
+
+    @abstractmethod
+    def _use(self, scene: Scene) -> dict[CgroupId, float]:
+        """Return what every best-effort workload uses."""
+
+    @abstractmethod
+    def _feed_forward(self, scene: Scene) -> tuple[float, float]:
+        """Return what there is for services and best-effort, and what the services use of it."""
+
+    def _floor(self, limits: KnobLimits) -> float:
+        return limits.floor
+
+    def _limit(self, grants: Mapping[CgroupId, float], scene: Scene) -> Mapping[CgroupId, float]:
+        return grants
+
+
+class MemoryRung(SharedRung):
+    """Lowers memory.high: above it the kernel reclaims and slows the workload down."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        def value_for(amount: float, original: KnobValue) -> KnobValue:
+            return format_amount(amount)
+
+        writer = GrantWriter(Knob.MEMORY_HIGH, parse_amount, value_for, largest=_MEMORY_STEP / 2)
+        super().__init__(Knob.MEMORY_HIGH, float(memory_bytes), float(_MIB), writer)
+        self._memory_bytes = memory_bytes
+
+    def usable(self, scene: Scene) -> bool:
+        """Return whether memory can be limited, and whose it is is known."""
+        return super().usable(scene) and bool(self._use(scene))
+
+    def describe(self) -> str:
+        """Return how much memory best-effort may keep."""
+        total = self._share.total
+        return "memory free" if total is None else f"memory {format_bytes(total)}"
+
+    def _use(self, scene: Scene) -> dict[CgroupId, float]:
+        rates = scene.usage.of(Channel.MEMORY).rates
+        return {cgroup: rates[cgroup] for cgroup in scene.roster.best_effort if cgroup in rates}
+
+    def _feed_forward(self, scene: Scene) -> tuple[float, float]:
+        return float(self._memory_bytes), scene.usage.of(Channel.MEMORY).others
+
+    def _limit(self, grants: Mapping[CgroupId, float], scene: Scene) -> Mapping[CgroupId, float]:
+        use = self._use(scene)
+        limited = {}
+        for cgroup, amount in grants.items():
+            value = scene.book.value(*cgroup, self.knob)
+            now = math.inf if value is None else parse_amount(value)
+            limited[cgroup] = max(amount, min(now, use.get(cgroup, now)) - _MEMORY_STEP)
+        return grants if limited == grants else limited
+
+
+class DiskRung(SharedRung):
+    """Limits what best-effort reads from and writes to the disks, io.max."""
+
+    def __init__(self, disks: tuple[tuple[str, float, float], ...]) -> None:
+        """*disks* are (MAJOR:MINOR, bytes per second read, written)."""
+        carried = {
+            (disk, kind): rate
+            for disk, read, write in disks
+            for kind, rate in (("rbps", read), ("wbps", write))
+        }
+
+        def value_for(amount: float, original: KnobValue) -> KnobValue:
+            limits = parse_disks(original)
+            for key, rate in carried.items():
+                limits[key] = min(limits.get(key, math.inf), amount, rate)
+            return format_disks(limits)
+
+        def amount_of(value: KnobValue) -> float | None:
+            ours = [limit for key, limit in parse_disks(value).items() if key in carried]
+            return max(ours, default=None)
+
+        self._capacity = sum(max(read, write) for _, read, write in disks)
+        writer = GrantWriter(Knob.IO_MAX, amount_of, value_for)
+        super().__init__(Knob.IO_MAX, self._capacity, self._capacity / 1000, writer)
+
+    def describe(self) -> str:
+        """Return what best-effort may read and write."""
+        total = self._share.total
+        return "disks free" if total is None else f"disks {format_bytes(total)}/s"
+
+    def _use(self, scene: Scene) -> dict[CgroupId, float]:
+        present = scene.roster.best_effort
+        rates = scene.usage.of(Channel.IO).rates
+        if not rates:
+            # Not measured: as if everybody used the same.
+            return dict.fromkeys(present, self._capacity / max(1, len(present)))
+        return {cgroup: rates[cgroup] for cgroup in present if cgroup in rates}
+
+    def _feed_forward(self, scene: Scene) -> tuple[float, float]:
+        return self._capacity, scene.usage.of(Channel.IO).others
+
+    def _floor(self, limits: KnobLimits) -> float:
+        return limits.floor * self._capacity
