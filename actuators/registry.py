@@ -8,6 +8,10 @@ from actuators.cpu_quota import CpuQuota
 from actuators.io_max import IoMax
 from actuators.io_weight import IoWeight
 from actuators.memory_high import MemoryHigh
+from actuators.resctrl_group import control_groups, monitoring_groups
+from actuators.resctrl_l3 import ResctrlL3
+from actuators.resctrl_mb import ResctrlMb
+from actuators.resctrl_mount import ResctrlMounter
 from actuators.tc.ceiling import TcCeiling
 from actuators.tc.mark import TcMark
 from actuators.tc.tree import Programs, TcTree
@@ -21,10 +25,17 @@ CGROUP_KNOBS = (CpuIdle, CpuQuota, MemoryHigh, IoWeight, IoMax)
 def build(layout: CgroupLayout, programs: Programs | None = None) -> tuple[Actuator, ...]:
     """Return the actuators for a host; ask each whether it is ``supported``.
 
+    Also those for which it has no use now: an earlier run may have left something.
+
     :param programs: what tells packets apart on links; needed to shape a link, not to undo it.
     """
     return (
         *(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS),
+        ResctrlMounter(),
+        control_groups(),
+        monitoring_groups(),
+        ResctrlMb(),
+        ResctrlL3(),
         TcTree(programs),
         TcMark(programs),
         TcCeiling(),
