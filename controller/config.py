@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
+from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
 from controller.host import online_cpus
 from controller.model import HostFacts, IndicatorName, Mode, Profile, QosClass, Settings
@@ -65,6 +66,7 @@ class Config:
     workloads: tuple[WorkloadRule, ...]
     settings: Settings
     service_level: ServiceLevelConfig | None = None
+    network: NetworkConfig | None = None
 
 
 def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
@@ -96,6 +98,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         steered={rule.service for rule in rules if _steered(profiles.get(rule.profile))},
         problems=problems,
     )
+    network = build_network(document, model.network, problems)
     if problems:
         raise ConfigError(problems)
     return Config(
@@ -113,6 +116,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
             mode=mode or model.mode,
         ),
         service_level=service_level,
+        network=network,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from controller.configfields import RATE, RATIO, Measure, Strict, Text, cpus, duration, written
+from controller.configsections.network import NetworkModel
 from controller.configsections.service_level import ServiceLevelModel
 from controller.model import Channel, IndicatorName, Knob, Mode, QosClass, SafeState
 
@@ -112,3 +113,4 @@ class ConfigModel(Strict):
     workloads: Annotated[list[WorkloadModel], Field(min_length=1)]
     profiles: list[Annotated[str, Field(min_length=1)]] = written([])
     service_level: ServiceLevelModel | None = None
+    network: NetworkModel | None = None
