@@ -182,7 +182,7 @@ class TiersModel(Strict):
 class DeviceModel(Strict):
     """One link."""
 
-    name: Annotated[str, Field(pattern=r"^(?!\.{1,2}$)[^/\s]{1,15}$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][^/\s]{0,14}$")]
     egress: _Speed = AUTO
     ingress: _Speed = AUTO
     tiers: TiersModel | None = None
