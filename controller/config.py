@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
 from controller.configsections.network import NetworkConfig, build_network
+from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
 from controller.host import online_cpus
 from controller.model import HostFacts, IndicatorName, Mode, Profile, QosClass, Settings
@@ -67,6 +68,7 @@ class Config:
     settings: Settings
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
+    resctrl: ResctrlConfig
 
 
 def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
@@ -117,6 +119,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         ),
         service_level=service_level,
         network=network,
+        resctrl=build_resctrl(model.resctrl),
     )
 
 

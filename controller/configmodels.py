@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from controller.configfields import RATE, RATIO, Measure, Strict, Text, cpus, duration, written
 from controller.configsections.network import NetworkModel
+from controller.configsections.resctrl import ResctrlModel
 from controller.configsections.service_level import ServiceLevelModel
 from controller.model import Channel, IndicatorName, Knob, Mode, QosClass, SafeState
 
@@ -114,3 +115,4 @@ class ConfigModel(Strict):
     profiles: list[Annotated[str, Field(min_length=1)]] = written([])
     service_level: ServiceLevelModel | None = None
     network: NetworkModel | None = None
+    resctrl: ResctrlModel = written({})
