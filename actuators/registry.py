@@ -3,6 +3,7 @@
 """Every actuator there is, in one tuple; nothing registers itself by being imported."""
 
 from actuators.base import Actuator
+from actuators.core_cookie import CoreCookie
 from actuators.cpu_idle import CpuIdle
 from actuators.cpu_quota import CpuQuota
 from actuators.io_max import IoMax
@@ -22,15 +23,19 @@ __all__ = ("CGROUP_KNOBS", "build")
 CGROUP_KNOBS = (CpuIdle, CpuQuota, MemoryHigh, IoWeight, IoMax)
 
 
-def build(layout: CgroupLayout, programs: Programs | None = None) -> tuple[Actuator, ...]:
+def build(
+    layout: CgroupLayout, cookies: CoreCookie, programs: Programs | None = None
+) -> tuple[Actuator, ...]:
     """Return the actuators for a host; ask each whether it is ``supported``.
 
     Also those for which it has no use now: an earlier run may have left something.
 
+    :param cookies: the actuator that knows which cookies are ours.
     :param programs: what tells packets apart on links; needed to shape a link, not to undo it.
     """
     return (
         *(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS),
+        cookies,
         ResctrlMounter(),
         control_groups(),
         monitoring_groups(),

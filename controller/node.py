@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from actuators import registry
 from actuators.base import RestoreReport
+from actuators.core_cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.config import Config
@@ -57,8 +58,9 @@ class Node:
     def __init__(self, config: Config) -> None:
         self._layout = find_cgroup_layout()
         workloads = static.scan(self._layout, config.workloads, missing_ok=False)
+        cookies = CoreCookie(config.state_dir)
         self._executor = Executor(
-            Journal(config.state_dir / "journal"), registry.build(self._layout)
+            Journal(config.state_dir / "journal"), registry.build(self._layout, cookies)
         )
         self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
         self._steal = StealMeter()

@@ -14,6 +14,7 @@ import time
 
 from actuators import registry
 from actuators.base import Restored, RestoreReport
+from actuators.core_cookie import CoreCookie
 from actuators.executor import restore_leftovers
 from actuators.journal import JournalError
 from controller.host import HostError, find_cgroup_layout
@@ -70,7 +71,8 @@ def release(state_dir: Path, *, stop: bool = False, timeout_s: float = 15.0) -> 
 
 
 def _restore(state_dir: Path) -> RestoreReport:
-    return restore_leftovers(state_dir, registry.build(find_cgroup_layout()))
+    actuators = registry.build(find_cgroup_layout(), CoreCookie(state_dir))
+    return restore_leftovers(state_dir, actuators)
 
 
 def _acquire(state_dir: Path, stop_timeout_s: float | None) -> Lock:

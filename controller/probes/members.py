@@ -95,7 +95,7 @@ class MemberProbe:
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Tell moves into and out of *workloads* from now on, and into no others.
 
-        A workload that is new here makes the next reading incomplete: it has members already.
+        A workload that is new here may have members already, which are not told.
         """
         wanted = {w.cgroup for w in workloads}
         for cgroup in self._followed - wanted:
@@ -104,7 +104,6 @@ class MemberProbe:
         for cgroup in sorted(wanted - self._followed)[: self._max_followed - len(self._followed)]:
             self._map.set(cgroup.id, 0, 0)
             self._followed.add(cgroup)
-            self._complete = False
         self._unfollowed = bool(wanted - self._followed)
 
     def read(self) -> Moves:
