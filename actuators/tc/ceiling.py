@@ -17,7 +17,7 @@ from actuators.tc.shape import MAJOR, TIER_CEILING
 from actuators.tc.tree import ifb_name
 from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target, TargetKind
 
-__all__ = ("TcCeiling",)
+__all__ = ("TcCeiling", "class_id")
 
 _VALUE = re.compile(r"([0-9]{1,13}) ([0-9]{1,13})")
 _CLASS = re.compile(r"[^/]+/([0-9a-f]{1,4}):([0-9a-f]{1,4})")
@@ -88,18 +88,18 @@ class TcCeiling:
 
 
 def _read(netlink: Netlink, target: Target) -> tuple[int, int]:
-    class_id = _class_id(target)
+    number = class_id(target)
     egress, ingress = (
-        0 if ifindex is None else _ceil(netlink, ifindex, class_id)
+        0 if ifindex is None else _ceil(netlink, ifindex, number)
         for ifindex in _devices(netlink, target)
     )
     if not egress and not ingress:
-        raise GoneError(f"{target.path} has no class {class_id >> 16:x}:{class_id & 0xFFFF:x}")
+        raise GoneError(f"{target.path} has no class {number >> 16:x}:{number & 0xFFFF:x}")
     return egress, ingress
 
 
-def _ceil(netlink: Netlink, ifindex: int, class_id: int) -> int:
-    found = netlink.classes(ifindex).get(class_id)
+def _ceil(netlink: Netlink, ifindex: int, number: int) -> int:
+    found = netlink.classes(ifindex).get(number)
     return 0 if found is None else found.ceil
 
 
@@ -112,7 +112,7 @@ def _write(netlink: Netlink, target: Target, wanted: tuple[int, int], trace: Tra
     for ifindex, new, old in zip(_devices(netlink, target), wanted, before, strict=True):
         if ifindex is not None and new != old:
             trace(f"before write ceiling {new}")
-            netlink.change_ceiling(ifindex, _class_id(target), new)
+            netlink.change_ceiling(ifindex, class_id(target), new)
             trace(f"after write ceiling {new}")
 
 
@@ -124,7 +124,8 @@ def _devices(netlink: Netlink, target: Target) -> tuple[int, int | None]:
     return target.id, None if ifb is None else ifb.ifindex
 
 
-def _class_id(target: Target) -> int:
+def class_id(target: Target) -> int:
+    """Return the 32-bit id of the class whose ceiling is moved."""
     adopted = _CLASS.fullmatch(target.path)
     if adopted is None:
         return MAJOR << 16 | TIER_CEILING

@@ -40,12 +40,15 @@ _U32_MAX = 0xFFFFFFFF
 
 
 class Link(NamedTuple):
-    """A device of this network namespace."""
+    """A device of this network namespace; ``peer`` is the ifindex of a veth's other end.
+
+    ``peer_netnsid`` is this namespace's number for the one where that is.
+    """
 
     ifindex: int
     name: str
     kind: str
-    up: bool
+    peer: int | None
     peer_netnsid: int | None
 
 
@@ -107,31 +110,37 @@ class Netlink:
 
     def link(self, ifindex: int) -> Link:
         """Return a link; GoneError if there is none of that number."""
-        with self._asking(f"link {ifindex}") as socket:
-            return _link(socket.link("get", index=ifindex)[0])
+        with self._asking(f"link {ifindex}") as rtnetlink:
+            return _link(rtnetlink.link("get", index=ifindex)[0])
 
     def links(self) -> list[Link]:
         """Return all links of this network namespace."""
-        with self._asking("links") as socket:
-            return [_link(message) for message in socket.link("dump")]
+        with self._asking("links") as rtnetlink:
+            return [_link(message) for message in rtnetlink.link("dump")]
 
     def find(self, name: str) -> Link | None:
         """Return the link of that name."""
         return next((link for link in self.links() if link.name == name), None)
 
+    def netnsid(self, netns: int) -> int | None:
+        """Return this namespace's number for the one that *netns* is a descriptor of."""
+        with self._asking("network namespace") as rtnetlink:
+            number: int = rtnetlink.get_netnsid(fd=netns)["nsid"]
+            return number if number >= 0 else None
+
     def qdiscs(self, ifindex: int) -> list[Qdisc]:
         """Return all qdiscs of a link."""
-        with self._asking("qdiscs") as socket:
+        with self._asking("qdiscs") as rtnetlink:
             return [
                 Qdisc(m.get_attr("TCA_KIND"), m["handle"], m["parent"])
-                for m in socket.get_qdiscs(index=ifindex)
+                for m in rtnetlink.get_qdiscs(index=ifindex)
             ]
 
     def classes(self, ifindex: int) -> dict[int, HtbClass]:
         """Return the HTB classes of a link by class id; bursts are not read back (0)."""
         found = {}
-        with self._asking("classes") as socket:
-            for message in socket.get_classes(index=ifindex):
+        with self._asking("classes") as rtnetlink:
+            for message in rtnetlink.get_classes(index=ifindex):
                 if message.get_attr("TCA_KIND") == "htb":
                     found[message["handle"]] = _htb_class(message)
         return found
@@ -139,41 +148,41 @@ class Netlink:
     def filters(self, ifindex: int, parent: int) -> list[Filter]:
         """Return the filters at a hook or qdisc; none where there is no such place."""
         found = set()
-        with self._asking("filters") as socket:
-            for m in socket.get_filters(index=ifindex, parent=parent):
+        with self._asking("filters") as rtnetlink:
+            for m in rtnetlink.get_filters(index=ifindex, parent=parent):
                 found.add(Filter(m.get_attr("TCA_KIND"), m["info"] >> 16, m["handle"]))
         return sorted(f for f in found if f.handle)
 
     def add_ifb(self, name: str) -> int:
         """Make an ifb that is up and return its number."""
-        with self._asking(f"making {name}") as socket:
+        with self._asking(f"making {name}") as rtnetlink:
             # Its queue is what HTB's leaves take for their own length; the default is 32.
-            socket.link("add", ifname=name, kind="ifb", txqlen=_QUEUE_PACKETS)
-            ifindex: int = socket.link_lookup(ifname=name)[0]
-            socket.link("set", index=ifindex, state="up")
+            rtnetlink.link("add", ifname=name, kind="ifb", txqlen=_QUEUE_PACKETS)
+            ifindex: int = rtnetlink.link_lookup(ifname=name)[0]
+            rtnetlink.link("set", index=ifindex, state="up")
             return ifindex
 
     def delete_link(self, ifindex: int) -> None:
         """Remove a device."""
-        with self._asking(f"removing link {ifindex}") as socket:
-            socket.link("del", index=ifindex)
+        with self._asking(f"removing link {ifindex}") as rtnetlink:
+            rtnetlink.link("del", index=ifindex)
 
     def add_htb(self, ifindex: int, default: int) -> None:
         """Make an HTB of ours the root of a device; *default* is the class of the unmatched."""
-        with self._asking("adding htb") as socket:
-            socket.tc("add", "htb", ifindex, MAJOR << 16, default=default)
+        with self._asking("adding htb") as rtnetlink:
+            rtnetlink.tc("add", "htb", ifindex, MAJOR << 16, default=default)
 
     def delete_htb(self, ifindex: int) -> None:
         """Remove our HTB with all in it; the kernel puts its default in place."""
-        with self._asking("removing htb") as socket:
-            socket.tc("del", "htb", ifindex, MAJOR << 16, root=True)
+        with self._asking("removing htb") as rtnetlink:
+            rtnetlink.tc("del", "htb", ifindex, MAJOR << 16, root=True)
 
     def add_class(self, ifindex: int, new: HtbClass) -> None:
         """Add a class to our HTB."""
         values = new._asdict()
         parent, minor = values.pop("parent"), values.pop("minor")
-        with self._asking(f"class {MAJOR:x}:{minor:x}") as socket:
-            socket.tc(
+        with self._asking(f"class {MAJOR:x}:{minor:x}") as rtnetlink:
+            rtnetlink.tc(
                 "add-class",
                 "htb",
                 ifindex,
@@ -190,22 +199,22 @@ class Netlink:
 
         :raises GoneError: there is no such class.
         """
-        with self._asking(f"class {class_id >> 16:x}:{class_id & 0xFFFF:x}") as socket:
-            classes = (m for m in socket.get_classes(index=ifindex) if m["handle"] == class_id)
+        with self._asking(f"class {class_id >> 16:x}:{class_id & 0xFFFF:x}") as rtnetlink:
+            classes = (m for m in rtnetlink.get_classes(index=ifindex) if m["handle"] == class_id)
             found = next((m for m in classes if m.get_attr("TCA_KIND") == "htb"), None)
             if found is None:
                 raise GoneError(f"no HTB class {class_id:#x} on link {ifindex}")
-            _send_class(socket, found, ceil)
+            _send_class(rtnetlink, found, ceil)
 
     def add_clsact(self, ifindex: int) -> None:
         """Give a device the hooks of clsact."""
-        with self._asking("adding clsact") as socket:
-            socket.tc("add", "clsact", ifindex)
+        with self._asking("adding clsact") as rtnetlink:
+            rtnetlink.tc("add", "clsact", ifindex)
 
     def delete_clsact(self, ifindex: int) -> None:
         """Remove the hooks of clsact and whatever filters are there."""
-        with self._asking("removing clsact") as socket:
-            socket.tc("del", "clsact", ifindex)
+        with self._asking("removing clsact") as rtnetlink:
+            rtnetlink.tc("del", "clsact", ifindex)
 
     def add_filter(
         self, ifindex: int, parent: int, program: int, name: str, redirect_to: int | None = None
@@ -218,8 +227,8 @@ class Netlink:
             "ifindex": redirect_to,
         }
         extra = {} if redirect_to is None else {"action": action}
-        with self._asking(f"filter {name}") as socket:
-            socket.tc(
+        with self._asking(f"filter {name}") as rtnetlink:
+            rtnetlink.tc(
                 "add-filter",
                 "bpf",
                 ifindex,
@@ -233,8 +242,8 @@ class Netlink:
 
     def delete_filter(self, ifindex: int, parent: int) -> None:
         """Remove the filter of ours at a hook."""
-        with self._asking("removing a filter") as socket:
-            socket.tc("del-filter", "bpf", ifindex, HANDLE, parent=parent, prio=1)
+        with self._asking("removing a filter") as rtnetlink:
+            rtnetlink.tc("del-filter", "bpf", ifindex, HANDLE, parent=parent, prio=1)
 
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[Any]:
@@ -256,7 +265,7 @@ def _link(message: Any) -> Link:
         message["index"],
         message.get_attr("IFLA_IFNAME"),
         (info.get_attr("IFLA_INFO_KIND") if info else None) or "",
-        bool(message["flags"] & 1),
+        message.get_attr("IFLA_LINK"),
         message.get_attr("IFLA_LINK_NETNSID"),
     )
 
@@ -277,7 +286,7 @@ def _htb_class(message: Any) -> HtbClass:
     )
 
 
-def _send_class(socket: Any, found: Any, ceil: int) -> None:
+def _send_class(rtnetlink: Any, found: Any, ceil: int) -> None:
     from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST
     from pyroute2.netlink.rtnl import RTM_NEWTCLASS
     from pyroute2.netlink.rtnl.tcmsg import tcmsg
@@ -297,7 +306,7 @@ def _send_class(socket: Any, found: Any, ceil: int) -> None:
     for name in ("index", "handle", "parent"):
         message[name] = found[name]
     message["attrs"] = [["TCA_KIND", "htb"], ["TCA_OPTIONS", {"attrs": attributes}]]
-    socket.nlm_request(message, RTM_NEWTCLASS, NLM_F_REQUEST | NLM_F_ACK)
+    rtnetlink.nlm_request(message, RTM_NEWTCLASS, NLM_F_REQUEST | NLM_F_ACK)
 
 
 def _process_in(namespace: str) -> int | None:

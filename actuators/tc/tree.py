@@ -39,7 +39,7 @@ from actuators.tc.shape import (
 )
 from controller.model import Action, Failure, Knob, KnobValue, Outcome, QosClass, Target, TargetKind
 
-__all__ = ("Programs", "TcTree", "ifb_name")
+__all__ = ("Programs", "TcTree", "ifb_name", "refuse_foreign")
 
 _ROOT = 0xFFFFFFFF
 _HTB = MAJOR << 16
@@ -123,7 +123,7 @@ class TcTree:
         programs = self._programs
         if programs is None:
             raise RefusedError(errno.ENOSYS, "the classifying programs are off")
-        _refuse_foreign(netlink, target.id, tree)
+        refuse_foreign(netlink, target.id, tree)
         if tree.ingress is not None:
             trace("before write ifb")
             ifb = netlink.add_ifb(ifb_name(target.id))
@@ -198,7 +198,8 @@ def _remove(netlink: Netlink, ifindex: int, trace: Trace) -> None:
         trace("after write no ifb")
 
 
-def _refuse_foreign(netlink: Netlink, ifindex: int, tree: Tree) -> None:
+def refuse_foreign(netlink: Netlink, ifindex: int, tree: Tree) -> None:
+    """Raise RefusedError where somebody else's work is in the way of *tree*, saying what to do."""
     if tree.egress is not None:
         for qdisc in netlink.qdiscs(ifindex):
             # A handle of 0 is the kernel's own default, which comes back by itself.

@@ -1,0 +1,234 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The links of this host that are shaped: their trees, their pods' veths, and what they carry.
+
+In observe mode nothing is made: the links' facts and the ceilings that they would have are all
+there is. In enforce mode the trees are made through the executor, looked after, and made again
+when somebody damages them, three times in ten minutes.
+"""
+
+from collections.abc import Iterable
+import logging
+
+from actuators.executor import Executor
+from actuators.tc.netlink import Netlink
+from actuators.tc.shape import CLASS_OF_TIER, FIRST_LIMIT, MAJOR, Tree, decode, encode
+from actuators.tc.tree import Programs, ifb_name
+from controller.configsections.network import NetworkConfig
+from controller.host import CgroupLayout
+from controller.model import (
+    Action,
+    Failure,
+    Knob,
+    KnobReading,
+    KnobValue,
+    LinkFacts,
+    LinkSample,
+    Outcome,
+    QosClass,
+    Target,
+    Workload,
+)
+from controller.network.device import Device, DeviceError, open_device
+from controller.network.marks import Marks
+from controller.probes.btf import BtfError
+from controller.probes.classify import Classifier
+from controller.probes.loader import LoadError
+from controller.probes.qdisc import QdiscReader
+from controller.units import NS_PER_SEC
+
+__all__ = ("Links",)
+
+_log = logging.getLogger(__name__)
+
+_LOOK_NS = 5 * NS_PER_SEC
+_REPAIRS = 3
+_REPAIRS_WITHIN_NS = 600 * NS_PER_SEC
+
+
+class Links:
+    """The devices of the section ``network:``; for the control thread alone.
+
+    ``problems`` has the reason for every device that is not shaped, by its name, and for
+    ``classify`` if the programs cannot be loaded. ``programs`` are for the actuators.
+    """
+
+    def __init__(self, config: NetworkConfig, layout: CgroupLayout) -> None:
+        self.problems: dict[str, str] = {}
+        self._devices = self._open(config)
+        self._classifier = self._load(config) if any(d.tree for d in self._devices) else None
+        self._marks = (
+            None if self._classifier is None else Marks(layout, config.limits, self._classifier)
+        )
+        numbers = {tier: [number] for tier, number in CLASS_OF_TIER.items()}
+        numbers[QosClass.BE] += range(FIRST_LIMIT, FIRST_LIMIT + len(config.limits))
+        self._tiers = {t: [MAJOR << 16 | one for one in ones] for t, ones in numbers.items()}
+        self._made: dict[Target, int | None] = {}  # with the ifindex of the ifb
+        self._repaired_ns: dict[Target, list[int]] = {}
+        self._due_ns = 0
+        self._reader = QdiscReader()
+
+    @property
+    def programs(self) -> Programs | None:
+        """What the actuators need to make trees."""
+        fds = None if self._classifier is None else self._classifier.program_fds
+        return None if fds is None else Programs(**fds)
+
+    @property
+    def facts(self) -> tuple[LinkFacts, ...]:
+        """What the links carry, for the planner."""
+        return tuple(device.facts for device in self._devices)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The links whose ceiling may be moved; to be read with the other knobs."""
+        return tuple(device.target for device in self._devices)
+
+    def unlimited(self) -> tuple[KnobReading, ...]:
+        """Return the readings of links without limit: what observe mode starts from."""
+        return tuple(
+            KnobReading(device.target, Knob.TC_CEILING, device.unlimited)
+            for device in self._devices
+        )
+
+    def follow(self, workloads: Iterable[Workload]) -> None:
+        """Tell the packets of *workloads* apart from now on."""
+        if self._marks is not None:
+            self._marks.follow(workloads)
+
+    def tick(self, executor: Executor, now_ns: int) -> bool:
+        """Make what is missing, in enforce mode; whether a tree was made or found damaged."""
+        changed = False
+        if now_ns >= self._due_ns:
+            self._due_ns = now_ns + _LOOK_NS
+            for device in self._devices:
+                if device.tree is not None:
+                    changed |= self._look_after(executor, device, device.tree, now_ns)
+        if self._marks is not None and self._made:
+            self._marks.tick(executor, now_ns)
+        return changed
+
+    def forget(self) -> None:
+        """Take note that everything was undone."""
+        self._made.clear()
+        self._due_ns = 0
+        if self._marks is not None:
+            self._marks.forget()
+
+    def samples(self) -> tuple[LinkSample, ...]:
+        """Return what the tiers of all trees carried; nothing where there is no tree."""
+        places = [
+            (target, ifindex, ingress)
+            for target, ifb in self._made.items()
+            for ifindex, ingress in ((target.id, False), (ifb, True))
+            if ifindex is not None
+        ]
+        if not places:
+            return ()
+        every = [number for numbers in self._tiers.values() for number in numbers]
+        counters = self._reader.read({ifindex: every for _, ifindex, _ in places})
+        samples = []
+        for target, ifindex, ingress in places:
+            for tier, numbers in self._tiers.items():
+                keys = ((ifindex, number) for number in numbers)
+                found = [counters[key] for key in keys if key in counters]
+                if found:
+                    sums = map(sum, zip(*found, strict=True))
+                    samples.append(LinkSample(target, ingress, str(tier), *sums))
+        return tuple(samples)
+
+    def close(self) -> None:
+        """Give the programs up; the trees stay, see ``Executor.restore_all``."""
+        self._reader.close()
+        if self._classifier is not None:
+            self._classifier.close()
+
+    def _open(self, config: NetworkConfig) -> tuple[Device, ...]:
+        found = []
+        with Netlink() as netlink:
+            for device in config.devices:
+                try:
+                    found.append(open_device(netlink, device, config))
+                except DeviceError as error:
+                    self.problems[device.name] = str(error)
+                    _log.error("not shaped: %s", error)
+        return tuple(found)
+
+    def _load(self, config: NetworkConfig) -> Classifier | None:
+        try:
+            return Classifier(
+                major=MAJOR,
+                system_class=CLASS_OF_TIER[QosClass.SYSTEM],
+                mark_mask=config.mark_mask,
+            )
+        except (BtfError, LoadError, OSError) as error:
+            self.problems["classify"] = str(error)
+            _log.error("no link is shaped: %s", error)
+            return None
+
+    def _look_after(self, executor: Executor, device: Device, tree: Tree, now_ns: int) -> bool:
+        """Bring one link's tree in line; whether anything was to be done."""
+        target = device.target
+        found = {r.knob: r.value for r in executor.read([target])}.get(Knob.TC_TREE)
+        if found is None:
+            self._made.pop(target, None)
+            self.problems[target.path] = f"{target.path}: the device left"
+            return False
+        if _fits(found, tree):
+            if target not in self._made:
+                self._take_in(target)
+            return False
+        if target in self._made and not self._may_repair(target, now_ns):
+            self.problems[target.path] = f"{target.path}: somebody else keeps changing the tree"
+            return False
+        action = Action(
+            target=target,
+            knob=Knob.TC_TREE,
+            previous=found,
+            value=encode(tree),
+            reason="shaping a link",
+        )
+        (outcome,) = executor.execute([action], now_ns=now_ns)
+        self._settle(target, tree, outcome)
+        return True
+
+    def _settle(self, target: Target, tree: Tree, outcome: Outcome) -> None:
+        if outcome.applied is not None and _fits(outcome.applied, tree):
+            self._take_in(target)
+            _log.info("%s: shaped: %s", target.path, outcome.applied)
+        elif outcome.failure is Failure.REFUSED:
+            self.problems[target.path] = outcome.message
+
+    def _take_in(self, target: Target) -> None:
+        with Netlink() as netlink:
+            ifb = netlink.find(ifb_name(target.id))
+        self._made[target] = None if ifb is None else ifb.ifindex
+        self.problems.pop(target.path, None)
+
+    def _may_repair(self, target: Target, now_ns: int) -> bool:
+        recent = [
+            at for at in self._repaired_ns.get(target, []) if at > now_ns - _REPAIRS_WITHIN_NS
+        ]
+        self._repaired_ns[target] = recent
+        if len(recent) >= _REPAIRS:
+            return False
+        recent.append(now_ns)
+        _log.warning("%s: somebody changed the tree: making it again", target.path)
+        return True
+
+
+def _fits(found: KnobValue, tree: Tree) -> bool:
+    """Whether *found* is *tree*, wherever the ceiling of best-effort work is now."""
+    try:
+        shapes = decode(found)
+    except ValueError:
+        return False
+    return all(
+        (a is None) == (b is None)
+        and (
+            a is None
+            or b is None
+            or a._replace(best_effort=(a.best_effort[0], b.best_effort[1])) == b
+        )
+        for a, b in zip(shapes, tree, strict=True)
+    )
