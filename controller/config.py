@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
+from controller.configsections.core_scheduling import build_core_scheduling
 from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
@@ -46,7 +47,7 @@ class WorkloadRule:
     """Which cgroups are a workload. ``cgroup`` is an absolute glob below the cpu hierarchy.
 
     ``profile`` is empty unless the class is latency-sensitive. ``origin`` is the place in the
-    file, for messages about what the rule matches.
+    file, for messages about what the rule matches. ``core_group`` is empty for the common one.
     """
 
     name: str
@@ -55,6 +56,7 @@ class WorkloadRule:
     service: str
     profile: str
     origin: str
+    core_group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
             safe_state=model.safe_state,
             stale_ticks=STALE_TICKS,
             mode=mode or model.mode,
+            core=build_core_scheduling(model.core_scheduling),
         ),
         service_level=service_level,
         network=network,
@@ -192,6 +195,9 @@ def _rules(
         elif profile not in profiles:
             text = f"no profile named {profile!r} (have: {', '.join(sorted(profiles))})"
             problems.append(document.problem((*loc, "profile"), text))
+        if model.core_group is not None and model.qos is not QosClass.BE:
+            text = f"only a {QosClass.BE} workload has a core_group"
+            problems.append(document.problem((*loc, "core_group"), text))
         yield WorkloadRule(
             name=model.name,
             cgroup=pattern or "",
@@ -199,6 +205,7 @@ def _rules(
             service=model.service or model.name,
             profile=profile,
             origin=f"{document.path}:{document.lines[loc]}",
+            core_group=model.core_group or "",
         )
 
 

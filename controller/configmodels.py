@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from controller.configfields import RATE, RATIO, Measure, Strict, Text, cpus, duration, written
+from controller.configsections.core_scheduling import CORE_GROUP, CoreSchedulingModel
 from controller.configsections.network import NetworkModel
 from controller.configsections.resctrl import ResctrlModel
 from controller.configsections.service_level import ServiceLevelModel
@@ -100,6 +101,7 @@ class WorkloadModel(Strict):
     qos: Annotated[QosClass, Text] = Field(alias="class")
     service: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     profile: str | None = None
+    core_group: Annotated[str, CORE_GROUP] | None = None
 
 
 class ConfigModel(Strict):
@@ -116,3 +118,4 @@ class ConfigModel(Strict):
     service_level: ServiceLevelModel | None = None
     network: NetworkModel | None = None
     resctrl: ResctrlModel = written({})
+    core_scheduling: CoreSchedulingModel = written({})

@@ -65,7 +65,7 @@ def _workload(layout: CgroupLayout, rule: WorkloadRule, path: str, inode: int) -
     if _MAGIC & set(rule.cgroup):
         name = f"{rule.name}:{path.rpartition('/')[2]}"
     cgroup = CgroupId(layout.hierarchy, inode)
-    return Workload(name, cgroup, path, rule.qos, rule.service, rule.profile)
+    return Workload(name, cgroup, path, rule.qos, rule.service, rule.profile, rule.core_group)
 
 
 def _match(mount: Path, patterns: list[str]) -> Iterator[tuple[str, int]]:
