@@ -5,15 +5,16 @@
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test bench soak lint clean bootstrap
+.PHONY: help demo test vm-test bench soak lint clean bootstrap test-kernel
 
 help:
-	@echo "make demo   show it on real programs, about two minutes"
-	@echo "make test   lint and all tests"
-	@echo "make lint   format, lint, types, direction of imports"
-	@echo "make bench  measure what it costs and how well it controls"
-	@echo "make soak   tests that take longer than a few minutes"
-	@echo "make clean  remove everything that these targets made here"
+	@echo "make demo     show it on real programs, about two minutes"
+	@echo "make test     lint and all tests"
+	@echo "make vm-test  only those in the test kernel (resctrl, core scheduling, cgroup v2)"
+	@echo "make lint     format, lint, types, direction of imports"
+	@echo "make bench    measure what it costs and how well it controls"
+	@echo "make soak     tests that take longer than a few minutes"
+	@echo "make clean    remove what these targets made here; the test kernel stays in ~/.cache/sweetpoint"
 
 bootstrap:
 	@tools/bootstrap
@@ -21,8 +22,15 @@ bootstrap:
 demo: bootstrap
 	@.venv/bin/sweetpoint demo
 
-test: bootstrap lint
+test: bootstrap lint test-kernel
 	@.venv/bin/pytest
+
+vm-test: bootstrap test-kernel
+	@.venv/bin/pytest tests/vm
+
+# Ten minutes, once.
+test-kernel: bootstrap
+	@[ "$$SWEETPOINT_VM_TESTS" = 0 ] || tools/test-kernel build
 
 lint: bootstrap
 	@.venv/bin/ruff check --quiet

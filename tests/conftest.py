@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share: the switches for tests that need a real kernel, and cgroups of our own.
 
-``SWEETPOINT_KERNEL_TESTS`` unset: run them where the machine can; ``1``: they must run, what
-is missing fails them; ``0``: skip them.
+``SWEETPOINT_KERNEL_TESTS``, ``SWEETPOINT_VM_TESTS`` unset: run them where the machine can; ``1``:
+they must run, what is missing fails them; ``0``: skip them.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,8 @@ import importlib.util
 import itertools
 import os
 from pathlib import Path
+import shutil
+import subprocess
 
 import pytest
 
@@ -44,7 +46,24 @@ def kernel_tests_reason() -> str | None:
     return None
 
 
-_REASONS = {"kernel": kernel_tests_reason}
+@functools.cache
+def vm_tests_reason() -> str | None:
+    """Why tests in the test kernel cannot run here, or None."""
+    if os.environ.get("SWEETPOINT_VM_REPORTS"):
+        return None  # this is the guest
+    tree = Path(__file__).parents[1]
+    built = subprocess.run(
+        [tree / "tools" / "test-kernel", "path"], capture_output=True, check=False
+    )
+    if built.returncode != 0:
+        return "the test kernel is not built: run tools/test-kernel build (ten minutes, once)"
+    for program in ("qemu-system-x86_64", "busybox"):
+        if shutil.which(program) is None:
+            return f"{program} is missing: run tools/test-kernel build"
+    return None
+
+
+_REASONS = {"kernel": kernel_tests_reason, "vm": vm_tests_reason}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
