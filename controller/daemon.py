@@ -241,6 +241,7 @@ class Agent:
             config_problem=self._config_problem,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
+            measured_by_netns=self._node.measured_by_netns,
         )
 
     def _listen(self) -> Httpd | None:

@@ -185,8 +185,16 @@ def _network(report: TickReport) -> Iterator[Metric]:
         "IP packets of a workload's sockets, before segmentation offload.",
         labels=_DIRECTION,
     )
+    source = GaugeMetricFamily(
+        "sweetpoint_workload_network_source",
+        "1 for what counts a workload's bytes: its cgroup, or else its network namespace.",
+        labels=["workload", "source"],
+    )
     for sample in report.samples:
         name = names.get(sample.cgroup, "")
+        if sample.tx_bytes is not None:
+            by_netns = sample.cgroup in report.measured_by_netns
+            source.add_metric([name, "netns" if by_netns else "cgroup"], 1)
         for family, direction, count in (
             (octets, "transmit", sample.tx_bytes),
             (octets, "receive", sample.rx_bytes),
@@ -195,7 +203,7 @@ def _network(report: TickReport) -> Iterator[Metric]:
         ):
             if count is not None:
                 family.add_metric([name, direction], count)
-    yield from (octets, packets)
+    yield from (octets, packets, source)
 
 
 def _pressure(report: TickReport) -> Iterator[Metric]:

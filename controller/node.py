@@ -16,6 +16,7 @@ from controller.config import Config
 from controller.host import find_cgroup_layout, possible_cpus
 from controller.model import (
     STRUCTURAL_KNOBS,
+    CgroupId,
     Knob,
     KnobReading,
     Outcome,
@@ -31,6 +32,7 @@ from controller.probes.btf import BtfError
 from controller.probes.join import join
 from controller.probes.loader import LoadError
 from controller.probes.net import NetProbe
+from controller.probes.netns import NetnsMeter
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
@@ -69,7 +71,10 @@ class Node:
         cpus = max(possible_cpus()) + 1
         self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus))
         self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
+        self._netns = NetnsMeter(self._layout)
         self._pressure = PressureMeter(self._layout.unified)
+        # Whose traffic is known by namespace only, which is coarser and a second old.
+        self.measured_by_netns: frozenset[CgroupId] = frozenset()
         self.services = ServiceLevels(config.service_level)
         self.workloads: tuple[Workload, ...] = ()
         self.take(workloads)
@@ -100,6 +105,7 @@ class Node:
         self.workloads = workloads
         self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.follow(workloads)
+        self._netns.follow(workloads)
         if self._net is not None:
             self._net.follow(workloads)
         if self._probe is None:
@@ -130,11 +136,13 @@ class Node:
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
         samples = self._unmeasured if reading is None else reading.workloads
         traffic = {} if self._net is None else self._net.read(now_ns)
+        by_netns = self._netns.read(now_ns, traffic)
+        self.measured_by_netns = frozenset(by_netns.keys() - traffic.keys())
         self._pressure.read(now_ns)
         return Snapshot(
             time_ns=now_ns,
             age_ns=None if reading is None else reading.age_ns,
-            workloads=join(samples, traffic, self._pressure.workloads),
+            workloads=join(samples, {**by_netns, **traffic}, self._pressure.workloads),
             blame=() if reading is None else reading.blame,
             system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
             idle_ns=None if reading is None else reading.idle_ns,
@@ -158,7 +166,7 @@ class Node:
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        for probe in (self._probe, self._net, self._pressure, self.services):
+        for probe in (self._probe, self._net, self._netns, self._pressure, self.services):
             if probe is not None:
                 probe.close()
 

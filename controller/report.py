@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from controller.model import (
+    CgroupId,
     Knob,
     KnobReading,
     KnobValue,
@@ -72,6 +73,7 @@ class TickReport:
     config_problem: str
     services: tuple[ServiceState, ...] = ()
     refused_pushes: Mapping[str, int] = field(default_factory=dict)
+    measured_by_netns: frozenset[CgroupId] = frozenset()
 
 
 @dataclass(slots=True)

@@ -17,6 +17,8 @@ from controller.host import HostError, find_cgroup_layout
 __all__ = ("find_optional",)
 
 _PR_SCHED_CORE = 62  # include/uapi/linux/prctl.h; sub-command 0 reads the cookie
+# include/uapi/linux/capability.h; the first to enter a namespace, the second to look at it.
+_CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
 _SMT = Path("/sys/devices/system/cpu/smt")
 
 
@@ -29,6 +31,7 @@ def find_optional() -> tuple[Fact, ...]:
         _core_scheduling(),
         _resctrl(),
         _tc(),
+        _netns(),
         _mounted("tracefs", "/sys/kernel/tracing", "reading the format of tracepoints by hand"),
         _mounted("bpf", "/sys/fs/bpf", "looking at pinned BPF objects (none are pinned)"),
     )
@@ -124,6 +127,24 @@ def _tc() -> Fact:
         detail=detail,
         needed_for="bandwidth of best-effort work (not used by this version)",
         how="CONFIG_NET_SCHED with NET_SCH_HTB",
+    )
+
+
+def _netns() -> Fact:
+    try:
+        unified = find_cgroup_layout().unified
+    except (HostError, OSError):
+        unified = None
+    match = re.search(r"^CapEff:\s*(\w+)", read_text("/proc/self/status"), re.MULTILINE)
+    have = int(match[1], 16) if match else 0
+    missing = [name for name, bit in _CAPABILITIES.items() if not have >> bit & 1]
+    use = "workloads without a cgroup2 directory" if unified else "every workload: no cgroup2 here"
+    return Fact(
+        name="network namespaces",
+        have=not missing,
+        detail=f"no {' and no '.join(missing)}" if missing else f"can be entered; used for {use}",
+        needed_for="network bytes of workloads whose packets cannot be told apart by cgroup",
+        how="the capabilities, and the host's processes (hostPID in a pod)",
     )
 
 

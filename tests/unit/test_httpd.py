@@ -31,7 +31,7 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
-from controller.report import AgentCost, Board, TickReport
+from controller.report import AgentCost, Board, ServiceState, TickReport
 
 JOB = Target(TargetKind.CGROUP, "cpu", 7, "/batch/job")
 
@@ -85,6 +85,28 @@ def report(time_ns: int, **changes: object) -> TickReport:
         "cost": AgentCost(cpu_s=0.5, pss_bytes=60 << 20),
         "probe_problems": {},
         "config_problem": "",
+        "services": (
+            ServiceState(
+                service="web",
+                kind="json",
+                value=12.5e6,
+                is_time=True,
+                age_ns=10**9,
+                errors={"status": 2, "format": 0},
+                problem="HTTP status 500",
+            ),
+            ServiceState(
+                service="queue",
+                kind="push",
+                value=17.0,
+                is_time=False,
+                age_ns=None,
+                errors={},
+                problem="",
+            ),
+        ),
+        "refused_pushes": {"forbidden": 3, "format": 0},
+        "measured_by_netns": frozenset({CgroupId("cpu", 6)}),
     }
     return TickReport(**(fields | changes))  # type: ignore[arg-type]
 
@@ -178,6 +200,7 @@ def test_only_what_was_measured_has_series(port: int, board: Board) -> None:
         'workload_network_bytes_total{direction="receive",workload="web"} 300.0',
         'workload_network_packets_total{direction="transmit",workload="web"} 0.0',
         'workload_network_packets_total{direction="receive",workload="web"} 3.0',
+        'workload_network_source{source="netns",workload="web"} 1.0',
         'workload_pressure_seconds_total{resource="cpu",workload="web"} 2.0',
         'host_pressure_seconds_total{resource="io"} 0.5',
         'probe_up{probe="net",reason="no cgroup2 tree"} 0.0',
@@ -185,6 +208,24 @@ def test_only_what_was_measured_has_series(port: int, board: Board) -> None:
     ]
     # It only adds to the picture: the agent steers without it.
     assert get(port, "/readyz")[0] == 200
+
+
+def test_service_levels_are_in_base_units(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns())
+    found = [
+        line.removeprefix("sweetpoint_service_level_")
+        for line in get(port, "/metrics")[1].splitlines()
+        if line.startswith("sweetpoint_service_level_")
+    ]
+    assert found == [
+        'seconds{service="web",source="json"} 0.0125',
+        'value{service="queue",source="push"} 17.0',
+        'age_seconds{service="web",source="json"} 1.0',
+        'errors_total{reason="status",service="web",source="json"} 2.0',
+        'refused_pushes_total{reason="forbidden"} 3.0',
+    ]
+    status = json.loads(get(port, "/statusz")[1])
+    assert status["service_level"][0]["problem"] == "HTTP status 500"
 
 
 def test_series_end_with_what_they_describe(port: int, board: Board) -> None:

@@ -1,0 +1,202 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Traffic by network namespace, against the exact amount that was sent."""
+
+from collections.abc import Iterator
+import contextlib
+from dataclasses import replace
+import itertools
+import os
+from pathlib import Path
+import subprocess
+import time
+
+import pytest
+
+from controller.host import CgroupLayout
+from controller.model import CgroupId, QosClass, Workload
+from controller.probes.netns import NetnsMeter
+from controller.units import NS_PER_SEC
+from tests.kernel.talkers import UDP_HEADERS, Talker
+
+pytestmark = pytest.mark.kernel
+
+SIZE, COUNT = 1000, 2000
+_numbers = itertools.count()
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[str, str]]:
+    """Two namespaces with a cable between them: 10.98.0.1 and 10.98.0.2."""
+    prefix = f"swn{os.getpid()}-{next(_numbers)}"
+    names = (f"{prefix}-a", f"{prefix}-b")
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            ip("netns", "add", name)
+            stack.callback(ip, "netns", "del", name)
+        ip("-n", names[0], "link", "add", "eth0", "type", "veth", "peer", "eth0", "netns", names[1])
+        for number, name in enumerate(names, 1):
+            ip("-n", name, "addr", "add", f"10.98.0.{number}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield names
+
+
+class Hosted:
+    """Workloads in cgroups of a test, and the meter; time is a count of its seconds."""
+
+    def __init__(self, root: Path, layout: CgroupLayout) -> None:
+        self._root, self._layout = root, layout
+        # Nobody has a cgroup2 directory here, whatever this host has.
+        self.meter = NetnsMeter(replace(layout, unified=None))
+        self.workloads: list[Workload] = []
+        self._now_ns = time.monotonic_ns()
+
+    def add(self, name: str) -> CgroupId:
+        folder = self._root / name
+        folder.mkdir(parents=True)
+        cgroup = CgroupId(self._layout.hierarchy, folder.stat().st_ino)
+        path = "/" + str(folder.relative_to(self._layout.mount))
+        self.workloads.append(Workload(name, cgroup, path, QosClass.LS, name, "default"))
+        return cgroup
+
+    def read(self, measured: tuple[CgroupId, ...] = ()) -> dict[CgroupId, tuple[int, ...]]:
+        self._now_ns += 6 * NS_PER_SEC
+        return {c: tuple(t) for c, t in self.meter.read(self._now_ns, measured).items()}
+
+
+@pytest.fixture
+def hosted(cgroup_root: Path, cgroup_layout: CgroupLayout) -> Iterator[Hosted]:
+    made = Hosted(cgroup_root, cgroup_layout)
+    yield made
+    made.meter.close()
+
+
+def test_bytes_and_packets_are_those_of_ip(
+    hosted: Hosted, pair: tuple[str, str], cgroup_root: Path
+) -> None:
+    client, server = hosted.add("client"), hosted.add("server")
+    echo = Talker(cgroup_root / "server", "echo", address="10.98.0.2", netns=pair[1])
+    ask = Talker(
+        cgroup_root / "client", "ask", address="10.98.0.2", port=int(echo.first), netns=pair[0],
+        size=SIZE, count=COUNT,
+    )  # fmt: skip
+    lone = Talker(cgroup_root / "client", "echo", netns=pair[0])
+    try:
+        hosted.meter.follow(hosted.workloads)
+        assert hosted.read() == {client: (0, 0, 0, 0), server: (0, 0, 0, 0)}
+        ask.go()
+        ask.done()
+        traffic = hosted.read()
+    finally:
+        for talker in (echo, ask, lone):
+            talker.end()
+    expected = (*(COUNT * (SIZE + UDP_HEADERS),) * 2, COUNT, COUNT)
+    for cgroup in (client, server):
+        # ARP, and what IPv6 says when an interface comes up, is in there as well.
+        for counted, wanted in zip(traffic[cgroup], expected, strict=True):
+            assert wanted <= counted <= wanted * 1.01, (traffic, expected)
+
+
+def test_loopback_inside_is_not_counted(
+    hosted: Hosted, pair: tuple[str, str], cgroup_root: Path
+) -> None:
+    inside = hosted.add("pod")
+    echo = Talker(cgroup_root / "pod", "echo", netns=pair[0])
+    ask = Talker(
+        cgroup_root / "pod", "ask", port=int(echo.first), netns=pair[0], size=SIZE, count=COUNT
+    )
+    try:
+        hosted.meter.follow(hosted.workloads)
+        hosted.read()
+        ask.go()
+        ask.done()
+        assert sum(hosted.read()[inside]) < SIZE * COUNT / 100
+    finally:
+        echo.end()
+        ask.end()
+
+
+def test_a_shared_namespace_is_charged_once(
+    hosted: Hosted, pair: tuple[str, str], cgroup_root: Path
+) -> None:
+    first, second, host = hosted.add("pod/one"), hosted.add("pod/two"), hosted.add("host")
+    talkers = [
+        Talker(cgroup_root / "pod/one", "echo", netns=pair[0]),
+        Talker(cgroup_root / "pod/two", "echo", netns=pair[0]),
+        Talker(cgroup_root / "host", "echo"),
+    ]
+    try:
+        hosted.meter.follow(hosted.workloads)
+        # The host's own namespace says nothing about one of its workloads.
+        assert set(hosted.read()) == {first}
+        # Who is measured by cgroup does not take it; the next one does, and starts at zero.
+        assert set(hosted.read(measured=(first,))) <= {second}
+        assert set(hosted.read(measured=(first,))) == {second}
+        hosted.meter.follow([w for w in hosted.workloads if w.cgroup in (first, host)])
+        hosted.read()
+        assert set(hosted.read()) == {first}
+    finally:
+        for talker in talkers:
+            talker.end()
+    # The processes went: nothing is known, and nothing is held.
+    assert hosted.read() == {}
+
+
+def test_a_namespace_ends_with_its_workload(
+    hosted: Hosted, pair: tuple[str, str], cgroup_root: Path
+) -> None:
+    pod = hosted.add("pod")
+    before = len(os.listdir("/proc/self/fd"))
+    talker = Talker(cgroup_root / "pod", "echo", netns=pair[0])
+    try:
+        hosted.meter.follow(hosted.workloads)
+        assert set(hosted.read()) == {pod}
+        # An interface that goes takes its counters along; ours do not go back.
+        ip("-n", pair[0], "link", "del", "eth0")
+        assert min(hosted.read()[pod]) >= 0
+    finally:
+        talker.end()
+    hosted.meter.follow([])
+    assert hosted.read() == {}
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_interfaces_on_top_of_others_count_once(
+    hosted: Hosted, pair: tuple[str, str], cgroup_root: Path
+) -> None:
+    """A bridge with a container of its own inside the namespace, as in docker-in-docker."""
+    pod = hosted.add("pod")
+    name, inner = pair[0], f"{pair[0]}-inner"
+    ip("netns", "add", inner)
+    try:
+        ip("-n", name, "addr", "flush", "dev", "eth0")
+        ip("-n", name, "link", "add", "br0", "type", "bridge")
+        ip("-n", name, "link", "set", "br0", "up")
+        ip("-n", name, "link", "add", "v0", "type", "veth", "peer", "eth0", "netns", inner)
+        ip("-n", name, "link", "set", "v0", "up", "master", "br0")
+        ip("-n", inner, "addr", "add", "10.97.0.2/24", "dev", "eth0")
+        ip("-n", inner, "link", "set", "eth0", "up")
+        ip("-n", name, "addr", "add", "10.97.0.1/24", "dev", "br0")
+        ip("-n", name, "addr", "add", "10.98.0.1/24", "dev", "eth0")
+        echo = Talker(cgroup_root / "pod", "echo", address="10.97.0.1", netns=name)
+        ask = Talker(
+            cgroup_root / "pod", "ask", address="10.97.0.1", port=int(echo.first), netns=inner,
+            size=SIZE, count=COUNT,
+        )  # fmt: skip
+        try:
+            hosted.meter.follow(hosted.workloads)
+            hosted.read()
+            ask.go()
+            ask.done()
+            # It stayed inside: neither the bridge nor its port is the border.
+            assert sum(hosted.read()[pod]) < SIZE * COUNT / 100
+        finally:
+            echo.end()
+            ask.end()
+    finally:
+        ip("netns", "del", inner)
