@@ -69,6 +69,7 @@ class Agent:
         self._board = Board()
         self._http = self._listen()
         self._node = Node(self._config)
+        self._config = self._node.complete(self._config)
         self._planner = Planner(self._config.settings, self._node.workloads)
         self._outcomes: tuple[Outcome, ...] = ()
         self._config_problem = ""
@@ -180,7 +181,7 @@ class Agent:
 
     def _reload(self) -> None:
         try:
-            config = load(self._options.config, mode=self._options.mode)
+            config = self._node.complete(load(self._options.config, mode=self._options.mode))
             workloads = self._node.scan(config)
         except ConfigError as error:
             self._board.count_reload("failed")
@@ -190,8 +191,12 @@ class Agent:
         if (config.state_dir, config.http) != (self._config.state_dir, self._config.http):
             _log.warning("reload: state_dir and http change only with a restart")
             config = replace(config, state_dir=self._config.state_dir, http=self._config.http)
+        if config.network != self._config.network:
+            _log.warning("reload: network changes only with a restart")
+            config = replace(config, network=self._config.network)
         if config.settings.mode is not self._config.settings.mode:
             self._node.restore()
+            self._node.enforcing = config.settings.mode is Mode.ENFORCE
             self._outcomes = ()
         self._config = config
         self._config_problem = ""
@@ -241,6 +246,8 @@ class Agent:
             config_problem=self._config_problem,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
+            links=snapshot.links,
+            link_problems={} if self._node.links is None else self._node.links.problems,
             measured_by_netns=self._node.measured_by_netns,
         )
 

@@ -22,6 +22,7 @@ _LOOP = ("service", "indicator", "channel")
 _CHANNEL = ("channel",)
 _KNOB = ("workload", "knob")
 _DIRECTION = ("workload", "direction")
+_TIER = ("device", "direction", "tier")
 _PROBES = ("net", "sched")
 
 
@@ -47,6 +48,7 @@ class Exporter:
         yield from _channels(report)
         yield from _knobs(report)
         yield from _network(report)
+        yield from _links(report)
         yield from _pressure(report)
         yield from _service_levels(report)
         yield from self._counters()
@@ -204,6 +206,36 @@ def _network(report: TickReport) -> Iterator[Metric]:
             if count is not None:
                 family.add_metric([name, direction], count)
     yield from (octets, packets, source)
+
+
+def _links(report: TickReport) -> Iterator[Metric]:
+    families = (
+        CounterMetricFamily("sweetpoint_link_bytes", "Bytes that a tier carried.", labels=_TIER),
+        CounterMetricFamily("sweetpoint_link_packets", "Packets of a tier.", labels=_TIER),
+        CounterMetricFamily("sweetpoint_link_drops", "Packets that a tier dropped.", labels=_TIER),
+        GaugeMetricFamily("sweetpoint_link_backlog_bytes", "Bytes that wait now.", labels=_TIER),
+    )
+    for link, ingress, tier, *numbers in report.links:
+        for family, number in zip(families, numbers, strict=True):
+            family.add_metric([link.path, "ingress" if ingress else "egress", tier], number)
+    yield from families
+    ceiling = GaugeMetricFamily(
+        "sweetpoint_link_ceiling_bytes_per_second",
+        "What the best-effort tier of a link may carry at most, as read back.",
+        labels=["device", "direction"],
+    )
+    for target, knob, value in report.knobs:
+        if knob is Knob.TC_CEILING:
+            for direction, number in zip(("egress", "ingress"), value.split(), strict=True):
+                if number != "0":
+                    ceiling.add_metric([target.path, direction], int(number))
+    yield ceiling
+    problems = GaugeMetricFamily(
+        "sweetpoint_link_problem", "1 for a link that is not shaped.", labels=["device", "reason"]
+    )
+    for device, reason in report.link_problems.items():
+        problems.add_metric([device, reason], 1)
+    yield problems
 
 
 def _pressure(report: TickReport) -> Iterator[Metric]:

@@ -3,6 +3,7 @@
 """The node as the agent sees it: who runs here, what they suffer, where the knobs stand."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 import logging
 import time
 from typing import TypeVar
@@ -19,6 +20,7 @@ from controller.model import (
     CgroupId,
     Knob,
     KnobReading,
+    Mode,
     Outcome,
     Plan,
     QosClass,
@@ -28,6 +30,7 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
+from controller.network.links import Links
 from controller.probes.btf import BtfError
 from controller.probes.join import join
 from controller.probes.loader import LoadError
@@ -50,7 +53,7 @@ class Node:
     """Probes, workloads and knobs of this host, for the control thread alone.
 
     A probe that cannot be loaded is in ``problems`` with its reason, and the node goes on
-    without it.
+    without it. ``enforcing`` tells whether knobs are written.
 
     :raises ConfigError: what the configuration says about this host's cgroups is wrong.
     :raises HostError: no cgroup hierarchy with the cpu controller.
@@ -61,8 +64,11 @@ class Node:
         self._layout = find_cgroup_layout()
         workloads = static.scan(self._layout, config.workloads, missing_ok=False)
         cookies = CoreCookie(config.state_dir)
+        self.enforcing = config.settings.mode is Mode.ENFORCE
+        self.links = None if config.network is None else Links(config.network, self._layout)
+        programs = None if self.links is None else self.links.programs
         self._executor = Executor(
-            Journal(config.state_dir / "journal"), registry.build(self._layout, cookies)
+            Journal(config.state_dir / "journal"), registry.build(self._layout, cookies, programs)
         )
         self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
         self._steal = StealMeter()
@@ -78,6 +84,13 @@ class Node:
         self.services = ServiceLevels(config.service_level)
         self.workloads: tuple[Workload, ...] = ()
         self.take(workloads)
+
+    def complete(self, config: Config) -> Config:
+        """Return *config* with what this host was found to have."""
+        if self.links is None:
+            return config
+        host = replace(config.settings.host, links=self.links.facts)
+        return replace(config, settings=replace(config.settings, host=host))
 
     @property
     def knobs(self) -> tuple[KnobReading, ...]:
@@ -105,6 +118,8 @@ class Node:
         self.workloads = workloads
         self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.follow(workloads)
+        if self.links is not None:
+            self.links.follow(workloads)
         self._netns.follow(workloads)
         if self._net is not None:
             self._net.follow(workloads)
@@ -126,9 +141,12 @@ class Node:
             if w.qos is QosClass.BE
         ]
         # A workload that the configuration no longer names must still be given back its knobs.
-        wanted = dict.fromkeys((*targets, *self._executor.held()))
-        readings = self._executor.read(wanted)
+        held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
+        links = () if self.links is None else self.links.targets
+        readings = self._executor.read(dict.fromkeys((*targets, *links, *held)))
         self._knobs = {(r.target, r.knob): r for r in readings if r.knob not in STRUCTURAL_KNOBS}
+        if self.links is not None and not self.enforcing:
+            self._knobs |= {(r.target, r.knob): r for r in self.links.unlimited()}
 
     def measure(self) -> Snapshot:
         """Read the probes and return everything known at this instant."""
@@ -149,10 +167,13 @@ class Node:
             steal_ns=self._steal.read(now_ns),
             knobs=self.knobs,
             services=self.services.read(now_ns),
+            links=() if self.links is None else self.links.samples(),
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
         """Write what *plan* says and keep what was read back."""
+        if self.links is not None and self.links.tick(self._executor, time.monotonic_ns()):
+            self.audit()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._keep(outcomes)
         return outcomes
@@ -160,13 +181,15 @@ class Node:
     def restore(self) -> RestoreReport:
         """Put every knob back."""
         report = self._executor.restore_all()
+        if self.links is not None:
+            self.links.forget()
         for result in report.results:
             _log.info("%s: %s: %s", result.subject, result.result, result.message)
         return report
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        for probe in (self._probe, self._net, self._netns, self._pressure, self.services):
+        for probe in (self._probe, self._net, self._netns, self._pressure, self.services, self.links):
             if probe is not None:
                 probe.close()
 

@@ -12,6 +12,7 @@ from controller.model import (
     Knob,
     KnobReading,
     KnobValue,
+    LinkSample,
     Mode,
     Outcome,
     Plan,
@@ -73,6 +74,8 @@ class TickReport:
     config_problem: str
     services: tuple[ServiceState, ...] = ()
     refused_pushes: Mapping[str, int] = field(default_factory=dict)
+    links: tuple[LinkSample, ...] = ()
+    link_problems: Mapping[str, str] = field(default_factory=dict)
     measured_by_netns: frozenset[CgroupId] = frozenset()
 
 
@@ -130,6 +133,8 @@ class Board:
             "knobs": [_knob_status(reading, wanted) for reading in report.knobs],
             "agent": None if report.cost is None else asdict(report.cost),
             "probes": dict(report.probe_problems),
+            "links": [_link_status(sample) for sample in report.links],
+            "link_problems": dict(report.link_problems),
             "config_problem": report.config_problem,
             "service_level": [asdict(state) for state in report.services],
         }
@@ -139,6 +144,13 @@ def _result(outcome: Outcome) -> str:
     if outcome.foreign is not None:
         return "foreign"
     return "applied" if outcome.failure is None else outcome.failure
+
+
+def _link_status(sample: LinkSample) -> dict[str, Any]:
+    direction = "ingress" if sample.ingress else "egress"
+    figures = sample._asdict()
+    del figures["ingress"]
+    return figures | {"link": sample.link.path, "direction": direction}
 
 
 def _knob_status(
