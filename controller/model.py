@@ -38,6 +38,7 @@ __all__ = (
     "KnobValue",
     "LinkFacts",
     "LinkSample",
+    "LoadBin",
     "LoopReport",
     "MbaUnit",
     "Mode",
@@ -272,7 +273,8 @@ class Snapshot:
     ``age_ns`` is the age of the newest probe data at ``time_ns`` (``None``: the probe is
     off). ``steal_ns`` and ``machine_busy_ns`` are summed over all CPUs; ``blame`` is sparse.
     ``core_overlap_ratio`` is the share of the services' running time during which best-effort
-    work ran on the other thread of the same core.
+    work ran on the other thread of the same core. ``pressure_ns`` is when the ``psi_*`` counters
+    were read, which is not in every tick (``None``: at ``time_ns``).
     """
 
     time_ns: int
@@ -286,6 +288,7 @@ class Snapshot:
     services: tuple[ServiceReading, ...] = ()
     links: tuple[LinkSample, ...] = ()
     core_overlap_ratio: float | None = None
+    pressure_ns: int | None = None
 
 
 class IndicatorName(StrEnum):
@@ -337,8 +340,10 @@ class IndicatorStatus(StrEnum):
 class Indicator:
     """A service's value of one indicator, of its worst workload on this node.
 
-    Unit of ``value``: ns for latencies, 1 for ratios, bytes/s for rates. ``samples`` is the
-    number of events behind it.
+    Unit of ``value``: ns for latencies and backlog, 1 for ratios, cycles per instruction, misses
+    per 1,000 instructions, bytes/s for rates. ``samples`` is the number of events behind it: waits,
+    thousands of instructions, packets. ``sweet_point`` is that of the load bin that the worst
+    workload is in, ``None`` where the sweet point does not depend on the load.
     """
 
     service: str
@@ -347,6 +352,7 @@ class Indicator:
     samples: int
     status: IndicatorStatus
     worst: CgroupId | None = None
+    sweet_point: float | None = None
 
 
 class ChannelState(StrEnum):
@@ -379,7 +385,10 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopReport:
-    """One loop after a tick, for metrics, log and recording."""
+    """One loop after a tick, for metrics, log and recording.
+
+    ``is_time``: value and sweet point are ns.
+    """
 
     service: str
     indicator: IndicatorName
@@ -391,6 +400,7 @@ class LoopReport:
     filtered_deviation: float | None
     demand: float
     selected: bool
+    is_time: bool = False
 
 
 class RungReport(NamedTuple):
@@ -485,6 +495,13 @@ class Gains:
     td_s: float
 
 
+class LoadBin(NamedTuple):
+    """The sweet point of a workload that runs ``above_cpus`` CPUs or more."""
+
+    above_cpus: float
+    sweet_point: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndicatorSpec:
     """A sweet point: the value that an indicator should not exceed, and how to steer to it.
@@ -492,7 +509,9 @@ class IndicatorSpec:
     ``tolerance`` is the factor over the sweet point that counts as deviation 1,
     ``resolution`` the smallest value worth telling apart, ``dead_zone`` the half-width of the
     zone around deviation 0 in which nothing moves, ``window_ns`` what the value is taken over
-    and ``filter_ns`` the time constant of the low-pass behind it.
+    and ``filter_ns`` the time constant of the low-pass behind it. ``bins``, by rising load,
+    replace the sweet point where it moves with the load, as that of CPI does. ``is_time``: the
+    unit of sweet point and resolution is ns.
     """
 
     name: IndicatorName
@@ -505,6 +524,8 @@ class IndicatorSpec:
     min_samples: int
     channel: Channel
     gains: Gains
+    bins: tuple[LoadBin, ...] = ()
+    is_time: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
