@@ -209,7 +209,7 @@ def _network(report: TickReport) -> Iterator[Metric]:
 
 
 def _links(report: TickReport) -> Iterator[Metric]:
-    families = (
+    families: tuple[CounterMetricFamily | GaugeMetricFamily, ...] = (
         CounterMetricFamily("sweetpoint_link_bytes", "Bytes that a tier carried.", labels=_TIER),
         CounterMetricFamily("sweetpoint_link_packets", "Packets of a tier.", labels=_TIER),
         CounterMetricFamily("sweetpoint_link_drops", "Packets that a tier dropped.", labels=_TIER),
@@ -226,9 +226,9 @@ def _links(report: TickReport) -> Iterator[Metric]:
     )
     for target, knob, value in report.knobs:
         if knob is Knob.TC_CEILING:
-            for direction, number in zip(("egress", "ingress"), value.split(), strict=True):
-                if number != "0":
-                    ceiling.add_metric([target.path, direction], int(number))
+            for direction, rate in zip(("egress", "ingress"), value.split(), strict=True):
+                if rate != "0":
+                    ceiling.add_metric([target.path, direction], int(rate))
     yield ceiling
     problems = GaugeMetricFamily(
         "sweetpoint_link_problem", "1 for a link that is not shaped.", labels=["device", "reason"]
