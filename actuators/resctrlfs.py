@@ -15,7 +15,7 @@ from actuators.base import GoneError, RefusedError
 from actuators.kernfs import Directory, classified
 from controller.model import Target
 
-__all__ = ("PREFIX", "Group", "Place", "is_ours")
+__all__ = ("PREFIX", "Group", "Place", "monitored_by_others")
 
 # Groups whose names begin like this are ours; no other is ever made or removed.
 PREFIX = "sweetpoint-"
@@ -95,9 +95,14 @@ class Place(Directory):
             raise _with_status(self._mount, failure) from None
 
 
-def is_ours(path: str) -> bool:
-    """Return whether the group *path* has a name of ours."""
-    return path.rpartition("/")[2].startswith(PREFIX)
+def monitored_by_others(mount: Path) -> frozenset[int]:
+    """Return the tasks of the root group that somebody else measures in a group of their own."""
+    found: set[int] = set()
+    for group in (mount / "mon_groups").glob("*"):
+        if not group.name.startswith(PREFIX):
+            with contextlib.suppress(OSError):
+                found.update(map(int, (group / "tasks").read_text(encoding="ascii").split()))
+    return frozenset(found)
 
 
 def _with_status(mount: Path, failure: Exception) -> Exception:
