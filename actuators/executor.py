@@ -308,5 +308,7 @@ def _any_failed(results: Mapping[tuple[Target, Knob], RestoreResult]) -> bool:
 
 def _result(record: Record, result: Restored, message: str) -> RestoreResult:
     return RestoreResult(
-        subject=f"{record.target.path or record.target.scope} {record.knob}", result=result, message=message
+        subject=f"{record.target.path or record.target.scope} {record.knob}",
+        result=result,
+        message=message,
     )
