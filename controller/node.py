@@ -189,9 +189,10 @@ class Node:
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        for probe in (self._probe, self._net, self._netns, self._pressure, self.services, self.links):
-            if probe is not None:
-                probe.close()
+        meters = (self._probe, self._net, self._netns, self._pressure, self.services)
+        for opened in (*meters, self.links):
+            if opened is not None:
+                opened.close()
 
     def _keep(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
