@@ -21,7 +21,7 @@ from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
 from controller.host import online_cpus
-from controller.model import HostFacts, IndicatorName, Mode, Profile, QosClass, Settings
+from controller.model import HostFacts, IndicatorName, Knob, Mode, Profile, QosClass, Settings
 from controller.profiles import build_profile
 from controller.resources import profiles_dir
 
@@ -242,10 +242,9 @@ def _misfits(
             if model.tick > spec.window_ns:
                 text = f"is longer than the window of {spec.name} in profile {profile.name!r}"
                 yield document.problem(("tick",), text)
-        for knob, limits in profile.limits.items():
-            if limits.floor >= cpus:
-                text = f"profile {profile.name!r}: the floor of {knob} is not below {cpus} CPUs"
-                yield document.problem(("workloads",), text)
+        if profile.limits[Knob.CPU_QUOTA].floor >= cpus:
+            text = f"profile {profile.name!r}: the floor of cpu.quota is not below {cpus} CPUs"
+            yield document.problem(("workloads",), text)
 
 
 def _steered(profile: Profile | None) -> bool:

@@ -64,13 +64,12 @@ class IndicatorModel(Strict):
 
 
 class KnobModel(Strict):
-    """How far and how fast a graded knob may be moved."""
+    """How far and how fast a graded knob may be moved; what is left out depends on the knob."""
 
-    # The kernel's smallest quota is 1 ms, our longest period 100 ms: 10 mcpu.
-    floor: Annotated[float, cpus("10mcpu", "1024cpu")] = written("50mcpu")
-    squeeze: Annotated[float, RATE] = written("2/s")
-    release_step: Annotated[float, Field(gt=0, le=1)] = 0.01
-    release_spacing: Annotated[int, duration("0s", "1h")] = written("500ms")
+    floor: Measure | None = None
+    squeeze: Annotated[float, RATE] | None = None
+    release_step: Annotated[float, Field(gt=0, le=1)] | None = None
+    release_spacing: Annotated[int, duration("0s", "1h")] | None = None
 
 
 class EvictModel(Strict):
@@ -89,7 +88,11 @@ class ProfileModel(Strict):
     sched_idle: bool = True
     be_share_min: Annotated[float, RATIO] = written("20%")
     idle_below: Annotated[float, RATIO] = written("0.5%")
-    knobs: dict[Annotated[Knob, Text], KnobModel] = written({"cpu.quota": {}})
+    channels: Annotated[list[Annotated[Channel, Text]], Field(min_length=1)] = written(
+        [str(channel) for channel in Channel]
+    )
+    cpu_burst: Annotated[int, duration("0s", "1s")] = written("0s")
+    knobs: dict[Annotated[Knob, Text], KnobModel] = written({})
     evict: EvictModel = written({})
 
 

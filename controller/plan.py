@@ -15,7 +15,7 @@ answer, of course: a loop that would squeeze ends at full demand. When the mode 
 planner forgets what it pretended and starts from the readings and demand zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller.control.assignment import Assignment
 from controller.control.attribution import Usage
@@ -23,7 +23,7 @@ from controller.control.channel import LadderChannel, rungs_of
 from controller.control.cpu import CpuChannel
 from controller.control.grants import GrantWriter
 from controller.control.ladder import Scene
-from controller.control.loops import Loops
+from controller.control.loops import Loops, Specs
 from controller.control.ownership import KnobBook
 from controller.control.quota import format_quota, parse_quota, quota_for
 from controller.control.quota_part import QuotaPart
@@ -150,7 +150,8 @@ class Planner:
             oldest_ns=2 * tick_ns,
             rebase=dt_ns > self._settings.stale_ticks * tick_ns,
         )
-        watched = {each.channel: each.demand > 0 for each in self._ladders if each.loops}
+        specs = self._assignment.update(self._roster, self._loops, now_ns)
+        watched = {each.channel: each.demand > 0 for each in self._ladders if specs[each.channel]}
         self._usage.update(snapshot, self._roster, watched)
         scene = Scene(
             now_ns=now_ns,
@@ -162,17 +163,18 @@ class Planner:
             book=self._book,
             usage=self._usage,
         )
-        grants = self._move_channels(scene, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
+        grants = self._move_channels(specs, scene, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
         actions = self._actions(grants, scene)
         self._book.commit(actions)
         return self._plan(actions, scene)
 
-    def _move_channels(self, scene: Scene, hold: bool) -> dict[CgroupId, float]:
+    def _move_channels(
+        self, specs: Mapping[Channel, Specs], scene: Scene, hold: bool
+    ) -> dict[CgroupId, float]:
         roster, senses, now_ns = self._roster, self._senses, scene.now_ns
         if self._blocked is None or scene.anew:
             self._blocked = self._book.blocked(roster.best_effort, Knob.CPU_QUOTA, now_ns)
         blocked = self._blocked
-        specs = self._assignment.update(roster, self._loops, now_ns)
         for channel in self._ladders:
             channel.step(specs[channel.channel], scene, hold)
         self._cpu.step(senses, roster, specs[Channel.CPU], blocked, now_ns, scene.dt_s, hold)

@@ -8,7 +8,8 @@ import math
 
 from controller.configfile import ConfigError, Document, Loc
 from controller.configmodels import GainsModel, IndicatorModel, KnobModel, ProfileModel
-from controller.control.tuning import auto_gains
+from controller.control.tuning import DEFAULT_LIMITS, auto_gains
+from controller.knoblimits import read_limits
 from controller.model import (
     Channel,
     Gains,
@@ -18,7 +19,7 @@ from controller.model import (
     KnobLimits,
     Profile,
 )
-from controller.units import NS_PER_SEC, UnitError, parse_duration, parse_ratio
+from controller.units import NS_PER_SEC, NS_PER_US, UnitError, parse_duration, parse_ratio
 
 __all__ = ("build_profile",)
 
@@ -77,15 +78,10 @@ class _Reader:
         )
 
     def limits(self, knob: Knob, model: KnobModel) -> KnobLimits:
-        if knob is not Knob.CPU_QUOTA:
-            hint = "; see sched_idle" if knob is Knob.SCHED_IDLE else ""
-            self.complain(("knobs", str(knob)), f"not a graded knob of this version{hint}")
-        return KnobLimits(
-            floor=model.floor,
-            squeeze_per_s=model.squeeze,
-            release_step=model.release_step,
-            release_spacing_ns=model.release_spacing,
-        )
+        def complain(loc: tuple[str, ...], message: str) -> None:
+            self.complain(("knobs", str(knob), *loc), message)
+
+        return read_limits(knob, model, complain)
 
     def _measure(self, loc: Loc, text: str, parse: Callable[[str], float]) -> float:
         try:
@@ -105,6 +101,7 @@ def build_profile(document: Document, model: ProfileModel, tick_ns: int) -> Prof
     reader = _Reader(document, tick_ns)
     specs = [reader.indicator(name, one) for name, one in model.indicators.items()]
     limits = {knob: reader.limits(knob, one) for knob, one in model.knobs.items()}
+    channels = tuple(channel for channel in Channel if channel in model.channels)
     if model.evict.enabled:
         reader.complain(("evict", "enabled"), "this version cannot evict: leave it false")
     if reader.problems:
@@ -115,7 +112,9 @@ def build_profile(document: Document, model: ProfileModel, tick_ns: int) -> Prof
         sched_idle=model.sched_idle,
         be_share_min=model.be_share_min,
         idle_oncpu_ratio=model.idle_below,
-        limits=limits,
+        limits={**DEFAULT_LIMITS, **limits},
+        channels=channels,
+        cpu_burst_us=model.cpu_burst // NS_PER_US,
         evict_enabled=model.evict.enabled,
         evict_after_ns=model.evict.after,
     )

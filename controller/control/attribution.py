@@ -151,10 +151,11 @@ class Usage:
     ``links`` is each shaped link's use by best-effort's tier and by the others.
     """
 
-    __slots__ = ("_last_link_ns", "_last_ns", "_uses", "links")
+    __slots__ = ("_last_link_ns", "_last_ns", "_looks", "_uses", "links")
 
     def __init__(self) -> None:
         self._last_ns: int | None = None
+        self._looks = 0
         self._last_link_ns: int | None = None
         self._uses = {
             channel: tuple(ResourceUse(gauge=counter is _memory) for counter in counters)
@@ -191,8 +192,10 @@ class Usage:
         now_ns = snapshot.time_ns
         if Channel.NETWORK in squeezed:
             self._update_links(snapshot, squeezed[Channel.NETWORK])
-        if self._last_ns is not None and now_ns - self._last_ns < _PERIOD_NS:
+        # The second look comes at once, or nobody would be known to use anything for a second.
+        if self._looks > 1 and now_ns - (self._last_ns or 0) < _PERIOD_NS:
             return
+        self._looks += bool(squeezed)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
         for channel, hard in squeezed.items():

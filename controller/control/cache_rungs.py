@@ -66,7 +66,7 @@ class MbaRung(SteppedRung):
 
     def __init__(self) -> None:
         super().__init__(Knob.MBA, _HOLD_NS)
-        self._scale = BandwidthScale()
+        self._bandwidth = BandwidthScale()
         self._values: tuple[int, ...] = ()
         self._unit = MbaUnit.PERCENT
 
@@ -75,15 +75,15 @@ class MbaRung(SteppedRung):
         facts = scene.host.resctrl
         return facts is not None and facts.mba_max > facts.mba_min and super().usable(scene)
 
-    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
-        """Learn what the value in force brings, and choose the one for *part*."""
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Learn what the value in force brings: *part* may then be elsewhere."""
         facts = scene.host.resctrl
         assert facts is not None
         use = scene.usage.bandwidth
         now = sum(use.rates.values()) if use.wanted else None
         value = self._values[self.level] if self._values else facts.mba_max
-        self._scale.learn(value, facts, now, use.wanted, scene.now_ns)
-        return super().settle(part, limits, scene)
+        self._bandwidth.learn(value, facts, now, use.wanted, scene.now_ns)
+        return super().rescale(part, limits, scene)
 
     def describe(self) -> str:
         """Return best-effort's memory bandwidth as it was set."""
@@ -102,10 +102,10 @@ class MbaRung(SteppedRung):
             self._values = tuple(value for value in values if value >= least)
         else:
             self._values = tuple(
-                value for value in values if self._scale.part_at(value) >= limits.floor
+                value for value in values if self._bandwidth.part_at(value) >= limits.floor
             )
         self._values = self._values or (facts.mba_max,)
-        return _geometric([self._scale.part_at(value) for value in self._values])
+        return _geometric([self._bandwidth.part_at(value) for value in self._values])
 
     def _value(self, original: KnobValue) -> KnobValue:
         value = self._values[self.level]

@@ -55,14 +55,18 @@ class LadderChannel:
             )
 
         slew, ladder = self._slew, self.ladder
-        choice = self.loops.listen(
-            scene.senses, scene.roster, specs, evidence, slew.applied, scene.dt_s, hold
-        )
         second = scene.now_ns // NS_PER_SEC
         if scene.anew or second != self._looked_s:
             # Not in every tick: it looks at every workload.
             self._looked_s = second
             ladder.look(scene)
+        rescaled = ladder.rescale(slew.applied, scene)
+        if rescaled != slew.applied:
+            self.loops.shift(rescaled - slew.applied)
+            slew.set(rescaled)
+        choice = self.loops.listen(
+            scene.senses, scene.roster, specs, evidence, slew.applied, scene.dt_s, hold
+        )
         if not self.loops or not ladder.usable:
             # Nobody to protect, or nothing that could be applied, which the loops must know.
             slew.set(0.0)

@@ -56,10 +56,13 @@ class Rung(Protocol):
     def usable(self, scene: Scene) -> bool:
         """Return whether there is anything that can be moved now."""
 
-    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
-        """Go to *part* if it can, and return the least part that its setting stands for.
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Return which part stands now for what *part* stood for in the last tick."""
 
-        ``None``: the knob is free, or its setting stands for nothing but *part*.
+    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+        """Go to *part* as far as it can, and return the part that its setting stands for.
+
+        ``None``: the knob is free.
         """
 
     def actions(self, scene: Scene, reason: str) -> list[Action]:
@@ -106,15 +109,28 @@ class Ladder:
         limits = limits_of(self._usable[number - 1].knob, roster)
         return replace(limits, release_step=limits.release_step / count)
 
-    def apply(self, demand: float, scene: Scene) -> float:
-        """Move the rungs to *demand* and return the demand that their settings stand for."""
-        applied = demand
+    def rescale(self, demand: float, scene: Scene) -> float:
+        """Return which demand stands now for what *demand* stood for in the last tick.
+
+        A rung may have learned what its settings are worth: what is set was not wrong for that.
+        """
         count = len(self._usable)
         for number, rung in enumerate(self._usable):
             part = min(1.0, max(0.0, demand * count - number))
-            held = rung.settle(part, limits_of(rung.knob, scene.roster), scene)
-            if held is not None:
-                applied = max(applied, (number + held) / count)
+            now = rung.rescale(part, limits_of(rung.knob, scene.roster), scene)
+            if now != part and 0 < part < 1:
+                return (number + now) / count
+        return demand
+
+    def apply(self, demand: float, scene: Scene) -> float:
+        """Move the rungs to *demand* and return the demand that their settings stand for."""
+        applied = 0.0
+        count = len(self._usable)
+        for number, rung in enumerate(self._usable):
+            part = min(1.0, max(0.0, demand * count - number))
+            settled = rung.settle(part, limits_of(rung.knob, scene.roster), scene)
+            if settled is not None:
+                applied = (number + settled) / count
         for rung in self.rungs:
             if rung not in self._usable:
                 rung.release()

@@ -65,6 +65,11 @@ class Loop:
         self.demand = float(output) + self._bias
         return self.demand
 
+    def shift(self, by: float) -> None:
+        """Add *by* to the demand, from now on."""
+        self._bias += by
+        self.demand += by
+
     def track(self, applied: float, dt_s: float) -> None:
         """External reset: pull the integral towards the demand that was really *applied*."""
         share = min(1.0, dt_s / self._gains.ti_s)

@@ -137,6 +137,11 @@ class Loops:
             )
         )
 
+    def shift(self, by: float) -> None:
+        """Move every loop's demand: the same squeeze is called differently from now on."""
+        for loop in self._loops.values():
+            loop.pid.shift(by)
+
     def settle(self, choice: Choice, applied: float, dt_s: float) -> None:
         """Let every loop, winner or loser, follow the demand that was *applied*, and report."""
         for loop in self._loops.values():

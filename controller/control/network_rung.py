@@ -54,6 +54,10 @@ class LinkRung:
         movable = scene.book.movable(self.knob, scene.now_ns)
         return any((target.scope, target.id) in self._links for target in movable)
 
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Return *part*: the scale of this rung never changes."""
+        return part
+
     def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
         """Set the ceilings for *part*."""
         self.part = part
@@ -72,7 +76,7 @@ class LinkRung:
                 floor = max(_LEAST_BYTES_PER_S, limits.floor * carried)
                 grants.append(total_for(part, floor, ceiling.cpus))
             link.granted = (grants[0], grants[1]) if engaged else None
-        return 0.0 if engaged and part <= 0 else None
+        return part if engaged else None
 
     def actions(self, scene: Scene, reason: str) -> list[Action]:
         """Return what has to be written; changes that are noise are not."""

@@ -20,10 +20,14 @@ class QuotaPart:
         present = scene.roster.best_effort
         return len(scene.book.blocked(present, self.knob, scene.now_ns)) < len(present)
 
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Return *part*: the scale of this rung never changes."""
+        return part
+
     def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
         """Take *part*; the quota can take any."""
         self.part = part
-        return None
+        return part if part > 0 else None
 
     def actions(self, scene: Scene, reason: str) -> list[Action]:
         """Return nothing: the quota's writes are the cpu channel's."""

@@ -39,6 +39,10 @@ class SharedRung(ABC):
         self._blocked = scene.book.blocked(present, self.knob, scene.now_ns)
         return len(self._blocked) < len(present)
 
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Return *part*: the scale of this rung never changes."""
+        return part
+
     def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
         """Share out what *part* leaves."""
         self.part = part
@@ -48,7 +52,7 @@ class SharedRung(ABC):
         floor = self._floor(limits)
         grants = share.update(part, self._use(scene), _NOBODY, self._blocked, floor, scene.now_ns)
         self._grants = self._limit(grants, scene)
-        return 0.0 if share.engaged and part <= 0 else None
+        return part if share.engaged else None
 
     def actions(self, scene: Scene, reason: str) -> list[Action]:
         """Return what has to be written."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from controller.control.ladder import Scene
-from controller.control.steps import Steps
+from controller.control.steps import Steps, moved
 from controller.control.strictness import is_stricter
 from controller.model import Action, Knob, KnobLimits, KnobValue, Target, TargetKind
 from controller.units import NS_PER_SEC
@@ -26,6 +26,7 @@ class SteppedRung(ABC):
         self.knob = knob
         self.part = 0.0
         self._steps = Steps(hold_ns, _LONGEST_HOLD_NS)
+        self._scale: Sequence[float] = (0.0,)
         self._written: int | None = None
 
     @property
@@ -37,12 +38,16 @@ class SteppedRung(ABC):
         """Return whether there is a target whose knob can be moved now."""
         return any(_is_ours(each, scene) for each in scene.book.movable(self.knob, scene.now_ns))
 
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Return the place of *part* on the scale as it is known now."""
+        before, self._scale = self._scale, self._edges(limits, scene)
+        return moved(part, before, self._scale)
+
     def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
         """Choose the setting for *part*."""
-        edges = self._edges(limits, scene)
-        held = self._steps.settle(part, edges, scene.now_ns)
-        self.part = edges[self.level] if self.level else 0.0
-        return held
+        settled = self._steps.settle(part, self._scale, scene.now_ns)
+        self.part = self._scale[self.level] if self.level else 0.0
+        return settled
 
     def actions(self, scene: Scene, reason: str) -> list[Action]:
         """Return what has to be written; nothing while the setting stays."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from controller.control.latch import Latch
 
-__all__ = ("Steps",)
+__all__ = ("Steps", "moved")
 
 # Demands closer than this are the same: a demand that lies on a setting's edge does not ask for
 # the next one.
@@ -31,7 +31,7 @@ class Steps:
         self.level = 0
 
     def settle(self, part: float, edges: Sequence[float], now_ns: int) -> float | None:
-        """Choose the level for a demand of *part*, and return the least demand that it stands for.
+        """Choose the level for a demand of *part*, and return the demand that it stands for.
 
         ``edges[n]`` is the largest demand that level n satisfies, from 0 for level 0 up to 1.
         ``None``: the knob is free.
@@ -45,9 +45,21 @@ class Steps:
             if latch.update(part > edges[number - 1] + _SAME, now_ns):
                 level = number
         self.level = level
-        return edges[level - 1] if level else None
+        return max(part, edges[level - 1]) if level else None
 
     def release(self) -> None:
         """Go free at once."""
         self._latches.clear()
         self.level = 0
+
+
+def moved(part: float, before: Sequence[float], after: Sequence[float]) -> float:
+    """Return the demand that on the edges *after* stands for what *part* was on those *before*."""
+    if before == after or len(before) != len(after):
+        return part
+    for number in range(1, len(before)):
+        low, high = before[number - 1], before[number]
+        if part <= high and high > low:
+            share = max(0.0, part - low) / (high - low)
+            return after[number - 1] + share * (after[number] - after[number - 1])
+    return after[-1]

@@ -120,7 +120,8 @@ def _stepped(before: RungReport | None, now: RungReport) -> bool:
     part = before.part if before else 0.0
     if (part > 0) is not (now.part > 0):
         return True
-    return abs(now.part - part) > _WORTH_TELLING_PART
+    other = before is None or before.setting != now.setting
+    return other and abs(now.part - part) > _WORTH_TELLING_PART
 
 
 def _selected(loops: Loops) -> LoopReport | None:

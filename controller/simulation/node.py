@@ -27,7 +27,6 @@ times longer, with sched-idle ``idle_jump`` times shorter. The effect of a write
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from errno import EINVAL
 import math
 from random import Random
 from typing import TypeVar
@@ -38,9 +37,7 @@ from controller.model import (
     Action,
     Blame,
     CgroupId,
-    Failure,
     Knob,
-    KnobReading,
     KnobValue,
     Outcome,
     QosClass,
@@ -50,8 +47,9 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
+from controller.simulation.knobs import KnobTable
 
-__all__ = ("Plant", "SimulatedNode")
+__all__ = ("Plant", "SimulatedNode", "make_workload", "target_of")
 
 _Key = TypeVar("_Key")
 
@@ -100,28 +98,27 @@ class SimulatedNode:
         self.plant = plant or Plant()
         self.wants = list(wants)
         self.request_rate = request_rate
-        self.refused: set[tuple[int, Knob]] = set()
         self.blind = False
         self.steal_ratio = 0.0
         self.throttled_ratio = 0.0
         self.p99_ns = 0.0
         self.best_effort_cpu_s = 0.0
         self.sensitive = [
-            _workload(f"web-{index}", 100 + index, QosClass.LS, profile)
+            make_workload(f"web-{index}", 100 + index, QosClass.LS, profile)
             for index in range(services)
         ]
         self.best_effort = [
-            _workload(f"batch-{index}", 10_000 + index, QosClass.BE, profile)
+            make_workload(f"batch-{index}", 10_000 + index, QosClass.BE, profile)
             for index in range(len(self.wants))
         ]
         self._random = Random(seed)  # noqa: S311 - noise, not secrets
         self._now_ns: int | None = None
-        self._knobs: dict[tuple[int, Knob], KnobValue] = {}
+        self._knobs = KnobTable()
         operators = list(quotas)
         for index, workload in enumerate(self.best_effort):
             quota = operators[index] if index < len(operators) else _FREE_QUOTA
-            self._knobs[workload.cgroup.id, Knob.CPU_QUOTA] = quota
-            self._knobs[workload.cgroup.id, Knob.SCHED_IDLE] = _NOT_IDLE
+            self._knobs.add(target_of(workload), Knob.CPU_QUOTA, quota)
+            self._knobs.add(target_of(workload), Knob.SCHED_IDLE, _NOT_IDLE)
         self._effects: deque[tuple[list[float], float]] = deque()
         self._oncpu: dict[CgroupId, float] = {}
         self._waited: dict[CgroupId, float] = {}
@@ -130,6 +127,15 @@ class SimulatedNode:
         self._steal_ns = 0.0
         self._throttled_ns = 0.0
         self._sampled_ns = 0
+
+    @property
+    def refused(self) -> set[tuple[int, Knob]]:
+        """The knobs that the kernel will not change, by the cgroup's id."""
+        return self._knobs.refused
+
+    @refused.setter
+    def refused(self, knobs: set[tuple[int, Knob]]) -> None:
+        self._knobs.refused = knobs
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -141,8 +147,7 @@ class SimulatedNode:
         workload = self.best_effort.pop(index)
         del self.wants[index]
         self._effects.clear()
-        for knob in (Knob.CPU_QUOTA, Knob.SCHED_IDLE):
-            del self._knobs[workload.cgroup.id, knob]
+        self._knobs.remove(workload.cgroup.id)
 
     def value(self, workload: Workload, knob: Knob) -> KnobValue:
         """Return what a knob is set to."""
@@ -150,29 +155,15 @@ class SimulatedNode:
 
     def value_of(self, id_: int, knob: Knob) -> KnobValue:
         """Return what a knob is set to, by the cgroup's id."""
-        return self._knobs[id_, knob]
+        return self._knobs.value(id_, knob)
 
     def write(self, workload: Workload, knob: Knob, value: KnobValue) -> None:
         """Set a knob as somebody else would."""
-        self._knobs[workload.cgroup.id, knob] = value
+        self._knobs.write(workload.cgroup.id, knob, value)
 
     def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
         """Write knobs; a target that left is gone, one in ``refused`` gets EINVAL."""
-        outcomes = []
-        for action in actions:
-            key = (action.target.id, action.knob)
-            if key not in self._knobs:
-                outcome = Outcome(action=action, applied=None, failure=Failure.GONE)
-            elif key in self.refused:
-                applied = self._knobs[key]
-                outcome = Outcome(
-                    action=action, applied=applied, failure=Failure.REFUSED, errno=EINVAL
-                )
-            else:
-                self._knobs[key] = action.value
-                outcome = Outcome(action=action, applied=action.value)
-            outcomes.append(outcome)
-        return tuple(outcomes)
+        return self._knobs.execute(actions)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Advance to *now_ns* and read everything."""
@@ -191,11 +182,7 @@ class SimulatedNode:
             ),
             system_oncpu_ns=0,
             steal_ns=round(self._steal_ns),
-            knobs=tuple(
-                KnobReading(target_of(workload), knob, self._knobs[workload.cgroup.id, knob])
-                for workload in self.best_effort
-                for knob in (Knob.CPU_QUOTA, Knob.SCHED_IDLE)
-            ),
+            knobs=self._knobs.readings(),
         )
 
     def _advance(self, dt_ns: int) -> None:
@@ -282,7 +269,8 @@ def target_of(workload: Workload) -> Target:
     return Target(TargetKind.CGROUP, workload.cgroup.hierarchy, workload.cgroup.id, workload.path)
 
 
-def _workload(name: str, id_: int, qos: QosClass, profile: str) -> Workload:
+def make_workload(name: str, id_: int, qos: QosClass, profile: str) -> Workload:
+    """Return a workload whose cgroup has the id *id_*."""
     return Workload(
         name=name,
         cgroup=CgroupId("cpu", id_),

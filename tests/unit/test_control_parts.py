@@ -7,11 +7,11 @@ import pytest
 from controller.control.ceiling import Ceiling
 from controller.control.deviation import LowPass, dead_zone, deviation
 from controller.control.evidence import Evidence, Suspicion
-from controller.control.share_rung import total_for
 from controller.control.latch import Latch
 from controller.control.quota import Quota, format_quota, parse_quota, quota_for
 from controller.control.safety import StaleGuard
 from controller.control.selector import Bid, choose
+from controller.control.share_rung import total_for
 from controller.control.sharing import share_out, water_fill
 from controller.control.slew import Slew
 from controller.control.strictness import is_same_setting, is_stricter

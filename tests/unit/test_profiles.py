@@ -60,9 +60,10 @@ def test_every_field(directory: Path) -> None:
         be_share_min=0.3,
         idle_oncpu_ratio=0.01,
         limits={
+            **DEFAULT_LIMITS,
             Knob.CPU_QUOTA: KnobLimits(
                 floor=0.1, squeeze_per_s=1.0, release_step=0.2, release_spacing_ns=10 * 10**9
-            )
+            ),
         },
         evict_enabled=False,
         evict_after_ns=120 * 10**9,
@@ -172,8 +173,10 @@ def test_missing_profile_file(directory: Path) -> None:
         ("0.3", "120%", "6: be_share_min: must be between 0 and 1, not '120%'"),
         ("1%", "1ms", "7: idle_below: '1ms' is not a ratio such as 20% or 0.2"),
         ("cpu.quota", "cpu.quote", "9: knobs[\"cpu.quote\"]: must be 'cpu.quota', 'cpu.idle', "),
-        ("cpu.quota", "cpu.idle", '9: knobs["cpu.idle"]: not a graded knob of this version; see '),
-        ("cpu.quota", "io.max", '9: knobs["io.max"]: not a graded knob of this version'),
+        ("cpu.quota", "cpu.idle", '9: knobs["cpu.idle"]: not a graded knob; see sched_idle'),
+        ("cpu.quota", "tc.tree", '9: knobs["tc.tree"]: not a graded knob'),
+        ("cpu.quota", "io.max", "9: knobs[\"io.max\"].floor: '100mcpu' is not a ratio such as"),
+        ("cpu.quota", "resctrl.l3", "9: knobs[\"resctrl.l3\"].floor: '100mcpu' is not a number"),
         ("100mcpu", "1mcpu", '9: knobs["cpu.quota"].floor: must be between 10mcpu and 1024cpu'),
         ("1/s", "1", "9: knobs[\"cpu.quota\"].squeeze: '1' is not a rate such as 2/s"),
         ("1/s", "fast/s", "9: knobs[\"cpu.quota\"].squeeze: 'fast/s' is not a rate such as 2/s"),
