@@ -39,6 +39,7 @@ from controller.probes.netns import NetnsMeter
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
+from controller.resctrl_control import ResctrlControl
 from controller.service_level.collector import ServiceLevels
 from controller.workloads import static
 
@@ -70,6 +71,7 @@ class Node:
         self._executor = Executor(
             Journal(config.state_dir / "journal"), registry.build(self._layout, cookies, programs)
         )
+        self.resctrl = ResctrlControl(config.resctrl, self._executor, self._layout)
         self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
         self._steal = StealMeter()
         self.problems: dict[str, str] = {}
@@ -87,9 +89,8 @@ class Node:
 
     def complete(self, config: Config) -> Config:
         """Return *config* with what this host was found to have."""
-        if self.links is None:
-            return config
-        host = replace(config.settings.host, links=self.links.facts)
+        links = () if self.links is None else self.links.facts
+        host = replace(config.settings.host, links=links, resctrl=self.resctrl.facts)
         return replace(config, settings=replace(config.settings, host=host))
 
     @property
@@ -118,6 +119,7 @@ class Node:
         self.workloads = workloads
         self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.follow(workloads)
+        self.resctrl.follow(workloads)
         if self.links is not None:
             self.links.follow(workloads)
         self._netns.follow(workloads)
@@ -143,7 +145,8 @@ class Node:
         # A workload that the configuration no longer names must still be given back its knobs.
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets
-        readings = self._executor.read(dict.fromkeys((*targets, *links, *held)))
+        groups = self.resctrl.targets(enforcing=self.enforcing)
+        readings = self._executor.read(dict.fromkeys((*targets, *links, *groups, *held)))
         self._knobs = {(r.target, r.knob): r for r in readings if r.knob not in STRUCTURAL_KNOBS}
         if self.links is not None and not self.enforcing:
             self._knobs |= {(r.target, r.knob): r for r in self.links.unlimited()}
@@ -172,7 +175,9 @@ class Node:
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
         """Write what *plan* says and keep what was read back."""
-        if self.links is not None and self.links.tick(self._executor, time.monotonic_ns()):
+        now_ns = time.monotonic_ns()
+        new_group = self.resctrl.tick(now_ns, None)
+        if (self.links is not None and self.links.tick(self._executor, now_ns)) or new_group:
             self.audit()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._keep(outcomes)
@@ -181,6 +186,7 @@ class Node:
     def restore(self) -> RestoreReport:
         """Put every knob back."""
         report = self._executor.restore_all()
+        self.resctrl.forget()
         if self.links is not None:
             self.links.forget()
         for result in report.results:

@@ -98,7 +98,7 @@ class ResctrlControl:
         When only observing, there is no group: then it is the root group, which has the values
         that a new one would have.
         """
-        if self._mount is None or self.facts is None or not self._config.manage:
+        if self._mount is None or self.facts is None:
             return ()
         if self._config.adopted:
             group = self._find(self._config.group)
@@ -112,13 +112,15 @@ class ResctrlControl:
         """Keep the tasks of the best-effort ones of *workloads* in the group from now on."""
         self._keeper.follow(workloads)
 
-    def tick(self, now_ns: int, moves: Moves | None) -> None:
+    def tick(self, now_ns: int, moves: Moves | None) -> bool:
         """Make the group if it is not there and settle who came and went; only when enforcing.
 
         :param moves: as told by the members probe, ``None`` without one.
+        :return: whether ``targets`` are others now.
         """
         if not self._config.manage or self._config.adopted:
-            return
+            return False
+        before = self._group
         if now_ns >= self._check_due_ns:
             self._check_due_ns = now_ns + _CHECK_NS
             self._check(now_ns)
@@ -128,6 +130,7 @@ class ResctrlControl:
             self._lose()
         except RefusedError as error:
             self._complain(str(error))
+        return self._group != before
 
     def forget(self) -> None:
         """Take note that everything of ours was undone."""
@@ -202,7 +205,7 @@ class ResctrlControl:
             self._complain(f"{self._mount.point}: {error}")
             return
         if facts.mba_max or facts.llc_ways:
-            self.facts = facts
+            self.facts = facts if self._config.manage else None
         else:
             self.problem = "this CPU can limit neither memory bandwidth nor cache ways"
 
