@@ -17,6 +17,7 @@ __all__ = (
     "CgroupLayout",
     "HostError",
     "Mount",
+    "core_siblings",
     "find_cgroup_layout",
     "mounts",
     "online_cpus",
@@ -119,6 +120,18 @@ def online_cpus() -> tuple[int, ...]:
 def possible_cpus() -> tuple[int, ...]:
     """Return the numbers of all CPUs that may ever come online; per-CPU maps need them."""
     return parse_cpu_list((_CPU_DIR / "possible").read_text(encoding="utf-8"))
+
+
+def core_siblings(cpu_dir: Path = _CPU_DIR) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of online CPUs that are threads of one core; none without SMT."""
+    found = set()
+    for cpu in parse_cpu_list((cpu_dir / "online").read_text(encoding="utf-8")):
+        path = cpu_dir / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        try:
+            found.add(parse_cpu_list(path.read_text(encoding="utf-8")))
+        except OSError:  # it just went offline
+            continue
+    return tuple(sorted(group for group in found if len(group) > 1))
 
 
 def _best(mounts: Iterable[Mount]) -> Mount | None:

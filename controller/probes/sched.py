@@ -7,6 +7,7 @@ as well. The arrays count since the probe was loaded; this module turns them int
 since the workload was assigned. Reading costs no system call.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import repeat
 import time
@@ -145,6 +146,17 @@ class SchedProbe:
     def untyped(self) -> str:
         """Why the kernel's memory is read the slow way; empty if it is not."""
         return self._loaded.untyped
+
+    @property
+    def running(self) -> NDArray[np.uint64]:
+        """The slot of what runs on each CPU now, by CPU number; the kernel writes it."""
+        slots: NDArray[np.uint64] = self._cpus.values["slot"]
+        return slots
+
+    def slots_of(self, cgroups: Iterable[CgroupId]) -> list[int]:
+        """Return the slots of those of *cgroups* that are counted for."""
+        wanted = set(cgroups)
+        return [member.slot for member in self._slots.view.members if member.cgroup in wanted]
 
     def assign(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> bool:
         """Count for *cgroup* from now on, with a histogram and blame when *latency*.
