@@ -15,7 +15,7 @@ from actuators.base import GoneError, RefusedError
 from actuators.tc.netlink import Link, Netlink
 from controller.host import CgroupLayout
 from controller.model import Workload
-from controller.probes.netlink import RouteSocket, attributes
+from controller.rtnetlink import RouteSocket, attributes
 
 __all__ = ("first_process", "host_ends")
 

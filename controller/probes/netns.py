@@ -22,7 +22,7 @@ import struct
 from controller.host import CgroupLayout
 from controller.model import CgroupId, Workload
 from controller.probes.net import Traffic
-from controller.probes.netlink import RouteSocket, attributes
+from controller.rtnetlink import RouteSocket, attributes
 from controller.units import NS_PER_SEC
 
 __all__ = ("NetnsMeter", "ip_traffic")
