@@ -23,11 +23,19 @@ class Roster:
     """The workloads of one moment.
 
     ``best_effort``, ``sensitive`` and ``system`` are by cgroup, in the order in which they
-    were given. ``profiles`` are those in use by a service, ``idle_targets`` the cgroups on which
-    best-effort's cpu.idle belongs.
+    were given. ``profiles`` are those in use by a service, ``longest_window_ns`` the longest of
+    their windows, ``idle_targets`` the cgroups on which best-effort's cpu.idle belongs.
     """
 
-    __slots__ = ("best_effort", "idle_targets", "profiles", "sensitive", "services", "system")
+    __slots__ = (
+        "best_effort",
+        "idle_targets",
+        "longest_window_ns",
+        "profiles",
+        "sensitive",
+        "services",
+        "system",
+    )
 
     def __init__(self, workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> None:
         """:raises KeyError: a latency-sensitive workload names a profile that does not exist."""
@@ -54,3 +62,6 @@ class Roster:
         }
         in_use = {service.profile.name: service.profile for service in self.services.values()}
         self.profiles = tuple(in_use.values())
+        self.longest_window_ns = max(
+            (spec.window_ns for profile in self.profiles for spec in profile.indicators), default=0
+        )

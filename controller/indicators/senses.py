@@ -5,14 +5,20 @@
 from typing import NamedTuple
 
 from controller.indicators.blame import BlameBook
+from controller.indicators.counted import COUNTED, CountedWindows
+from controller.indicators.links import LINKED, LinkWindows
 from controller.indicators.rates import CounterRate, CpuUse, smoothing
 from controller.indicators.roster import Roster, Service
-from controller.indicators.service import service_indicator
+from controller.indicators.service import STALE, service_indicator
+from controller.indicators.waits import measure_waits
 from controller.indicators.window import CounterWindow, WindowReading
 from controller.model import (
     CgroupId,
     Indicator,
+    IndicatorName,
     IndicatorSpec,
+    IndicatorStatus,
+    ServiceReading,
     Snapshot,
     WorkloadSample,
 )
@@ -40,6 +46,9 @@ class Senses:
     """
 
     __slots__ = (
+        "_counted",
+        "_figures",
+        "_links",
         "_readings",
         "_samples",
         "_steal",
@@ -57,6 +66,9 @@ class Senses:
         self._windows: dict[CgroupId, CounterWindow] = {}
         self._samples: dict[CgroupId, WorkloadSample] = {}
         self._readings: dict[tuple[CgroupId, int, int], WindowReading | None] = {}
+        self._counted = CountedWindows()
+        self._links = LinkWindows()
+        self._figures: dict[str, ServiceReading] = {}
         self._use = CpuUse()
         self._system = CounterRate()
         self._steal = CounterRate()
@@ -84,6 +96,9 @@ class Senses:
         self._readings.clear()
         self._use.update(snapshot.workloads, dt_ns)
         self._push(snapshot.time_ns, roster, rebase)
+        self._counted.update(snapshot, self._samples, roster, self.alive, rebase)
+        self._links.update(snapshot.links, snapshot.time_ns, roster.longest_window_ns, rebase)
+        self._figures = {figure.service: figure for figure in snapshot.services}
         self.blame.update(
             snapshot.blame, self._samples, roster.sensitive, roster.best_effort, self.use, dt_ns
         )
@@ -98,16 +113,48 @@ class Senses:
             self._readings[key] = window.read(*key[1:]) if window else None
         return self._readings[key]
 
-    def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator:
-        """Return the service's indicator for *spec*."""
+    def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:
+        """Return the service's indicator for *spec*; ``None`` where it never had a source.
+
+        Then there is nothing to steer by, which is no fault of today. The waits for a CPU always
+        have one: without the probe they are ``stale``.
+        """
+        if spec.name is IndicatorName.SERVICE:
+            return self._own_figure(service.name, spec)
+        if spec.name in LINKED:
+            return self._links.indicator(service.name, spec)
+        if spec.name in COUNTED:
+            return self._counted.indicator(service, spec)
+        idle = service.profile.idle_oncpu_ratio
         return service_indicator(
             service.name,
             spec,
-            service.profile.idle_oncpu_ratio,
             (
-                (cgroup, self.reading(cgroup, spec), self._is_alive(cgroup))
+                (
+                    cgroup,
+                    measure_waits(spec, self.reading(cgroup, spec), idle)
+                    if self._is_alive(cgroup)
+                    else STALE,
+                )
                 for cgroup in service.cgroups
             ),
+        )
+
+    def _own_figure(self, service: str, spec: IndicatorSpec) -> Indicator | None:
+        # How old a figure may be is the source's business, which knows how often there is one.
+        figure = self._figures.get(service)
+        if figure is None:
+            return None
+        if figure.age_ns is None:
+            status = IndicatorStatus.STALE
+        elif figure.value is None:
+            status = IndicatorStatus.IDLE
+        else:
+            status = IndicatorStatus.FRESH
+        value = figure.value if status is IndicatorStatus.FRESH else None
+        samples = 0 if value is None else 1
+        return Indicator(
+            service=service, name=spec.name, value=value, samples=samples, status=status
         )
 
     def _is_alive(self, cgroup: CgroupId) -> bool:

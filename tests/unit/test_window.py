@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from controller.indicators.histogram import BUCKETS
 from controller.indicators.rates import CounterRate, CpuUse
-from controller.indicators.service import service_indicator
+from controller.indicators.service import STALE, service_indicator
+from controller.indicators.waits import measure_waits
 from controller.indicators.window import CounterWindow
 from controller.model import CgroupId, Indicator, IndicatorStatus, WorkloadSample
 from tests.closed_loop import SECOND_NS, TICK_NS, make_spec
@@ -72,7 +73,8 @@ def test_counters_that_shrink_start_the_window_anew() -> None:
 def indicator(window: CounterWindow, alive: bool = True) -> Indicator:
     spec = make_spec()
     reading = window.read(spec.window_ns, spec.min_samples)
-    return service_indicator("web", spec, 0.005, [(WEB, reading, alive)])
+    measured = measure_waits(spec, reading, 0.005) if alive else STALE
+    return service_indicator("web", spec, [(WEB, measured)])
 
 
 def test_status_fresh_idle_and_stale() -> None:
@@ -107,12 +109,12 @@ def test_the_worst_workload_speaks_for_the_service() -> None:
     slow = CounterWindow(SECOND_NS)
     for tick in range(10):
         slow.push(tick * TICK_NS, sample(waits=tick * 10, slow=tick * 10, oncpu_ns=tick * TICK_NS))
-    readings = [
-        (WEB, filled(20).read(SECOND_NS, 20), True),
-        (other, slow.read(SECOND_NS, 20), True),
-        (CgroupId("cpu", 3), None, False),
+    measured = [
+        (WEB, measure_waits(make_spec(), filled(20).read(SECOND_NS, 20), 0.005)),
+        (other, measure_waits(make_spec(), slow.read(SECOND_NS, 20), 0.005)),
+        (CgroupId("cpu", 3), STALE),
     ]
-    worst = service_indicator("web", make_spec(), 0.005, readings)
+    worst = service_indicator("web", make_spec(), measured)
     assert worst.worst == other
     assert worst.status is IndicatorStatus.FRESH
 

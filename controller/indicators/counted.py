@@ -1,0 +1,179 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Indicators of a workload that follow from what a few of its counters gained.
+
+CPI and misses per instruction exist only for who runs: below 1 % of a CPU they are those of
+wake-ups and of cold caches. Pressure and traffic mean something for everybody.
+"""
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import NamedTuple
+
+from controller.indicators.gains import Gain, GainWindow
+from controller.indicators.roster import Roster, Service
+from controller.indicators.service import STALE, Measured, service_indicator
+from controller.model import (
+    CgroupId,
+    Indicator,
+    IndicatorName,
+    IndicatorSpec,
+    IndicatorStatus,
+    Snapshot,
+    WorkloadSample,
+)
+
+__all__ = ("COUNTED", "CountedWindows")
+
+_LEAST_CPUS = 0.01
+_INSTRUCTIONS = 1000
+
+Judge = Callable[[Gain, IndicatorSpec, float], Measured]
+
+
+class _Source(NamedTuple):
+    """The counters behind an indicator and what becomes of their gain.
+
+    ``proof`` is how many of them must have counted something to be believed: a counter of a
+    virtual machine without a PMU may be there and stay at zero. ``judge`` gets the gain, the spec
+    and the share of a CPU below which a service is idle.
+    """
+
+    counters: Callable[[WorkloadSample], tuple[int | None, ...]]
+    judge: Judge
+    proof: int = 0
+    events: int = 0
+    is_pressure: bool = False
+    is_sched: bool = False
+
+
+def _per_instruction(gain: Gain, idle_cpus: float, scale: float) -> Measured:
+    instructions, events, oncpu_ns, inflicted_ns = gain.counts
+    cpus = oncpu_ns / gain.span_ns
+    least = max(_LEAST_CPUS, idle_cpus)
+    samples = instructions // _INSTRUCTIONS
+    if cpus < least:
+        # It hardly ran. If that is because it had to wait, it is not idle, but has no CPI either.
+        starved = cpus + inflicted_ns / gain.span_ns >= least
+        status = IndicatorStatus.FRESH if starved else IndicatorStatus.IDLE
+        return Measured(status, None, samples, cpus)
+    if instructions == 0:
+        return STALE  # It ran and counted nothing: the counter is dead.
+    return Measured(IndicatorStatus.FRESH, scale * events / instructions, samples, cpus)
+
+
+def _cpi(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+    measured = _per_instruction(gain, idle_cpus, 1.0)
+    # Nor is there an instruction without a cycle.
+    return STALE if measured.value == 0 else measured
+
+
+def _mpki(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+    return _per_instruction(gain, idle_cpus, 1000.0)
+
+
+def _pressure(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+    # The kernel brings its total up to date a little later than we note the time.
+    return Measured(IndicatorStatus.FRESH, min(1.0, gain.counts[0] / gain.span_ns))
+
+
+def _rate(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+    return Measured(IndicatorStatus.FRESH, sum(gain.counts) * 1e9 / gain.span_ns)
+
+
+def _total(field: str) -> Callable[[WorkloadSample], tuple[int | None, ...]]:
+    get = attrgetter(field)
+    return lambda sample: (get(sample),)
+
+
+COUNTED: Mapping[IndicatorName, _Source] = {
+    IndicatorName.CPI: _Source(
+        attrgetter("instructions", "cycles", "oncpu_ns", "wait_inflicted_ns"),
+        _cpi,
+        proof=2,
+        events=_INSTRUCTIONS,
+        is_sched=True,
+    ),
+    IndicatorName.LLC_MPKI: _Source(
+        attrgetter("instructions", "llc_misses", "oncpu_ns", "wait_inflicted_ns"),
+        _mpki,
+        proof=2,
+        events=_INSTRUCTIONS,
+        is_sched=True,
+    ),
+    IndicatorName.PSI_CPU: _Source(_total("psi_cpu_some_ns"), _pressure, is_pressure=True),
+    IndicatorName.PSI_MEMORY: _Source(_total("psi_memory_some_ns"), _pressure, is_pressure=True),
+    IndicatorName.PSI_IO: _Source(_total("psi_io_some_ns"), _pressure, is_pressure=True),
+    IndicatorName.NET_RATE: _Source(attrgetter("tx_bytes", "rx_bytes"), _rate),
+}
+
+
+class CountedWindows:
+    """Follows the counters that the services' profiles ask for."""
+
+    __slots__ = ("_proven", "_windows")
+
+    def __init__(self) -> None:
+        self._windows: dict[tuple[CgroupId, IndicatorName], GainWindow] = {}
+        self._proven: set[tuple[CgroupId, IndicatorName]] = set()
+
+    def update(
+        self,
+        snapshot: Snapshot,
+        samples: Mapping[CgroupId, WorkloadSample],
+        roster: Roster,
+        alive: bool,
+        rebase: bool,
+    ) -> None:
+        """Take a snapshot; *alive*: the sched probe's part of it. *rebase* after a gap."""
+        windows: dict[tuple[CgroupId, IndicatorName], GainWindow] = {}
+        for service in roster.services.values():
+            for spec in service.profile.indicators:
+                source = COUNTED.get(spec.name)
+                if source is None:
+                    continue
+                time_ns = snapshot.time_ns
+                if source.is_pressure and snapshot.pressure_ns is not None:
+                    time_ns = snapshot.pressure_ns
+                for cgroup in service.cgroups:
+                    key = (cgroup, spec.name)
+                    window = windows[key] = self._windows.get(key) or GainWindow()
+                    window.keep_for(spec.window_ns)
+                    if rebase:
+                        window.clear()
+                    sample = samples.get(cgroup)
+                    if sample is None or (source.is_sched and not alive):
+                        window.push(time_ns, (None,))
+                        continue
+                    counts = source.counters(sample)
+                    window.push(time_ns, counts)
+                    if window.alive and all(counts[: source.proof]):
+                        self._proven.add(key)
+        self._windows = windows
+        self._proven &= windows.keys()
+
+    def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:
+        """Return the indicator; ``None`` if no workload of *service* ever had its source."""
+        proven = [cgroup for cgroup in service.cgroups if (cgroup, spec.name) in self._proven]
+        if not proven:
+            return None
+        idle_cpus = service.profile.idle_oncpu_ratio
+        return service_indicator(
+            service.name,
+            spec,
+            ((cgroup, self._measure(cgroup, spec, idle_cpus)) for cgroup in proven),
+        )
+
+    def _measure(self, cgroup: CgroupId, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+        source = COUNTED[spec.name]
+        window = self._windows.get((cgroup, spec.name))
+        if window is None or not window.alive:
+            return STALE
+        least = spec.min_samples * source.events
+        gain = window.read(spec.window_ns, least)
+        if gain is None:
+            return Measured(IndicatorStatus.FRESH)
+        measured = source.judge(gain, spec, idle_cpus)
+        if gain.counts[0] < least:
+            return measured._replace(value=None)
+        return measured
