@@ -8,7 +8,8 @@ from pathlib import Path
 import signal
 import warnings
 
-from actuators.base import Trace, no_trace
+from actuators.base import Actuator, Trace, no_trace
+from actuators.core_cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.registry import build
@@ -72,7 +73,12 @@ def target_of(layout: CgroupLayout, cgroup: Path) -> Target:
 
 def executor(layout: CgroupLayout, state_dir: Path, trace: Trace = no_trace) -> Executor:
     """A fresh executor, as a new process would make it."""
-    return Executor(Journal(state_dir / "journal", trace), build(layout), trace)
+    return Executor(Journal(state_dir / "journal", trace), every_actuator(layout, state_dir), trace)
+
+
+def every_actuator(layout: CgroupLayout, state_dir: Path) -> tuple[Actuator, ...]:
+    """The actuators of a process that keeps its state in *state_dir*."""
+    return build(layout, CoreCookie(state_dir))
 
 
 def action(target: Target, knob: Knob, previous: str, value: str) -> Action:

@@ -10,12 +10,12 @@ import pytest
 
 from actuators.base import GoneError, Restored
 from actuators.cgroupfs import Cgroup
-from actuators.registry import build
 from controller.host import CgroupLayout
 from controller.model import Failure, Knob, Outcome
 from tests.kernel.knobs import (
     action,
     dump,
+    every_actuator,
     executor,
     make_child,
     set_quota,
@@ -42,8 +42,9 @@ def applied(outcome: Outcome) -> str | None:
     return outcome.applied
 
 
-def test_this_kernel_has_the_knobs(cgroup_layout: CgroupLayout, pod: Path) -> None:
-    why = {actuator.knob: actuator.supported() for actuator in build(cgroup_layout)}
+def test_this_kernel_has_the_knobs(cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path) -> None:
+    actuators = every_actuator(cgroup_layout, tmp_path)
+    why = {actuator.knob: actuator.supported() for actuator in actuators}
     assert why[Knob.CPU_QUOTA] is why[Knob.SCHED_IDLE] is None
     if cgroup_layout.version == "v1":
         assert why[Knob.MEMORY_HIGH] == "memory.high exists on cgroup v2 only"

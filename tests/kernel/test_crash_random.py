@@ -20,11 +20,10 @@ import pytest
 from actuators.base import Restored, RestoreReport
 from actuators.executor import Executor
 from actuators.journal import Journal
-from actuators.registry import build
 from controller.host import find_cgroup_layout
 from controller.model import Knob, KnobValue
 from tests.helpers import remove_cgroup
-from tests.kernel.knobs import action, make_child, set_weight, target_of
+from tests.kernel.knobs import action, every_actuator, make_child, set_weight, target_of
 
 PATHS = ("p", "p/x", "p/y", "q")
 QUOTAS = (
@@ -70,7 +69,7 @@ class Lives(RuleBasedStateMachine):
         self.now_ns = 0
         self.foreign_numbers = itertools.count(1)
         make_child(self.root.parent, self.root.name)
-        self.reader = {knob.knob: knob for knob in build(self.layout)}
+        self.reader = {knob.knob: knob for knob in every_actuator(self.layout, self.state_dir)}
         self.agent: Executor | None = None
         for path in PATHS:
             self.create(path)
@@ -104,7 +103,7 @@ class Lives(RuleBasedStateMachine):
         self.steps_left = lives
         try:
             journal = Journal(self.state_dir / "journal", self.trace)
-            self.agent = Executor(journal, build(self.layout), self.trace)
+            self.agent = Executor(journal, every_actuator(self.layout, self.state_dir), self.trace)
             report = self.agent.restore_all()
         except CrashError:
             self.agent = None
