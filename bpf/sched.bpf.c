@@ -14,11 +14,13 @@
 // its growth is remembered as the last few intervals per cfs_rq and taken out of the histogram
 // and of the blame (of wait_ns it stays a part).
 //
-// Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1) and the OFF_* of cgroups.h and below.
+// Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5) and the OFF_* of
+// cgroups.h and below.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"
 #include "cgroups.h"
+#include "counters.h"
 
 #define LONG_WAIT_NS 20000
 #define RING 64
@@ -32,7 +34,7 @@ struct account {
 	u64 inflicted_ns;
 	u64 waits;
 	u64 throttled_ns;
-	u64 reserved[3];
+	u64 pad[3];
 };
 
 struct latency {
@@ -211,6 +213,19 @@ int long_wait(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
+#if COUNTERS
+// Run by user space on a CPU that has not changed its workload for long; also the idle one.
+int count_running(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 id = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpus.lookup(&id);
+
+	if (cpu)
+		count_for(id, cpu->slot);
+	return 0;
+}
+#endif
+
 #if TYPED
 static __always_inline u64 run_queue(struct cpu *cpu, u64 next)
 {
@@ -238,8 +253,12 @@ static __always_inline u64 idle_task(struct cpu *cpu, u64 rq)
 #endif
 
 // Close the run that ends, open the next one.
-static __always_inline void change_run(struct cpu *cpu, u64 slot, u64 now)
+static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 now)
 {
+#if COUNTERS
+	if (slot != cpu->slot)
+		count_for(id, cpu->slot);
+#endif
 #if BLAME
 	if (slot != cpu->slot) {
 		cpu->head++;
@@ -279,7 +298,7 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 	if (account)
 		account->oncpu_ns += now - cpu->since;
 	if (next == idle_task(cpu, rq)) {
-		change_run(cpu, SLOT_IDLE, now);
+		change_run(cpu, id, SLOT_IDLE, now);
 		return 0;
 	}
 	// By way of memory it becomes a number, which may be hashed.
@@ -290,7 +309,7 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 		key = owner.slot * NCPU + id;
 		account = accounts.lookup(&key);
 	}
-	change_run(cpu, owner.slot, now);
+	change_run(cpu, id, owner.slot, now);
 	u64 queued = member_u64(next, OFF_TASK_LAST_QUEUED);
 
 	if (!account || !queued || queued >= now)

@@ -50,7 +50,8 @@ class ProgramSpec:
     a program array; its map must be among ``maps``, because the kernel empties it when user
     space lets go of it. ``cgroup_skb`` names functions with their enum bpf_attach_type; they
     are attached at the directory ``cgroup``, beside what others have attached there.
-    ``classifiers`` names functions for traffic control, which are loaded and attached nowhere.
+    ``classifiers`` names functions for traffic control and ``runnable`` such of the raw
+    tracepoint type; they are loaded and attached nowhere.
     """
 
     source: str
@@ -62,6 +63,7 @@ class ProgramSpec:
     cgroup_skb: Mapping[str, int] = field(default_factory=dict)
     cgroup: str = ""
     classifiers: tuple[str, ...] = ()
+    runnable: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Loaded:
     """Descriptors of a loaded program; closing them detaches and frees it.
 
     ``untyped`` tells why the spec's tracepoint has no typed arguments, and is empty if it has.
-    ``program_fds`` are those of the classifiers.
+    ``program_fds`` are those of what is attached nowhere.
     """
 
     map_fds: dict[str, int]
@@ -134,7 +136,8 @@ def load(spec: ProgramSpec) -> Loaded:
     if spec.tracepoint is not None:
         _log.debug("%s: %s", spec.source, f"untyped, {untyped}" if untyped else "typed")
     maps = dict(zip(names, fds, strict=False))
-    programs = dict(zip(spec.classifiers, fds[len(names) :], strict=False))
+    unattached = (*spec.classifiers, *spec.runnable)
+    programs = dict(zip(unattached, fds[len(names) :], strict=False))
     return Loaded(maps, list(fds[len(maps) + len(programs) :]), untyped, programs)
 
 
@@ -211,8 +214,9 @@ def _load_variant(spec: dict[str, Any], *, typed: bool) -> list[int]:
     for name, attach_type in spec["cgroup_skb"].items():
         function = program.load_func(name, BPF.CGROUP_SKB)
         links.append(_link_to_cgroup(function.fd, spec["cgroup"], attach_type))
-    classifiers = [program.load_func(name, BPF.SCHED_CLS).fd for name in spec["classifiers"]]
-    return [*(program[name].map_fd for name in spec["maps"]), *classifiers, *links]
+    programs = [program.load_func(name, BPF.SCHED_CLS).fd for name in spec["classifiers"]]
+    programs += [program.load_func(name, BPF.RAW_TRACEPOINT).fd for name in spec["runnable"]]
+    return [*(program[name].map_fd for name in spec["maps"]), *programs, *links]
 
 
 def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:

@@ -7,7 +7,7 @@ as well. The arrays count since the probe was loaded; this module turns them int
 since the workload was assigned. Reading costs no system call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import repeat
 import time
@@ -19,12 +19,18 @@ from controller.host import possible_cpus
 from controller.indicators.histogram import BUCKETS
 from controller.model import Blame, CgroupId, WorkloadSample
 from controller.probes.btf import Btf, BtfError
+from controller.probes.counters import COUNTERS, Counters, counter_maps
 from controller.probes.loader import Loaded, LoadError, ProgramSpec, load
 from controller.probes.maps import HashMap, MappedArray
+from controller.probes.perf import EventSource
 from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots
 
-__all__ = ("SchedProbe", "SchedReading", "sched_spec", "trial")
+__all__ = ("MAX_SLOTS", "SchedProbe", "SchedReading", "sched_spec", "trial")
 
+# Workloads that can be told apart, and three slots of the probe's own.
+MAX_SLOTS = 1024
+# Fields of WorkloadSample between the perf counters that everybody wants and the other two.
+_BETWEEN = WorkloadSample._fields.index(COUNTERS[3]) - WorkloadSample._fields.index(COUNTERS[2]) - 1
 _LATENCY_WORDS = BUCKETS + 14
 _ACCOUNT_WORDS = 8
 _ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
@@ -53,7 +59,13 @@ class SchedReading:
 
 
 def sched_spec(
-    btf: Btf, *, cpus: int, max_slots: int, max_latency: int, blame: bool
+    btf: Btf,
+    *,
+    cpus: int,
+    max_slots: int,
+    max_latency: int,
+    blame: bool,
+    counters: Mapping[str, EventSource] | None = None,
 ) -> ProgramSpec:
     """Return what to load for a machine of *cpus* possible CPUs.
 
@@ -64,6 +76,7 @@ def sched_spec(
         "MAX_SLOTS": max_slots,
         "MAX_LATENCY": max_latency,
         "BLAME": int(blame),
+        "COUNTERS": len(counters or {}),
         "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
         "OFF_TASK_CFS_RQ": btf.offset("task_struct", "se.cfs_rq"),
         "OFF_TASK_LAST_QUEUED": btf.offset("task_struct", "sched_info.last_queued"),
@@ -94,8 +107,10 @@ def sched_spec(
             "slot_of_cgroup",
             "generation",
             "slow_path",
+            *counter_maps(counters or {}),
         ),
         tracepoint="sched_switch",
+        runnable=("count_running",) if counters else (),
         tail_calls={"slow_path": ("long_wait",)},
     )
 
@@ -106,6 +121,7 @@ class SchedProbe:
     :param cpus: possible CPUs of the machine.
     :param max_slots: workloads that can be told apart, three more slots are the probe's own.
     :param max_latency: latency-sensitive workloads.
+    :param counters: perf events by field of ``WorkloadSample``.
     :param typed: try plain loads first, which make it cheaper; the fallback counts the same.
     :raises LoadError: the program cannot be loaded.
     :raises BtfError: the kernel does not describe what the program needs.
@@ -115,13 +131,19 @@ class SchedProbe:
         self,
         *,
         cpus: int,
-        max_slots: int = 1024,
+        max_slots: int = MAX_SLOTS,
         max_latency: int = 256,
         blame: bool = True,
+        counters: Mapping[str, EventSource] | None = None,
         typed: bool = True,
     ) -> None:
         spec = sched_spec(
-            Btf(), cpus=cpus, max_slots=max_slots, max_latency=max_latency, blame=blame
+            Btf(),
+            cpus=cpus,
+            max_slots=max_slots,
+            max_latency=max_latency,
+            blame=blame,
+            counters=counters,
         )
         self._loaded: Loaded = load(replace(spec, typed=typed))
         fds = self._loaded.map_fds
@@ -141,6 +163,9 @@ class SchedProbe:
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
         self._blame_base = np.zeros((max_latency, max_slots), np.uint64)
+        self._counters = (
+            Counters(counters, self._loaded, slots=max_slots, cpus=cpus) if counters else None
+        )
 
     @property
     def untyped(self) -> str:
@@ -171,6 +196,8 @@ class SchedProbe:
         slot, record = member.slot, member.record
         self._read_totals(max(self._slots.view.used, slot + 1))
         self._base[slot] = self._totals[slot]
+        if self._counters is not None:
+            self._counters.rebase(slot)
         self._blame_base[:, slot] = self._blame[:, slot]
         if record is not None:
             self._waits_raw[record] = self._raw_waits(np.array([record]))[0]
@@ -191,13 +218,33 @@ class SchedProbe:
         """Return the counters of all assigned workloads."""
         view = self._slots.view
         now_ns, newest_ns = self._read_totals(view.used)
+        if self._counters is not None:
+            self._counters.refresh(view.used, now_ns)
         oncpu, wait, inflicted, count, throttled = self._columns(view.sensitive_slots)
         waits = self._read_waits(view.records)
         sensitive = map(
-            WorkloadSample, view.sensitive_cgroups, oncpu, wait, inflicted, count, waits, throttled
+            WorkloadSample,
+            view.sensitive_cgroups,
+            oncpu,
+            wait,
+            inflicted,
+            count,
+            waits,
+            throttled,
+            *self._counted(view.sensitive_slots),
         )
         oncpu, wait, _, count, _ = self._columns(view.other_slots)
-        others = map(WorkloadSample, view.other_cgroups, oncpu, wait, repeat(None), count)
+        others = map(
+            WorkloadSample,
+            view.other_cgroups,
+            oncpu,
+            wait,
+            repeat(None),
+            count,
+            repeat(None),
+            repeat(None),
+            *self._counted(view.other_slots),
+        )
         return SchedReading(
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
@@ -233,6 +280,16 @@ class SchedProbe:
         """Return the counters of *slots* since they were assigned, one list per counter."""
         columns: list[list[int]] = (self._totals[slots] - self._base[slots]).T.tolist()
         return columns
+
+    def _counted(self, slots: Indices) -> Iterator[Iterable[int | None]]:
+        """Yield the columns of ``WorkloadSample`` that hold perf counters, in its order."""
+        counted = {} if self._counters is None else self._counters.columns(slots)
+        for name in COUNTERS[:3]:
+            yield counted.get(name, repeat(None))
+        if counted.keys() & set(COUNTERS[3:]):
+            yield from repeat(repeat(None), _BETWEEN)
+            for name in COUNTERS[3:]:
+                yield counted.get(name, repeat(None))
 
     def _raw_waits(self, records: Indices) -> NDArray[np.uint32]:
         waits: NDArray[np.uint32] = self._latencies[records, :, :BUCKETS]
