@@ -73,7 +73,7 @@ class GroupTasks:
         joining = [tid for tid in wanted if tid in sight.root and _may_move(tid)]
         leaving = [tid for tid in leavers if tid in sight.ours]
         with Group(self._group) as group, Group(self._root) as root:
-            joined, left = self._write(group, joining), self._write(root, leaving)
+            joined, left = self.write(group, joining), self.write(root, leaving)
         here = sight.root | sight.ours
         return Settled(
             inside=len(sight.ours) + joined - left,
@@ -93,7 +93,11 @@ class GroupTasks:
             return monitored != "" and not monitored.startswith(PREFIX)
         return group != self._group.path
 
-    def _write(self, group: Group, tids: list[int]) -> int:
+    def write(self, group: Group, tids: list[int]) -> int:
+        """Move tasks into *group* and return how many of them were still alive.
+
+        :raises RefusedError: one of them may not be moved; those before it have been.
+        """
         size = _TIDS_PER_WRITE if self._lists else 1
         chunks = (tids[start : start + size] for start in range(0, len(tids), size))
         return sum(self._write_chunk(group, chunk) for chunk in chunks)

@@ -25,6 +25,9 @@ FILES = (
     "cpu.max.burst",
     "cpu.weight",
     "cpu.idle",
+    "memory.high",
+    "io.weight",
+    "io.max",
 )
 
 
@@ -56,12 +59,13 @@ def set_weight(cgroup: Path, weight: int) -> None:
 
 
 def make_child(parent: Path, name: str) -> Path:
-    """Make a cgroup that has the cpu controller, and lets its children have it."""
+    """Make a cgroup that lets its children have the controllers that it has."""
     child = parent / name
     child.mkdir()
     control = child / "cgroup.subtree_control"
     if control.exists():
-        control.write_text("+cpu")
+        has = set((child / "cgroup.controllers").read_text().split())
+        control.write_text(" ".join(f"+{name}" for name in sorted(has & {"cpu", "memory", "io"})))
     return child
 
 

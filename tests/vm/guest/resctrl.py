@@ -1,0 +1,71 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of resctrl share: the file system as others see it, and processes to move."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+import subprocess
+
+from controller.configsections.resctrl import ResctrlConfig
+from controller.model import CgroupId, QosClass, Workload
+from controller.resctrl_info import RESCTRL_DIR
+
+GROUP = "sweetpoint-best-effort"
+OURS = RESCTRL_DIR / GROUP
+CONFIG = ResctrlConfig(
+    manage=True, mount=False, group=GROUP, adopted=False, monitor=True, rmid_reserve=4
+)
+
+
+@contextmanager
+def mounted() -> Iterator[Path]:
+    """resctrl, mounted by somebody; unmounting drops every group."""
+    subprocess.run(["mount", "-t", "resctrl", "resctrl", RESCTRL_DIR], check=True)
+    try:
+        yield RESCTRL_DIR
+    finally:
+        subprocess.run(["umount", RESCTRL_DIR], check=True)
+
+
+def is_mounted() -> bool:
+    """Whether resctrl is mounted."""
+    return (RESCTRL_DIR / "schemata").exists()
+
+
+def groups() -> dict[str, str]:
+    """All control groups of ours and of others, with their schemata as the kernel shows them."""
+    if not is_mounted():
+        return {}
+    found = [p for p in RESCTRL_DIR.iterdir() if (p / "tasks").is_file()]
+    return {p.name: (p / "schemata").read_text() for p in (RESCTRL_DIR, *found)}
+
+
+def group_of(pid: int) -> str:
+    """The resctrl group of a task as the kernel tells it: ``/``, a name, or nothing."""
+    return Path(f"/proc/{pid}/cpu_resctrl_groups").read_text().split()[0].removeprefix("res:")
+
+
+def best_effort(cgroup: Path) -> Workload:
+    """A workload of the cgroup2 tree."""
+    path = "/" + str(cgroup.relative_to("/sys/fs/cgroup"))
+    identity = CgroupId("v2", cgroup.stat().st_ino)
+    return Workload(cgroup.name, identity, path, QosClass.BE, "", "")
+
+
+@contextmanager
+def sleepers(number: int) -> Iterator[list[int]]:
+    """Processes that do nothing, in the cgroup of the test."""
+    processes = [subprocess.Popen(["sleep", "1000"]) for _ in range(number)]
+    try:
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def move(pids: Iterable[int], cgroup: Path) -> None:
+    """Move processes into a cgroup."""
+    for pid in pids:
+        (cgroup / "cgroup.procs").write_text(str(pid))
