@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reading rtnetlink: dumps and their attributes.
+"""rtnetlink in the raw: dumps and their attributes, and the few changes made as raw.
 
 A dump of one link's classes takes some 20 us here; a general library needs milliseconds for it,
 which is too much for something that is asked in every tick.
@@ -13,12 +13,12 @@ import socket
 import struct
 import threading
 
-__all__ = ("RouteSocket", "attributes")
+__all__ = ("RouteSocket", "attribute", "attributes")
 
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")
 _ERROR, _DONE = 2, 3  # NLMSG_ERROR, NLMSG_DONE
-_REQUEST, _DUMP = 0x1, 0x300  # NLM_F_REQUEST, NLM_F_ROOT | NLM_F_MATCH
+_REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300  # NLM_F_REQUEST, NLM_F_ACK, NLM_F_ROOT | NLM_F_MATCH
 _KIND_MASK = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 _CLONE_NEWNET = 0x40000000
 _BUFFER_BYTES = 1 << 16
@@ -63,6 +63,31 @@ class RouteSocket:
                         return
                     yield data[offset + _HEADER.size : offset + length]
                 offset += max(_HEADER.size, (length + 3) & ~3)
+
+    def change(self, kind: int, body: bytes) -> None:
+        """Ask for a change and wait for the kernel's yes.
+
+        :param kind: an RTM_NEW number.
+        :param body: what follows the header of the request.
+        :raises OSError: the kernel said no; with its errno.
+        """
+        self._sequence += 1
+        length = _HEADER.size + len(body)
+        self._socket.send(_HEADER.pack(length, kind, _REQUEST | _ACK, self._sequence, 0) + body)
+        while True:
+            data = self._socket.recv(_BUFFER_BYTES)
+            _, answer, _, sequence, _ = _HEADER.unpack_from(data)
+            if answer == _ERROR and sequence == self._sequence:
+                (code,) = struct.unpack_from("=i", data, _HEADER.size)
+                if code:
+                    raise OSError(-code, os.strerror(-code))
+                return
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """Return an attribute as it goes into a request."""
+    length = _ATTRIBUTE.size + len(value)
+    return _ATTRIBUTE.pack(length, kind) + value + bytes(-length % 4)
 
 
 def attributes(body: bytes, start: int) -> dict[int, bytes]:
