@@ -23,6 +23,7 @@ __all__ = (
     "GainsModel",
     "IndicatorModel",
     "KnobModel",
+    "LoadBinModel",
     "ProfileModel",
     "WorkloadModel",
 )
@@ -42,17 +43,29 @@ class GainsModel(Strict):
     td: Annotated[int, duration("0s", "1h")] = written("0s")
 
 
+class LoadBinModel(Strict):
+    """The sweet point from a load on, in CPUs that the workload runs."""
+
+    above: Annotated[float, cpus("1mcpu", "1024cpu")]
+    sweet_point: Measure
+
+
 class IndicatorModel(Strict):
-    """The sweet point of one indicator and how to steer to it."""
+    """The sweet point of one indicator and how to steer to it.
+
+    What is left out of tolerance, resolution, window, min_samples and channel depends on the
+    indicator.
+    """
 
     sweet_point: Measure
-    tolerance: Annotated[float, Field(gt=1, le=100)] = 2.0
+    bins: Annotated[list[LoadBinModel], Field(max_length=16)] = written([])
+    tolerance: Annotated[float, Field(gt=1, le=100)] | None = None
     resolution: Measure | None = None
     dead_zone: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    window: Annotated[int, duration("50ms", "1h")] = written("1s")
+    window: Annotated[int, duration("50ms", "1h")] | None = None
     filter: Annotated[int, duration("0s", "1h")] = written("4s")
     min_samples: Annotated[int, Field(ge=0, le=10**6)] | None = None
-    channel: Annotated[Channel, Text] = Channel.CPU
+    channel: Annotated[Channel, Text] | None = None
     gains: Annotated[
         Annotated[Literal["auto"], Tag("<auto>")] | Annotated[GainsModel, Tag("<mapping>")],
         Discriminator(

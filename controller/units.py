@@ -22,6 +22,7 @@ __all__ = (
     "parse_cpu_list",
     "parse_cpus",
     "parse_duration",
+    "parse_number",
     "parse_ratio",
 )
 
@@ -96,6 +97,14 @@ def parse_ratio(text: str) -> float:
     :raises UnitError: not a number, or a unit other than ``%``.
     """
     return _scaled(text, {"%": 0.01, "": 1.0}, "a ratio such as 20% or 0.2")
+
+
+def parse_number(text: str) -> float:
+    """Return *text* such as ``1.35``, for what has no unit.
+
+    :raises UnitError: not a number, negative, or with a unit.
+    """
+    return _scaled(text, {"": 1.0}, "a number without a unit such as 1.35")
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:

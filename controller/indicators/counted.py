@@ -28,21 +28,24 @@ __all__ = ("COUNTED", "CountedWindows")
 _LEAST_CPUS = 0.01
 _INSTRUCTIONS = 1000
 
-Judge = Callable[[Gain, IndicatorSpec, float], Measured]
+Judge = Callable[[Gain, float], Measured]
 
 
 class _Source(NamedTuple):
     """The counters behind an indicator and what becomes of their gain.
 
     ``proof`` is how many of them must have counted something to be believed: a counter of a
-    virtual machine without a PMU may be there and stay at zero. ``judge`` gets the gain, the spec
-    and the share of a CPU below which a service is idle.
+    virtual machine without a PMU may be there and stay at zero. ``judge`` gets the gain and
+    the share of a CPU below which a service is idle. The window is stretched until the first
+    counter gained ``events`` times ``min_samples``, without which there is no value; where
+    nothing is counted by events, until it gained ``least``.
     """
 
     counters: Callable[[WorkloadSample], tuple[int | None, ...]]
     judge: Judge
     proof: int = 0
     events: int = 0
+    least: int = 0
     is_pressure: bool = False
     is_sched: bool = False
 
@@ -62,28 +65,33 @@ def _per_instruction(gain: Gain, idle_cpus: float, scale: float) -> Measured:
     return Measured(IndicatorStatus.FRESH, scale * events / instructions, samples, cpus)
 
 
-def _cpi(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+def _cpi(gain: Gain, idle_cpus: float) -> Measured:
     measured = _per_instruction(gain, idle_cpus, 1.0)
     # Nor is there an instruction without a cycle.
     return STALE if measured.value == 0 else measured
 
 
-def _mpki(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+def _mpki(gain: Gain, idle_cpus: float) -> Measured:
     return _per_instruction(gain, idle_cpus, 1000.0)
 
 
-def _pressure(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
+def _pressure(gain: Gain, idle_cpus: float) -> Measured:
     # The kernel brings its total up to date a little later than we note the time.
     return Measured(IndicatorStatus.FRESH, min(1.0, gain.counts[0] / gain.span_ns))
 
 
-def _rate(gain: Gain, spec: IndicatorSpec, idle_cpus: float) -> Measured:
-    return Measured(IndicatorStatus.FRESH, sum(gain.counts) * 1e9 / gain.span_ns)
+def _rate(gain: Gain, idle_cpus: float) -> Measured:
+    return Measured(IndicatorStatus.FRESH, gain.counts[0] * 1e9 / gain.span_ns)
 
 
 def _total(field: str) -> Callable[[WorkloadSample], tuple[int | None, ...]]:
     get = attrgetter(field)
     return lambda sample: (get(sample),)
+
+
+def _traffic(sample: WorkloadSample) -> tuple[int | None, ...]:
+    sent, received = sample.tx_bytes, sample.rx_bytes
+    return (None if sent is None or received is None else sent + received,)
 
 
 COUNTED: Mapping[IndicatorName, _Source] = {
@@ -104,7 +112,8 @@ COUNTED: Mapping[IndicatorName, _Source] = {
     IndicatorName.PSI_CPU: _Source(_total("psi_cpu_some_ns"), _pressure, is_pressure=True),
     IndicatorName.PSI_MEMORY: _Source(_total("psi_memory_some_ns"), _pressure, is_pressure=True),
     IndicatorName.PSI_IO: _Source(_total("psi_io_some_ns"), _pressure, is_pressure=True),
-    IndicatorName.NET_RATE: _Source(attrgetter("tx_bytes", "rx_bytes"), _rate),
+    # Some are counted once a second only: a window without a look at them is stretched.
+    IndicatorName.NET_RATE: _Source(_traffic, _rate, least=1),
 }
 
 
@@ -170,10 +179,10 @@ class CountedWindows:
         if window is None or not window.alive:
             return STALE
         least = spec.min_samples * source.events
-        gain = window.read(spec.window_ns, least)
+        gain = window.read(spec.window_ns, least or source.least)
         if gain is None:
             return Measured(IndicatorStatus.FRESH)
-        measured = source.judge(gain, spec, idle_cpus)
+        measured = source.judge(gain, idle_cpus)
         if gain.counts[0] < least:
             return measured._replace(value=None)
         return measured

@@ -39,6 +39,8 @@ class _Files(NamedTuple):
 class PressureMeter:
     """Follows the pressure of the host and of latency-sensitive workloads.
 
+    ``host`` and ``workloads`` are what was read at ``read_ns``.
+
     :param unified: the mount of the cgroup2 tree, whose files tell it per cgroup.
     :param host: the directory with the host's own files.
     """
@@ -49,6 +51,7 @@ class PressureMeter:
         self._wanted: dict[CgroupId, str] = {}
         self._files: dict[CgroupId, _Files] = {}
         self._due_ns = 0
+        self.read_ns: int | None = None
         self.host = Pressure(None, None, None)
         self.workloads: Mapping[CgroupId, Pressure] = {}
 
@@ -63,6 +66,7 @@ class PressureMeter:
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + _EVERY_NS
+        self.read_ns = now_ns
         self._look()
         self.host = _read(self._host_files)
         self.workloads = {cgroup: _read(files) for cgroup, files in self._files.items()}

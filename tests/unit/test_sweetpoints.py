@@ -1,0 +1,140 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the sweet point of each indicator is written, and what is taken for what is left out."""
+
+from typing import Any
+
+import pytest
+
+from controller.configmodels import IndicatorModel
+from controller.control.tuning import auto_gains
+from controller.model import Channel, IndicatorName, IndicatorSpec, LoadBin
+from controller.sweetpoints import read_indicator
+
+TICK_NS = 200_000_000
+S = 1_000_000_000
+
+
+def read(name: str, **fields: Any) -> tuple[IndicatorSpec | None, list[tuple[str, str]]]:
+    problems: list[tuple[str, str]] = []
+    spec = read_indicator(
+        IndicatorName(name),
+        IndicatorModel.model_validate(fields),
+        TICK_NS,
+        lambda loc, message: problems.append((".".join(loc), message)),
+    )
+    return spec, problems
+
+
+def good(name: str, **fields: Any) -> IndicatorSpec:
+    spec, problems = read(name, **fields)
+    assert problems == []
+    assert spec is not None
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "value", "channel", "tolerance", "min_samples", "is_time"),
+    [
+        ("runq_p50", "1ms", 1e6, Channel.CPU, 2.0, 20, True),
+        ("runq_p95", "1ms", 1e6, Channel.CPU, 2.0, 20, True),
+        ("runq_p99", "1ms", 1e6, Channel.CPU, 2.0, 20, True),
+        ("runq_delay_p99", "1ms", 1e6, Channel.CPU, 2.0, 0, True),
+        ("wait_ratio", "5%", 0.05, Channel.CPU, 2.0, 0, False),
+        ("cpi", 1.35, 1.35, Channel.CACHE, 1.1, 1000, False),
+        ("llc_mpki", "4", 4.0, Channel.CACHE, 1.5, 1000, False),
+        ("net_rate", "200mbit", 25e6, Channel.NETWORK, 2.0, 0, False),
+        ("net_backlog", "2ms", 2e6, Channel.NETWORK, 2.0, 0, True),
+        ("net_drops", "0.1%", 0.001, Channel.NETWORK, 2.0, 100, False),
+        ("psi_cpu", "10%", 0.1, Channel.CPU, 2.0, 0, False),
+        ("psi_memory", "10%", 0.1, Channel.MEMORY, 2.0, 0, False),
+        ("psi_io", "10%", 0.1, Channel.IO, 2.0, 0, False),
+        ("service", "5ms", 5e6, Channel.CPU, 2.0, 0, True),
+        ("service", 120, 120.0, Channel.CPU, 2.0, 0, False),
+    ],
+)
+def test_each_indicator_has_its_unit_and_its_defaults(
+    name: str,
+    written: str | float,
+    value: float,
+    channel: Channel,
+    tolerance: float,
+    min_samples: int,
+    is_time: bool,
+) -> None:
+    spec = good(name, sweet_point=written)
+    assert (spec.sweet_point, spec.channel, spec.tolerance) == (value, channel, tolerance)
+    assert (spec.min_samples, spec.is_time) == (min_samples, is_time)
+    assert 0 < spec.resolution < value
+    chosen = {} if name == "service" else {"channel": "memory"}
+    other = good(name, sweet_point=written, tolerance=3.0, **chosen)
+    assert other.tolerance == 3.0
+    assert other.channel is (Channel.MEMORY if chosen else channel)
+
+
+def test_windows_and_gains_follow_how_often_there_is_something_new() -> None:
+    assert good("cpi", sweet_point=1).window_ns == S
+    assert good("service", sweet_point=1).window_ns == 5 * S
+    pressure = good("psi_io", sweet_point="10%")
+    assert pressure.window_ns == 2 * S
+    assert pressure.gains == auto_gains(2 * S, S, 4 * S)
+    _, problems = read("psi_io", sweet_point="10%", window="500ms")
+    assert problems == [("window", "must be at least 1s: it is read once a second")]
+
+
+def test_sweet_points_by_load() -> None:
+    bins = [{"above": "500mcpu", "sweet_point": 1.2}, {"above": "2cpu", "sweet_point": 1.6}]
+    assert good("cpi", sweet_point=1.1, bins=bins).bins == (LoadBin(0.5, 1.2), LoadBin(2.0, 1.6))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "where", "message"),
+    [
+        ("cpi", {"sweet_point": -1}, "sweet_point", "'-1' is not a number without a unit such"),
+        (
+            "cpi",
+            {"sweet_point": "0.005"},
+            "resolution",
+            "must be above 0 and below the sweet point",
+        ),
+        ("cpi", {"sweet_point": 1, "resolution": "1us"}, "resolution", "'1us' is not a number"),
+        ("service", {"sweet_point": "5kg"}, "sweet_point", "'5kg' is not a duration such as"),
+        ("service", {"sweet_point": 0}, "resolution", "must be above 0 and below the sweet point"),
+        (
+            "service",
+            {"sweet_point": 5, "channel": "cache"},
+            "channel",
+            "the channel whose own indicators are worst is moved for it",
+        ),
+        ("psi_io", {"sweet_point": "1%", "min_samples": 3}, "min_samples", "psi_io does not come"),
+        (
+            "psi_io",
+            {"sweet_point": "1%", "bins": [{"above": "1cpu", "sweet_point": "2%"}]},
+            "bins",
+            "psi_io has one sweet point for every load",
+        ),
+        (
+            "cpi",
+            {"sweet_point": 1, "bins": [{"above": "1cpu", "sweet_point": 2}] * 2},
+            "bins",
+            "must be ordered by 'above', lowest first",
+        ),
+        (
+            "cpi",
+            {"sweet_point": 1, "bins": [{"above": "1cpu", "sweet_point": "0.01"}]},
+            "resolution",
+            "must be above 0 and below the sweet point",
+        ),
+        (
+            "cpi",
+            {"sweet_point": 1, "bins": [{"above": "1cpu", "sweet_point": "2ms"}]},
+            "bins",
+            "'2ms' is not a number without a unit",
+        ),
+    ],
+)
+def test_what_cannot_be(name: str, fields: dict[str, Any], where: str, message: str) -> None:
+    _, problems = read(name, **fields)
+    assert len(problems) == 1
+    assert problems[0][0] == where
+    assert problems[0][1].startswith(message)
