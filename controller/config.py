@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
 from controller.configsections.core_scheduling import build_core_scheduling
+from controller.configsections.counters import build_counters
 from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
@@ -67,6 +68,7 @@ class Config:
     state_dir: Path
     http: tuple[str, int] | None
     workloads: tuple[WorkloadRule, ...]
+    counters: Mapping[str, str]
     settings: Settings
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
@@ -110,6 +112,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         state_dir=state_dir,
         http=http,
         workloads=rules,
+        counters=build_counters(model.counters),
         settings=Settings(
             tick_ns=model.tick,
             host=HostFacts(cpus=cpus),

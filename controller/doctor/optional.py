@@ -47,8 +47,9 @@ def _pmu() -> Fact:
         name="hardware PMU",
         have=None if failed in ("EACCES", "EPERM") else not failed,
         detail=f"{failed or 'cycles can be counted'} (event sources: {sources})",
-        needed_for="CPI and cache misses (not measured by this version)",
-        how="a machine, or a virtual machine type, that passes the PMU through",
+        needed_for="CPI and cache misses of services, which steer the cache channel",
+        how="a machine, or a virtual machine type, that passes the PMU through; or other sources "
+        "in the section counters: of the configuration",
     )
 
 

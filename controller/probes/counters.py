@@ -138,6 +138,10 @@ class Counters:
         gains = (self._totals[slots] - self._base[slots]).T.tolist()
         return dict(zip(self.names, gains, strict=True))
 
+    def machine(self) -> dict[str, int]:
+        """Return the counters of all slots together since they were opened."""
+        return dict(zip(self.names, self._totals.sum(axis=0).tolist(), strict=True))
+
     def _sum(self, first: int, end: int) -> NDArray[np.int64]:
         total: NDArray[np.int64] = self._sums[first:end].sum(axis=1, dtype=np.int64)
         return total
