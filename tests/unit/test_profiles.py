@@ -85,8 +85,9 @@ def test_shipped_profile(path: Path, directory: Path) -> None:
 
 
 def test_default_profile_writes_the_defaults_down(directory: Path) -> None:
+    names = ("runq_delay_p99", "runq_p99", "net_backlog")
     short = "name: mine\nindicators:\n"
-    short += "".join(f"  {name}: {{sweet_point: 4ms}}\n" for name in ("runq_delay_p99", "runq_p99"))
+    short += "".join(f"  {name}: {{sweet_point: 4ms}}\n" for name in names)
     Path("mine.yaml").write_text(short)
     profiles = load(Path("config.yaml"), cpus=4).settings.profiles
     mine, default = profiles["mine"], profiles["default"]
