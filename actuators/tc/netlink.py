@@ -10,12 +10,14 @@ from collections.abc import Iterator
 import contextlib
 import errno
 from pathlib import Path
+import struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from actuators.base import GoneError, RefusedError
 from actuators.tc.shape import MAJOR, HtbClass
 from controller.model import Target
+from controller.rtnetlink import RouteSocket, attribute, attributes
 
 __all__ = (
     "EGRESS",
@@ -37,6 +39,12 @@ _CLSACT = 0xFFFF0000
 HANDLE = MAJOR
 _QUEUE_PACKETS = 1000
 _U32_MAX = 0xFFFFFFFF
+_GET_QDISC, _NEW_CLASS, _GET_CLASS = 38, 40, 42  # RTM_GETQDISC, RTM_NEWTCLASS, RTM_GETTCLASS
+_TC = struct.Struct("=BxxxiIII")  # struct tcmsg: family, ifindex, handle, parent, info
+_TCA_KIND, _TCA_OPTIONS = 1, 2
+_HTB_PARMS, _HTB_RATE64, _HTB_CEIL64 = 1, 6, 7
+# struct tc_htb_opt: two struct tc_ratespec of 12 bytes, whose last word is the rate.
+_CEIL, _CEIL_AT = struct.Struct("=I"), 20
 
 
 class Link(NamedTuple):
@@ -81,6 +89,7 @@ class Netlink:
         from pyroute2 import IPRoute
 
         self._socket: Any = IPRoute()
+        self._raw = RouteSocket()
         return self
 
     def __exit__(
@@ -89,6 +98,7 @@ class Netlink:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._raw.close()
         self._socket.close()
 
     def check(self, target: Target) -> Link:
@@ -98,13 +108,13 @@ class Netlink:
         :raises RefusedError: it is in another network namespace.
         """
         if target.scope != network_namespace():
-            pid = _process_in(target.scope)
-            if pid is None:
+            way = _way_into(target.scope)
+            if way is None:
                 raise GoneError(f"{target.path}: its network namespace is gone")
             raise RefusedError(
                 errno.EXDEV,
                 f"{target.path} is in another network namespace: run this there, "
-                f"with 'nsenter --net -t {pid}'",
+                f"with 'nsenter --net={way}'",
             )
         return self.link(target.id)
 
@@ -113,14 +123,13 @@ class Netlink:
         with self._asking(f"link {ifindex}") as rtnetlink:
             return _link(rtnetlink.link("get", index=ifindex)[0])
 
-    def links(self) -> list[Link]:
-        """Return all links of this network namespace."""
-        with self._asking("links") as rtnetlink:
-            return [_link(message) for message in rtnetlink.link("dump")]
-
     def find(self, name: str) -> Link | None:
         """Return the link of that name."""
-        return next((link for link in self.links() if link.name == name), None)
+        try:
+            with self._asking(f"link {name}") as rtnetlink:
+                return _link(rtnetlink.link("get", ifname=name)[0])
+        except GoneError:
+            return None
 
     def netnsid(self, netns: int) -> int | None:
         """Return this namespace's number for the one that *netns* is a descriptor of."""
@@ -130,11 +139,14 @@ class Netlink:
 
     def qdiscs(self, ifindex: int) -> list[Qdisc]:
         """Return all qdiscs of a link."""
-        with self._asking("qdiscs") as rtnetlink:
-            return [
-                Qdisc(m.get_attr("TCA_KIND"), m["handle"], m["parent"])
-                for m in rtnetlink.get_qdiscs(index=ifindex)
-            ]
+        # The kernel answers with those of all links, of which there may be a thousand.
+        found = []
+        for answer in self._raw.dump(_GET_QDISC, _TC.pack(0, ifindex, 0, 0, 0)):
+            _, link, handle, parent, _ = _TC.unpack_from(answer)
+            if link == ifindex:
+                kind = attributes(answer, _TC.size)[_TCA_KIND].rstrip(b"\0").decode()
+                found.append(Qdisc(kind, handle, parent))
+        return found
 
     def classes(self, ifindex: int) -> dict[int, HtbClass]:
         """Return the HTB classes of a link by class id; bursts are not read back (0)."""
@@ -158,9 +170,9 @@ class Netlink:
         with self._asking(f"making {name}") as rtnetlink:
             # Its queue is what HTB's leaves take for their own length; the default is 32.
             rtnetlink.link("add", ifname=name, kind="ifb", txqlen=_QUEUE_PACKETS)
-            ifindex: int = rtnetlink.link_lookup(ifname=name)[0]
-            rtnetlink.link("set", index=ifindex, state="up")
-            return ifindex
+            made = _link(rtnetlink.link("get", ifname=name)[0])
+            rtnetlink.link("set", index=made.ifindex, state="up")
+            return made.ifindex
 
     def delete_link(self, ifindex: int) -> None:
         """Remove a device."""
@@ -199,12 +211,18 @@ class Netlink:
 
         :raises GoneError: there is no such class.
         """
-        with self._asking(f"class {class_id >> 16:x}:{class_id & 0xFFFF:x}") as rtnetlink:
-            classes = (m for m in rtnetlink.get_classes(index=ifindex) if m["handle"] == class_id)
-            found = next((m for m in classes if m.get_attr("TCA_KIND") == "htb"), None)
-            if found is None:
-                raise GoneError(f"no HTB class {class_id:#x} on link {ifindex}")
-            _send_class(rtnetlink, found, ceil)
+        name = f"class {class_id >> 16:x}:{class_id & 0xFFFF:x}"
+        for answer in self._raw.dump(_GET_CLASS, _TC.pack(0, ifindex, 0, 0, 0)):
+            _, _, handle, parent, _ = _TC.unpack_from(answer)
+            if handle == class_id:
+                body = _TC.pack(0, ifindex, handle, parent, 0) + _with_ceiling(answer, ceil)
+                break
+        else:
+            raise GoneError(f"no {name} on link {ifindex}")
+        try:
+            self._raw.change(_NEW_CLASS, body)
+        except OSError as error:
+            raise _failure(error.errno or errno.EIO, f"{name}: {error.strerror}") from None
 
     def add_clsact(self, ifindex: int) -> None:
         """Give a device the hooks of clsact."""
@@ -252,11 +270,8 @@ class Netlink:
         try:
             yield self._socket
         except NetlinkError as error:
-            code = int(error.code)
             words = f"{what}: {error.args[1] if len(error.args) > 1 else error}"
-            if code == errno.ENODEV:
-                raise GoneError(words) from None
-            raise RefusedError(code, words) from None
+            raise _failure(int(error.code), words) from None
 
 
 def _link(message: Any) -> Link:
@@ -286,32 +301,29 @@ def _htb_class(message: Any) -> HtbClass:
     )
 
 
-def _send_class(rtnetlink: Any, found: Any, ceil: int) -> None:
-    from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST
-    from pyroute2.netlink.rtnl import RTM_NEWTCLASS
-    from pyroute2.netlink.rtnl.tcmsg import tcmsg
-
-    options = found.get_attr("TCA_OPTIONS")
-    parms = options.get_attr("TCA_HTB_PARMS")
+def _with_ceiling(answer: bytes, ceil: int) -> bytes:
+    """Return the attributes of a class as the kernel told them, with another ceiling."""
+    options = attributes(attributes(answer, _TC.size)[_TCA_OPTIONS], 0)
+    parms = bytearray(options[_HTB_PARMS])
     # Rates beyond 32 bits are in attributes of their own, the old field is full then.
-    fields = {name: parms[name] for name, _ in parms.fields} | {"ceil": min(ceil, _U32_MAX)}
-    attributes: list[list[Any]] = [["TCA_HTB_PARMS", fields]]
-    attributes += [["TCA_HTB_RTAB", True], ["TCA_HTB_CTAB", True]]
-    rate = options.get_attr("TCA_HTB_RATE64")
-    if rate:
-        attributes.append(["TCA_HTB_RATE64", rate])
+    _CEIL.pack_into(parms, _CEIL_AT, min(ceil, _U32_MAX))
+    parts = attribute(_HTB_PARMS, bytes(parms))
+    if _HTB_RATE64 in options:
+        parts += attribute(_HTB_RATE64, options[_HTB_RATE64])
     if ceil > _U32_MAX:
-        attributes.append(["TCA_HTB_CEIL64", ceil])
-    message = tcmsg()
-    for name in ("index", "handle", "parent"):
-        message[name] = found[name]
-    message["attrs"] = [["TCA_KIND", "htb"], ["TCA_OPTIONS", {"attrs": attributes}]]
-    rtnetlink.nlm_request(message, RTM_NEWTCLASS, NLM_F_REQUEST | NLM_F_ACK)
+        parts += attribute(_HTB_CEIL64, struct.pack("=Q", ceil))
+    return attribute(_TCA_KIND, b"htb\0") + attribute(_TCA_OPTIONS, parts)
 
 
-def _process_in(namespace: str) -> int | None:
-    for path in Path("/proc").glob("[0-9]*/ns/net"):
+def _failure(code: int, words: str) -> GoneError | RefusedError:
+    return GoneError(words) if code == errno.ENODEV else RefusedError(code, words)
+
+
+def _way_into(namespace: str) -> str | None:
+    """Return a file by which a network namespace can be entered; ``None``: it is gone."""
+    named = Path("/run/netns").glob("*")
+    for path in (*named, *Path("/proc").glob("[0-9]*/ns/net")):
         with contextlib.suppress(OSError):
             if str(path.stat().st_ino) == namespace:
-                return int(path.parts[2])
+                return str(path)
     return None

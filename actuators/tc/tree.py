@@ -23,7 +23,7 @@ from actuators.tc.hooks import (
     has_clsact,
     has_filter,
 )
-from actuators.tc.netlink import INGRESS, Netlink
+from actuators.tc.netlink import INGRESS, Netlink, network_namespace
 from actuators.tc.shape import (
     ABSENT,
     ABSENT_CLSACT,
@@ -83,20 +83,26 @@ class TcTree:
     def read(self, target: Target) -> KnobValue:
         """Return what is there of a tree; errors as ``base.Actuator.read``."""
         with Netlink() as netlink:
-            netlink.check(target)
-            return _read(netlink, target.id)
+            return _read(netlink, target)
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
         """Make a tree where there is none, replace one, or remove it."""
         with Netlink() as netlink:
             try:
-                netlink.check(action.target)
-                self._write(netlink, action, trace)
-                return Outcome(action=action, applied=_read(netlink, action.target.id))
+                refusal = self._try(netlink, action, trace)
+                applied = _read(netlink, action.target)
             except GoneError as error:
-                return _gone(netlink, action, error)
-            except RefusedError as error:
-                return _refused(netlink, action, error)
+                message = str(error)
+                return Outcome(action=action, applied=None, failure=Failure.GONE, message=message)
+        if refusal is None:
+            return Outcome(action=action, applied=applied)
+        return Outcome(
+            action=action,
+            applied=applied,
+            failure=Failure.REFUSED,
+            errno=refusal.errno,
+            message=f"{action.target.path}: {refusal}",
+        )
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: both ends; of what is between them, ``same`` recognises all that is ours."""
@@ -109,6 +115,16 @@ class TcTree:
     def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
         """Pure: made before what is in it, removed after."""
         return Turn.REMOVE if is_absent(value) else Turn.MAKE
+
+    def _try(self, netlink: Netlink, action: Action, trace: Trace) -> RefusedError | None:
+        try:
+            self._write(netlink, action, trace)
+        except RefusedError as error:
+            return error
+        except GoneError as error:
+            # The link, or only a device of ours: reading tells.
+            return RefusedError(errno.ENODEV, str(error))
+        return None
 
     def _write(self, netlink: Netlink, action: Action, trace: Trace) -> None:
         ifindex = action.target.id
@@ -137,9 +153,16 @@ class TcTree:
             _make_htb(netlink, target.id, tree.egress, programs.egress, "egress", trace)
 
 
-def _read(netlink: Netlink, ifindex: int) -> KnobValue:
+def _read(netlink: Netlink, target: Target) -> KnobValue:
+    ifindex = target.id
+    ifb = netlink.find(ifb_name(ifindex)) if target.scope == network_namespace() else None
+    try:
+        netlink.check(target)
+    except GoneError:
+        if ifb is not None:
+            return KnobValue("partial (the link left)")
+        raise
     egress = _read_shape(netlink, ifindex)
-    ifb = netlink.find(ifb_name(ifindex))
     ingress = None if ifb is None else _read_shape(netlink, ifb.ifindex) or "no htb"
     hooked = has_clsact(netlink, ifindex)
     redirect = hooked and has_filter(netlink, ifindex, INGRESS)
@@ -215,22 +238,3 @@ def refuse_foreign(netlink: Netlink, ifindex: int, tree: Tree) -> None:
             "somebody else filters what comes in, and redirected packets would pass those filters "
             "by: set ingress: off",
         )
-
-
-def _gone(netlink: Netlink, action: Action, error: GoneError) -> Outcome:
-    # ENODEV may also mean another device than the link: then something of ours is left.
-    try:
-        netlink.check(action.target)
-    except GoneError:
-        return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
-    return _refused(netlink, action, RefusedError(errno.ENODEV, str(error)))
-
-
-def _refused(netlink: Netlink, action: Action, error: RefusedError) -> Outcome:
-    return Outcome(
-        action=action,
-        applied=_read(netlink, action.target.id),
-        failure=Failure.REFUSED,
-        errno=error.errno,
-        message=f"{action.target.path}: {error}",
-    )

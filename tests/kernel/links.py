@@ -1,0 +1,77 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the network knobs share: targets, programs, and an executor with both."""
+
+from pathlib import Path
+
+from actuators.base import Trace, no_trace
+from actuators.executor import Executor
+from actuators.journal import Journal
+from actuators.tc.ceiling import TcCeiling
+from actuators.tc.mark import TcMark
+from actuators.tc.netlink import network_namespace
+from actuators.tc.shape import CLASS_OF_TIER, MAJOR, Shape, Tree, encode
+from actuators.tc.tree import Programs, TcTree
+from controller.model import (
+    Action,
+    Knob,
+    KnobValue,
+    Outcome,
+    QosClass,
+    Target,
+    TargetKind,
+)
+from controller.probes.classify import Classifier
+from tests.kernel.wire import Host
+
+MBIT = 125_000
+LINK_MBIT = 200
+GUARANTEED_MBIT = 150
+SHAPE = Shape(
+    LINK_MBIT * MBIT,
+    (10 * MBIT, LINK_MBIT * MBIT),
+    (GUARANTEED_MBIT * MBIT, LINK_MBIT * MBIT),
+    (10 * MBIT, LINK_MBIT * MBIT),
+    (30 * MBIT,),
+)
+BOTH = encode(Tree(SHAPE, SHAPE))
+EGRESS_ONLY = encode(Tree(SHAPE, None))
+
+
+def load_programs() -> Classifier:
+    """The real programs, with the mark's default mask."""
+    system = CLASS_OF_TIER[QosClass.SYSTEM]
+    return Classifier(major=MAJOR, system_class=system, mark_mask=0xF)
+
+
+def uplink(host: Host, device: str = "up0") -> Target:
+    """A device of the host as a link to shape; to be called in its namespace."""
+    return Target(TargetKind.LINK, network_namespace(), host.ifindex(device), device)
+
+
+def veth(host: Host, pod: str) -> Target:
+    """The host's end of a pod's veth."""
+    device = f"veth-{pod}"
+    return Target(TargetKind.VETH, network_namespace(), host.ifindex(device), device)
+
+
+def link_executor(
+    state_dir: Path, programs: Programs | None = None, trace: Trace = no_trace
+) -> Executor:
+    """A fresh executor for the knobs of links, as a new process would make it."""
+    knobs = (TcTree(programs), TcMark(programs), TcCeiling())
+    return Executor(Journal(state_dir / "journal", trace), knobs, trace)
+
+
+def change(executor: Executor, target: Target, knob: Knob, value: str) -> Outcome:
+    """Bring a knob from what it has now to *value*."""
+    before = {reading.knob: reading.value for reading in executor.read([target])}
+    action = Action(
+        target=target,
+        knob=knob,
+        previous=before[knob],
+        value=KnobValue(value),
+        reason="test",
+    )
+    (outcome,) = executor.execute([action], now_ns=0)
+    return outcome
