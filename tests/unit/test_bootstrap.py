@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BCC = Path("/usr/lib/python3/dist-packages/bcc/libbcc.py")
-PROGRAMS = ("nginx", "ffmpeg", "stress-ng")
+PROGRAMS = ("nginx", "ffmpeg", "stress-ng", "iperf3", "nft")
 
 
 @pytest.fixture
