@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from controller.control.assignment import Assignment
 from controller.control.attribution import Usage
 from controller.control.channel import LadderChannel, rungs_of
+from controller.control.cookie_step import Cookies
 from controller.control.cpu import CpuChannel
 from controller.control.grants import GrantWriter
 from controller.control.ladder import Scene
@@ -58,6 +59,7 @@ class Planner:
         "_assignment",
         "_blocked",
         "_book",
+        "_cookies",
         "_cpu",
         "_idle",
         "_ladders",
@@ -82,6 +84,7 @@ class Planner:
         self._usage = Usage()
         self._book = KnobBook()
         self._idle = SchedIdle()
+        self._cookies = Cookies(settings.core)
         self._narrator = Narrator()
         self._quotas = GrantWriter(Knob.CPU_QUOTA, _cpus_of, _quota_text)
         self._blocked: frozenset[CgroupId] | None = None
@@ -124,6 +127,7 @@ class Planner:
         self._cpu.reconfigure(settings)
         for channel in self._ladders:
             channel.reconfigure(settings)
+        self._cookies.reconfigure(settings.core)
         self._idle.end_hold()
 
     def set_workloads(self, workloads: Sequence[Workload]) -> None:
@@ -164,7 +168,7 @@ class Planner:
             usage=self._usage,
         )
         grants = self._move_channels(specs, scene, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
-        actions = self._actions(grants, scene)
+        actions = self._actions(grants, snapshot.core_overlap_ratio, scene)
         self._book.commit(actions)
         return self._plan(actions, scene)
 
@@ -192,6 +196,7 @@ class Planner:
             indicators=tuple(each for loops in active for each in loops.indicators),
             verdicts=(
                 *self._narrator.tell(self._cpu, ladders, scene, self._workloads),
+                *self._cookies.verdicts,
                 *self._book.reports,
             ),
             quota_ceiling_cpus=rung.ceiling.cpus,
@@ -205,7 +210,9 @@ class Planner:
         working = [loops for loops in self._loops.values() if loops]
         return bool(working) and all(loops.safe for loops in working)
 
-    def _actions(self, grants: dict[CgroupId, float], scene: Scene) -> tuple[Action, ...]:
+    def _actions(
+        self, grants: dict[CgroupId, float], overlap: float | None, scene: Scene
+    ) -> tuple[Action, ...]:
         quota_loops = self._loops[Channel.CPU]
         if self._quota_part.part > self._cpu.demand:
             quota_loops = self._loops[Channel.CACHE]
@@ -219,6 +226,8 @@ class Planner:
             scene.now_ns,
         )
         actions = self._idle_actions(scene)
+        cache = self._loops[Channel.CACHE]
+        actions += self._cookies.actions(cache, overlap, self._idle.on, scene)
         if scene.anew:
             quotas.extend(self._undo_others(scene.now_ns))
             actions.extend(burst_actions(self._roster, self._book, scene.now_ns))

@@ -27,6 +27,7 @@ __all__ = ("LinkSide", "ResourceUse", "Usage")
 
 # Counters of a thousand workloads are looked at this often.
 _PERIOD_NS = NS_PER_SEC
+_FIRST_LOOKS = 5
 _SMOOTH_S = 1.0
 # What best-effort would use is forgotten with the first time constant; with the second while it
 # is squeezed, because its use says little then. Not never: it may have turned harmless.
@@ -192,8 +193,8 @@ class Usage:
         now_ns = snapshot.time_ns
         if Channel.NETWORK in squeezed:
             self._update_links(snapshot, squeezed[Channel.NETWORK])
-        # The second look comes at once, or nobody would be known to use anything for a second.
-        if self._looks > 1 and now_ns - (self._last_ns or 0) < _PERIOD_NS:
+        # At first in every tick, or nobody would be known to use anything for a second or two.
+        if self._looks > _FIRST_LOOKS and now_ns - (self._last_ns or 0) < _PERIOD_NS:
             return
         self._looks += bool(squeezed)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9

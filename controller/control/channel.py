@@ -56,7 +56,7 @@ class LadderChannel:
 
         slew, ladder = self._slew, self.ladder
         second = scene.now_ns // NS_PER_SEC
-        if scene.anew or second != self._looked_s:
+        if scene.anew or second != self._looked_s or not ladder.usable:
             # Not in every tick: it looks at every workload.
             self._looked_s = second
             ladder.look(scene)

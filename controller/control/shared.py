@@ -35,6 +35,8 @@ class SharedRung(ABC):
 
     def usable(self, scene: Scene) -> bool:
         """Return whether there is a workload whose knob can be moved now."""
+        if not scene.book.movable(self.knob, scene.now_ns):
+            return False
         present = scene.roster.best_effort
         self._blocked = scene.book.blocked(present, self.knob, scene.now_ns)
         return len(self._blocked) < len(present)

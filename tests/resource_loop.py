@@ -1,0 +1,76 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings for the simulated antagonists, each with the one indicator that its channel needs."""
+
+from collections.abc import Sequence
+
+from controller.control.tuning import auto_gains
+from controller.model import (
+    Channel,
+    IndicatorName,
+    IndicatorSpec,
+    Mode,
+    Plan,
+    Profile,
+    SafeState,
+    Settings,
+)
+from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
+from controller.simulation.resource_node import ResourceNode
+from tests.closed_loop import SECOND_NS, TICK_NS
+
+# Indicator, channel, sweet point (ns for the backlog), tolerance, resolution.
+MEASURES: dict[type[ResourceNode], tuple[IndicatorName, Channel, float, float, float]] = {
+    CacheNode: (IndicatorName.CPI, Channel.CACHE, 1.25, 1.1, 0.01),
+    NetworkNode: (IndicatorName.NET_BACKLOG, Channel.NETWORK, 8000 / 10e6 * 1e9, 2.0, 1e3),
+    MemoryNode: (IndicatorName.PSI_MEMORY, Channel.MEMORY, 0.01, 2.0, 1e-4),
+    DiskNode: (IndicatorName.PSI_IO, Channel.IO, 0.02, 2.0, 1e-4),
+}
+
+
+def resource_spec(kind: type[ResourceNode], filter_ns: int = 4 * SECOND_NS) -> IndicatorSpec:
+    name, channel, sweet_point, tolerance, resolution = MEASURES[kind]
+    return IndicatorSpec(
+        name=name,
+        sweet_point=sweet_point,
+        tolerance=tolerance,
+        resolution=resolution,
+        dead_zone=0.1,
+        window_ns=SECOND_NS,
+        filter_ns=filter_ns,
+        min_samples=0,
+        channel=channel,
+        gains=auto_gains(SECOND_NS, TICK_NS, filter_ns),
+        is_time=name is IndicatorName.NET_BACKLOG,
+    )
+
+
+def resource_settings(
+    node: ResourceNode,
+    specs: Sequence[IndicatorSpec] = (),
+    safe_state: SafeState = SafeState.STATIC,
+    mode: Mode = Mode.ENFORCE,
+    channels: tuple[Channel, ...] = tuple(Channel),
+) -> Settings:
+    profile = Profile(
+        name="default",
+        indicators=tuple(specs) or (resource_spec(type(node)),),
+        sched_idle=False,
+        be_share_min=0.2,
+        idle_oncpu_ratio=0.005,
+        channels=channels,
+    )
+    return Settings(
+        tick_ns=TICK_NS,
+        host=node.host,
+        profiles={"default": profile},
+        reserve_cpus=0.1,
+        safe_state=safe_state,
+        stale_ticks=5,
+        mode=mode,
+    )
+
+
+def demands(plans: Sequence[Plan], channel: Channel) -> list[float]:
+    """The applied demands of one channel."""
+    return [each.applied for plan in plans for each in plan.demands if each.channel is channel]
