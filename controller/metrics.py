@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
-from controller.model import RUNQ_LATENCIES, Knob, LoopReport
+from controller.model import Knob, LoopReport
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC
 
@@ -127,7 +127,7 @@ def _loops(report: TickReport) -> Iterator[Metric]:
 
 
 def _scale(loop: LoopReport) -> float:
-    return NS_PER_SEC if loop.indicator in RUNQ_LATENCIES else 1.0
+    return NS_PER_SEC if loop.is_time else 1.0
 
 
 def _channels(report: TickReport) -> Iterator[Metric]:

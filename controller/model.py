@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import NamedTuple, NewType
 
 __all__ = (
-    "RUNQ_LATENCIES",
     "STRUCTURAL_KNOBS",
     "Action",
     "Blame",
@@ -312,17 +311,6 @@ class IndicatorName(StrEnum):
     PSI_MEMORY = "psi_memory"
     PSI_IO = "psi_io"
     SERVICE = "service"
-
-
-# Indicators whose unit is ns.
-RUNQ_LATENCIES = frozenset(
-    {
-        IndicatorName.RUNQ_P50,
-        IndicatorName.RUNQ_P95,
-        IndicatorName.RUNQ_P99,
-        IndicatorName.RUNQ_DELAY_P99,
-    }
-)
 
 
 class IndicatorStatus(StrEnum):

@@ -43,6 +43,7 @@ def make_spec(
         min_samples=20,
         channel=Channel.CPU,
         gains=auto_gains(SECOND_NS, TICK_NS, filter_ns),
+        is_time=True,
     )
 
 

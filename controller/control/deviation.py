@@ -16,9 +16,12 @@ _LOWEST = -1.0
 _HIGHEST = 2.0
 
 
-def deviation(value: float, spec: IndicatorSpec) -> float:
-    """Return the log ratio of *value* to the sweet point, clipped to [-1, 2]."""
-    ratio = max(value, spec.resolution) / spec.sweet_point
+def deviation(value: float, sweet_point: float, spec: IndicatorSpec) -> float:
+    """Return the log ratio of *value* to *sweet_point*, clipped to [-1, 2].
+
+    *sweet_point* is the one of *spec*, or another for the load.
+    """
+    ratio = max(value, spec.resolution) / sweet_point
     return min(_HIGHEST, max(_LOWEST, math.log(ratio) / math.log(spec.tolerance)))
 
 

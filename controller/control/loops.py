@@ -219,11 +219,12 @@ class Loops:
                 channel=self._channel,
                 status=loop.indicator.status,
                 value=loop.indicator.value,
-                sweet_point=loop.spec.sweet_point,
+                sweet_point=_sweet_point(loop.indicator, loop.spec),
                 deviation=loop.deviation,
                 filtered_deviation=loop.filter.value,
                 demand=min(1.0, max(0.0, loop.pid.demand)),
                 selected=key == selected,
+                is_time=loop.spec.is_time,
             )
             for key, loop in self._loops.items()
             if loop.indicator is not None
@@ -238,8 +239,13 @@ def _sense(loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bool) ->
         if indicator.status is IndicatorStatus.IDLE:
             loop.deviation = _IDLE_DEVIATION
         elif indicator.status is IndicatorStatus.FRESH and indicator.value is not None:
-            loop.deviation = deviation(indicator.value, loop.spec)
+            sweet_point = _sweet_point(indicator, loop.spec)
+            loop.deviation = deviation(indicator.value, sweet_point, loop.spec)
     loop.moved = loop.deviation is not None and not hold
     if loop.deviation is not None and not hold:
         filtered = loop.filter.update(loop.deviation, dt_s, loop.spec.filter_ns / 1e9)
         loop.pid.update(dead_zone(filtered, loop.spec.dead_zone), dt_s)
+
+
+def _sweet_point(indicator: Indicator, spec: IndicatorSpec) -> float:
+    return spec.sweet_point if indicator.sweet_point is None else indicator.sweet_point

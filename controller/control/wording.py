@@ -9,7 +9,6 @@ from controller.control.cpu import CpuChannel
 from controller.control.ladder import Scene
 from controller.control.loops import Loops
 from controller.model import (
-    RUNQ_LATENCIES,
     Channel,
     ChannelState,
     Knob,
@@ -139,7 +138,7 @@ def _pain(loop: LoopReport) -> str:
 
 
 def _number(loop: LoopReport, value: float) -> str:
-    return format_duration(value) if loop.indicator in RUNQ_LATENCIES else f"{value:.3g}"
+    return format_duration(value) if loop.is_time else f"{value:.3g}"
 
 
 def _excuse(state: ChannelState) -> str | None:

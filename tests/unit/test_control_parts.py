@@ -27,7 +27,7 @@ LIMITS = KnobLimits(floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spa
     [(2e6, 0.0), (4e6, 1.0), (1e6, -1.0), (8e6, 2.0), (1e9, 2.0), (1.0, -1.0)],
 )
 def test_deviation_is_a_clipped_log_ratio(value: float, expected: float) -> None:
-    assert deviation(value, make_spec(sweet_point_ns=2e6)) == pytest.approx(expected)
+    assert deviation(value, 2e6, make_spec()) == pytest.approx(expected)
 
 
 def test_the_dead_zone_is_continuous() -> None:

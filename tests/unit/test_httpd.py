@@ -48,6 +48,7 @@ def report(time_ns: int, **changes: object) -> TickReport:
         filtered_deviation=None,
         demand=0.25,
         selected=True,
+        is_time=True,
     )
     demand = Demand(
         channel=Channel.CPU, wanted=0.25, applied=0.2, state=ChannelState.SQUEEZE, service="web"
