@@ -66,7 +66,7 @@ def test_nothing_missing_costs_nothing(tree: Path) -> None:
 
 @pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
 def test_elsewhere_it_says_what_is_missing(tree: Path) -> None:
-    done = run(tree, path_without_apt(tree / "path", ("nginx",)))
+    done = run(tree, path_without_apt(tree / "path", ("nginx", "iperf3", "nft")))
     assert done.returncode == 1
     assert done.stderr == (
         "bootstrap: this is neither Debian nor Ubuntu; install what these packages contain by "
