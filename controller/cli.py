@@ -13,6 +13,10 @@ import logging
 import os
 from pathlib import Path
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controller.configsections.service_level import ServiceLevelConfig
 
 __all__ = ("main",)
 
@@ -208,6 +212,9 @@ def _release(arguments: argparse.Namespace) -> int:
 def _add_check(commands: "_Commands[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("check", help="check a configuration and show it resolved")
     _config_option(parser)
+    parser.add_argument(
+        "--ask", action="store_true", help="ask every source of a service level once instead"
+    )
     parser.set_defaults(command=_check)
 
 
@@ -221,8 +228,20 @@ def _check(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"sweetpoint: {error}", file=sys.stderr)
         return _WRONG
+    if arguments.ask:
+        return _ask(config.service_level)
     print(TypeAdapter(Config).dump_json(config, indent=2).decode())
     return _DONE
+
+
+def _ask(config: "ServiceLevelConfig | None") -> int:
+    from controller.service_level.poll import ask_all
+
+    failed = False
+    for source, answer in ask_all(() if config is None else config.sources):
+        failed |= isinstance(answer, Exception)
+        print(f"{source.service}: {answer}")
+    return _FAILED if failed else _DONE
 
 
 def _add_schema(commands: "_Commands[argparse.ArgumentParser]") -> None:

@@ -101,7 +101,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         document,
         model.service_level,
         services={rule.service for rule in rules},
-        steered={rule.service for rule in rules if _steered(profiles.get(rule.profile))},
+        steered=_steered(rules, profiles),
         problems=problems,
     )
     network = build_network(document, model.network, problems)
@@ -250,9 +250,14 @@ def _misfits(
             yield document.problem(("workloads",), text)
 
 
-def _steered(profile: Profile | None) -> bool:
-    specs = () if profile is None else profile.indicators
-    return any(spec.name is IndicatorName.SERVICE for spec in specs)
+def _steered(rules: Iterable[WorkloadRule], profiles: Mapping[str, Profile]) -> Mapping[str, bool]:
+    """Name the services whose own figure has a sweet point, and whether that is a time."""
+    return {
+        rule.service: spec.is_time
+        for rule in rules
+        for spec in (profiles[rule.profile].indicators if rule.profile in profiles else ())
+        if spec.name is IndicatorName.SERVICE
+    }
 
 
 def _read(path: Path, model: type[_ModelT]) -> tuple[Document, _ModelT]:

@@ -188,13 +188,14 @@ def build_service_level(
     model: ServiceLevelModel | None,
     *,
     services: Collection[str],
-    steered: Collection[str],
+    steered: Mapping[str, bool],
     problems: list[str],
 ) -> ServiceLevelConfig | None:
     """Return what *model* stands for; what does not fit together is added to *problems*.
 
     :param services: those that the configuration names; none where pods say who they are.
-    :param steered: those whose profile has a sweet point for their own figure.
+    :param steered: those whose profile has a sweet point for their own figure, and whether
+        that is a time.
     """
     top: Loc = ("service_level",)
     for service in sorted(set(steered) - set(model.services if model else ())):
@@ -214,6 +215,10 @@ def build_service_level(
         problems += [document.problem((*loc, *at), text) for at, text in _misfits(one)]
         if services and service not in services:
             problems.append(document.problem(loc, "no workload belongs to this service"))
+        is_time = _UNITS[one.unit] is not None
+        if steered.get(service, is_time) != is_time:
+            text = f"does not fit its sweet point, which is {'no ' if is_time else ''}time"
+            problems.append(document.problem((*loc, "unit"), text))
         source = _source(one)
         if source is not None:
             sources.append(_sourced(service, one, source))

@@ -3,6 +3,8 @@
 """Asking one source, once and again and again."""
 
 import asyncio
+from collections.abc import Iterable
+import math
 from random import Random
 import time
 from urllib.parse import quote, urlsplit
@@ -12,15 +14,16 @@ from controller.configsections.service_level import (
     JsonField,
     MetricLine,
     PrometheusQuery,
+    Push,
     ServiceSource,
 )
 from controller.service_level.answers import json_value, metric_value, prometheus_value
 from controller.service_level.failure import Reason, SourceError
-from controller.service_level.fetch import fetch
+from controller.service_level.fetch import Loop, fetch
 from controller.service_level.ledger import Ledger
 from controller.units import NS_PER_SEC, format_duration
 
-__all__ = ("ask", "pause_s", "poll")
+__all__ = ("ask", "ask_all", "pause_s", "poll")
 
 # A page of metrics is searched line by line; JSON is parsed as a whole, which holds the
 # interpreter for some 10 ms per MiB.
@@ -73,6 +76,31 @@ async def poll(ledger: Ledger, random: Random) -> None:
             failures = 0
             ledger.answered(figure, time.monotonic_ns())
         await asyncio.sleep(pause_s(every_s, failures, random))
+
+
+def ask_all(sources: Iterable[ServiceSource]) -> list[tuple[ServiceSource, str | SourceError]]:
+    """Ask all *sources* that can be asked, at the same time, once; return what they say."""
+
+    async def one(source: ServiceSource) -> str | SourceError:
+        if isinstance(source.source, Push):
+            return "pushes; not asked"
+        try:
+            figure = await ask(source)
+        except SourceError as error:
+            return error
+        if math.isnan(figure):
+            return "nothing to do"
+        return f"{figure:g}" if source.unit_ns is None else format_duration(figure * source.unit_ns)
+
+    async def everyone() -> list[str | SourceError]:
+        return await asyncio.gather(*map(one, asked))
+
+    asked = list(sources)
+    loop = Loop()
+    try:
+        return list(zip(asked, loop.run_until_complete(everyone()), strict=True))
+    finally:
+        loop.close()
 
 
 def pause_s(every_s: float, failures: int, random: Random) -> float:

@@ -145,6 +145,47 @@ def test_one_mistake(tmp_path: Path, services: str, problem: str) -> None:
     assert found[0].startswith(problem), found[0]
 
 
+STEERED = """\
+name: steered
+indicators:
+  service: {sweet_point: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sweet_point", "unit", "problem"),
+    [
+        ("20ms", "s", None),
+        ("20", "number", None),
+        ("20ms", "number", f"{SHOP}.unit: does not fit its sweet point, which is time"),
+        ("20", "ms", f"{SHOP}.unit: does not fit its sweet point, which is no time"),
+        ("20ms", None, "service_level.services: 'shop' has a sweet point for its own figure"),
+    ],
+)
+def test_a_sweet_point_needs_a_source_of_its_unit(
+    tmp_path: Path, sweet_point: str, unit: str | None, problem: str | None
+) -> None:
+    (tmp_path / "steered.yaml").write_text(STEERED % sweet_point)
+    path = tmp_path / "config.yaml"
+    service = "api" if unit is None else "shop"
+    path.write_text(
+        "profiles: [steered.yaml]\n"
+        "workloads:\n"
+        "  - {name: shop, cgroup: /shop, class: latency-sensitive, profile: steered}\n"
+        "  - {name: api, cgroup: /api, class: latency-sensitive}\n"
+        "service_level:\n"
+        f"  services: {{{service}: {{push: {{}}, unit: {unit or 's'}}}}}\n"
+    )
+    if problem is None:
+        config = load(path, cpus=4)
+        assert config.service_level is not None
+        return
+    with pytest.raises(ConfigError) as error:
+        load(path, cpus=4)
+    (found,) = error.value.problems
+    assert found.split(": ", 1)[1].startswith(problem)
+
+
 @pytest.mark.parametrize("socket", ["run/x", "/run/../x", "/" + "x" * 108])
 def test_a_socket_that_cannot_be(tmp_path: Path, socket: str) -> None:
     text = f"service_level:\n  socket: {socket}\n  services: {{shop: {{push: {{}}}}}}\n"

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from controller.cli import main
 from controller.configsections.service_level import (
     Endpoint,
     JsonField,
@@ -234,6 +235,26 @@ def test_tls_is_verified(authority: Path, tmp_path: Path) -> None:
         with pytest.raises(SourceError) as error:
             ask_json(server, ca_file=tmp_path / "empty.pem")
         assert error.value.reason == "tls"
+
+
+def test_check_asks_every_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    with OddServer(JSON) as server, OddServer(b"HTTP/1.1 500 Oops\r\n\r\n") as bad:
+        workloads = "".join(
+            f"  - {{name: {name}, cgroup: /{name}, class: latency-sensitive}}\n"
+            for name in ("web", "shop", "queue")
+        )
+        good = (
+            f"workloads:\n{workloads}service_level:\n  services:\n"
+            f'    web: {{json: {{url: "{server.url}", pointer: /p99}}, unit: ms}}\n'
+            "    queue: {push: {}}\n"
+        )
+        config.write_text(good)
+        assert main(["check", "--ask", "--config", str(config)]) == 0
+        assert capsys.readouterr().out == "web: 12.5ms\nqueue: pushes; not asked\n"
+        config.write_text(good + f'    shop: {{json: {{url: "{bad.url}", pointer: /p99}}}}\n')
+        assert main(["check", "--ask", "--config", str(config)]) == 1
+        assert "shop: HTTP status 500\n" in capsys.readouterr().out
 
 
 def test_many_questions_at_once_are_one_thread() -> None:
