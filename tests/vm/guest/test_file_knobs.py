@@ -1,0 +1,167 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The knobs in cgroup v2 files: set, refused and rounded by the kernel, restored, overwritten."""
+
+from collections.abc import Iterator
+import errno
+import mmap
+from pathlib import Path
+
+import pytest
+
+from actuators.base import Restored
+from controller.host import CgroupLayout
+from controller.model import Action, Failure, Knob, Outcome
+from tests.helpers import remove_cgroup
+from tests.kernel.knobs import action, dump, executor, make_child, set_quota, target_of
+from tests.vm.guest.disks import disk_numbers
+
+pytestmark = pytest.mark.vm
+
+SECOND = 1_000_000_000
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pod() -> Iterator[Path]:
+    """A cgroup with limits that somebody has set."""
+    root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-files")
+    pod = make_child(root, "pod")
+    set_quota(pod, 80_000, 100_000, 10_000)
+    yield pod
+    remove_cgroup(root)
+
+
+@pytest.fixture
+def disks() -> Iterator[tuple[str, str]]:
+    """The numbers of two disks."""
+    with disk_numbers(2) as (first, second):
+        yield first, second
+
+
+def test_every_file_knob_is_set_and_given_back(
+    cgroup_layout: CgroupLayout, pod: Path, disks: tuple[str, str], tmp_path: Path
+) -> None:
+    one, two = disks
+    (pod / "io.max").write_text(f"{two} wiops=500")
+    before = dump(pod)
+    assert {"memory.high", "io.weight", "io.max", "cpu.max.burst"} <= before.keys()
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    originals = {r.knob: r.value for r in agent.read([target])}
+    assert originals == {
+        Knob.SCHED_IDLE: "0 100",
+        Knob.CPU_QUOTA: "80000 100000 10000",
+        Knob.MEMORY_HIGH: "max",
+        Knob.IO_WEIGHT: "100",
+        Knob.IO_MAX: f"{two} wiops=500",
+    }
+    page = mmap.PAGESIZE
+    wishes = {
+        Knob.SCHED_IDLE: ("1", "1"),
+        Knob.CPU_QUOTA: ("5000 10000 5000", "5000 10000 5000"),
+        Knob.MEMORY_HIGH: (str(64 * MIB + 1), str(64 * MIB)),
+        Knob.IO_WEIGHT: ("7", "7"),
+        Knob.IO_MAX: (f"{one} rbps=1048576 wiops=100;{two} wbps=9",) * 2,
+    }
+    assert 64 * MIB % page == 0
+    outcomes = agent.execute(
+        [action(target, knob, originals[knob], wish) for knob, (wish, _) in wishes.items()],
+        now_ns=0,
+    )
+    assert [(o.failure, o.applied) for o in outcomes] == [(None, got) for _, got in wishes.values()]
+    assert (pod / "memory.high").read_text().strip() == str(64 * MIB)
+    assert (pod / "io.weight").read_text().split() == ["default", "7"]
+    assert (pod / "cpu.max").read_text().strip() == "5000 10000"
+    lines = (pod / "io.max").read_text().splitlines()
+    assert sorted(lines) == sorted(
+        [
+            f"{one} rbps=1048576 wbps=max riops=max wiops=100",
+            f"{two} rbps=max wbps=9 riops=max wiops=max",
+        ]
+    )
+    assert executor(cgroup_layout, tmp_path).restore_all().clean
+    assert dump(pod) == before
+
+
+def test_what_the_kernel_refuses_is_told_and_leaves_nothing(
+    cgroup_layout: CgroupLayout, pod: Path, disks: tuple[str, str], tmp_path: Path
+) -> None:
+    before = dump(pod)
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+
+    def refused(knob: Knob, previous: str, value: str) -> Outcome:
+        wish = action(target, knob, previous, value)
+        (outcome,) = agent.execute([wish], now_ns=0)
+        assert outcome.failure is Failure.REFUSED
+        assert outcome.applied == previous
+        assert target.path in outcome.message
+        return outcome
+
+    was = "80000 100000 10000"
+    # A burst above the quota: the quota was written by then, and is taken back.
+    assert refused(Knob.CPU_QUOTA, was, "5000 10000 5001").errno == errno.EINVAL
+    assert refused(Knob.IO_WEIGHT, "100", "10001").errno == errno.EINVAL
+    assert refused(Knob.MEMORY_HIGH, "max", "-4096").errno == errno.EINVAL
+    # The first of two disks is limited by then, and is freed again.
+    absent = f"{disks[0]} rbps=4096;250:250 rbps=4096"
+    assert refused(Knob.IO_MAX, "max", absent).errno == errno.ENODEV
+    assert dump(pod) == before
+    assert not list((tmp_path / "journal").iterdir())
+
+
+WISHES = {
+    Knob.MEMORY_HIGH: ("max", str(100 * MIB), "memory.high", str(200 * MIB), str(200 * MIB)),
+    Knob.IO_WEIGHT: ("100", "10", "io.weight", "50", "50"),
+    Knob.CPU_QUOTA: (
+        "80000 100000 10000",
+        "20000 100000 10000",
+        "cpu.max",
+        "60000 100000",
+        "60000 100000 10000",
+    ),
+}
+
+
+@pytest.mark.parametrize("knob", WISHES)
+def test_a_foreign_value_is_the_new_original(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, knob: Knob
+) -> None:
+    was, ours, file, written, theirs = WISHES[knob]
+    target = target_of(cgroup_layout, pod)
+
+    def wish(previous: str, value: str) -> Action:
+        return action(target, knob, previous, value)
+
+    agent = executor(cgroup_layout, tmp_path)
+    assert agent.execute([wish(was, ours)], now_ns=0)[0].applied == ours
+    (pod / file).write_text(written)
+    # A restore by somebody who knows the journal only leaves it.
+    (result,) = executor(cgroup_layout, tmp_path).restore_all().results
+    assert result.result is Restored.FOREIGN
+
+    # Who wrote itself sees it before the next write, and goes back to it in the end.
+    (pod / file).write_text(was if file != "cpu.max" else "80000 100000")
+    agent = executor(cgroup_layout, tmp_path)
+    agent.execute([wish(was, ours)], now_ns=0)
+    (pod / file).write_text(written)
+    (outcome,) = agent.execute([wish(ours, was)], now_ns=SECOND)
+    assert outcome.foreign == outcome.applied == theirs
+    assert agent.execute([wish(theirs, ours)], now_ns=2 * SECOND)[0].applied == ours
+    (result,) = agent.restore_all().results
+    assert result.result is Restored.RESTORED
+    assert {r.knob: r.value for r in agent.read([target])}[knob] == theirs
+
+
+def test_a_disk_that_left_takes_its_limit_along(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    with disk_numbers(1) as (disk,):
+        limit = action(target, Knob.IO_MAX, "max", f"{disk} rbps=1048576")
+        assert agent.execute([limit], now_ns=0)[0].failure is None
+    report = agent.restore_all()
+    assert report.clean, report
+    assert (pod / "io.max").read_text() == ""

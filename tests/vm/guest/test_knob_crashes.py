@@ -1,0 +1,157 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever dies at whatever moment: resctrl, its groups and tasks and every cgroup v2 file are as
+before.
+
+A process mounts resctrl, makes a group, moves a task into it, sets all knobs, changes and releases
+some, and is killed by SIGKILL after each thing that outlives it; then another process restores.
+(That it makes no difference at which step before that is shown outside the guest, ten times
+faster.)
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from actuators.base import Trace
+from actuators.resctrl_tasks import GroupTasks
+from controller.host import CgroupLayout
+from controller.model import Action, Knob, Target, TargetKind
+from controller.resctrl_info import RESCTRL_DIR
+from tests.helpers import remove_cgroup
+from tests.kernel.knobs import (
+    action,
+    die_at,
+    dump,
+    executor,
+    make_child,
+    set_quota,
+    set_weight,
+    target_of,
+)
+from tests.vm.guest.disks import disk_numbers
+from tests.vm.guest.resctrl import GROUP, group_of, groups, is_mounted, mounted, move, sleepers
+
+pytestmark = pytest.mark.vm
+
+MIB = 1 << 20
+LASTING = ("after journal", "after write", "after task")
+ROOT = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, "")
+PLACE = ROOT._replace(path=GROUP)
+
+
+class Scene(NamedTuple):
+    """What the process works on."""
+
+    layout: CgroupLayout
+    pod: Path
+    disk: str
+    task: int
+
+    def dump(self) -> dict[str, str]:
+        """Everything that it may change."""
+        state = dump(self.pod) | groups() | {"mounted": str(is_mounted())}
+        return state | {"task": group_of(self.task)}
+
+
+@pytest.fixture
+def scene(cgroup_layout: CgroupLayout) -> Iterator[Scene]:
+    root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-crash")
+    pod = make_child(root, "pod")
+    (pod / "cgroup.subtree_control").write_text("-cpu -memory -io")
+    set_quota(pod, 80_000, 100_000, 10_000)
+    set_weight(pod, 700)
+    with disk_numbers(1) as (disk,), sleepers(1) as (task,):
+        (pod / "io.max").write_text(f"{disk} wiops=500")
+        move([task], pod)
+        yield Scene(cgroup_layout, pod, disk, task)
+    remove_cgroup(root)
+
+
+def knobs(scene: Scene) -> dict[Knob, tuple[str, ...]]:
+    """Every value that the knobs have in turn, the original first."""
+    return {
+        Knob.CPU_QUOTA: ("80000 100000 10000", "5000 10000 5000", "3000 10000 0"),
+        Knob.SCHED_IDLE: ("0 700", "1", "0 700"),
+        Knob.MEMORY_HIGH: ("max", str(64 * MIB), "max"),
+        Knob.IO_WEIGHT: ("100", "10", "20"),
+        Knob.IO_MAX: (f"{scene.disk} wiops=500", f"{scene.disk} rbps=4096", "max"),
+        Knob.MBA: ("0=100", "0=20", "0=40"),
+        Knob.LLC_WAYS: ("0=7ff", "0=3", "0=7ff"),
+    }
+
+
+def life(scene: Scene, state_dir: Path, *, mount: bool) -> Callable[[Trace], None]:
+    """Mount if told, make the group, move a task, set everything twice, restore."""
+
+    def live(trace: Trace) -> None:
+        agent = executor(scene.layout, state_dir, lasting(trace))
+
+        def do(*actions: Action) -> None:
+            outcomes = agent.execute(actions, now_ns=0)
+            assert not any(o.failure or o.foreign for o in outcomes), outcomes
+
+        if mount:
+            do(action(ROOT, Knob.RESCTRL_MOUNT, "absent", "mounted"))
+        do(action(PLACE, Knob.RESCTRL_GROUP, "absent", "present"))
+        group = PLACE._replace(id=(RESCTRL_DIR / GROUP).stat().st_ino)
+        tasks = GroupTasks(ROOT._replace(id=RESCTRL_DIR.stat().st_ino), group)
+        assert tasks.settle(tasks.look(), [scene.task], []).joined == 1
+        trace("after task")
+        pod = target_of(scene.layout, scene.pod)
+        for turn in (0, 1):
+            do(
+                *(
+                    action(group if str(k).startswith("resctrl") else pod, k, v[turn], v[turn + 1])
+                    for k, v in knobs(scene).items()
+                )
+            )
+        assert agent.restore_all().clean
+
+    return live
+
+
+def lasting(trace: Trace) -> Trace:
+    """Count only the steps after which something is other than before."""
+
+    def filtered(step: str) -> None:
+        if step.startswith(LASTING):
+            trace(step)
+
+    return filtered
+
+
+@pytest.mark.parametrize("mount", [False, True])
+def test_killed_at_every_step(scene: Scene, tmp_path: Path, mount: bool) -> None:
+    if mount:
+        # The rest is the same as where somebody else has mounted it.
+        first = kill_everywhere(scene, tmp_path, mount=True, steps=range(5))
+        assert {"after write resctrl.mount=mount", "after write group=mkdir"} <= first
+        return
+    with mounted():
+        (RESCTRL_DIR / "runtime").mkdir()
+        seen = kill_everywhere(scene, tmp_path, mount=False, steps=range(1000))
+    # Every file has been written to at a step at which the process died.
+    written = {s.split()[2].partition("=")[0] for s in seen if s.startswith("after write")}
+    files = {"cpu.max", "cpu.max.burst", "cpu.idle", "cpu.weight", "memory.high", "io.weight"}
+    assert written == {"group", "schemata", "io.max", *files}
+    assert {"after task", "after write group=rmdir", "after journal remove"} <= seen
+
+
+def kill_everywhere(scene: Scene, scratch: Path, *, mount: bool, steps: range) -> set[str]:
+    """Kill at each of *steps*, as far as there are so many; return what was done there."""
+    seen: set[str] = set()
+    before = scene.dump()
+    for number in steps:
+        state_dir = scratch / str(number)
+        step = die_at(number, life(scene, state_dir, mount=mount))
+        report = executor(scene.layout, state_dir).restore_all()
+        assert report.clean, (step, report)
+        assert scene.dump() == before, step
+        assert not list((state_dir / "journal").iterdir())
+        if step is None:
+            break
+        seen.add(step)
+    return seen
