@@ -14,13 +14,16 @@
 // its growth is remembered as the last few intervals per cfs_rq and taken out of the histogram
 // and of the blame (of wait_ns it stays a part).
 //
-// Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5) and the OFF_* of
-// cgroups.h and below.
+// Where the kernel keeps no sched_info, stamps.h stands in for it.
+//
+// Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5), STAMPS (0 or 1)
+// and the OFF_* of cgroups.h and below.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"
 #include "cgroups.h"
 #include "counters.h"
+#include "stamps.h"
 
 #define LONG_WAIT_NS 20000
 #define RING 64
@@ -292,6 +295,10 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 		return 0;
 	if (!cpu->since)
 		cpu->since = now;
+#if STAMPS
+	if (ctx->args[1] != idle_task(cpu, rq))
+		stamp_previous(ctx, now);
+#endif
 	u32 key = cpu->slot * NCPU + id;
 	struct account *account = accounts.lookup(&key);
 
@@ -310,7 +317,11 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 		account = accounts.lookup(&key);
 	}
 	change_run(cpu, id, owner.slot, now);
+#if STAMPS
+	u64 queued = take_stamp(next);
+#else
 	u64 queued = member_u64(next, OFF_TASK_LAST_QUEUED);
+#endif
 
 	if (!account || !queued || queued >= now)
 		return 0;

@@ -19,13 +19,14 @@ from controller.host import possible_cpus
 from controller.indicators.histogram import BUCKETS
 from controller.model import Blame, CgroupId, WorkloadSample
 from controller.probes.btf import Btf, BtfError
-from controller.probes.counters import COUNTERS, Counters, counter_maps
-from controller.probes.loader import Loaded, LoadError, ProgramSpec, load
+from controller.probes.counters import COUNTERS, Counters
+from controller.probes.loader import Loaded, LoadError, load
 from controller.probes.maps import HashMap, MappedArray
 from controller.probes.perf import EventSource
+from controller.probes.sched_program import sched_spec, without_sched_info
 from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots
 
-__all__ = ("MAX_SLOTS", "SchedProbe", "SchedReading", "sched_spec", "trial")
+__all__ = ("MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 
 # Workloads that can be told apart, and three slots of the probe's own.
 MAX_SLOTS = 1024
@@ -58,63 +59,6 @@ class SchedReading:
     switches: int
 
 
-def sched_spec(
-    btf: Btf,
-    *,
-    cpus: int,
-    max_slots: int,
-    max_latency: int,
-    blame: bool,
-    counters: Mapping[str, EventSource] | None = None,
-) -> ProgramSpec:
-    """Return what to load for a machine of *cpus* possible CPUs.
-
-    :raises BtfError: the kernel lacks a member that the probe reads, by name.
-    """
-    defines = {
-        "NCPU": cpus,
-        "MAX_SLOTS": max_slots,
-        "MAX_LATENCY": max_latency,
-        "BLAME": int(blame),
-        "COUNTERS": len(counters or {}),
-        "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
-        "OFF_TASK_CFS_RQ": btf.offset("task_struct", "se.cfs_rq"),
-        "OFF_TASK_LAST_QUEUED": btf.offset("task_struct", "sched_info.last_queued"),
-        "OFF_CFS_RQ_RQ": btf.offset("cfs_rq", "rq"),
-        # Since Linux kernel commit 677ea015f231 ("sched: add throttled time stat for throttled
-        # children") (in v6.6), time in the run queue's clock; before, in the PELT clock.
-        "OFF_CFS_RQ_THROTTLED": btf.first_offset(
-            "cfs_rq",
-            "throttled_clock_self_time",
-            "throttled_clock_pelt_time",
-            "throttled_clock_task_time",
-        ),
-        "OFF_RQ_CLOCK": btf.offset("rq", "clock"),
-        "OFF_RQ_IDLE": btf.offset("rq", "idle"),
-        "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
-        "OFF_CSS_PARENT": btf.offset("cgroup_subsys_state", "parent"),
-        "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
-        "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
-    }
-    return ProgramSpec(
-        source="sched.bpf.c",
-        defines=defines,
-        maps=(
-            "cpus",
-            "accounts",
-            "latencies",
-            "blame",
-            "slot_of_cgroup",
-            "generation",
-            "slow_path",
-            *counter_maps(counters or {}),
-        ),
-        tracepoint="sched_switch",
-        runnable=("count_running",) if counters else (),
-        tail_calls={"slow_path": ("long_wait",)},
-    )
-
-
 class SchedProbe:
     """The loaded probe.
 
@@ -123,6 +67,7 @@ class SchedProbe:
     :param max_latency: latency-sensitive workloads.
     :param counters: perf events by field of ``WorkloadSample``.
     :param typed: try plain loads first, which make it cheaper; the fallback counts the same.
+    :param btf: that of the running kernel, read if not given.
     :raises LoadError: the program cannot be loaded.
     :raises BtfError: the kernel does not describe what the program needs.
     """
@@ -136,16 +81,20 @@ class SchedProbe:
         blame: bool = True,
         counters: Mapping[str, EventSource] | None = None,
         typed: bool = True,
+        btf: Btf | None = None,
     ) -> None:
+        btf = btf or Btf()
+        # How waits are timed where the kernel does not do it; empty if it does.
+        self.fallback = without_sched_info(btf)
         spec = sched_spec(
-            Btf(),
+            btf,
             cpus=cpus,
             max_slots=max_slots,
             max_latency=max_latency,
             blame=blame,
             counters=counters,
         )
-        self._loaded: Loaded = load(replace(spec, typed=typed))
+        self._loaded: Loaded = load(replace(spec, typed=typed and spec.typed))
         fds = self._loaded.map_fds
         self._cpus = MappedArray(fds["cpus"], _CPU, cpus)
         accounts = MappedArray(fds["accounts"], _ACCOUNT, max_slots * cpus)
@@ -213,6 +162,10 @@ class SchedProbe:
         if self._slots.remove(cgroup, now_ns=now_ns):
             self._slot_of_cgroup.delete(cgroup.id)
             self._generation.values[0] += 1
+
+    def counted(self) -> dict[str, int]:
+        """Return what all slots counted, system and idle included, as of the last second."""
+        return {} if self._counters is None else self._counters.machine()
 
     def read(self) -> SchedReading:
         """Return the counters of all assigned workloads."""
@@ -324,4 +277,4 @@ def trial() -> tuple[bool, str]:
         return False, str(error)
     probe.close()
     how = f"slower reads, {probe.untyped}" if probe.untyped else "plain loads of kernel memory"
-    return True, f"compiled, loaded and attached; {how}"
+    return True, f"compiled, loaded and attached; {probe.fallback or how}"

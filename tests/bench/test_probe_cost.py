@@ -24,7 +24,7 @@ from controller.model import CgroupId
 from controller.probes.btf import Btf
 from controller.probes.loader import Loaded, ProgramSpec, load
 from controller.probes.maps import HashMap
-from controller.probes.sched import sched_spec
+from controller.probes.sched_program import sched_spec
 from tests.kernel.loads import Load, loads
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]

@@ -11,8 +11,8 @@ import pytest
 
 from controller.host import CgroupLayout, possible_cpus
 from controller.indicators.histogram import UPPER_NS
-from controller.model import CgroupId, WorkloadSample
-from controller.probes.sched import SchedProbe, SchedReading
+from controller.probes.sched import SchedProbe
+from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
 
 pytestmark = pytest.mark.kernel
@@ -30,31 +30,6 @@ def probe(request: pytest.FixtureRequest) -> Iterator[SchedProbe]:
     loaded = SchedProbe(cpus=max(possible_cpus()) + 1, typed=getattr(request, "param", True))
     yield loaded
     loaded.close()
-
-
-class Groups:
-    """Cgroups below the test's own, by name."""
-
-    def __init__(self, root: Path, layout: CgroupLayout, probe: SchedProbe) -> None:
-        self._root, self._layout, self._probe = root, layout, probe
-
-    def make(self, name: str, *, latency: bool | None = None) -> Path:
-        """Make the cgroup *name* and, unless *latency* is None, assign it to the probe."""
-        path = self._root / name
-        path.mkdir(parents=True)
-        if latency is not None:
-            assert self._probe.assign(self.id(path), latency=latency, now_ns=time.monotonic_ns())
-        return path
-
-    def id(self, path: Path) -> CgroupId:
-        return CgroupId(self._layout.hierarchy, path.stat().st_ino)
-
-    def sample(self, reading: SchedReading, path: Path) -> WorkloadSample:
-        return next(w for w in reading.workloads if w.cgroup == self.id(path))
-
-    def blame(self, reading: SchedReading, victim: Path, culprit: Path) -> int:
-        pair = self.id(victim), self.id(culprit)
-        return sum(b.wait_ns for b in reading.blame if (b.victim, b.culprit) == pair)
 
 
 @pytest.fixture

@@ -1,0 +1,88 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What to load for the sched probe on a given kernel: ``bpf/sched.bpf.c`` and its defines."""
+
+from collections.abc import Mapping
+
+from controller.probes.btf import Btf, BtfError
+from controller.probes.counters import counter_maps
+from controller.probes.loader import ProgramSpec
+from controller.probes.perf import EventSource
+
+__all__ = ("sched_spec", "without_sched_info")
+
+
+def without_sched_info(btf: Btf) -> str:
+    """Return why waits are timed by stamps of our own (``bpf/include/stamps.h``), or nothing.
+
+    A kernel with neither CONFIG_SCHEDSTATS nor CONFIG_TASK_DELAY_ACCT has no sched_info.
+    """
+    try:
+        btf.offset("task_struct", "sched_info.last_queued")
+    except BtfError as error:
+        return f"wakeup stamps, because {error}"
+    return ""
+
+
+def sched_spec(
+    btf: Btf,
+    *,
+    cpus: int,
+    max_slots: int,
+    max_latency: int,
+    blame: bool,
+    counters: Mapping[str, EventSource] | None = None,
+) -> ProgramSpec:
+    """Return what to load for a machine of *cpus* possible CPUs.
+
+    :raises BtfError: the kernel lacks a member that the probe reads, by name.
+    """
+    stamps = bool(without_sched_info(btf))
+    defines = {
+        "NCPU": cpus,
+        "MAX_SLOTS": max_slots,
+        "MAX_LATENCY": max_latency,
+        "BLAME": int(blame),
+        "COUNTERS": len(counters or {}),
+        "STAMPS": int(stamps),
+        "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
+        "OFF_TASK_CFS_RQ": btf.offset("task_struct", "se.cfs_rq"),
+        "OFF_CFS_RQ_RQ": btf.offset("cfs_rq", "rq"),
+        # Since Linux kernel commit 677ea015f231 ("sched: add throttled time stat for throttled
+        # children") (in v6.6), time in the run queue's clock; before, in the PELT clock.
+        "OFF_CFS_RQ_THROTTLED": btf.first_offset(
+            "cfs_rq",
+            "throttled_clock_self_time",
+            "throttled_clock_pelt_time",
+            "throttled_clock_task_time",
+        ),
+        "OFF_RQ_CLOCK": btf.offset("rq", "clock"),
+        "OFF_RQ_IDLE": btf.offset("rq", "idle"),
+        "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
+        "OFF_CSS_PARENT": btf.offset("cgroup_subsys_state", "parent"),
+        "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
+        "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
+    }
+    if stamps:
+        defines["OFF_TASK_STATE"] = btf.first_offset("task_struct", "__state", "state")
+    else:
+        defines["OFF_TASK_LAST_QUEUED"] = btf.offset("task_struct", "sched_info.last_queued")
+    return ProgramSpec(
+        source="sched.bpf.c",
+        defines=defines,
+        maps=(
+            "cpus",
+            "accounts",
+            "latencies",
+            "blame",
+            "slot_of_cgroup",
+            "generation",
+            "slow_path",
+            *counter_maps(counters or {}),
+        ),
+        tracepoint="sched_switch",
+        runnable=("count_running",) if counters else (),
+        tail_calls={"slow_path": ("long_wait",)},
+        # A task's address is the key of its stamp, and has to be a number for that.
+        typed=not stamps,
+    )

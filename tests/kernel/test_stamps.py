@@ -1,0 +1,82 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel without sched_info: the waits timed by wakeup stamps, against /proc/PID/schedstat.
+
+The running kernel has sched_info; what is taken away is what its BTF says of it.
+"""
+
+from collections.abc import Iterator
+import os
+from pathlib import Path
+
+import pytest
+
+from controller.host import CgroupLayout, possible_cpus
+from controller.probes.btf import Btf
+from controller.probes.sched import SchedProbe
+from tests.kernel.groups import Groups
+from tests.kernel.loads import Load, loads
+from tests.kernel.without import btf_without_sched_info
+
+pytestmark = pytest.mark.kernel
+
+CPU = max(os.sched_getaffinity(0))
+QUIET_NS = 2_000_000  # what a load spends at its gate, which is not its work
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Iterator[SchedProbe]:
+    btf = Btf(btf_without_sched_info(tmp_path))
+    loaded = SchedProbe(cpus=max(possible_cpus()) + 1, btf=btf)
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) -> Groups:
+    return Groups(cgroup_root, cgroup_layout, probe)
+
+
+MIXES = {
+    "hogs on one CPU": [("a", "hog", CPU), ("b", "hog", CPU), ("b", "hog", CPU)],
+    "sleepers on one CPU": [("a", "bursts", CPU)] * 4 + [("b", "hog", CPU)],
+    # What sched_info itself cuts in two, a stamp does not.
+    "changing their CPU": [("a", "roam", -1), ("b", "roam", -1), ("b", "roam", -1)],
+}
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_agrees_with_schedstat_within_one_percent(
+    mix: str, probe: SchedProbe, groups: Groups
+) -> None:
+    assert "sched_info" in probe.fallback
+    cgroups = {name: groups.make(name, latency=name == "a") for name in "ab"}
+    wanted = [Load(cgroups[name], kind, cpu) for name, kind, cpu in MIXES[mix]]
+    with loads(wanted, seconds=2) as running:
+        before = {name: running.schedstat(path) for name, path in cgroups.items()}
+        first = probe.read()
+        running.work()
+        after = {name: running.schedstat(path) for name, path in cgroups.items()}
+        last = probe.read()
+    for name, path in cgroups.items():
+        old, new = groups.sample(first, path), groups.sample(last, path)
+        assert old.wait_total_ns is not None and new.wait_total_ns is not None
+        assert old.oncpu_ns is not None and new.oncpu_ns is not None
+        waited_ns = after[name].wait_ns - before[name].wait_ns
+        ran_ns = after[name].oncpu_ns - before[name].oncpu_ns
+        seen_ns = new.wait_total_ns - old.wait_total_ns
+        print(f"{mix}, {name}: {seen_ns / waited_ns - 1:+.4%} of {waited_ns / 1e9:.3f} s")
+        assert seen_ns == pytest.approx(waited_ns, rel=0.01, abs=QUIET_NS)
+        assert new.oncpu_ns - old.oncpu_ns == pytest.approx(ran_ns, rel=0.01, abs=QUIET_NS)
+
+
+def test_histogram_and_blame_are_the_same(probe: SchedProbe, groups: Groups) -> None:
+    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
+    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
+        running.work()
+        reading = probe.read()
+        sample = groups.sample(reading, service)
+    assert sample.runq_histogram is not None and sample.waits is not None
+    assert sum(sample.runq_histogram) == sample.waits
+    assert sample.wait_inflicted_ns is not None and sample.wait_inflicted_ns > 50_000_000
+    assert groups.blame(reading, service, hog) >= 0.9 * sample.wait_inflicted_ns
