@@ -243,6 +243,7 @@ class Agent:
             failed_ticks=self._failed_ticks,
             cost=self._cost.read(started_ns),
             probe_problems=self._node.problems,
+            probe_fallbacks=self._node.fallbacks,
             config_problem=self._config_problem,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,

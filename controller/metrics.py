@@ -336,6 +336,14 @@ def _agent(report: TickReport) -> Iterator[Metric]:
         problem = report.probe_problems.get(probe)
         probes.add_metric([probe, problem or ""], problem is None)
     yield probes
+    fallbacks = GaugeMetricFamily(
+        "sweetpoint_probe_fallback",
+        "1 for a probe that measures in its second-best way.",
+        labels=["probe", "reason"],
+    )
+    for probe, reason in report.probe_fallbacks.items():
+        fallbacks.add_metric([probe, reason], 1)
+    yield fallbacks
     if report.cost is not None:
         yield CounterMetricFamily(
             "sweetpoint_agent_cpu_seconds",

@@ -75,9 +75,14 @@ class Node:
         self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
         self._steal = StealMeter()
         self.problems: dict[str, str] = {}
+        # Probes that work, but not in their best way, and why.
+        self.fallbacks: dict[str, str] = {}
         self.reading: SchedReading | None = None
         cpus = max(possible_cpus()) + 1
         self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus))
+        if self._probe is not None and self._probe.fallback:
+            self.fallbacks["sched"] = self._probe.fallback
+            _log.warning("probe sched: %s", self._probe.fallback)
         self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
         self._netns = NetnsMeter(self._layout)
         self._pressure = PressureMeter(self._layout.unified)

@@ -77,6 +77,7 @@ class TickReport:
     links: tuple[LinkSample, ...] = ()
     link_problems: Mapping[str, str] = field(default_factory=dict)
     measured_by_netns: frozenset[CgroupId] = frozenset()
+    probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -133,6 +134,7 @@ class Board:
             "knobs": [_knob_status(reading, wanted) for reading in report.knobs],
             "agent": None if report.cost is None else asdict(report.cost),
             "probes": dict(report.probe_problems),
+            "probe_fallbacks": dict(report.probe_fallbacks),
             "links": [_link_status(sample) for sample in report.links],
             "link_problems": dict(report.link_problems),
             "config_problem": report.config_problem,

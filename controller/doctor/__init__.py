@@ -20,7 +20,7 @@ __all__ = ("Fact", "Report", "examine", "main", "render_json", "render_text")
 
 # What each is for, and the modes that cannot work without it.
 PROBES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "sched": ("run-queue latency, on-CPU time and blame", ("observe", "enforce")),
+    "sched": ("run-queue latency, on-CPU time and blame", ("enforce",)),
     "net": ("network bytes and packets per workload", ()),
 }
 # Compiling and loading takes a fifth of a second, and a hundred times that under emulation.

@@ -155,9 +155,9 @@ def _btf() -> Fact:
         name="BTF",
         have=os.access(path, os.R_OK),
         detail=str(path),
-        needed_for="finding the kernel's struct members without its headers",
+        needed_for="the sched probe: finding the kernel's struct members without its headers",
         how="a kernel with CONFIG_DEBUG_INFO_BTF",
-        modes=("observe", "enforce"),
+        modes=("enforce",),
     )
 
 
@@ -172,9 +172,8 @@ def _sched_info() -> Fact:
         name="sched_info",
         have=have,
         detail=detail,
-        needed_for="run-queue latency from one hook",
+        needed_for="run-queue latency from one hook; without it by wakeup stamps, which cost more",
         how="a kernel with CONFIG_SCHED_INFO (CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT)",
-        modes=("observe", "enforce"),
     )
 
 
