@@ -18,6 +18,7 @@ from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
 from controller.configsections.core_scheduling import build_core_scheduling
 from controller.configsections.counters import build_counters
+from controller.configsections.io import DiskConfig, build_io
 from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
@@ -73,6 +74,7 @@ class Config:
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
     resctrl: ResctrlConfig
+    disks: tuple[DiskConfig, ...]
 
 
 def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
@@ -126,6 +128,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         service_level=service_level,
         network=network,
         resctrl=build_resctrl(model.resctrl),
+        disks=build_io(model.io),
     )
 
 

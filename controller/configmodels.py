@@ -13,6 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from controller.configfields import RATE, RATIO, Measure, Strict, Text, cpus, duration, written
 from controller.configsections.core_scheduling import CORE_GROUP, CoreSchedulingModel
 from controller.configsections.counters import CountersModel
+from controller.configsections.io import IoModel
 from controller.configsections.network import NetworkModel
 from controller.configsections.resctrl import ResctrlModel
 from controller.configsections.service_level import ServiceLevelModel
@@ -135,5 +136,6 @@ class ConfigModel(Strict):
     service_level: ServiceLevelModel | None = None
     network: NetworkModel | None = None
     resctrl: ResctrlModel = written({})
+    io: IoModel = written({})
     core_scheduling: CoreSchedulingModel = written({})
     counters: CountersModel = written({})

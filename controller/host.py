@@ -7,6 +7,7 @@ Only reading. Which features the kernel has is asked in ``controller.capabilitie
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+import os
 from pathlib import Path
 import re
 from typing import Literal, NamedTuple
@@ -19,6 +20,7 @@ __all__ = (
     "Mount",
     "core_siblings",
     "find_cgroup_layout",
+    "memory_bytes",
     "mounts",
     "online_cpus",
     "possible_cpus",
@@ -110,6 +112,11 @@ def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
             options = frozenset(right[2].split(",")) if len(right) > 2 else frozenset()
             found[point] = Mount(left[3], point, right[0], options)
     return list(found.values())
+
+
+def memory_bytes() -> int:
+    """Return how much memory this host has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def online_cpus() -> tuple[int, ...]:

@@ -14,7 +14,8 @@ from actuators.core_cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.config import Config
-from controller.host import find_cgroup_layout, possible_cpus
+from controller.disks import find_disks
+from controller.host import find_cgroup_layout, memory_bytes, possible_cpus
 from controller.model import (
     STRUCTURAL_KNOBS,
     CgroupId,
@@ -31,14 +32,15 @@ from controller.model import (
     WorkloadSample,
 )
 from controller.network.links import Links
+from controller.probes import join
 from controller.probes.btf import BtfError
-from controller.probes.join import join
 from controller.probes.loader import LoadError
 from controller.probes.net import NetProbe
 from controller.probes.netns import NetnsMeter
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
+from controller.probes.usage import UsageMeter
 from controller.resctrl_control import ResctrlControl
 from controller.service_level.collector import ServiceLevels
 from controller.workloads import static
@@ -86,6 +88,7 @@ class Node:
         self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
         self._netns = NetnsMeter(self._layout)
         self._pressure = PressureMeter(self._layout.unified)
+        self._usage = UsageMeter(self._layout.unified)
         # Whose traffic is known by namespace only, which is coarser and a second old.
         self.measured_by_netns: frozenset[CgroupId] = frozenset()
         self.services = ServiceLevels(config.service_level)
@@ -96,6 +99,7 @@ class Node:
         """Return *config* with what this host was found to have."""
         links = () if self.links is None else self.links.facts
         host = replace(config.settings.host, links=links, resctrl=self.resctrl.facts)
+        host = replace(host, memory_bytes=memory_bytes(), disks=find_disks(config.disks))
         return replace(config, settings=replace(config.settings, host=host))
 
     @property
@@ -124,6 +128,7 @@ class Node:
         self.workloads = workloads
         self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.follow(workloads)
+        self._usage.follow(workloads)
         self.resctrl.follow(workloads)
         if self.links is not None:
             self.links.follow(workloads)
@@ -168,7 +173,12 @@ class Node:
         return Snapshot(
             time_ns=now_ns,
             age_ns=None if reading is None else reading.age_ns,
-            workloads=join(samples, {**by_netns, **traffic}, self._pressure.workloads),
+            workloads=join.join(
+                samples,
+                join.traffic({**by_netns, **traffic}),
+                join.pressure(self._pressure.workloads),
+                join.usage(self._usage.read()),
+            ),
             blame=() if reading is None else reading.blame,
             system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
             idle_ns=None if reading is None else reading.idle_ns,

@@ -3,41 +3,52 @@
 """One sample per workload from what several probes measured."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from controller.model import CgroupId, WorkloadSample
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
+from controller.probes.usage import Usage
 
-__all__ = ("join",)
-
-_TRAFFIC = tuple(map(WorkloadSample._fields.index, Traffic._fields))
-_PRESSURE = tuple(
-    WorkloadSample._fields.index(f"psi_{resource}_some_ns") for resource in Pressure._fields
-)
-_NO_TRAFFIC = (None,) * len(_TRAFFIC)
-_NO_PRESSURE = (None,) * len(_PRESSURE)
+__all__ = ("Table", "join", "pressure", "traffic", "usage")
 
 
-def join(
-    samples: Iterable[WorkloadSample],
-    traffic: Mapping[CgroupId, Traffic],
-    pressure: Mapping[CgroupId, Pressure],
-) -> tuple[WorkloadSample, ...]:
-    """Return *samples* with traffic and pressure put in, ``None`` where there is none.
+class Table(NamedTuple):
+    """What one probe measured: rows of the sample's *fields* by workload."""
+
+    fields: tuple[str, ...]
+    rows: Mapping[CgroupId, tuple[int | None, ...]]
+
+
+def traffic(rows: Mapping[CgroupId, Traffic]) -> Table:
+    """Return what the network probes measured."""
+    return Table(Traffic._fields, rows)
+
+
+def pressure(rows: Mapping[CgroupId, Pressure]) -> Table:
+    """Return the pressure of services."""
+    return Table(tuple(f"psi_{resource}_some_ns" for resource in Pressure._fields), rows)
+
+
+def usage(rows: Mapping[CgroupId, Usage]) -> Table:
+    """Return memory and disk traffic."""
+    return Table(Usage._fields, rows)
+
+
+def join(samples: Iterable[WorkloadSample], *tables: Table) -> tuple[WorkloadSample, ...]:
+    """Return *samples* with the rows of *tables* put in, ``None`` where there is none.
 
     Whole columns are replaced: that costs half of what ``_replace`` does.
     """
     samples = tuple(samples)
-    if not samples or not (traffic or pressure):
+    filled = [table for table in tables if table.rows]
+    if not samples or not filled:
         return samples
     columns: list[Iterable[object]] = list(zip(*samples, strict=True))
     cgroups: tuple[CgroupId, ...] = tuple(columns[0])  # type: ignore[arg-type]
-    if traffic:
-        rows = [traffic.get(cgroup, _NO_TRAFFIC) for cgroup in cgroups]
-        for index, column in zip(_TRAFFIC, zip(*rows, strict=True), strict=True):
-            columns[index] = column
-    if pressure:
-        stalls = [pressure.get(cgroup, _NO_PRESSURE) for cgroup in cgroups]
-        for index, column in zip(_PRESSURE, zip(*stalls, strict=True), strict=True):
-            columns[index] = column
+    for fields, rows in filled:
+        nothing = (None,) * len(fields)
+        found = [rows.get(cgroup, nothing) for cgroup in cgroups]
+        for field, column in zip(fields, zip(*found, strict=True), strict=True):
+            columns[WorkloadSample._fields.index(field)] = column
     return tuple(map(WorkloadSample._make, zip(*columns, strict=True)))
