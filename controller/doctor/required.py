@@ -3,6 +3,7 @@
 """What the agent cannot do without: rights, cgroups and knobs, BTF, BPF and bcc."""
 
 from collections.abc import Iterable
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -150,11 +151,16 @@ def _has_cgroup_file(mount: Path, file: str) -> bool | None:
 
 
 def _btf() -> Fact:
-    path = Path("/sys/kernel/btf/vmlinux")
+    try:
+        Btf()
+    except BtfError as error:
+        have, detail = False, str(error)
+    else:
+        have, detail = True, "/sys/kernel/btf/vmlinux"
     return Fact(
         name="BTF",
-        have=os.access(path, os.R_OK),
-        detail=str(path),
+        have=have,
+        detail=detail,
         needed_for="the sched probe: finding the kernel's struct members without its headers",
         how="a kernel with CONFIG_DEBUG_INFO_BTF",
         modes=("enforce",),
@@ -162,12 +168,16 @@ def _btf() -> Fact:
 
 
 def _sched_info() -> Fact:
-    try:
-        Btf().offset("task_struct", "sched_info.last_queued")
-    except BtfError as error:
-        have, detail = False, str(error)
-    else:
-        have, detail = True, "task_struct.sched_info.last_queued"
+    have: bool | None = None
+    detail = "no BTF to look at"
+    with contextlib.suppress(BtfError):
+        btf = Btf()
+        try:
+            btf.offset("task_struct", "sched_info.last_queued")
+        except BtfError as error:
+            have, detail = False, str(error)
+        else:
+            have, detail = True, "task_struct.sched_info.last_queued"
     return Fact(
         name="sched_info",
         have=have,
