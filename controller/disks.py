@@ -41,7 +41,7 @@ def _number(device: str) -> tuple[str, str]:
     if not device.startswith("/"):
         return device, ""
     try:
-        status = os.stat(device)
+        status = Path(device).stat()
     except OSError as error:
         return "", error.strerror or str(error)
     if not stat.S_ISBLK(status.st_mode):
