@@ -9,7 +9,7 @@ else's value: it stays, it becomes the new original, and the outcome says so.
 Journal and kernel are changed by the control thread alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 import errno
 import logging
@@ -60,14 +60,17 @@ class Executor:
         self._trace = trace
         self._backoff = Backoff()
 
-    def read(self, targets: Iterable[Target]) -> tuple[KnobReading, ...]:
-        """Return every knob of *targets* as it is now; what is gone or refused is left out.
+    def read(
+        self, targets: Iterable[Target], knobs: Container[Knob] = frozenset(Knob)
+    ) -> tuple[KnobReading, ...]:
+        """Return *knobs* of *targets* as they are now; what is gone or refused is left out.
 
         So is what this host does not support. A knob that we hold and somebody else changed is
         theirs from now on.
         """
         readings = []
-        offered = [(k, a) for k, a in self._actuators.items() if a.supported() is None]
+        wanted = [(k, a) for k, a in self._actuators.items() if k in knobs]
+        offered = [(k, a) for k, a in wanted if a.supported() is None]
         for target in targets:
             for knob, actuator in offered:
                 if not actuator.concerns(target):

@@ -92,11 +92,14 @@ class Node:
         # Whose traffic is known by namespace only, which is coarser and a second old.
         self.measured_by_netns: frozenset[CgroupId] = frozenset()
         self.services = ServiceLevels(config.service_level)
+        self._burst_profiles: frozenset[str] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
         self.take(workloads)
 
     def complete(self, config: Config) -> Config:
         """Return *config* with what this host was found to have."""
+        profiles = config.settings.profiles.values()
+        self._burst_profiles = frozenset(p.name for p in profiles if p.cpu_burst_us)
         links = () if self.links is None else self.links.facts
         host = replace(config.settings.host, links=links, resctrl=self.resctrl.facts)
         host = replace(host, memory_bytes=memory_bytes(), disks=find_disks(config.disks))
@@ -157,9 +160,18 @@ class Node:
         links = () if self.links is None else self.links.targets
         groups = self.resctrl.targets(enforcing=self.enforcing)
         readings = self._executor.read(dict.fromkeys((*targets, *links, *groups, *held)))
+        readings += self._executor.read(self._bursting(), {Knob.CPU_QUOTA})
         self._knobs = {(r.target, r.knob): r for r in readings if r.knob not in STRUCTURAL_KNOBS}
         if self.links is not None and not self.enforcing:
             self._knobs |= {(r.target, r.knob): r for r in self.links.unlimited()}
+
+    def _bursting(self) -> list[Target]:
+        # The services that may save up quota; no other knob of theirs is ours.
+        return [
+            Target(TargetKind.CGROUP, *w.cgroup, w.path)
+            for w in self.workloads
+            if w.qos is QosClass.LS and w.profile in self._burst_profiles
+        ]
 
     def measure(self) -> Snapshot:
         """Read the probes and return everything known at this instant."""
