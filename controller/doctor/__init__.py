@@ -22,7 +22,10 @@ __all__ = ("Fact", "Report", "examine", "main", "render_json", "render_text")
 PROBES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "sched": ("run-queue latency, on-CPU time and blame", ("enforce",)),
     "net": ("network bytes and packets per workload", ()),
+    "shaping": ("shaping links: bandwidth by tier, and a ceiling for best-effort work", ()),
 }
+# Where the others are not probes.
+_MODULES = {"shaping": "controller.network.trial"}
 # Compiling and loading takes a fifth of a second, and a hundred times that under emulation.
 TRIAL_TIMEOUT_S = 60.0
 _TRIAL = (
@@ -88,7 +91,7 @@ def main(*, as_json: bool = False) -> int:
 
 
 def _try_probe(name: str) -> Fact:
-    module = f"controller.probes.{name}"
+    module = _MODULES.get(name, f"controller.probes.{name}")
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRIAL, module],

@@ -6,12 +6,11 @@ import ctypes
 import errno
 import os
 from pathlib import Path
-import platform
 import re
-import socket
 import struct
 
 from controller.doctor.fact import Fact, read_text, try_fd_syscall
+from controller.doctor.network import find_links
 from controller.host import HostError, find_cgroup_layout
 
 __all__ = ("find_optional",)
@@ -30,7 +29,7 @@ def find_optional() -> tuple[Fact, ...]:
         _smt(),
         _core_scheduling(),
         _resctrl(),
-        _tc(),
+        find_links(),
         _netns(),
         _mounted("tracefs", "/sys/kernel/tracing", "reading the format of tracepoints by hand"),
         _mounted("bpf", "/sys/fs/bpf", "looking at pinned BPF objects (none are pinned)"),
@@ -109,28 +108,6 @@ def _resctrl() -> Fact:
     )
 
 
-def _tc() -> Fact:
-    # RTM_GETQDISC dump of all links: answered only with CONFIG_NET_SCHED.
-    request = struct.pack("<IHHII", 36, 38, 0x301, 1, 0) + bytes(20)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-            netlink.settimeout(1.0)
-            netlink.send(request)
-            answer = netlink.recv(1 << 16)
-    except OSError as error:
-        have, detail = False, str(error)
-    else:
-        have = struct.unpack_from("<H", answer, 4)[0] != 2  # NLMSG_ERROR
-        detail = f"qdiscs: {', '.join(_qdiscs()) or 'none found'}"
-    return Fact(
-        name="tc",
-        have=have,
-        detail=detail,
-        needed_for="bandwidth of best-effort work (not used by this version)",
-        how="CONFIG_NET_SCHED with NET_SCH_HTB",
-    )
-
-
 def _netns() -> Fact:
     try:
         unified = find_cgroup_layout().unified
@@ -147,15 +124,6 @@ def _netns() -> Fact:
         needed_for="network bytes of workloads whose packets cannot be told apart by cgroup",
         how="the capabilities, and the host's processes (hostPID in a pod)",
     )
-
-
-def _qdiscs() -> list[str]:
-    """Find the kinds that are built in or can be loaded, without loading one."""
-    modules = Path("/lib/modules") / platform.release()
-    files = read_text(modules / "modules.builtin") + read_text(modules / "modules.dep")
-    symbols = read_text("/proc/kallsyms")
-    kinds = ("htb", "tbf", "fq", "fq_codel", "ingress")
-    return [k for k in kinds if f"/sch_{k}.ko" in files or re.search(rf"\b{k}_init\b", symbols)]
 
 
 def _mount_points(fs_type: str) -> list[str]:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
     "kernel", "root", "capabilities", "cgroup cpu controller", "cpu quota", "cpu quota burst",
     "sched-idle", "BTF", "sched_info", "BPF", "bcc", "memlock", "tmpfs for the journal",
-    "probe sched", "probe net", "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "tc",
+    "probe sched", "probe net", "probe shaping", "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
     "network namespaces", "tracefs", "bpffs",
 }  # fmt: skip
 AS_NOBODY = """
