@@ -250,6 +250,7 @@ class Agent:
             links=snapshot.links,
             link_problems={} if self._node.links is None else self._node.links.problems,
             measured_by_netns=self._node.measured_by_netns,
+            monitor=self._node.monitor.state,
         )
 
     def _listen(self) -> Httpd | None:

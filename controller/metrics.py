@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from controller.metrics_sources import cache_use, service_levels
 from controller.model import Knob, LoopReport
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC
@@ -50,7 +51,8 @@ class Exporter:
         yield from _network(report)
         yield from _links(report)
         yield from _pressure(report)
-        yield from _service_levels(report)
+        yield from service_levels(report)
+        yield from cache_use(report)
         yield from self._counters()
         yield from _agent(report)
 
@@ -262,50 +264,6 @@ def _pressure(report: TickReport) -> Iterator[Metric]:
     for resource, stall_ns in report.host_pressure_ns.items():
         host.add_metric([resource], stall_ns / NS_PER_SEC)
     yield host
-
-
-def _service_levels(report: TickReport) -> Iterator[Metric]:
-    labels = ["service", "source"]
-    seconds = GaugeMetricFamily(
-        "sweetpoint_service_level_seconds",
-        "A service's own figure, where it is a time; no series while there is none.",
-        labels=labels,
-    )
-    value = GaugeMetricFamily(
-        "sweetpoint_service_level_value",
-        "A service's own figure, where it is no time; no series while there is none.",
-        labels=labels,
-    )
-    age = GaugeMetricFamily(
-        "sweetpoint_service_level_age_seconds",
-        "Time since a service's source last answered.",
-        labels=labels,
-    )
-    errors = CounterMetricFamily(
-        "sweetpoint_service_level_errors",
-        "Questions that a service's source did not answer, and pushes that were no number.",
-        labels=[*labels, "reason"],
-    )
-    for state in report.services:
-        key = [state.service, state.kind]
-        if state.value is not None and state.is_time:
-            seconds.add_metric(key, state.value / NS_PER_SEC)
-        elif state.value is not None:
-            value.add_metric(key, state.value)
-        if state.age_ns is not None:
-            age.add_metric(key, state.age_ns / NS_PER_SEC)
-        for reason, count in state.errors.items():
-            if count:
-                errors.add_metric([*key, reason], count)
-    refused = CounterMetricFamily(
-        "sweetpoint_service_level_refused_pushes",
-        "Pushes that no service got, by reason.",
-        labels=["reason"],
-    )
-    for reason, count in report.refused_pushes.items():
-        if count:
-            refused.add_metric([reason], count)
-    yield from (seconds, value, age, errors, refused)
 
 
 def _agent(report: TickReport) -> Iterator[Metric]:

@@ -42,6 +42,7 @@ from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
 from controller.probes.usage import UsageMeter
 from controller.resctrl_control import ResctrlControl
+from controller.resctrl_monitor import ResctrlMonitor
 from controller.service_level.collector import ServiceLevels
 from controller.workloads import static
 
@@ -74,6 +75,7 @@ class Node:
             Journal(config.state_dir / "journal"), registry.build(self._layout, cookies, programs)
         )
         self.resctrl = ResctrlControl(config.resctrl, self._executor, self._layout)
+        self.monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
         self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
         self._steal = StealMeter()
         self.problems: dict[str, str] = {}
@@ -133,6 +135,7 @@ class Node:
         self._pressure.follow(workloads)
         self._usage.follow(workloads)
         self.resctrl.follow(workloads)
+        self.monitor.follow(workloads)
         if self.links is not None:
             self.links.follow(workloads)
         self._netns.follow(workloads)
@@ -190,6 +193,7 @@ class Node:
                 join.traffic({**by_netns, **traffic}),
                 join.pressure(self._pressure.workloads),
                 join.usage(self._usage.read()),
+                join.cache(self.monitor.read(now_ns)),
             ),
             blame=() if reading is None else reading.blame,
             system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
@@ -214,6 +218,7 @@ class Node:
         """Put every knob back."""
         report = self._executor.restore_all()
         self.resctrl.forget()
+        self.monitor.forget()
         if self.links is not None:
             self.links.forget()
         for result in report.results:

@@ -21,7 +21,7 @@ from controller.model import (
     WorkloadSample,
 )
 
-__all__ = ("AgentCost", "Board", "ServiceState", "TickReport")
+__all__ = ("AgentCost", "Board", "MonitorState", "ServiceState", "TickReport")
 
 _DURATIONS = 600
 
@@ -32,6 +32,23 @@ class AgentCost:
 
     cpu_s: float
     pss_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorState:
+    """The groups of resctrl that count for workloads.
+
+    ``groups`` are ours and ``adopted`` those of others that hold one workload each;
+    ``without_room`` are workloads for which there was no RMID, ``elsewhere`` tasks that somebody
+    else watches, and ``errors`` readings that the kernel refused.
+    """
+
+    problem: str
+    groups: int
+    adopted: int
+    without_room: int
+    elsewhere: int
+    errors: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +94,7 @@ class TickReport:
     links: tuple[LinkSample, ...] = ()
     link_problems: Mapping[str, str] = field(default_factory=dict)
     measured_by_netns: frozenset[CgroupId] = frozenset()
+    monitor: MonitorState | None = None
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -139,6 +157,7 @@ class Board:
             "link_problems": dict(report.link_problems),
             "config_problem": report.config_problem,
             "service_level": [asdict(state) for state in report.services],
+            "resctrl_monitor": None if report.monitor is None else asdict(report.monitor),
         }
 
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from controller.model import CgroupId, WorkloadSample
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
+from controller.probes.resctrl import CacheUse
 from controller.probes.usage import Usage
 
-__all__ = ("Table", "join", "pressure", "traffic", "usage")
+__all__ = ("Table", "cache", "join", "pressure", "traffic", "usage")
 
 
 class Table(NamedTuple):
@@ -33,6 +34,11 @@ def pressure(rows: Mapping[CgroupId, Pressure]) -> Table:
 def usage(rows: Mapping[CgroupId, Usage]) -> Table:
     """Return memory and disk traffic."""
     return Table(Usage._fields, rows)
+
+
+def cache(rows: Mapping[CgroupId, CacheUse]) -> Table:
+    """Return what resctrl counted."""
+    return Table(CacheUse._fields, rows)
 
 
 def join(samples: Iterable[WorkloadSample], *tables: Table) -> tuple[WorkloadSample, ...]:

@@ -1,0 +1,267 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Cache use of workloads on a real resctrl whose counters the test sets."""
+
+from collections.abc import Iterator
+import os
+from pathlib import Path
+import signal
+import subprocess
+
+import pytest
+
+from actuators.executor import Executor
+from controller.host import CgroupLayout
+from controller.model import CgroupId, Knob, QosClass, Target, TargetKind, Workload
+from controller.probes.resctrl import CacheUse
+from controller.resctrl_info import RESCTRL_DIR
+from controller.resctrl_monitor import ResctrlMonitor
+from tests.helpers import remove_cgroup
+from tests.kernel.knobs import action, executor
+from tests.vm.guest.resctrl import CONFIG, GROUP, OURS, mounted, move, sleepers
+
+pytestmark = pytest.mark.vm
+
+SECOND = 1_000_000_000
+UNIT = 65536
+RMIDS = 32
+TABLE = Path("/sys/kernel/debug/resctrl_test")
+TOP = Path("/sys/fs/cgroup/sweetpoint-test-monitor")
+MONITORS = RESCTRL_DIR / "mon_groups"
+
+
+class Watched:
+    """Workloads in cgroups of the test, and the monitor; time is a number."""
+
+    def __init__(self, layout: CgroupLayout, home: Path) -> None:
+        self.agent: Executor = executor(layout, home)
+        self.monitor = ResctrlMonitor(CONFIG, self.agent, layout)
+        self.workloads: list[Workload] = []
+        self._now_ns = SECOND
+
+    def add(self, name: str, qos: QosClass = QosClass.LS) -> Path:
+        cgroup = TOP / name
+        cgroup.mkdir()
+        path = "/" + str(cgroup.relative_to("/sys/fs/cgroup"))
+        identity = CgroupId("v2", cgroup.stat().st_ino)
+        self.workloads.append(Workload(name, identity, path, qos, name, ""))
+        self.monitor.follow(self.workloads)
+        return cgroup
+
+    def group(self, cgroup: Path, control: Path = RESCTRL_DIR) -> Path:
+        return control / "mon_groups" / f"sweetpoint-{cgroup.stat().st_ino}"
+
+    def read(self, seconds: int = 6) -> dict[str, CacheUse]:
+        """Let time pass, as ticks of a second, and return what is known by name."""
+        for _ in range(seconds):
+            self._now_ns += SECOND
+            use = self.monitor.read(self._now_ns)
+        return {w.name: use[w.cgroup] for w in self.workloads if w.cgroup in use}
+
+
+@pytest.fixture
+def watched(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Watched]:
+    TOP.mkdir()
+    try:
+        with mounted():
+            for rmid in range(RMIDS):
+                for event in ("llc_occupancy", "mbm_total", "mbm_local"):
+                    counter(rmid, event, 0)
+            yield Watched(cgroup_layout, tmp_path)
+    finally:
+        remove_cgroup(TOP)
+
+
+def counter(rmid: int, event: str, raw: int) -> None:
+    (TABLE / str(rmid) / event).write_text(hex(raw))
+
+
+def rmid_of(group: Path) -> int:
+    """Find out by which number the hardware would know a group."""
+    for rmid in range(RMIDS):
+        counter(rmid, "llc_occupancy", rmid)
+    (file,) = group.glob("mon_data/*/llc_occupancy")
+    return int(file.read_text()) // UNIT
+
+
+def place_of(pid: int) -> str:
+    return " ".join(Path(f"/proc/{pid}/cpu_resctrl_groups").read_text().split())
+
+
+def test_counters_are_those_of_the_workload(watched: Watched) -> None:
+    web, batch = watched.add("web"), watched.add("batch", QosClass.BE)
+    with sleepers(2) as pids:
+        move(pids[:1], web)
+        move(pids[1:], batch)
+        assert set(watched.read()) == {"web", "batch"}
+        assert place_of(pids[0]) == f"res:/ mon:{watched.group(web).name}"
+        rmid, other = rmid_of(watched.group(web)), rmid_of(watched.group(batch))
+        counter(rmid, "llc_occupancy", 700)
+        counter(other, "llc_occupancy", 3)
+        counter(rmid, "mbm_total", 0xFFFFF0)
+        before = watched.read()
+        assert before["web"].llc_occupancy_bytes == 700 * UNIT
+        assert before["batch"].llc_occupancy_bytes == 3 * UNIT
+        # The hardware's counter has 24 bits and begins anew.
+        counter(rmid, "mbm_total", 0x10)
+        after = watched.read()
+        assert bandwidth(after, "web") - bandwidth(before, "web") == 0x20 * UNIT
+        assert bandwidth(after, "batch") == 0
+        # Nothing to tell now is not zero, and not an error.
+        counter(rmid, "llc_occupancy", 1 << 62)
+        counter(rmid, "mbm_total", 1 << 62)
+        assert "web" not in watched.read()
+        assert watched.monitor.state.errors == 0
+        counter(rmid, "llc_occupancy", 5)
+        counter(rmid, "mbm_total", 0x12)
+        again = watched.read()
+        # This kernel knows that the hardware begins at zero when it can tell again.
+        assert bandwidth(again, "web") - bandwidth(after, "web") == 0x12 * UNIT
+        counter(rmid, "mbm_total", 1 << 63)
+        assert set(watched.read()) == {"batch"}
+        assert watched.monitor.state.errors > 0
+        assert watched.monitor.state.problem == "web: mon_L3_00/mbm_total_bytes: Error"
+        counter(rmid, "mbm_total", 0x12)
+        assert bandwidth(watched.read(), "web") == bandwidth(again, "web")
+        assert watched.monitor.state.problem == ""
+
+
+def bandwidth(use: dict[str, CacheUse], name: str) -> int:
+    count = use[name].memory_bandwidth_bytes
+    assert count is not None
+    return count
+
+
+def test_who_comes_and_who_leaves(watched: Watched) -> None:
+    web, out = watched.add("web"), TOP / "out"
+    out.mkdir()
+    ours = f"res:/ mon:{watched.group(web).name}"
+    shell = subprocess.Popen(["sh", "-c", "read x; sleep 1000 & wait"], stdin=subprocess.PIPE)
+    try:
+        with sleepers(2) as (early, late):
+            move([shell.pid, early], web)
+            watched.read()
+            assert place_of(early) == place_of(shell.pid) == ours
+            # A child is counted with its parent from the start.
+            assert shell.stdin is not None
+            shell.stdin.write(b"\n")
+            shell.stdin.flush()
+            known = {str(shell.pid), str(early)}
+            while not (born := {*(web / "cgroup.procs").read_text().split()} - known):
+                pass
+            child = int(born.pop())
+            assert place_of(child) == ours
+            move([late], web)
+            move([early], out)
+            watched.read()
+            assert place_of(late) == ours
+            assert place_of(early) == "res:/ mon:"
+            move([shell.pid, child, late], out)
+            watched.read()
+            assert place_of(child) == place_of(late) == "res:/ mon:"
+            # The workload goes, and its group with it.
+            watched.monitor.follow([])
+            assert not list(MONITORS.iterdir())
+            os.kill(child, signal.SIGKILL)
+    finally:
+        shell.kill()
+        shell.communicate()
+
+
+def test_services_first_and_some_for_others(watched: Watched) -> None:
+    with sleepers(30) as pids:
+        for number, pid in enumerate(pids):
+            move([pid], watched.add(f"job{number}", QosClass.BE))
+        watched.read(25)
+        # One is the root group's, four are left to others.
+        assert len(list(MONITORS.iterdir())) == RMIDS - 5
+        assert watched.monitor.state.groups == RMIDS - 5
+        assert watched.monitor.state.without_room == 3
+        move(pids[:1], watched.add("web"))
+        watched.read(25)
+        assert watched.group(TOP / "web").exists()
+        assert len(list(MONITORS.iterdir())) == RMIDS - 5
+        # Somebody else uses three: ours become fewer.
+        for number in range(3):
+            (MONITORS / f"theirs{number}").mkdir()
+        watched.read(25)
+        ours = list(MONITORS.glob("sweetpoint-*"))
+        assert len(ours) == RMIDS - 8
+        assert watched.group(TOP / "web") in ours
+        for group in MONITORS.glob("theirs*"):
+            group.rmdir()
+
+
+def test_groups_of_others_are_left_alone(watched: Watched) -> None:
+    web = watched.add("web")
+    theirs = RESCTRL_DIR / "container"
+    theirs.mkdir()
+    with sleepers(3) as (first, second, stranger):
+        move([first, second], web)
+        for pid in (first, second):
+            (theirs / "tasks").write_text(str(pid))
+        counter(rmid_of(theirs), "llc_occupancy", 9)
+        assert watched.read()["web"].llc_occupancy_bytes == 9 * UNIT
+        assert watched.monitor.state.adopted == 1
+        assert place_of(first) == "res:container mon:"
+        # With somebody else inside, the group tells nothing about this workload.
+        (theirs / "tasks").write_text(str(stranger))
+        assert watched.read() == {}
+        assert watched.monitor.state.elsewhere == 2
+        # A part of the tasks is ours to count, the other stays with those who watch it.
+        (RESCTRL_DIR / "tasks").write_text(str(second))
+        assert "web" in watched.read()
+        assert place_of(second) == f"res:/ mon:{watched.group(web).name}"
+        assert place_of(first) == "res:container mon:"
+        assert watched.monitor.state.elsewhere == 1
+    assert theirs.exists()
+    theirs.rmdir()
+
+
+def test_it_follows_into_the_group_of_best_effort_work(watched: Watched) -> None:
+    batch = watched.add("batch", QosClass.BE)
+    with sleepers(2) as pids:
+        move(pids, batch)
+        watched.read()
+        first = watched.group(batch)
+        rmid = rmid_of(first)
+        counter(rmid, "mbm_total", 50)
+        before = watched.read()
+        place = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
+        make = action(place, Knob.RESCTRL_GROUP, "absent", "present")
+        watched.agent.execute([make], now_ns=0)
+        for pid in pids:
+            (OURS / "tasks").write_text(str(pid))
+        watched.read(12)
+        second = watched.group(batch, OURS)
+        assert place_of(pids[0]) == f"res:{GROUP} mon:{second.name}"
+        assert not first.exists()
+        # What the old group counted stays, and the new one begins at zero.
+        counter(rmid_of(second), "mbm_total", 7)
+        after = watched.read()
+        assert bandwidth(after, "batch") - bandwidth(before, "batch") == 7 * UNIT
+        assert watched.agent.restore_all().clean
+        assert not OURS.exists()
+        watched.monitor.forget()
+        watched.read()
+        assert watched.group(batch).exists()
+
+
+def test_nothing_is_left_and_nothing_inherited(
+    watched: Watched, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    web = watched.add("web")
+    with sleepers(1) as pids:
+        move(pids, web)
+        watched.read()
+        counter(rmid_of(watched.group(web)), "mbm_total", 500)
+        before = watched.read()
+        # Somebody removes the group, and one of theirs takes its number.
+        watched.group(web).rmdir()
+        assert bandwidth(watched.read(12), "web") == bandwidth(before, "web")
+        assert place_of(pids[0]) == f"res:/ mon:{watched.group(web).name}"
+        # After a crash: another process finds the journal.
+        report = executor(cgroup_layout, tmp_path).restore_all()
+        assert report.clean
+        assert not list(MONITORS.iterdir())
+        assert place_of(pids[0]) == "res:/ mon:"
