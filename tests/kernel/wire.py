@@ -16,12 +16,12 @@ from pathlib import Path
 import subprocess
 from typing import Any
 
-__all__ = ("Flow", "Host", "dump", "entered")
+__all__ = ("PODS", "WIRE", "WIRE6", "Flow", "Host", "dump", "entered")
 
 _CLONE_NEWNET = 0x40000000
 _numbers = itertools.count()
 _ports = itertools.count(5201)
-WIRE = "10.77.0.2"
+WIRE, WIRE6 = "10.77.0.2", "fd77::2"
 UPLINK = "up0"
 PODS = ("web", "batch")
 
@@ -90,23 +90,34 @@ class Host:
         for name in (self.name, self.wire, *self.pods.values()):
             run("ip", "netns", "add", name)
             self.ip(name, "link", "set", "lo", "up")
-        self._veth(UPLINK, "10.77.0.1", self.wire, "w0", WIRE)
+        for name in ("all", "default"):  # nothing but what the test sends
+            off = f"net.ipv6.conf.{name}.accept_dad=0"
+            for namespace in (self.name, self.wire, *self.pods.values()):
+                self.inside(namespace, "sysctl", "-qw", off)
+        self._veth(UPLINK, 77, 0, self.wire, "w0")
+        self.ip(self.wire, "route", "add", "10.78.0.0/16", "via", "10.77.0.1")
+        self.ip(self.wire, "route", "add", "fd78::/16", "via", "fd77::1")
         for number, (pod, name) in enumerate(self.pods.items()):
-            subnet = f"10.78.{number}"
-            self._veth(f"veth-{pod}", f"{subnet}.1", name, "eth0", f"{subnet}.2")
-            self.ip(name, "route", "add", "default", "via", f"{subnet}.1")
+            self._veth(f"veth-{pod}", 78, number, name, "eth0")
+            self.ip(name, "route", "add", "default", "via", f"10.78.{number}.1")
+            self.ip(name, "route", "add", "default", "via", f"fd78:{number}::1")
         self.inside(self.name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        self.inside(self.name, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+        # As on a node: what a pod begins leaves with the node's address.
         self.inside(
             self.name,
             "nft",
-            "add table ip nat; add chain ip nat out { type nat hook postrouting priority 100; }; "
-            f"add rule ip nat out oifname {UPLINK} masquerade",
+            "add table inet nat; "
+            "add chain inet nat out { type nat hook postrouting priority 100; }; "
+            f"add rule inet nat out oifname {UPLINK} masquerade",
         )
 
-    def _veth(self, device: str, address: str, there: str, peer: str, peer_address: str) -> None:
+    def _veth(self, device: str, net: int, subnet: int, there: str, peer: str) -> None:
         self.ip(self.name, "link", "add", device, "type", "veth", "peer", peer, "netns", there)
-        for namespace, name, own in ((self.name, device, address), (there, peer, peer_address)):
-            self.ip(namespace, "addr", "add", f"{own}/24", "dev", name)
+        for namespace, name, own in ((self.name, device, 1), (there, peer, 2)):
+            self.ip(namespace, "addr", "add", f"10.{net}.{subnet}.{own}/24", "dev", name)
+            six = f"fd{net}:{subnet}::{own}" if net == 78 else f"fd{net}::{own}"
+            self.ip(namespace, "addr", "add", f"{six}/64", "dev", name, "nodad")
             self.ip(namespace, "link", "set", name, "up")
 
 

@@ -1,0 +1,90 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A host whose uplink is shaped, with two pods and three cgroups that have a class."""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import itertools
+import os
+from pathlib import Path
+import time
+from typing import NamedTuple
+
+from actuators.executor import Executor
+from actuators.tc.shape import CLASS_OF_TIER, CLASSIFIED, FIRST_LIMIT, MAJOR
+from actuators.tc.tree import Programs, ifb_name
+from controller.host import find_cgroup_layout
+from controller.model import Knob, Target
+from controller.probes.classify import Classifier
+from controller.probes.qdisc import QdiscReader
+from tests.helpers import remove_cgroup
+from tests.kernel.links import BOTH, change, link_executor, load_programs, uplink, veth
+from tests.kernel.wire import PODS, Host, entered
+
+__all__ = ("BEST_EFFORT", "LIMITED", "SENSITIVE", "SYSTEM", "Shaped", "shaped_host")
+
+SYSTEM, SENSITIVE, BEST_EFFORT = CLASS_OF_TIER.values()
+LIMITED = FIRST_LIMIT
+CLASSES = {"web": SENSITIVE, "batch": BEST_EFFORT, "limited": LIMITED}
+_numbers = itertools.count()
+
+
+class Shaped(NamedTuple):
+    """What it is made of; sockets are made in ``cgroups``, below those that have the class."""
+
+    host: Host
+    link: Target
+    ifb: int
+    executor: Executor
+    classifier: Classifier
+    reader: QdiscReader
+    cgroups: Mapping[str, Path]
+
+    def classify(self, classes: Mapping[str, int] = CLASSES) -> None:
+        """Put the cgroups and pods of these names into classes."""
+        self.classifier.assign(
+            cgroups={os.stat(self.cgroups[name].parent).st_ino: c for name, c in classes.items()},
+            links={veth(self.host, pod).id: classes[pod] for pod in PODS if pod in classes},
+        )
+
+    def counted(self) -> dict[tuple[bool, int], int]:
+        """Bytes by (whether ingress, class)."""
+        classes = [MAJOR << 16 | number for number in (SYSTEM, *CLASSES.values())]
+        found = self.reader.read({self.link.id: classes, self.ifb: classes})
+        return {(i == self.ifb, c & 0xFFFF): n.sent_bytes for (i, c), n in found.items()}
+
+    def rates(self, seconds: float) -> dict[tuple[bool, int], float]:
+        """Mbit/s on the wire by (whether ingress, class), over the next *seconds*."""
+        before, started = self.counted(), time.monotonic()
+        time.sleep(seconds)
+        after, passed = self.counted(), time.monotonic() - started
+        return {key: (after[key] - before[key]) * 8e-6 / passed for key in before}
+
+
+@contextlib.contextmanager
+def shaped_host(state_dir: Path) -> Iterator[Shaped]:
+    """Make it, be in its network namespace, and undo all of it."""
+    unified = find_cgroup_layout().unified
+    assert unified is not None, "no cgroup2 tree is mounted"
+    root = unified / f"sweetpoint-test-{os.getpid()}-shaped{next(_numbers)}"
+    cgroups = {name: root / name / "deep" for name in CLASSES}
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_cgroup, root)
+        for path in cgroups.values():
+            path.mkdir(parents=True)
+        classifier = load_programs()
+        stack.callback(classifier.close)
+        host = stack.enter_context(Host())
+        stack.enter_context(entered(host.name))
+        executor = link_executor(state_dir, Programs(**classifier.program_fds))
+        link = uplink(host)
+        assert change(executor, link, Knob.TC_TREE, BOTH).applied == BOTH
+        for pod in PODS:
+            assert change(executor, veth(host, pod), Knob.TC_MARK, CLASSIFIED).failure is None
+        reader = QdiscReader()
+        stack.callback(reader.close)
+        ifb = host.ifindex(ifb_name(link.id))
+        made = Shaped(host, link, ifb, executor, classifier, reader, cgroups)
+        made.classify()
+        yield made
+        assert executor.restore_all().clean

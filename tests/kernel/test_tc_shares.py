@@ -1,0 +1,77 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets how much of a link of 200 Mbit/s, by the link's own counters and by iperf3's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import time
+
+import pytest
+
+from controller.model import Knob
+from tests.kernel.links import GUARANTEED_MBIT, LINK_MBIT, MBIT, change
+from tests.kernel.shaped import BEST_EFFORT, SENSITIVE, Shaped, shaped_host
+from tests.kernel.wire import Flow
+
+pytestmark = pytest.mark.kernel
+
+# 1,448 bytes of TCP payload in 1,514 of Ethernet.
+PAYLOAD = 1448 / 1514
+
+
+@pytest.fixture
+def shaped(tmp_path: Path) -> Iterator[Shaped]:
+    with shaped_host(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("to_wire", [True, False])
+@pytest.mark.parametrize("where", ["pods", "host network"])
+def test_shares(shaped: Shaped, where: str, to_wire: bool) -> None:
+    """The service gets what it is guaranteed, best-effort work what the service leaves."""
+    host = shaped.host
+    flows = {}
+    for name, number in (("batch", BEST_EFFORT), ("web", SENSITIVE)):
+        flows[number] = Flow(
+            host,
+            host.pods[name] if where == "pods" else host.name,
+            seconds=2,
+            to_wire=to_wire,
+            streams=4 if number == BEST_EFFORT else 1,
+            mbit=None if number == BEST_EFFORT else GUARANTEED_MBIT * PAYLOAD,
+            cgroup=None if where == "pods" else shaped.cgroups[name],
+        )
+    time.sleep(1.0)
+    rates = shaped.rates(1.6)
+    service, batch = (rates[not to_wire, number] for number in (SENSITIVE, BEST_EFFORT))
+    told = {number: flow.mbit() / PAYLOAD for number, flow in flows.items()}
+    print(f"on the wire: {service:.1f} and {batch:.1f} Mbit/s; by iperf3: {told}")
+    assert service >= 0.95 * GUARANTEED_MBIT
+    assert batch >= 0.9 * (LINK_MBIT - service)
+    assert service + batch <= 1.02 * LINK_MBIT
+    # iperf3's second is not quite ours.
+    assert told[SENSITIVE] == pytest.approx(service, rel=0.05)
+    assert told[BEST_EFFORT] == pytest.approx(batch, rel=0.1)
+
+
+def test_a_ceiling_that_is_moved_holds_within_a_second(shaped: Shaped) -> None:
+    host = shaped.host
+    udp = ("-u", "-l", "1400")
+    flows = [
+        Flow(host, host.pods["batch"], seconds=4, to_wire=to_wire, mbit=150, extra=udp)
+        for to_wire in (True, False)
+    ]
+    time.sleep(0.7)
+    measured = []
+    for egress, ingress in ((180, 190), (40, 20), (80, 100)):
+        value = f"{egress * MBIT} {ingress * MBIT}"
+        assert change(shaped.executor, shaped.link, Knob.TC_CEILING, value).applied == value
+        time.sleep(0.4)
+        rates = shaped.rates(0.5)
+        measured.append((rates[False, BEST_EFFORT], rates[True, BEST_EFFORT]))
+    for flow in flows:
+        flow.end()
+    print(measured)
+    assert min(measured[0]) > 120
+    assert measured[1] == pytest.approx((40, 20), rel=0.1)
+    assert measured[2] == pytest.approx((80, 100), rel=0.1)
