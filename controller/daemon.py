@@ -250,6 +250,7 @@ class Agent:
             links=snapshot.links,
             link_problems={} if self._node.links is None else self._node.links.problems,
             measured_by_netns=self._node.measured_by_netns,
+            control_group=self._node.resctrl.state,
             monitor=self._node.monitor.state,
         )
 

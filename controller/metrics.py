@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from controller.metrics_resctrl import control_group
 from controller.metrics_sources import cache_use, service_levels
 from controller.model import Knob, LoopReport
 from controller.report import Board, TickReport
@@ -50,6 +51,7 @@ class Exporter:
         yield from _knobs(report)
         yield from _network(report)
         yield from _links(report)
+        yield from control_group(report.control_group)
         yield from _pressure(report)
         yield from service_levels(report)
         yield from cache_use(report)

@@ -21,7 +21,7 @@ from controller.model import (
     WorkloadSample,
 )
 
-__all__ = ("AgentCost", "Board", "MonitorState", "ServiceState", "TickReport")
+__all__ = ("AgentCost", "Board", "GroupState", "MonitorState", "ServiceState", "TickReport")
 
 _DURATIONS = 600
 
@@ -49,6 +49,23 @@ class MonitorState:
     without_room: int
     elsewhere: int
     errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """The resctrl control group of best-effort work; ``problem`` says why it is not there.
+
+    ``tasks`` are in it; ``elsewhere`` are tasks of best-effort work that somebody else put into
+    another group. ``joined`` and ``left`` count tasks that were moved since the start.
+    """
+
+    group: str = ""
+    present: bool = False
+    problem: str = ""
+    tasks: int = 0
+    elsewhere: int = 0
+    joined: int = 0
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +111,7 @@ class TickReport:
     links: tuple[LinkSample, ...] = ()
     link_problems: Mapping[str, str] = field(default_factory=dict)
     measured_by_netns: frozenset[CgroupId] = frozenset()
+    control_group: GroupState = field(default_factory=GroupState)
     monitor: MonitorState | None = None
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
 
@@ -155,6 +173,7 @@ class Board:
             "probe_fallbacks": dict(report.probe_fallbacks),
             "links": [_link_status(sample) for sample in report.links],
             "link_problems": dict(report.link_problems),
+            "resctrl_group": asdict(report.control_group),
             "config_problem": report.config_problem,
             "service_level": [asdict(state) for state in report.services],
             "resctrl_monitor": None if report.monitor is None else asdict(report.monitor),

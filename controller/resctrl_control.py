@@ -9,7 +9,6 @@ the configuration adopts nobody is moved: who made it says who runs in it.
 from collections import deque
 from collections.abc import Iterable
 import logging
-from typing import NamedTuple
 
 from actuators.base import GoneError, RefusedError
 from actuators.executor import Executor
@@ -27,11 +26,12 @@ from controller.model import (
     Workload,
 )
 from controller.probes.members import Moves
+from controller.report import GroupState
 from controller.resctrl_info import RESCTRL_DIR, ResctrlMount, find_mount, read_info
 from controller.resctrl_keeper import ResctrlKeeper
 from controller.units import NS_PER_SEC
 
-__all__ = ("ResctrlControl", "ResctrlState")
+__all__ = ("ResctrlControl",)
 
 _log = logging.getLogger(__name__)
 
@@ -39,21 +39,6 @@ _CHECK_NS = 5 * NS_PER_SEC
 # Somebody removes our group: it is made again that often in that time.
 _AGAIN_LIMIT = 3
 _AGAIN_WINDOW_NS = 600 * NS_PER_SEC
-
-
-class ResctrlState(NamedTuple):
-    """For metrics: which group it is, whether it is there and why not, and its tasks.
-
-    ``elsewhere`` are tasks of best-effort work that somebody else put into another group.
-    """
-
-    group: str
-    present: bool
-    problem: str
-    tasks: int
-    elsewhere: int
-    joined: int
-    left: int
 
 
 class ResctrlControl:
@@ -79,10 +64,10 @@ class ResctrlControl:
         self._read_facts()
 
     @property
-    def state(self) -> ResctrlState:
+    def state(self) -> GroupState:
         """What there is now."""
         keeper, present = self._keeper, self._group is not None
-        return ResctrlState(
+        return GroupState(
             group=self._config.group,
             present=present,
             problem=self.problem,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 from controller.doctor.fact import Fact
+from controller.doctor.knobs import find_knobs
 from controller.doctor.optional import find_optional
 from controller.doctor.required import find_required
 
@@ -53,7 +54,9 @@ def examine(probes: Iterable[str] = PROBES) -> Report:
         mode: tuple(f.name for f in (*required, *tried) if f.have is False and mode in f.modes)
         for mode in ("observe", "enforce")
     }
-    return Report(required=required, probes=tried, optional=find_optional(), blocked=blocked)
+    return Report(
+        required=required, probes=tried, optional=(*find_optional(), *find_knobs()), blocked=blocked
+    )
 
 
 def render_json(report: Report) -> str:

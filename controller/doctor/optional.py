@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 from pathlib import Path
-import re
 import struct
 
 from controller.doctor.fact import Fact, read_text, try_fd_syscall
@@ -28,7 +27,6 @@ def find_optional() -> tuple[Fact, ...]:
         _psi(),
         _smt(),
         _core_scheduling(),
-        _resctrl(),
         find_links(),
         _netns(),
         _mounted("tracefs", "/sys/kernel/tracing", "reading the format of tracepoints by hand"),
@@ -91,20 +89,6 @@ def _core_scheduling() -> Fact:
         detail=reasons.get(number, os.strerror(number)) if failed else "prctl works",
         needed_for="keeping best-effort work off a service's core (not used by this version)",
         how="CONFIG_SCHED_CORE on a machine with SMT",
-    )
-
-
-def _resctrl() -> Fact:
-    supported = "resctrl" in read_text("/proc/filesystems").split()
-    mounts = _mount_points("resctrl")
-    flags = set(re.findall(r"\b(?:cat_l[23]|mba|cqm_\w+|cdp_l3)\b", read_text("/proc/cpuinfo")))
-    detail = ", ".join(sorted(flags)) or "the CPU has none of it"
-    return Fact(
-        name="resctrl",
-        have=supported and bool(flags),
-        detail=f"{detail}{', mounted at ' + mounts[0] if mounts else ''}",
-        needed_for="cache ways and memory bandwidth (not used by this version)",
-        how="a CPU with RDT or MPAM and CONFIG_X86_CPU_RESCTRL",
     )
 
 

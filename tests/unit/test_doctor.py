@@ -19,7 +19,7 @@ EXPECTED = {
     "kernel", "root", "capabilities", "cgroup cpu controller", "cpu quota", "cpu quota burst",
     "sched-idle", "BTF", "sched_info", "BPF", "bcc", "memlock", "tmpfs for the journal",
     "probe sched", "probe net", "probe shaping", "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
-    "network namespaces", "tracefs", "bpffs",
+    "memory.high", "io.max, io.weight", "network namespaces", "tracefs", "bpffs",
 }  # fmt: skip
 AS_NOBODY = """
 import os, sys

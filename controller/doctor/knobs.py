@@ -1,0 +1,132 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The knobs beside quota and sched-idle that this host has, and how to get the others."""
+
+from pathlib import Path
+import re
+
+from controller.doctor.fact import Fact, read_text
+from controller.host import CgroupLayout, HostError, find_cgroup_layout
+from controller.model import MbaUnit
+from controller.resctrl_info import ResctrlInfo, find_mount, read_info
+
+__all__ = ("find_knobs",)
+
+_UNITS = {
+    MbaUnit.PERCENT: "percent",
+    MbaUnit.ABSOLUTE: "absolute steps",
+    MbaUnit.MBPS: "MB/s by the kernel's own loop",
+}
+_V2 = (
+    "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), where one tree has the cpu, "
+    "memory and io controllers"
+)
+
+
+def find_knobs() -> tuple[Fact, ...]:
+    """Ask for resctrl and for the knobs in cgroup files."""
+    try:
+        layout = find_cgroup_layout()
+    except (HostError, OSError):
+        return (_resctrl(),)
+    return (_resctrl(), _memory(layout), _io(layout))
+
+
+def _resctrl() -> Fact:
+    known = "resctrl" in read_text("/proc/filesystems").split()
+    flags = set(re.findall(r"\b(?:cat_l[23]|mba|cqm_\w+|cdp_l3)\b", read_text("/proc/cpuinfo")))
+    how = "a CPU with RDT or its like, and CONFIG_X86_CPU_RESCTRL"
+    detail = ", ".join(sorted(flags)) or "the CPU has none of it"
+    have = False
+    mount = find_mount()
+    if known and mount is None:
+        detail += ", not mounted"
+        how = "mount -t resctrl resctrl /sys/fs/resctrl, or resctrl: {mount: true} in the config"
+    elif mount is not None:
+        try:
+            have, detail = True, f"{mount.point}: {_describe(read_info(mount))}"
+        except (OSError, ValueError) as error:
+            detail = f"{mount.point}: {error}"
+    return Fact(
+        name="resctrl",
+        have=have,
+        detail=detail,
+        needed_for="cache ways and memory bandwidth of best-effort work (cache channel)",
+        how=how,
+    )
+
+
+def _describe(info: ResctrlInfo) -> str:
+    facts = info.facts
+    parts = []
+    if facts.llc_ways:
+        split = ", code and data apart" if info.cdp else ""
+        parts.append(f"{facts.llc_ways} cache ways, at least {facts.llc_min_ways}{split}")
+    if facts.mba_max:
+        steps = f" in steps of {facts.mba_step}" if facts.mba_step > 1 else ""
+        parts.append(f"bandwidth from {facts.mba_min} {_UNITS[facts.mba_unit]}{steps}")
+    if info.closids:
+        parts.append(f"{info.closids} groups")
+    if info.rmids:
+        parts.append(f"{info.rmids} groups that can be measured")
+    return "; ".join(parts) or "neither limits nor monitors"
+
+
+def _memory(layout: CgroupLayout) -> Fact:
+    have = _v2_has(layout, "memory", "memory.high")
+    return Fact(
+        name="memory.high",
+        have=have,
+        detail="memory.high" if have is not False else _why_not(layout, "memory"),
+        needed_for="the memory channel: best-effort work is reclaimed from first",
+        how=_V2 + " (v1 has a soft limit only, which acts when it is too late)",
+    )
+
+
+def _io(layout: CgroupLayout) -> Fact:
+    names = [name for name in ("io.max", "io.weight") if _v2_has(layout, "io", name) is not False]
+    costed = [
+        line.split()[0]
+        for line in read_text(layout.mount / "io.cost.qos").splitlines()
+        if "enable=1" in line
+    ]
+    detail = " and ".join(names) or _why_not(layout, "io")
+    if "io.weight" in names:
+        detail += f"; weights count on {', '.join(costed) or 'no disk (io.cost.qos enables none)'}"
+    return Fact(
+        name="io.max, io.weight",
+        have=bool(names),
+        detail=detail,
+        needed_for="the io channel: what best-effort work reads and writes",
+        how=_V2 + ", with CONFIG_BLK_DEV_THROTTLING and CONFIG_BLK_CGROUP_IOCOST",
+    )
+
+
+def _v2_has(layout: CgroupLayout, controller: str, name: str) -> bool | None:
+    if layout.version == "v1" or controller not in _controllers(layout):
+        return False
+    return _any_has(layout.mount, name)
+
+
+def _why_not(layout: CgroupLayout, controller: str) -> str:
+    if layout.version == "v1":
+        return "the cpu controller is on cgroup v1"
+    if controller not in _controllers(layout):
+        return f"{layout.mount} does not have the {controller} controller"
+    return "this kernel was built without"
+
+
+def _controllers(layout: CgroupLayout) -> list[str]:
+    return read_text(layout.mount / "cgroup.controllers").split()
+
+
+def _any_has(mount: Path, name: str) -> bool | None:
+    # Only cgroups below the root have the files on v2; ``None``: there is nobody to ask.
+    if (mount / name).exists():
+        return True
+    controller = name.partition(".")[0]
+    always = {"memory": "memory.current", "io": "io.stat"}[controller]
+    children = [path for path in mount.iterdir() if (path / always).exists()]
+    if any((path / name).exists() for path in children):
+        return True
+    return False if children else None
