@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 from pathlib import Path
+import re
 import struct
 
 from controller.doctor.fact import Fact, read_text, try_fd_syscall
