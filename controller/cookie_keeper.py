@@ -7,7 +7,6 @@ right one. What is moved there, or made there from outside, has not; what leaves
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import chain
 import logging
 
@@ -17,9 +16,10 @@ from actuators.tasks import all_tasks, members, threads
 from controller.host import CgroupLayout
 from controller.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.probes.members import Move, Moves
+from controller.report import CoreState
 from controller.units import NS_PER_SEC
 
-__all__ = ("CookieKeeper", "CookieState")
+__all__ = ("CookieKeeper",)
 
 _log = logging.getLogger(__name__)
 
@@ -31,20 +31,6 @@ _REST_NS = NS_PER_SEC
 _TIMEOUT_NS = 10 * NS_PER_SEC
 # With more moves than this it is cheaper to look at everybody.
 _MAX_MOVED = 2000
-
-
-@dataclass(slots=True)
-class CookieState:
-    """For metrics: tasks with our cookie and with somebody else's as of the last scan of all
-    tasks (``None`` before any), and what was done since the start.
-    """
-
-    carrying: int | None = None
-    foreign: int | None = None
-    given: int = 0
-    cleared: int = 0
-    failed: int = 0
-    helpers: int = 0
 
 
 class CookieKeeper:
@@ -65,7 +51,7 @@ class CookieKeeper:
         self._started_ns = 0
         self._scanning = False
         self._problem = ""
-        self.state = CookieState()
+        self.state = CoreState()
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -175,16 +161,18 @@ class CookieKeeper:
             if report.nobody_carries:
                 self._scan_due_ns = 0
             return
-        self.state.carrying, self.state.foreign = report.carrying, report.foreign
+        self.state = self.state._replace(carrying=report.carrying, foreign=report.foreign)
         if not report.problem:
             for cookie in set(self._actuator.book.cookies) - set(report.cookies):
                 self._actuator.book.forget(cookie)
 
     def _count(self, report: Report) -> None:
-        self.state.helpers += 1
-        self.state.given += report.given
-        self.state.cleared += report.cleared
-        self.state.failed += report.failed
+        self.state = self.state._replace(
+            helpers=self.state.helpers + 1,
+            given=self.state.given + report.given,
+            cleared=self.state.cleared + report.cleared,
+            failed=self.state.failed + report.failed,
+        )
 
     def _complain(self, problem: str) -> None:
         # Once per kind of trouble: it may come again with every helper.

@@ -25,7 +25,6 @@ from controller.plan import Planner
 from controller.record import Entry, Recorder
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC, format_duration
-from controller.workloads import static
 
 __all__ = ("Agent", "Options")
 
@@ -198,7 +197,7 @@ class Agent:
             self._node.restore()
             self._node.enforcing = config.settings.mode is Mode.ENFORCE
             self._outcomes = ()
-        self._config = config
+        config = self._config = self._node.complete(config)
         self._config_problem = ""
         self._node.services.configure(config.service_level)
         self._node.take(workloads)
@@ -250,8 +249,9 @@ class Agent:
             links=snapshot.links,
             link_problems={} if self._node.links is None else self._node.links.problems,
             measured_by_netns=self._node.measured_by_netns,
-            control_group=self._node.resctrl.state,
             monitor=self._node.monitor.state,
+            control_group=self._node.resctrl.state,
+            cores=self._node.cores.state,
         )
 
     def _listen(self) -> Httpd | None:
@@ -271,12 +271,11 @@ class Agent:
             counts[QosClass.BE],
             counts[QosClass.SYSTEM],
         )
-        for parent in static.without_idle_effect(self._node.workloads):
+        for path in self._node.cores.state.idle_partial:
             _log.warning(
-                "sched-idle is partial: best-effort work in %s gives way to its siblings only, "
-                "and a service is elsewhere; name %s itself if all of it is best-effort",
-                parent,
-                parent,
+                "sched-idle is partial: %s gives way to its siblings only, and a service is "
+                "elsewhere; keep best-effort work in a cgroup of its own beside the services",
+                path,
             )
 
     def _close(self) -> None:

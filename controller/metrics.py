@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from controller.metrics_cores import core_scheduling
+from controller.metrics_counters import perf_counters
 from controller.metrics_resctrl import control_group
 from controller.metrics_sources import cache_use, service_levels
 from controller.model import Knob, LoopReport
@@ -50,11 +52,13 @@ class Exporter:
         yield from _channels(report)
         yield from _knobs(report)
         yield from _network(report)
+        yield from perf_counters(report)
         yield from _links(report)
         yield from control_group(report.control_group)
         yield from _pressure(report)
         yield from service_levels(report)
         yield from cache_use(report)
+        yield from core_scheduling(report.cores)
         yield from self._counters()
         yield from _agent(report)
 
@@ -292,7 +296,7 @@ def _agent(report: TickReport) -> Iterator[Metric]:
     probes = GaugeMetricFamily(
         "sweetpoint_probe_up", "1 if the probe is loaded.", labels=["probe", "reason"]
     )
-    for probe in _PROBES:
+    for probe in sorted({*_PROBES, *report.probe_problems}):
         problem = report.probe_problems.get(probe)
         probes.add_metric([probe, problem or ""], problem is None)
     yield probes

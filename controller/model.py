@@ -166,7 +166,7 @@ class Workload(NamedTuple):
     ``cgroup`` is its cgroup of the cpu controller and ``path`` that cgroup's path below the
     hierarchy's mount. Workloads with the same ``service`` are judged by their worst.
     ``core_group`` names whom it may share a core with, empty for everybody of its class.
-    ``idle_at`` is where cpu.idle is to be set for it: the highest cgroup with nothing but
+    ``idle_at`` is where cpu.idle is to be set for it: a cgroup above with nothing but
     best-effort work in it, ``None`` for its own.
     """
 

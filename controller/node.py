@@ -14,6 +14,7 @@ from actuators.core_cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.config import Config
+from controller.cores import Cores
 from controller.disks import find_disks
 from controller.host import find_cgroup_layout, memory_bytes, possible_cpus
 from controller.model import (
@@ -34,7 +35,9 @@ from controller.model import (
 from controller.network.links import Links
 from controller.probes import join
 from controller.probes.btf import BtfError
+from controller.probes.counters import choose_sources
 from controller.probes.loader import LoadError
+from controller.probes.members import MemberProbe
 from controller.probes.net import NetProbe
 from controller.probes.netns import NetnsMeter
 from controller.probes.psi import PressureMeter
@@ -45,6 +48,7 @@ from controller.resctrl_control import ResctrlControl
 from controller.resctrl_monitor import ResctrlMonitor
 from controller.service_level.collector import ServiceLevels
 from controller.workloads import static
+from controller.workloads.idle import IdlePlacer
 
 __all__ = ("Node",)
 
@@ -66,6 +70,7 @@ class Node:
 
     def __init__(self, config: Config) -> None:
         self._layout = find_cgroup_layout()
+        self._idle = IdlePlacer(self._layout)
         workloads = static.scan(self._layout, config.workloads, missing_ok=False)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
@@ -83,11 +88,18 @@ class Node:
         self.fallbacks: dict[str, str] = {}
         self.reading: SchedReading | None = None
         cpus = max(possible_cpus()) + 1
-        self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus))
+        sources, uncounted = choose_sources(config.counters)
+        self._tell_uncounted(config.counters, uncounted)
+        self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus, counters=sources))
         if self._probe is not None and self._probe.fallback:
             self.fallbacks["sched"] = self._probe.fallback
             _log.warning("probe sched: %s", self._probe.fallback)
         self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
+        self.cores = Cores(self._layout, cookies, self._probe)
+        self.cores.configure(config.settings.core)
+        self._members: MemberProbe | None = None
+        if not self.cores.problem or self.resctrl.facts is not None:
+            self._members = self._load("members", lambda: MemberProbe(self._layout))
         self._netns = NetnsMeter(self._layout)
         self._pressure = PressureMeter(self._layout.unified)
         self._usage = UsageMeter(self._layout.unified)
@@ -96,10 +108,11 @@ class Node:
         self.services = ServiceLevels(config.service_level)
         self._burst_profiles: frozenset[str] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
-        self.take(workloads)
+        self.take(self._idle.place(workloads, time.monotonic_ns()))
 
     def complete(self, config: Config) -> Config:
-        """Return *config* with what this host was found to have."""
+        """Return *config* with what this host was found to have; measure what it wants."""
+        self.cores.configure(config.settings.core)
         profiles = config.settings.profiles.values()
         self._burst_profiles = frozenset(p.name for p in profiles if p.cpu_burst_us)
         links = () if self.links is None else self.links.facts
@@ -123,13 +136,13 @@ class Node:
 
         :raises ConfigError: two rules claim one cgroup, or one workload lies in another.
         """
-        return static.scan(self._layout, config.workloads, missing_ok=True)
+        workloads = static.scan(self._layout, config.workloads, missing_ok=True)
+        return self._idle.place(workloads, time.monotonic_ns())
 
     def take(self, workloads: tuple[Workload, ...]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
         now_ns = time.monotonic_ns()
         before = {w.cgroup: w.qos for w in self.workloads}
-        after = {w.cgroup: w.qos for w in workloads}
         self.workloads = workloads
         self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.follow(workloads)
@@ -141,14 +154,20 @@ class Node:
         self._netns.follow(workloads)
         if self._net is not None:
             self._net.follow(workloads)
-        if self._probe is None:
-            return
+        if self._members is not None:
+            self._members.follow(w for w in workloads if w.qos is QosClass.BE)
+        if self._probe is not None:
+            self._assign(self._probe, before, now_ns)
+        self.cores.follow(workloads)
+
+    def _assign(self, probe: SchedProbe, before: Mapping[CgroupId, QosClass], now_ns: int) -> None:
+        after = {w.cgroup: w.qos for w in self.workloads}
         for cgroup, qos in before.items():
             if after.get(cgroup) is not qos:
-                self._probe.release(cgroup, now_ns=now_ns)
-        for workload in workloads:
+                probe.release(cgroup, now_ns=now_ns)
+        for workload in self.workloads:
             latency = workload.qos is QosClass.LS
-            if not self._probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
+            if not probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
                 _log.warning("%s: no room to measure it", workload.name)
 
     def audit(self) -> None:
@@ -158,11 +177,14 @@ class Node:
             for w in self.workloads
             if w.qos is QosClass.BE
         ]
+        idle_at = {w.idle_at for w in self.workloads if w.idle_at is not None}
+        targets += sorted(idle_at)
         # A workload that the configuration no longer names must still be given back its knobs.
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets
         groups = self.resctrl.targets(enforcing=self.enforcing)
-        readings = self._executor.read(dict.fromkeys((*targets, *links, *groups, *held)))
+        cores = self.cores.targets
+        readings = self._executor.read(dict.fromkeys((*targets, *links, *groups, *cores, *held)))
         readings += self._executor.read(self._bursting(), {Knob.CPU_QUOTA})
         self._knobs = {(r.target, r.knob): r for r in readings if r.knob not in STRUCTURAL_KNOBS}
         if self.links is not None and not self.enforcing:
@@ -202,16 +224,20 @@ class Node:
             knobs=self.knobs,
             services=self.services.read(now_ns),
             links=() if self.links is None else self.links.samples(),
+            core_overlap_ratio=self.cores.overlap(now_ns),
+            pressure_ns=self._pressure.read_ns,
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
         """Write what *plan* says and keep what was read back."""
         now_ns = time.monotonic_ns()
-        new_group = self.resctrl.tick(now_ns, None)
+        moves = None if self._members is None else self._members.read()
+        new_group = self.resctrl.tick(now_ns, moves)
         if (self.links is not None and self.links.tick(self._executor, now_ns)) or new_group:
             self.audit()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._keep(outcomes)
+        self.cores.tick(now_ns, moves)
         return outcomes
 
     def restore(self) -> RestoreReport:
@@ -227,8 +253,8 @@ class Node:
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        meters = (self._probe, self._net, self._netns, self._pressure, self.services)
-        for opened in (*meters, self.links):
+        meters = (self.cores, self._net, self._netns, self._pressure, self.services, self._probe)
+        for opened in (*meters, self._members, self.links):
             if opened is not None:
                 opened.close()
 
@@ -239,6 +265,14 @@ class Node:
                 self._knobs.pop(key, None)
             else:
                 self._knobs[key] = KnobReading(*key, outcome.applied)
+
+    def _tell_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
+        for counter, reason in reasons.items():
+            # Most virtual machines have no counters, so only what somebody asked for is a problem.
+            if wanted[counter] != "auto":
+                self.problems[f"counter {counter}"] = reason
+            level = logging.INFO if wanted[counter] == "auto" else logging.ERROR
+            _log.log(level, "counter %s is off: %s", counter, reason)
 
     def _load(self, name: str, make: Callable[[], _Probe]) -> _Probe | None:
         try:

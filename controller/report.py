@@ -5,7 +5,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.model import (
     CgroupId,
@@ -21,7 +21,15 @@ from controller.model import (
     WorkloadSample,
 )
 
-__all__ = ("AgentCost", "Board", "GroupState", "MonitorState", "ServiceState", "TickReport")
+__all__ = (
+    "AgentCost",
+    "Board",
+    "CoreState",
+    "GroupState",
+    "MonitorState",
+    "ServiceState",
+    "TickReport",
+)
 
 _DURATIONS = 600
 
@@ -86,6 +94,27 @@ class ServiceState:
     problem: str
 
 
+class CoreState(NamedTuple):
+    """What is known of core scheduling, and of where sched-idle orders nothing.
+
+    ``problem`` says why there are no cookies. ``carrying`` and ``foreign`` are tasks with our
+    cookie and with somebody else's as of the last look at everybody, ``None`` before any;
+    ``given``, ``cleared`` and ``failed`` count tasks, ``helpers`` processes since the start.
+    ``overlap_ratio`` is ``Snapshot.core_overlap_ratio``. ``idle_partial`` are the cgroups whose
+    idle does not give way to every service.
+    """
+
+    problem: str = ""
+    carrying: int | None = None
+    foreign: int | None = None
+    given: int = 0
+    cleared: int = 0
+    failed: int = 0
+    helpers: int = 0
+    overlap_ratio: float | None = None
+    idle_partial: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickReport:
     """One tick: what was known, what was decided, what became of it, what it cost."""
@@ -111,9 +140,10 @@ class TickReport:
     links: tuple[LinkSample, ...] = ()
     link_problems: Mapping[str, str] = field(default_factory=dict)
     measured_by_netns: frozenset[CgroupId] = frozenset()
-    control_group: GroupState = field(default_factory=GroupState)
     monitor: MonitorState | None = None
+    control_group: GroupState = field(default_factory=GroupState)
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
+    cores: CoreState = field(default_factory=CoreState)
 
 
 @dataclass(slots=True)
@@ -174,6 +204,7 @@ class Board:
             "links": [_link_status(sample) for sample in report.links],
             "link_problems": dict(report.link_problems),
             "resctrl_group": asdict(report.control_group),
+            "core_scheduling": report.cores._asdict(),
             "config_problem": report.config_problem,
             "service_level": [asdict(state) for state in report.services],
             "resctrl_monitor": None if report.monitor is None else asdict(report.monitor),

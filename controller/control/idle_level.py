@@ -4,40 +4,45 @@
 
 cpu.idle orders siblings. An idle cgroup inside a parent of normal weight shares that parent's
 weight with nobody and still gets half of the machine beside the parent's siblings (measured);
-idle on the parent leaves it nothing. So idle goes on the highest cgroup that holds nothing but
-best-effort work. It gives way to every service below that cgroup's parent, and to no other.
+idle on the parent leaves it nothing. So idle goes up, as long as there is nothing but
+best-effort work below and it gains a service to give way to; and no further, because a service
+that is started later may find its place there.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 __all__ = ("gives_way", "idle_levels")
 
 
 def idle_levels(
-    best_effort: Iterable[str], others: Collection[str], strangers: Collection[str]
+    best_effort: Iterable[str],
+    services: Collection[str],
+    others: Collection[str],
+    before: Mapping[str, str],
 ) -> Mapping[str, str]:
     """Return for the path of each best-effort workload the path on which idle is to be set.
 
     :param best_effort: paths of best-effort workloads, ``/a/b``.
-    :param others: paths of all other workloads.
-    :param strangers: paths of cgroups that have processes of their own, or processes somewhere
-        below, and neither are, hold nor lie in a workload; also those that hold workloads and
-        have processes beside them. The root is always one.
+    :param services: paths of latency-sensitive workloads.
+    :param others: paths of cgroups with other processes in them, or somewhere below.
+    :param before: the last answer; without a service there is nothing to go by, so it stays.
 
-    >>> dict(idle_levels(["/batch/a", "/batch/b"], ["/web"], []))
+    >>> dict(idle_levels(["/batch/a", "/batch/b"], ["/web"], [], {}))
     {'/batch/a': '/batch', '/batch/b': '/batch'}
-    >>> dict(idle_levels(["/batch/a"], ["/web"], ["/batch/cron"]))
+    >>> dict(idle_levels(["/batch/a"], ["/web"], ["/batch/cron"], {}))
     {'/batch/a': '/batch/a'}
     """
-    mixed = {ancestor for path in others for ancestor in _upwards(path)}
-    mixed.update(ancestor for path in strangers for ancestor in (path, *_upwards(path)))
-    mixed.add("")
+    mixed = {level for path in (*services, *others) for level in (path, *_upwards(path))}
+    below = Counter(level for path in services for level in _upwards(path))
     levels = {}
     for path in best_effort:
-        level = path
-        while (parent := level.rpartition("/")[0]) not in mixed:
-            level = parent
-        levels[path] = level
+        candidates = [path, *_unmixed(path, mixed)]
+        if services:
+            # The first of equals, which is the lowest.
+            levels[path] = max(candidates, key=lambda level: below[_parent(level)])
+        else:
+            levels[path] = before[path] if before.get(path) in candidates else path
     return levels
 
 
@@ -49,11 +54,21 @@ def gives_way(level: str, service: str) -> bool:
     >>> gives_way("/batch/a", "/web")
     False
     """
-    return service.startswith(f"{level.rpartition('/')[0]}/")
+    return service.startswith(f"{_parent(level)}/")
 
 
-def _upwards(path: str) -> Iterable[str]:
+def _unmixed(path: str, mixed: Collection[str]) -> Iterator[str]:
+    # The cgroups above, up to the first with other work in it; never the root.
+    while (path := _parent(path)) and path not in mixed:
+        yield path
+
+
+def _upwards(path: str) -> Iterator[str]:
     # "/a/b/c" has "/a/b", "/a" and "", the root.
     while path:
-        path = path.rpartition("/")[0]
+        path = _parent(path)
         yield path
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

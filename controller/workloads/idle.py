@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at the cgroup tree around best-effort work to tell on which cgroup sched-idle belongs."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 import contextlib
 import os
 from pathlib import Path
@@ -28,6 +28,7 @@ class IdlePlacer:
         self._layout = layout
         self._given: tuple[Workload, ...] = ()
         self._placed: tuple[Workload, ...] = ()
+        self._levels: Mapping[str, str] = {}
         self._due_ns = 0
 
     def place(self, workloads: tuple[Workload, ...], now_ns: int) -> tuple[Workload, ...]:
@@ -40,10 +41,11 @@ class IdlePlacer:
 
     def _look(self, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
         best_effort = [w.path for w in workloads if w.qos is QosClass.BE]
-        others = [w.path for w in workloads if w.qos is not QosClass.BE]
+        services = [w.path for w in workloads if w.qos is QosClass.LS]
         known = frozenset(w.path for w in workloads)
-        strangers = list(_strangers(self._layout, best_effort, known))
-        levels = idle_levels(best_effort, others, strangers)
+        others = [w.path for w in workloads if w.qos is QosClass.SYSTEM]
+        others += _strangers(self._layout, best_effort, known)
+        levels = self._levels = idle_levels(best_effort, services, others, self._levels)
         targets = {path: self._target(path) for path in set(levels.values())}
         return tuple(
             w._replace(idle_at=targets[levels[w.path]])

@@ -14,9 +14,9 @@ import stat
 
 from controller.config import ConfigError, WorkloadRule
 from controller.host import CgroupLayout
-from controller.model import CgroupId, QosClass, Workload
+from controller.model import CgroupId, Workload
 
-__all__ = ("scan", "without_idle_effect")
+__all__ = ("scan",)
 
 _MAGIC = frozenset("*?[")
 
@@ -108,21 +108,3 @@ def _nested(found: dict[str, tuple[WorkloadRule, Workload]]) -> Iterator[str]:
                     f"workload {outer.name!r}"
                 )
             parent = parent.rpartition("/")[0]
-
-
-def without_idle_effect(workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Return the cgroups that hold best-effort work but compete with a service at full weight.
-
-    cpu.idle orders siblings: a best-effort cgroup gives way to a service only if the cgroup
-    above it holds that service as well.
-    """
-    workloads = tuple(workloads)
-    services = [w.path for w in workloads if w.qos is QosClass.LS]
-    parents = {w.path.rpartition("/")[0] for w in workloads if w.qos is QosClass.BE}
-    return tuple(
-        sorted(
-            parent
-            for parent in parents
-            if any(not service.startswith(f"{parent}/") for service in services)
-        )
-    )

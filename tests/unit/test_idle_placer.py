@@ -83,10 +83,19 @@ def test_processes_beside_the_workloads_count(tree: Tree) -> None:
 
 
 def test_a_new_workload_is_looked_at_at_once(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
     tree.add("/batch/a", QosClass.BE)
     assert tree.levels() == {"/batch/a": "/batch"}
     tree.add("/batch/web", QosClass.LS)
     assert tree.levels() == {"/batch/a": "/batch/a"}
+
+
+def test_a_service_that_restarts_moves_nothing(tree: Tree) -> None:
+    tree.add("/pods/web", QosClass.LS)
+    tree.add("/pods/batch/a", QosClass.BE)
+    assert tree.levels() == {"/pods/batch/a": "/pods/batch"}
+    tree.workloads = tree.workloads[1:]
+    assert tree.levels() == {"/pods/batch/a": "/pods/batch"}
 
 
 def test_best_effort_beside_one_service_and_far_from_another_is_partial(tree: Tree) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from controller.config import ConfigError, WorkloadRule
 from controller.host import CgroupLayout
-from controller.model import CgroupId, QosClass, Workload
-from controller.workloads.static import scan, without_idle_effect
+from controller.model import QosClass
+from controller.workloads.static import scan
 
 
 def rule(name: str, cgroup: str, qos: QosClass = QosClass.BE) -> WorkloadRule:
@@ -71,22 +71,3 @@ def test_v2_needs_the_cpu_controller(layout: CgroupLayout) -> None:
         scan(v2, [rule("web", "/web")], missing_ok=True)
     (layout.mount / "web" / "cpu.max").write_text("max 100000")
     assert len(scan(v2, [rule("web", "/web")], missing_ok=True)) == 1
-
-
-@pytest.mark.parametrize(
-    ("service", "job", "expected"),
-    [
-        ("/web", "/batch", ()),
-        ("/pods/web", "/batch", ()),
-        ("/web", "/batch/one", ("/batch",)),
-        ("/pods/web", "/pods/batch", ()),
-        ("/pods/web", "/pods/batch/one", ("/pods/batch",)),
-        ("/podsweb", "/pods/batch", ("/pods",)),
-    ],
-)
-def test_where_sched_idle_orders_nothing(service: str, job: str, expected: tuple[str, ...]) -> None:
-    def workload(path: str, qos: QosClass) -> Workload:
-        return Workload(path, CgroupId("cpu", len(path)), path, qos, path, "")
-
-    workloads = [workload(service, QosClass.LS), workload(job, QosClass.BE)]
-    assert without_idle_effect(workloads) == expected
