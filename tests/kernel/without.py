@@ -28,7 +28,7 @@ def btf_without_sched_info(folder: Path) -> Path:
 def without(what: str, folder: Path, layout: CgroupLayout) -> str:
     """Return the shell command that takes *what* (words of the test) from the host."""
     commands = {
-        "BTF": f"mount --bind /dev/null {BTF}",
+        "BTF": f"mount -t tmpfs tmpfs {BTF.parent}",
         "sched_info": f"mount --bind {folder / 'btf'} {BTF}",
         "cgroup2": f"umount {layout.unified}",
     }

@@ -1,0 +1,103 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that lack sched_info, BTF or the cgroup2 tree: what the doctor and the agent make of it."""
+
+from collections.abc import Iterator
+import json
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+import pytest
+
+from controller.host import CgroupLayout
+from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.loads import Load, loads
+from tests.kernel.without import btf_without_sched_info, without
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Site]:
+    yield Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+def taken(what: str, folder: Path, layout: CgroupLayout) -> str:
+    if "cgroup2" in what and layout.version == "v2":
+        pytest.skip("on v2 there are no workloads without that tree")
+    if "sched_info" in what:
+        btf_without_sched_info(folder)
+    return without(what, folder, layout)
+
+
+@pytest.mark.parametrize(
+    "what", ["sched_info", "BTF", "cgroup2", "sched_info and cgroup2", "BTF and cgroup2"]
+)
+def test_doctor_tells(what: str, tmp_path: Path, cgroup_layout: CgroupLayout) -> None:
+    take = taken(what, tmp_path, cgroup_layout)
+    doctor = [sys.executable, "-m", "controller.cli", "doctor", "--json"]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-ec", f'{take}; exec "$@"', "-", *doctor],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    report = json.loads(done.stdout)
+    facts = {fact["name"]: fact for part in ("required", "probes") for fact in report[part]}
+    btf, stamps, net = "BTF" not in what, "sched_info" in what, "cgroup2" not in what
+    assert facts["BTF"]["have"] is btf
+    assert facts["sched_info"]["have"] is (None if not btf else not stamps)
+    assert facts["probe sched"]["have"] is btf
+    assert ("wakeup stamps" in facts["probe sched"]["detail"]) is stamps
+    assert btf or "CONFIG_DEBUG_INFO_BTF" in facts["probe sched"]["detail"]
+    assert facts["probe net"]["have"] is net
+    assert net or facts["probe net"]["detail"].startswith("no cgroup2 tree is mounted")
+    assert ("BTF" in report["blocked"]["enforce"]) is not btf
+    assert not {"BTF", "sched_info", "probe sched"} & set(report["blocked"]["observe"])
+
+
+def test_the_agent_steers_by_wakeup_stamps(
+    site: Site, tmp_path: Path, cgroup_layout: CgroupLayout
+) -> None:
+    wanted = [Load(site.service, "bursts"), *(Load(path, "hog") for path in site.batch)]
+    take = taken("sched_info", tmp_path, cgroup_layout)
+    with loads(wanted, seconds=30) as running, AgentRun(site, without=take) as agent:
+        agent.ready().enforcing()
+        running.start()
+        eventually(
+            "a latency",
+            10,
+            lambda: (
+                {
+                    loop["status"]
+                    for loop in agent.status()["plan"]["loops"]
+                    if loop["indicator"] == "runq_p99" and loop["value"]
+                }
+                == {"fresh"}
+            ),
+        )
+        reason = agent.status()["probe_fallbacks"]["sched"]
+        assert "no member sched_info" in reason
+        metrics = agent.get("/metrics") or ""
+        assert re.search(r'^sweetpoint_probe_fallback\{probe="sched",.*\} 1\.0$', metrics, re.M)
+        assert re.search(r'^sweetpoint_probe_up\{probe="sched",reason=""\} 1\.0$', metrics, re.M)
+        assert agent.stop() == 0
+    assert f"probe sched: {reason}" in agent.output
+
+
+def test_the_agent_runs_with_neither(
+    site: Site, tmp_path: Path, cgroup_layout: CgroupLayout
+) -> None:
+    take = taken("BTF and cgroup2", tmp_path, cgroup_layout)
+    before = site.knobs()
+    with AgentRun(site, without=take) as agent:
+        eventually("a tick", 20, lambda: agent.get("/healthz"))
+        status = agent.status()
+        assert {"sched", "net"} <= set(status["probes"])
+        assert status["probe_fallbacks"] == {}
+        assert agent.stop() == 0
+        assert agent.output.count("is off:") >= 2
+    assert site.knobs() == before
