@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 _EVERY_NS = NS_PER_SEC
 _LOOK_NS = 5 * NS_PER_SEC
-# A descriptor each; and what is done in one tick is bounded, some 30 us per namespace.
+# A descriptor each. What is done in one tick is bounded: a count takes 33 us, a look 85 us.
 _MAX_NAMESPACES = 200
 _MAX_COUNTS_PER_TICK = 40
-_MAX_LOOKS_PER_TICK = 20
+_MAX_LOOKS_PER_TICK = 8
 _MAX_CGROUPS = 32
 
 _GET_LINK = 18  # RTM_GETLINK
