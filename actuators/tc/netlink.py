@@ -50,7 +50,8 @@ _CEIL, _CEIL_AT = struct.Struct("=I"), 20
 class Link(NamedTuple):
     """A device of this network namespace; ``peer`` is the ifindex of a veth's other end.
 
-    ``peer_netnsid`` is this namespace's number for the one where that is.
+    ``peer_netnsid`` is this namespace's number for the one where that is. ``queue_packets`` is
+    the length that queues at the device get.
     """
 
     ifindex: int
@@ -58,6 +59,7 @@ class Link(NamedTuple):
     kind: str
     peer: int | None
     peer_netnsid: int | None
+    queue_packets: int
 
 
 class Qdisc(NamedTuple):
@@ -282,6 +284,7 @@ def _link(message: Any) -> Link:
         (info.get_attr("IFLA_INFO_KIND") if info else None) or "",
         message.get_attr("IFLA_LINK"),
         message.get_attr("IFLA_LINK_NETNSID"),
+        message.get_attr("IFLA_TXQLEN") or 0,
     )
 
 

@@ -26,7 +26,7 @@ class _Qdisc(NamedTuple):
 
 
 def find_links() -> Fact:
-    """Tell of every link that is up, but for the pods' veths, whether it can be shaped."""
+    """Tell of the links that are up whether they can be shaped; the pods' veths come last."""
     try:
         with contextlib.closing(RouteSocket()) as rtnetlink:
             names = _names(rtnetlink)
@@ -51,13 +51,14 @@ def _judge(qdiscs: list[_Qdisc]) -> tuple[bool, str]:
 
 
 def _names(rtnetlink: RouteSocket) -> dict[int, str]:
-    found = {}
+    found = []
     for answer in rtnetlink.dump(_GET_LINK, _LINK.pack(0, 0, 0, 0, 0)):
         _, _, ifindex, flags, _ = _LINK.unpack_from(answer)
         told = attributes(answer, _LINK.size)
-        if flags & _UP and not flags & _LOOPBACK and _LINK_NETNSID not in told:
-            found[ifindex] = told[_NAME].rstrip(b"\0").decode(errors="replace")
-    return found
+        if flags & _UP and not flags & _LOOPBACK:
+            name = told[_NAME].rstrip(b"\0").decode(errors="replace")
+            found.append((_LINK_NETNSID in told, ifindex, name))
+    return {ifindex: name for _, ifindex, name in sorted(found)}
 
 
 def _qdiscs(rtnetlink: RouteSocket) -> dict[int, list[_Qdisc]]:

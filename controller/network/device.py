@@ -49,6 +49,10 @@ def open_device(netlink: Netlink, device: DeviceConfig, config: NetworkConfig) -
     egress = _speed(device, device.egress)
     ingress = _speed(device, device.ingress)
     _refuse_multiqueue(netlink, link, config)
+    if not link.queue_packets:
+        # HTB's leaves would have it for their length, and drop everything.
+        text = f"its txqueuelen is 0: ip link set {link.name} txqueuelen 1000"
+        raise DeviceError(f"{device.name}: {text}")
     tree = Tree(
         None if egress is None else _shape(device, config, egress, ingress=False),
         None if ingress is None else _shape(device, config, ingress, ingress=True),

@@ -1,0 +1,142 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which devices can be shaped, what is said of the others, and where pods' veths come out."""
+
+from collections.abc import Iterator
+import contextlib
+from pathlib import Path
+import subprocess
+
+import pytest
+
+from actuators.tc.netlink import Netlink
+from controller.config import load
+from controller.configsections.network import NetworkConfig
+from controller.doctor.network import find_links
+from controller.network.device import Device, DeviceError, open_device
+from controller.network.veth import host_ends
+from tests.kernel.wire import Host, entered
+
+pytestmark = pytest.mark.kernel
+
+MBIT = 125_000
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Host() as made, entered(made.name):
+        yield made
+
+
+def network(tmp_path: Path, device: str, rest: str = "") -> NetworkConfig:
+    """The section for one device, through the real configuration."""
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "workloads: [{name: web, cgroup: /web, class: latency-sensitive}]\n"
+        f"network:\n  devices: [{{{device}}}]\n{rest}"
+    )
+    found = load(path).network
+    assert found is not None
+    return found
+
+
+def opened(config: NetworkConfig) -> Device:
+    with Netlink() as netlink:
+        return open_device(netlink, config.devices[0], config)
+
+
+def refusal(config: NetworkConfig) -> str:
+    with pytest.raises(DeviceError) as error:
+        opened(config)
+    return str(error.value)
+
+
+def test_what_is_made_of_a_link(host: Host, tmp_path: Path) -> None:
+    limits = '  limits: [{workload: "etl*", egress: 20mbit}]\n'
+    config = network(tmp_path, "name: up0, egress: 200mbit, ingress: 100mbit", limits)
+    device = opened(config)
+    assert device.target.id == host.ifindex("up0") and device.target.path == "up0"
+    assert device.facts.egress_bytes_per_s == 200 * MBIT
+    assert device.unlimited == f"{200 * MBIT} {100 * MBIT}"
+    assert device.tree is not None and device.tree.egress and device.tree.ingress
+    assert device.tree.egress.limits == (20 * MBIT,)
+    assert device.tree.ingress.limits == (100 * MBIT,)
+
+
+def test_the_speed_of_a_link_less_what_its_card_must_not_queue(host: Host, tmp_path: Path) -> None:
+    # The driver of veth says 10 Gbit/s.
+    device = opened(network(tmp_path, "name: up0, ingress: off"))
+    assert device.facts.egress_bytes_per_s == 0.95 * 10_000 * MBIT
+    assert device.facts.ingress_bytes_per_s == 0
+    assert device.unlimited.endswith(" 0")
+    host.ip(host.name, "link", "add", "slow", "type", "ifb")
+    assert "does not tell its speed" in refusal(network(tmp_path, "name: slow"))
+
+
+def test_what_cannot_be_shaped_and_why(host: Host, tmp_path: Path) -> None:
+    assert "no such device" in refusal(network(tmp_path, "name: up1, egress: 1gbit"))
+    host.ip(host.name, "link", "set", "up0", "txqueuelen", "0")
+    config = network(tmp_path, "name: up0, egress: 1gbit, ingress: off")
+    assert "txqueuelen" in refusal(config)
+    host.ip(host.name, "link", "set", "up0", "txqueuelen", "1000")
+    opened(config)
+    host.inside(host.name, "tc", "qdisc", "add", "dev", "up0", "root", "handle", "9:", "pfifo")
+    assert "pfifo 9: is somebody else's" in refusal(config)
+    assert "up0: pfifo 9: is somebody else's" in find_links().detail
+
+
+def test_many_queues_only_when_forced(host: Host, tmp_path: Path) -> None:
+    host.ip(host.name, "link", "add", "many", "numtxqueues", "4", "type", "ifb")
+    host.ip(host.name, "link", "set", "many", "up")
+    name = "name: many, egress: 1gbit, ingress: off"
+    assert "several queues (mq)" in refusal(network(tmp_path, name))
+    opened(network(tmp_path, name, "  multiqueue: force\n"))
+    assert "many: mq, only with multiqueue: force" in find_links().detail
+
+
+def test_somebody_elses_class(host: Host, tmp_path: Path) -> None:
+    name = 'name: up0, egress: 1gbit, ingress: off, best_effort_class: "1:30"'
+    config = network(tmp_path, name, "  existing_qdisc: adopt\n")
+    assert "no HTB class 1:30" in refusal(config)
+    tc = ("tc", "class", "add", "dev", "up0", "parent", "1:", "classid", "1:30", "htb")
+    host.inside(host.name, "tc", "qdisc", "add", "dev", "up0", "root", "handle", "1:", "htb")
+    host.inside(host.name, *tc, "rate", "8mbit", "ceil", "80mbit")
+    device = opened(config)
+    assert device.tree is None
+    assert device.unlimited == f"{80 * MBIT} 0"
+    assert device.target.path == "up0/1:30"
+
+
+def test_where_pods_come_out(host: Host) -> None:
+    def found(namespace: str) -> list[str] | None:
+        with _sleeper(namespace) as pid, Netlink() as netlink:
+            ends = host_ends(netlink, pid)
+            return None if ends is None else [end.name for end in ends]
+
+    assert found(host.pods["web"]) == ["veth-web"]
+    assert found(host.pods["batch"]) == ["veth-batch"]
+    assert found(host.name) is None
+    # A pod that makes devices of its own is not believed to be behind somebody else's veth:
+    # these two have numbers that the host has as well.
+    pod = host.pods["web"]
+    for number in range(2):
+        host.ip(pod, "link", "add", f"a{number}", "type", "veth", "peer", f"b{number}")
+    host.ip(pod, "link", "set", "b0", "netns", host.wire)
+    assert found(pod) == ["veth-web"]
+    with Netlink() as netlink:
+        assert host_ends(netlink, 2**22 + 1) == ()
+
+
+@contextlib.contextmanager
+def _sleeper(namespace: str) -> Iterator[int]:
+    process = subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", "sleep", "100"])
+    try:
+        own = Path("/proc/self/ns/net").stat().st_ino
+        wanted = Path(f"/run/netns/{namespace}").stat().st_ino
+        there = Path(f"/proc/{process.pid}/ns/net")
+        while there.stat().st_ino != wanted:
+            assert process.poll() is None and there.stat().st_ino in (own, wanted)
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
