@@ -77,6 +77,7 @@ def ask(url: str, query: str) -> str | SourceError:
         ('request_seconds{route="/"}', "12.5ms"),
         ("max(request_seconds)", "2s"),
         ("scalar(max(request_seconds)) / 2", "1s"),
+        ("max(request_seconds) and on() (time() - timestamp(request_seconds) < 30)", "2s"),
         ("idle", "nothing to do"),
         ("0 / 0", "nothing to do"),
     ],
