@@ -69,6 +69,35 @@ def test_a_pushed_figure_reaches_the_metrics(site: Site) -> None:
     assert "which is not a service that pushes" in run.output
 
 
+def test_a_figure_is_an_indicator_with_a_sweet_point(site: Site) -> None:
+    path = site.home / "push" / "socket"
+    profile = site.home / "nginx.yaml"  # in place of the shipped one
+    profile.write_text("name: nginx\nindicators:\n  service: {sweet_point: 20ms}\n")
+    site.write(
+        f"profiles: [{profile}]\n"
+        f"service_level:\n  socket: {path}\n  services: {{web: {{push: {{}}, unit: ms}}}}\n",
+        mode="observe",
+    )
+    with AgentRun(site) as run:
+        run.ready()
+
+        def of_loop(name: str) -> dict[str, float]:
+            found = series(run, f"sweetpoint_{name}")
+            return {labels: value for labels, value in found.items() if '"service"' in labels}
+
+        # It never had one: that is not known, and not 0.
+        assert not of_loop("indicator_value")
+        push(path, "web 80")
+        eventually("the value", 5, lambda: set(of_loop("indicator_value").values()) == {0.08})
+        assert set(of_loop("indicator_sweet_point").values()) == {0.02}
+        # Four times the sweet point is twice the tolerance.
+        assert set(of_loop("loop_deviation").values()) == {2}
+        push(path, "web nan")
+        eventually("idle", 5, lambda: any('"idle"' in x for x in of_loop("indicator_status")))
+        assert not of_loop("indicator_value")
+        assert run.stop() == 0
+
+
 def test_without_a_cgroup2_directory_the_namespace_tells(site: Site, namespace: str) -> None:
     if site.layout.version == "v2":
         pytest.skip("every workload has a cgroup2 directory here")
