@@ -8,8 +8,10 @@ nothing else. Tasks that somebody else watches stay where they are; if that grou
 workload and nobody else, its counters are used as they are.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 import itertools
+from operator import attrgetter
 import time
 
 from actuators.base import GoneError, RefusedError
@@ -31,10 +33,9 @@ from controller.model import (
     Workload,
 )
 from controller.probes.resctrl import CacheUse, Whereabouts, whereabouts
-from controller.report import MonitorState
 from controller.resctrl_info import ResctrlInfo, ResctrlMount, find_mount, read_info
 from controller.resctrl_room import count_others
-from controller.resctrl_watch import NOTHING, Watch, group_path
+from controller.resctrl_watch import NOTHING, Watch, group_path, summary
 from controller.units import NS_PER_SEC
 
 __all__ = ("ResctrlMonitor",)
@@ -56,6 +57,8 @@ _CLASS_ORDER = (QosClass.LS, QosClass.BE, QosClass.SYSTEM)
 class ResctrlMonitor:
     """Follows the cache use of workloads; off, with the reason in ``problem``, if it cannot.
 
+    ``state`` is what there was some seconds ago, for metrics.
+
     :param executor: makes and removes the groups; its journal undoes that.
     :param layout: where the cgroups of the workloads are.
     """
@@ -65,6 +68,7 @@ class ResctrlMonitor:
         self._executor = executor
         self._layout = layout
         self._watches: dict[CgroupId, Watch] = {}
+        self._queue: deque[Watch] = deque()
         self._room = 0
         self._room_due_ns = 0
         self.problem = ""
@@ -72,19 +76,7 @@ class ResctrlMonitor:
         self._info: ResctrlInfo | None = None
         self._features: frozenset[str] = frozenset()
         self._open()
-
-    @property
-    def state(self) -> MonitorState:
-        """What there is now, for metrics."""
-        watches = self._watches.values()
-        return MonitorState(
-            problem=self.problem or next((w.problem for w in watches if w.problem), ""),
-            groups=sum(w.owns for w in watches),
-            adopted=sum(w.adopted for w in watches),
-            without_room=sum(w.wants for w in watches),
-            elsewhere=sum(w.elsewhere for w in watches),
-            errors=sum(w.errors for w in watches),
-        )
+        self.state = summary(self.problem, self._watches.values())
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Watch some of *workloads* from now on, and nobody else."""
@@ -96,6 +88,8 @@ class ResctrlMonitor:
         for cgroup, workload in wanted.items():
             self._watches.setdefault(cgroup, Watch(workload)).workload = workload
         self._watches = dict(sorted(self._watches.items(), key=_by_class))
+        # Who waited longest is looked at next, the new ones at once.
+        self._queue = deque(sorted(self._watches.values(), key=attrgetter("scan_due_ns")))
 
     def read(self, now_ns: int) -> Mapping[CgroupId, CacheUse]:
         """Keep up with tasks, and return what is known; at most some seconds old.
@@ -111,18 +105,23 @@ class ResctrlMonitor:
             except OSError as error:  # unmounted under our hands
                 self.problem = str(error)
                 return {}
-        watches = sorted(self._watches.values(), key=lambda w: w.scan_due_ns)
-        for watch in itertools.takewhile(
-            lambda w: w.scan_due_ns <= now_ns, watches[:_SCANS_PER_TICK]
-        ):
+            self.state = summary(self.problem, self._watches.values())
+        for _ in range(min(_SCANS_PER_TICK, len(self._queue))):
+            watch = self._queue[0]
+            if watch.scan_due_ns > now_ns:
+                break
+            self._queue.rotate(-1)
             watch.scan_due_ns = now_ns + _SCAN_NS
             self._guarded_scan(watch)
-        due = (w for w in self._watches.values() if w.group and w.count_due_ns <= now_ns)
-        for watch in sorted(due, key=lambda w: w.count_due_ns)[:_READS_PER_TICK]:
+        counted = [w for w in self._watches.values() if w.group is not None]
+        due = sorted(
+            (w for w in counted if w.count_due_ns <= now_ns), key=attrgetter("count_due_ns")
+        )
+        for watch in due[:_READS_PER_TICK]:
             watch.count_due_ns = now_ns + _READ_NS
             if not watch.count():
                 self._lose(watch)
-        return {c: w.use for c, w in self._watches.items() if w.use != NOTHING}
+        return {w.workload.cgroup: w.use for w in counted if w.use != NOTHING}
 
     def forget(self) -> None:
         """Take note that everything of ours was undone; begin again."""
@@ -159,7 +158,12 @@ class ResctrlMonitor:
                 self._let_go(watch)
         if self._room > 0:
             for watch in waiting:
-                watch.scan_due_ns = 0
+                self._look_soon(watch)
+
+    def _look_soon(self, watch: Watch) -> None:
+        watch.scan_due_ns = 0
+        self._queue.remove(watch)
+        self._queue.appendleft(watch)
 
     def _guarded_scan(self, watch: Watch) -> None:
         try:
@@ -279,7 +283,7 @@ class ResctrlMonitor:
         if watch.lost > _AGAIN_LIMIT:
             watch.complain(f"{watch.name} was removed by somebody else too often")
         watch.detach()
-        watch.scan_due_ns = 0
+        self._look_soon(watch)
 
     def _send_back(self, watch: Watch, tids: set[int]) -> None:
         """Take those of *tids* that left the workload, but not its group, out of the group."""

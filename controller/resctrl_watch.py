@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One workload and the group of resctrl that counts for it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 import logging
 
 from actuators.resctrlfs import PREFIX
 from controller.model import QosClass, Target, Workload
 from controller.probes.resctrl import CacheUse, GroupCounters, MonitorError, Whereabouts
+from controller.report import MonitorState
 
-__all__ = ("NOTHING", "Watch", "group_path")
+__all__ = ("NOTHING", "Watch", "group_path", "summary")
 
 _log = logging.getLogger(__name__)
 
@@ -109,3 +111,15 @@ def group_path(place: Whereabouts) -> str:
     """Return the path of a group below the mount; that of the root group is empty."""
     inner = f"mon_groups/{place.monitor}" if place.monitor else ""
     return "/".join(filter(None, (place.control, inner)))
+
+
+def summary(problem: str, watches: Collection[Watch]) -> MonitorState:
+    """Return what there is; *problem* is why there is nothing, if that is so."""
+    return MonitorState(
+        problem=problem or next((w.problem for w in watches if w.problem), ""),
+        groups=sum(w.owns for w in watches),
+        adopted=sum(w.adopted for w in watches),
+        without_room=sum(w.wants for w in watches),
+        elsewhere=sum(w.elsewhere for w in watches),
+        errors=sum(w.errors for w in watches),
+    )
