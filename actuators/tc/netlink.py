@@ -9,12 +9,12 @@ All calls act in the network namespace of the calling process. *Gone* is a devic
 from collections.abc import Iterator
 import contextlib
 import errno
-from pathlib import Path
 import struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from actuators.base import GoneError, RefusedError
+from actuators.tc.namespace import network_namespace, way_into
 from actuators.tc.shape import MAJOR, HtbClass
 from controller.model import Target
 from controller.rtnetlink import RouteSocket, attribute, attributes
@@ -27,7 +27,6 @@ __all__ = (
     "Link",
     "Netlink",
     "Qdisc",
-    "network_namespace",
 )
 
 # include/uapi/linux/pkt_sched.h: the two hooks of clsact, and the root of a device.
@@ -78,11 +77,6 @@ class Filter(NamedTuple):
     handle: int
 
 
-def network_namespace() -> str:
-    """Return the identity of this thread's network namespace: its inode number."""
-    return str(Path("/proc/thread-self/ns/net").stat().st_ino)
-
-
 class Netlink:
     """One netlink socket; use as a context manager, in one thread. Opening takes 1 ms."""
 
@@ -110,7 +104,7 @@ class Netlink:
         :raises RefusedError: it is in another network namespace.
         """
         if target.scope != network_namespace():
-            way = _way_into(target.scope)
+            way = way_into(target.scope)
             if way is None:
                 raise GoneError(f"{target.path}: its network namespace is gone")
             raise RefusedError(
@@ -320,13 +314,3 @@ def _with_ceiling(answer: bytes, ceil: int) -> bytes:
 
 def _failure(code: int, words: str) -> GoneError | RefusedError:
     return GoneError(words) if code == errno.ENODEV else RefusedError(code, words)
-
-
-def _way_into(namespace: str) -> str | None:
-    """Return a file by which a network namespace can be entered; ``None``: it is gone."""
-    named = Path("/run/netns").glob("*")
-    for path in (*named, *Path("/proc").glob("[0-9]*/ns/net")):
-        with contextlib.suppress(OSError):
-            if str(path.stat().st_ino) == namespace:
-                return str(path)
-    return None

@@ -23,7 +23,8 @@ from actuators.tc.hooks import (
     has_clsact,
     has_filter,
 )
-from actuators.tc.netlink import INGRESS, Netlink, network_namespace
+from actuators.tc.namespace import network_namespace
+from actuators.tc.netlink import INGRESS, Netlink
 from actuators.tc.shape import (
     ABSENT,
     ABSENT_CLSACT,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from actuators.base import RefusedError
 from actuators.tc.ceiling import class_id
-from actuators.tc.netlink import Link, Netlink, network_namespace
+from actuators.tc.namespace import network_namespace
+from actuators.tc.netlink import Link, Netlink
 from actuators.tc.shape import Shape, Tree
 from actuators.tc.tree import refuse_foreign
 from controller.configsections.network import AUTO, DeviceConfig, NetworkConfig, tier_rates

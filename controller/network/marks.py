@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 import os
 
 from actuators.executor import Executor
-from actuators.tc.netlink import Netlink, network_namespace
+from actuators.tc.namespace import network_namespace
+from actuators.tc.netlink import Netlink
 from actuators.tc.shape import CLASS_OF_TIER, CLASSIFIED, FIRST_LIMIT
 from controller.configsections.network import LimitRule
 from controller.host import CgroupLayout

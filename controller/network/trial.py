@@ -6,7 +6,8 @@ import ctypes
 import os
 
 from actuators.base import GoneError, RefusedError, no_trace
-from actuators.tc.netlink import Netlink, network_namespace
+from actuators.tc.namespace import network_namespace
+from actuators.tc.netlink import Netlink
 from actuators.tc.shape import ABSENT, CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
 from controller.model import Action, Knob, QosClass, Target, TargetKind

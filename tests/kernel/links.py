@@ -9,7 +9,7 @@ from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.tc.ceiling import TcCeiling
 from actuators.tc.mark import TcMark
-from actuators.tc.netlink import network_namespace
+from actuators.tc.namespace import network_namespace
 from actuators.tc.shape import CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
 from controller.model import (
