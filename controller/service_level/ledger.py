@@ -52,9 +52,13 @@ class Ledger:
             _log.info("service level of %s: answers again", self.source.service)
         self._problem = ""
 
+    def count(self, reason: Reason) -> None:
+        """Count a failure, and nothing else."""
+        self._errors[reason] += 1
+
     def failed(self, error: SourceError) -> None:
-        """Count *error*; only a new one is logged."""
-        self._errors[error.reason] += 1
+        """Count *error* and keep it as the problem; only a new one is logged."""
+        self.count(error.reason)
         if self._problem != str(error):
             _log.warning("service level of %s: %s", self.source.service, error)
         self._problem = str(error)

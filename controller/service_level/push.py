@@ -108,10 +108,15 @@ class Inbox:
         try:
             ledger.answered(number(figure), time.monotonic_ns())
         except SourceError as error:
-            ledger.failed(error)
+            ledger.count(error.reason)
+            self._tell(SourceError(error.reason, f"a push for {service}: {error}"))
 
     def _refuse(self, error: SourceError) -> None:
         self.errors[error.reason] += 1
+        self._tell(error)
+
+    def _tell(self, error: SourceError) -> None:
+        # Whoever may write to the socket must not be able to fill the log.
         now_s = time.monotonic()
         if now_s - self._said_s.get(error.reason, -_SAY_EVERY_S) >= _SAY_EVERY_S:
             self._said_s[error.reason] = now_s

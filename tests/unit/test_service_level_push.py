@@ -153,6 +153,18 @@ def test_hostile_pushes_are_counted_and_told_once(
     assert all(line.isprintable() for line in lines)
 
 
+def test_figures_now_good_now_bad_do_not_fill_the_log(
+    levels: ServiceLevels, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        for number in range(20):
+            send(place, b"web 1", b"web x%d" % number)
+        eventually(lambda: state(levels, "web").errors["format"] == 20)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{place}: a push for web: 'x0' is not a finite number (told once a minute at most)"
+    ]
+
+
 @pytest.mark.parametrize("figure", [b"inf", b"1e999", b"0x10", b"1_0", b"--1", b"9" * 200])
 def test_a_figure_that_is_none(levels: ServiceLevels, place: Path, figure: bytes) -> None:
     send(place, b"web " + figure)
