@@ -83,6 +83,11 @@ class Talker:
         )
         self.first = self._word()
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def go(self) -> None:
         """Let it talk."""
         assert self._process.stdin is not None

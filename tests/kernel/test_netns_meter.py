@@ -13,10 +13,12 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host import CgroupLayout, possible_cpus
 from controller.model import CgroupId, QosClass, Workload
+from controller.probes.net import NetProbe
 from controller.probes.netns import NetnsMeter
 from controller.units import NS_PER_SEC
+from tests.helpers import remove_cgroup
 from tests.kernel.talkers import UDP_HEADERS, Talker
 
 pytestmark = pytest.mark.kernel
@@ -100,6 +102,54 @@ def test_bytes_and_packets_are_those_of_ip(
         # ARP, and what IPv6 says when an interface comes up, is in there as well.
         for counted, wanted in zip(traffic[cgroup], expected, strict=True):
             assert wanted <= counted <= wanted * 1.01, (traffic, expected)
+
+
+def test_it_agrees_with_the_counters_by_cgroup(
+    cgroup_layout: CgroupLayout, pair: tuple[str, str]
+) -> None:
+    assert cgroup_layout.unified is not None
+    name = f"sweetpoint-test-both-{os.getpid()}"
+    # The same path in both trees, which are one on a cgroup2 host.
+    folders = {cgroup_layout.mount / name, cgroup_layout.unified / name}
+    for folder in folders:
+        folder.mkdir()
+    probe = NetProbe(cgroup_layout, cpus=max(possible_cpus()) + 1, max_slots=8)
+    meter = NetnsMeter(cgroup_layout)
+    talkers = []
+    try:
+        cgroup = CgroupId(cgroup_layout.hierarchy, (cgroup_layout.mount / name).stat().st_ino)
+        workload = Workload("both", cgroup, f"/{name}", QosClass.LS, "both", "default")
+        inside = cgroup_layout.unified / name
+        sink = Talker(cgroup_layout.unified, "sink", address="10.98.0.2", netns=pair[1])
+        talkers.append(sink)
+        source = Talker(
+            inside, "source", address="10.98.0.2", port=int(sink.first), netns=pair[0],
+            size=1 << 20, count=64,
+        )  # fmt: skip
+        talkers.append(source)
+        (cgroup_layout.mount / name / "cgroup.procs").write_text(str(source.pid))
+        probe.follow([workload])
+        meter.follow([workload])
+        probe.read(0)
+        meter.read(0, ())
+        source.go()
+        source.done()
+        sink.done()
+        by_cgroup = probe.read(10 * NS_PER_SEC)[cgroup]
+        by_netns = meter.read(10 * NS_PER_SEC, ())[cgroup]
+    finally:
+        for talker in talkers:
+            talker.end()
+        probe.close()
+        meter.close()
+        for folder in folders:
+            remove_cgroup(folder)
+    assert by_cgroup.tx_bytes > 64 << 20
+    assert by_netns.tx_bytes == pytest.approx(by_cgroup.tx_bytes, rel=0.001)
+    assert by_netns.tx_packets == pytest.approx(by_cgroup.tx_packets, rel=0.01)
+    # Few acknowledgements; ARP and neighbour discovery are more than a hundredth of them.
+    assert 0 <= by_netns.rx_packets - by_cgroup.rx_packets <= 10
+    assert 0 <= by_netns.rx_bytes - by_cgroup.rx_bytes <= 1000
 
 
 def test_loopback_inside_is_not_counted(
