@@ -8,6 +8,7 @@ each value, and the demand is served from what was measured. Values not tried ye
 from those that were. Without a measurement the percent scale is believed.
 """
 
+from collections.abc import Hashable, Mapping
 import math
 
 from controller.model import MbaUnit, ResctrlFacts
@@ -22,16 +23,18 @@ _SETTLE_NS = 3 * NS_PER_SEC
 _MORE_S = 1.0
 _LESS_S = 30.0
 _LEAST = 0.01
+_IDLE_PART = 0.3
 _BYTES_PER_UNIT = {MbaUnit.ABSOLUTE: 1e9 / 8, MbaUnit.MBPS: 2.0**20}
 
 
 class BandwidthScale:
     """Remembers the part of the unthrottled bandwidth that each value left."""
 
-    __slots__ = ("_facts", "_last_ns", "_learned", "_since_ns", "_value", "_wanted")
+    __slots__ = ("_facts", "_full", "_last_ns", "_learned", "_since_ns", "_value", "_wanted")
 
     def __init__(self) -> None:
         self._facts: ResctrlFacts | None = None
+        self._full: dict[Hashable, float] = {}
         self._learned: dict[int, float] = {}
         self._value: int | None = None
         self._since_ns = 0
@@ -39,34 +42,42 @@ class BandwidthScale:
         self._wanted: float | None = None
 
     def learn(
-        self,
-        value: int,
-        facts: ResctrlFacts,
-        used: float | None,
-        wanted: float | None,
-        now_ns: int,
+        self, value: int, facts: ResctrlFacts, rates: Mapping[Hashable, float], now_ns: int
     ) -> None:
-        """Take what best-effort *used* at *value* of what it *wanted*, in bytes/s if known."""
+        """Take what each of best-effort uses at *value*, in bytes/s; nobody: not measured."""
         self._facts = facts
-        self._wanted = wanted or None
         if value != self._value:
             self._value, self._since_ns = value, now_ns
         dt_s, self._last_ns = (now_ns - self._last_ns) / 1e9, now_ns
-        if (
-            used is None
-            or not wanted
-            or facts.mba_unit is not MbaUnit.PERCENT
-            or value >= facts.mba_max
-            or now_ns - self._since_ns < _SETTLE_NS
-        ):
+        if now_ns - self._since_ns < _SETTLE_NS:
             return
-        part = min(1.0, max(_LEAST, used / wanted))
+        self._follow_full(value, facts, rates, dt_s)
+        if facts.mba_unit is not MbaUnit.PERCENT or value >= facts.mba_max or not self._wanted:
+            return
+        part = min(1.0, max(_LEAST, sum(rates.values()) / self._wanted))
         known = self._learned.get(value)
+        if part < _IDLE_PART * self.part_at(value):
+            return  # it has too little to do for the setting to hold it back
         if known is None:
             self._learned[value] = part
         else:
             weight = 1.0 - math.exp(-dt_s / (_MORE_S if part > known else _LESS_S))
             self._learned[value] = known + weight * (part - known)
+
+    def _follow_full(
+        self, value: int, facts: ResctrlFacts, rates: Mapping[Hashable, float], dt_s: float
+    ) -> None:
+        """Follow what everybody would use unthrottled, which shows only while he is."""
+        keep = math.exp(-dt_s / _LESS_S)
+        full: dict[Hashable, float] = {}
+        for user, rate in rates.items():
+            known = self._full.get(user)
+            if value < facts.mba_max:
+                full[user] = max(rate, rate / self.part_at(value) if known is None else known)
+            else:
+                full[user] = max(rate, rate + keep * ((known or 0.0) - rate))
+        self._full = full
+        self._wanted = sum(full.values()) or None
 
     def part_at(self, value: int) -> float:
         """Return the part of the bandwidth that *value* is believed to leave, in (0, 1]."""

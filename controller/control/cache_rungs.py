@@ -79,10 +79,8 @@ class MbaRung(SteppedRung):
         """Learn what the value in force brings: *part* may then be elsewhere."""
         facts = scene.host.resctrl
         assert facts is not None
-        use = scene.usage.bandwidth
-        now = sum(use.rates.values()) if use.wanted else None
-        value = self._values[self.level] if self._values else facts.mba_max
-        self._bandwidth.learn(value, facts, now, use.wanted, scene.now_ns)
+        value = self._values[self.level] if self.level else facts.mba_max
+        self._bandwidth.learn(value, facts, scene.usage.bandwidth.rates, scene.now_ns)
         return super().rescale(part, limits, scene)
 
     def describe(self) -> str:

@@ -59,11 +59,8 @@ class CpuChannel:
 
         applied = self._slew.applied
         choice = self.loops.listen(senses, roster, specs, evidence, applied, dt_s, hold)
-        if not self.loops:
-            # No service, nobody to protect: no reason to take it slowly.
-            self.release()
-        elif _all_blocked(senses, roster, blocked):
-            # Nothing that is commanded can be applied: the loops must know.
+        if not self.loops or _all_blocked(senses, roster, blocked):
+            # Nobody to protect, or nothing that is commanded can be applied: the loops must know.
             self._slew.set(0.0)
         elif not hold:
             limits = limits_of(Knob.CPU_QUOTA, roster)
@@ -84,18 +81,14 @@ class CpuChannel:
         """Return the CPUs to grant, at this channel's demand or *other*, whichever is more."""
         floor = limits_of(Knob.CPU_QUOTA, roster).floor
         demand = max(self._slew.applied, other)
-        if self.loops.safe and demand <= 0:
+        if demand <= 0 and (not self.loops or self.loops.safe):
+            # No reason to take it slowly.
             self.rung.release()
-            if self._settings.safe_state is SafeState.FLOOR:
+            if self.loops and self._settings.safe_state is SafeState.FLOOR:
                 return dict.fromkeys(roster.best_effort, floor)
             return self.rung.grants
         use = {cgroup: senses.use[cgroup] for cgroup in roster.best_effort if cgroup in senses.use}
         return self.rung.update(demand, use, senses.blame.culprits, blocked, floor, now_ns)
-
-    def release(self) -> None:
-        """Let go of everything at once; the loops go on from demand zero."""
-        self._slew.set(0.0)
-        self.rung.release()
 
     def _feed_forward(self, senses: Senses, now_ns: int, dt_s: float) -> None:
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - senses.system_cpus

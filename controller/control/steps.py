@@ -11,8 +11,13 @@ less and less often.
 from collections.abc import Sequence
 
 from controller.control.latch import Latch
+from controller.units import NS_PER_SEC
 
 __all__ = ("Steps", "moved")
+
+# A setting that is only a little too loose is noticed slowly, for the loop's integral has to
+# cross from one end of its range of demand to the other.
+_SOON_NS = 120 * NS_PER_SEC
 
 # Demands closer than this are the same: a demand that lies on a setting's edge does not ask for
 # the next one.
@@ -38,7 +43,7 @@ class Steps:
         """
         latches = self._latches
         while len(latches) < len(edges) - 1:
-            latches.append(Latch(self._hold_ns, self._longest_ns))
+            latches.append(Latch(self._hold_ns, self._longest_ns, _SOON_NS))
         del latches[max(0, len(edges) - 1) :]
         level = 0
         for number, latch in enumerate(latches, 1):

@@ -32,15 +32,15 @@ _MIB = 1024 * 1024
 
 # Floors: CPUs, ways, a share of full bandwidth, a share of the link, bytes, a weight, a share of
 # the disk. What moves in fine steps is released in fine, frequent steps; what has few settings
-# in whole settings, far enough apart to see what each one did. Memory above its limit has to be
-# reclaimed while its owner waits, so it is squeezed slowly.
+# goes setting by setting (``Steps``), far enough apart to see what each one did. Memory above its
+# limit has to be reclaimed while its owner waits, so it is squeezed slowly.
 DEFAULT_LIMITS: Mapping[Knob, KnobLimits] = {
     Knob.CPU_QUOTA: _limits(0.05, 2.0, 0.01, NS_PER_SEC // 2),
-    Knob.LLC_WAYS: _limits(2.0, 2.0, 0.1, 20 * NS_PER_SEC),
-    Knob.MBA: _limits(0.1, 2.0, 0.1, 20 * NS_PER_SEC),
+    Knob.LLC_WAYS: _limits(2.0, 2.0, 0.35, 20 * NS_PER_SEC),
+    Knob.MBA: _limits(0.1, 2.0, 0.35, 20 * NS_PER_SEC),
     Knob.TC_CEILING: _limits(0.02, 2.0, 0.01, NS_PER_SEC // 2),
     Knob.MEMORY_HIGH: _limits(64.0 * _MIB, 0.1, 0.02, 5 * NS_PER_SEC),
-    Knob.IO_WEIGHT: _limits(1.0, 2.0, 0.15, 20 * NS_PER_SEC),
+    Knob.IO_WEIGHT: _limits(1.0, 2.0, 0.35, 20 * NS_PER_SEC),
     Knob.IO_MAX: _limits(0.02, 2.0, 0.01, NS_PER_SEC // 2),
 }
 

@@ -60,20 +60,25 @@ class Narrator:
         workloads: Sequence[Workload],
     ) -> tuple[Verdict, ...]:
         """Return the verdicts of this tick; mostly none."""
-        verdicts = self._tell_cpu(cpu, scene, workloads)
+        cache = next((each for each in ladders if each.channel is Channel.CACHE), None)
+        loop = _selected(cpu.loops) or (_selected(cache.loops) if cache else None)
+        verdicts = self._tell_cpu(cpu, loop, scene, workloads)
         for channel in ladders:
             verdicts.extend(self._tell_ladder(channel, scene))
         return tuple(verdicts)
 
     def _tell_cpu(
-        self, channel: CpuChannel, scene: Scene, workloads: Sequence[Workload]
+        self,
+        channel: CpuChannel,
+        loop: LoopReport | None,
+        scene: Scene,
+        workloads: Sequence[Workload],
     ) -> list[Verdict]:
         demand, total = channel.loops.demand, channel.rung.total
         said, before = self._cpu
         if demand.state is said and not _moved(before, total):
             return []
         self._cpu = (demand.state, total)
-        loop = _selected(channel.loops)
         pain = _pain(loop) if loop else "no service present"
         share = scene.senses.blame.shares.get(demand.service or "")
         caused = share.ratio if share else None
@@ -105,7 +110,8 @@ class Narrator:
             f"{report.setting} (was {old.setting})" if old else report.setting
             for old, report in changed
         ]
-        text += f": {_excuse(demand.state) or ', '.join(moves) or f'demand {demand.applied:.2f}'}"
+        nothing = "best-effort is free" if channel.ladder.usable else "there is no knob to move"
+        text += f": {_excuse(demand.state) or ', '.join(moves) or nothing}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 

@@ -32,6 +32,9 @@ GROUP = Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", 77, "sweetpoint-best
 LINK = Target(TargetKind.LINK, "4026531840", 2, "eth0")
 
 _HZ = 3e9
+# The middle of the plant, which does not move with the slope.
+_HALF_HARM = 0.25
+_HALF_CPI = 1.25
 
 
 class CacheNode(ResourceNode):
@@ -41,7 +44,6 @@ class CacheNode(ResourceNode):
     1 - (1 - p)**bend of the bandwidth, nine tenths at 50 % with the default. ``value`` is CPI.
     """
 
-    alone = 1.0
     harm_by_bandwidth = 0.6
     harm_by_ways = 0.1
     peak = 20e9
@@ -96,14 +98,18 @@ class CacheNode(ResourceNode):
         """Return the part of the bandwidth that a setting really leaves."""
         return 1.0 - math.pow(1.0 - percent / 100, self.bend)
 
+    def cpi_at(self, part: float) -> float:
+        """Return the CPI when best-effort has *part* of its bandwidth, with the ways it has."""
+        load = part * sum(self.wants) / self.peak
+        harm = self.harm_by_bandwidth * load + self.harm_by_ways * self.ways / 11 * min(1.0, load)
+        return self.scale * _HALF_CPI * math.exp(self.slope * (harm - _HALF_HARM))
+
     def _use(self) -> list[float]:
         part = self.part_at(self.percent) if self._group else 1.0
         return [want * part * self._cpus(index) for index, want in enumerate(self.wants)]
 
     def _hurt(self, used: list[float], dt_ns: int) -> None:
-        load = math.pow(sum(used) / self.peak, self.slope)
-        by_ways = self.harm_by_ways * self.ways / 11 * min(1.0, load)
-        self.value = self.alone * (1.0 + self.harm_by_bandwidth * load + by_ways)
+        self.value = self.cpi_at(sum(used) / sum(self.wants) if any(self.wants) else 0.0)
         cycles = 0.5 * _HZ * dt_ns / 1e9
         self._count(self.service, "cycles", cycles)
         self._count(self.service, "instructions", cycles / self._noisy(self.value))
@@ -123,7 +129,8 @@ class NetworkNode(ResourceNode):
 
     link = 25e6
     service_rate = 10e6
-    quiet_backlog = 2000.0
+    half_backlog = 8000.0
+    half_load = 0.25
 
     def __init__(
         self,
@@ -155,7 +162,8 @@ class NetworkNode(ResourceNode):
 
     def _hurt(self, used: list[float], dt_ns: int) -> None:
         load = sum(used) / self.link
-        self.value = self.quiet_backlog * math.exp(6.0 * self.slope * load)
+        harm = math.exp(6.0 * self.slope * (load - self.half_load))
+        self.value = self.scale * self.half_backlog * harm
         self._backlog = self._noisy(self.value)
         self._sent[QosClass.LS] += self.service_rate * dt_ns / 1e9
         self._sent[QosClass.BE] += sum(used) * dt_ns / 1e9
@@ -212,7 +220,7 @@ class MemoryNode(ResourceNode):
 
     def _hurt(self, used: list[float], dt_ns: int) -> None:
         full = (self.service_bytes + sum(used)) / self.memory
-        self.value = min(0.5, 0.0005 * math.exp(8.0 * self.slope * (full - 0.4)))
+        self.value = min(0.5, self.scale * 0.01 * math.exp(8.0 * self.slope * (full - 0.75)))
         self._count(self.service, "psi_memory_some_ns", min(0.9, self._noisy(self.value)) * dt_ns)
         self._set(self.service, "memory_bytes", self.service_bytes)
         for workload, use in zip(self.best_effort, used, strict=True):
@@ -260,7 +268,7 @@ class DiskNode(ResourceNode):
         )
         softened = 1.0 - self.weights * (1.0 - weight / 100)
         load = sum(used) / self.disk.write_bytes_per_s * softened
-        self.value = min(0.5, 0.005 * math.exp(4.0 * self.slope * load))
+        self.value = min(0.5, self.scale * 0.02 * math.exp(5.0 * self.slope * (load - 0.35)))
         self._count(self.service, "psi_io_some_ns", min(0.9, self._noisy(self.value)) * dt_ns)
         self._count(self.service, "io_bytes", self.service_rate * dt_ns / 1e9)
         for workload, use in zip(self.best_effort, used, strict=True):

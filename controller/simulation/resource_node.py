@@ -41,7 +41,8 @@ class ResourceNode(ABC):
     """Latency-sensitive "web" beside best-effort "batch-0" ... that each would use *wants*.
 
     A write takes effect after *dead_ticks*; *noise* is the standard deviation of the logarithm
-    of what is measured in one tick; *slope* bends the plant, and with it the loop's gain.
+    of what is measured in one tick; *slope* bends the plant, and with it the loop's gain, around
+    a middle that stays. ``scale`` makes everything worse, whatever best-effort does.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ResourceNode(ABC):
         self.noise = noise
         self.dead_ticks = dead_ticks
         self.blind = False
+        self.scale = 1.0
         self.value = 0.0
         self.best_effort_work = 0.0
         self.knobs = KnobTable()
@@ -98,11 +100,14 @@ class ResourceNode(ABC):
         return Snapshot(
             time_ns=now_ns,
             age_ns=now_ns - self._sampled_ns,
-            workloads=tuple(self._sample(workload) for workload in self.workloads),
+            workloads=tuple(
+                WorkloadSample(workload.cgroup) if self.blind else self._sample(workload)
+                for workload in self.workloads
+            ),
             system_oncpu_ns=0,
             steal_ns=0,
             knobs=self.knobs.readings(),
-            links=self._links(),
+            links=() if self.blind else self._links(),
         )
 
     @abstractmethod
