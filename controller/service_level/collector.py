@@ -109,4 +109,5 @@ class _Runner:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0))  # connections that were cut off, close
         self._loop.close()
