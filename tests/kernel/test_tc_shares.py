@@ -63,7 +63,7 @@ def test_a_ceiling_that_is_moved_holds_within_a_second(shaped: Shaped) -> None:
     ]
     time.sleep(0.7)
     measured = []
-    for egress, ingress in ((180, 190), (40, 20), (80, 100)):
+    for egress, ingress in ((180, 190), (40, 20), (5, 8), (80, 100)):
         value = f"{egress * MBIT} {ingress * MBIT}"
         assert change(shaped.executor, shaped.link, Knob.TC_CEILING, value).applied == value
         time.sleep(0.4)
@@ -74,4 +74,6 @@ def test_a_ceiling_that_is_moved_holds_within_a_second(shaped: Shaped) -> None:
     print(measured)
     assert min(measured[0]) > 120
     assert measured[1] == pytest.approx((40, 20), rel=0.1)
-    assert measured[2] == pytest.approx((80, 100), rel=0.1)
+    # Less than best-effort is guaranteed: the ceiling goes first.
+    assert measured[2] == pytest.approx((5, 8), rel=0.15)
+    assert measured[3] == pytest.approx((80, 100), rel=0.1)

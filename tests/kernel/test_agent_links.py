@@ -1,0 +1,120 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The whole agent on a host with a shaped link: it makes the tree, moves the ceiling, undoes it."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+from pathlib import Path
+import signal
+import subprocess
+import time
+
+import pytest
+
+from controller.host import CgroupLayout
+from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.wire import Flow, Host, dump, entered
+
+pytestmark = pytest.mark.kernel
+
+# Best-effort work is guaranteed more than a busy service leaves, so that the loop has to act.
+NETWORK = """
+network:
+  devices:
+    - {name: up0, egress: 200mbit, ingress: 200mbit}
+    - {name: nowhere0}
+  tiers:
+    system: {guaranteed: 5%}
+    latency-sensitive: {guaranteed: 10%}
+    best-effort: {guaranteed: 60%}
+"""
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Host() as made, entered(made.name):
+        yield made
+
+
+@contextlib.contextmanager
+def pod(host: Host, name: str, cgroup: Path) -> Iterator[None]:
+    """A process of a cgroup in a pod's network namespace."""
+    join = f"echo $$ > {cgroup}/cgroup.procs; exec sleep 1000"
+    inside = ("nsenter", f"--net=/run/netns/{host.pods[name]}")
+    process = subprocess.Popen([*inside, "sh", "-c", join])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ceilings(agent: AgentRun) -> list[int]:
+    """Egress and ingress in Mbit/s, nothing where there is no such knob."""
+    (value,) = [k["applied"] for k in agent.status()["knobs"] if k["knob"] == "tc.ceiling"] or [""]
+    return [int(word) // 125_000 for word in value.split()]
+
+
+def test_the_loop_moves_the_ceiling_and_nothing_is_left_behind(
+    host: Host, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    site = Site(cgroup_root, cgroup_layout, tmp_path)
+    site.write(NETWORK)
+    before = dump(host)
+    with (
+        pod(host, "web", site.service),
+        pod(host, "batch", site.batch[0]),
+        AgentRun(site) as agent,
+    ):
+        agent.ready()
+        eventually("both pods marked", 10, lambda: "\n".join(dump(host)).count("_mark") == 2)
+        assert ceilings(agent) == [200, 200]
+        assert list(agent.status()["link_problems"]) == ["nowhere0"]
+        flows = [
+            Flow(host, host.pods["batch"], seconds=9, streams=4),
+            Flow(host, host.pods["web"], seconds=9, mbit=150),
+        ]
+        try:
+            squeezed = eventually("a squeeze", 8, lambda: min(ceilings(agent)) < 60)
+        finally:
+            for flow in flows:
+                flow.end()
+        assert squeezed
+        metrics = agent.get("/metrics") or ""
+        assert (
+            'sweetpoint_link_ceiling_bytes_per_second{device="up0",direction="egress"}' in metrics
+        )
+        for tier in ("system", "latency-sensitive", "best-effort"):
+            name = f'sweetpoint_link_bytes_total{{device="up0",direction="egress",tier="{tier}"}}'
+            assert name in metrics
+        os.kill(agent.pids()[1], signal.SIGKILL)
+        killed = time.monotonic()
+        eventually("everything back", 2, lambda: dump(host) == before)
+        print(f"restored after {time.monotonic() - killed:.2f} s")
+        eventually("shaped again", 10, lambda: "5357:103" in "\n".join(dump(host)))
+        assert agent.stop() == 0
+    assert dump(host) == before
+
+
+def test_observing_makes_nothing(
+    host: Host, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    site = Site(cgroup_root, cgroup_layout, tmp_path)
+    site.write(NETWORK, mode="observe")
+    before = dump(host)
+    run = AgentRun(site)
+    try:
+        with run as agent:
+            agent.ready()
+            assert ceilings(agent) == [200, 200]
+            assert not agent.status()["links"]
+            assert dump(host) == before
+            site.write(NETWORK)
+            agent.process.send_signal(signal.SIGHUP)
+            eventually("enforcing", 5, lambda: "5357:103" in "\n".join(dump(host)))
+            site.write(NETWORK, mode="observe")
+            agent.process.send_signal(signal.SIGHUP)
+            eventually("observing again", 5, lambda: dump(host) == before)
+    finally:
+        print(run.output)

@@ -1,0 +1,78 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Shares of a link over half a minute, and as many pods as a node has."""
+
+from pathlib import Path
+import time
+
+import pytest
+
+from actuators.tc.namespace import network_namespace
+from actuators.tc.shape import CLASSIFIED
+from actuators.tc.tree import Programs
+from controller.model import Knob, Target, TargetKind
+from tests.kernel.links import GUARANTEED_MBIT, LINK_MBIT, change, link_executor, load_programs
+from tests.kernel.shaped import BEST_EFFORT, SENSITIVE, shaped_host
+from tests.kernel.wire import Flow, Host, dump, entered, run
+
+pytestmark = [pytest.mark.kernel, pytest.mark.soak]
+
+PAYLOAD = 1448 / 1514
+
+
+@pytest.mark.parametrize("to_wire", [True, False])
+@pytest.mark.parametrize("where", ["pods", "host network"])
+def test_shares_over_half_a_minute(tmp_path: Path, where: str, to_wire: bool) -> None:
+    with shaped_host(tmp_path) as shaped:
+        host = shaped.host
+        flows = [
+            Flow(
+                host,
+                host.pods[name] if where == "pods" else host.name,
+                seconds=32,
+                to_wire=to_wire,
+                streams=streams,
+                mbit=mbit,
+                cgroup=None if where == "pods" else shaped.cgroups[name],
+            )
+            for name, streams, mbit in (
+                ("batch", 4, None),
+                ("web", 1, GUARANTEED_MBIT * PAYLOAD),
+            )
+        ]
+        time.sleep(1.5)
+        rates = shaped.rates(30)
+        batch_told, service_told = (flow.mbit() / PAYLOAD for flow in flows)
+    service, batch = (rates[not to_wire, number] for number in (SENSITIVE, BEST_EFFORT))
+    print(f"\nwire {service:.2f} {batch:.2f}, iperf3 {service_told:.2f} {batch_told:.2f} Mbit/s")
+    assert service >= 0.95 * GUARANTEED_MBIT
+    assert batch >= 0.9 * (LINK_MBIT - service)
+    assert service_told == pytest.approx(service, rel=0.02)
+    assert batch_told == pytest.approx(batch, rel=0.04)
+
+
+@pytest.mark.parametrize("pods", [110, 500])
+def test_many_pods(tmp_path: Path, pods: int) -> None:
+    """All marked, and within two seconds none any more, by a process that starts for it."""
+    classifier = load_programs()
+    with Host() as host, entered(host.name):
+        commands = [f"link add p{n} type veth peer q{n} netns {host.wire}" for n in range(pods)]
+        run("ip", "-n", host.name, "-b", "-", text="\n".join(commands))
+        before = dump(host)
+        executor = link_executor(tmp_path, Programs(**classifier.program_fds))
+        scope = network_namespace()
+        targets = [
+            Target(TargetKind.VETH, scope, host.ifindex(f"p{n}"), f"p{n}") for n in range(pods)
+        ]
+        started = time.monotonic()
+        for target in targets:
+            assert change(executor, target, Knob.TC_MARK, CLASSIFIED).applied == CLASSIFIED
+        marked = time.monotonic() - started
+        started = time.monotonic()
+        report = link_executor(tmp_path).restore_all()
+        restored = time.monotonic() - started
+        print(f"\n{pods} pods: marked in {marked:.2f} s, restored in {restored:.2f} s")
+        assert report.clean and len(report.results) == pods
+        assert dump(host) == before
+    classifier.close()
+    assert restored < 2 * pods / 110
