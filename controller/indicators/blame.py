@@ -7,6 +7,8 @@ among the other workloads by their CPU use: whoever ran most most probably stood
 """
 
 from collections.abc import Mapping
+from itertools import compress
+from operator import is_not
 
 from controller.indicators.rates import smoothing
 from controller.model import Blame, CgroupId, Workload, WorkloadSample
@@ -144,14 +146,15 @@ def blame_gains(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gai
     """Return (victim, culprit, known, gain in ns) of the pairs that gained something.
 
     A pair that is new to a running list starts at zero; a first list only bases. Most ticks
-    bring the same pairs in the same order, and then nothing is looked up: there may be tens of
-    thousands.
+    bring the same pairs in the same order, most of them the very same objects, and then nothing
+    is looked up: there may be tens of thousands.
     """
     if not before:
         return []
     gains: list[Gain] = []
-    for old, new in zip(before, after, strict=False):
-        if old is new or old == new:
+    pairs = zip(before, after, strict=False)
+    for old, new in compress(pairs, map(is_not, before, after)):
+        if old == new:
             continue
         victim, culprit, known, wait_ns = new
         if old[0] != victim or old[1] != culprit or old[2] is not known:

@@ -43,6 +43,7 @@ LOWER_NS: tuple[int, ...] = (
     1 << _LAST_OCTAVE,
 )
 UPPER_NS: tuple[int, ...] = (*LOWER_NS[1:], 1 << _LAST_OCTAVE)
+_MIDDLE_NS = tuple((lower + upper) / 2 for lower, upper in zip(LOWER_NS, UPPER_NS, strict=True))
 
 
 def index_of(wait_ns: int) -> int:
@@ -100,11 +101,14 @@ def arrival_delay_ns(counts: Sequence[int], span_ns: int, quantile: float) -> fl
     longer = 0
     waited_ns = 0.0
     for index in range(len(counts) - 1, -1, -1):
-        middle_ns = (LOWER_NS[index] + UPPER_NS[index]) / 2
+        count = counts[index]
+        if not count:
+            continue
+        middle_ns = _MIDDLE_NS[index]
         # With x here, all longer waits together exceed it by this much; below it grows by the
         # number of longer waits for each ns.
-        if longer and waited_ns - longer * middle_ns >= missing_ns:
+        if waited_ns - longer * middle_ns >= missing_ns and longer:
             break
-        longer += counts[index]
-        waited_ns += counts[index] * middle_ns
+        longer += count
+        waited_ns += count * middle_ns
     return max(0.0, (waited_ns - missing_ns) / longer) if longer else 0.0

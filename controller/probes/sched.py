@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from controller.host import possible_cpus
 from controller.indicators.histogram import BUCKETS
 from controller.model import Blame, CgroupId, WorkloadSample
+from controller.probes.blame import BlamePairs
 from controller.probes.btf import Btf, BtfError
 from controller.probes.counters import COUNTERS, Counters
 from controller.probes.loader import Loaded, LoadError, load
@@ -102,7 +103,7 @@ class SchedProbe:
         latencies = MappedArray(fds["latencies"], _LATENCY, max_latency * cpus)
         self._latencies = latencies.values["bucket"].reshape(max_latency, cpus, _LATENCY_WORDS)
         blames = MappedArray(fds["blame"], np.dtype("u8"), max_latency * max_slots)
-        self._blame = blames.values.reshape(max_latency, max_slots)
+        self._blame = BlamePairs(blames.values.reshape(max_latency, max_slots))
         self._generation = MappedArray(fds["generation"], np.dtype("u8"), 1)
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
         self._slots = Slots(max_slots, max_latency)
@@ -111,7 +112,6 @@ class SchedProbe:
         self._base = np.zeros((max_slots, 5), np.int64)
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
-        self._blame_base = np.zeros((max_latency, max_slots), np.uint64)
         self._counters = (
             Counters(counters, self._loaded, slots=max_slots, cpus=cpus) if counters else None
         )
@@ -147,11 +147,10 @@ class SchedProbe:
         self._base[slot] = self._totals[slot]
         if self._counters is not None:
             self._counters.rebase(slot)
-        self._blame_base[:, slot] = self._blame[:, slot]
+        self._blame.rebase(slot, record)
         if record is not None:
             self._waits_raw[record] = self._raw_waits(np.array([record]))[0]
             self._waits[record] = 0
-            self._blame_base[record] = self._blame[record]
         self._slots.add(member)
         self._slot_of_cgroup.set(cgroup.id, slot, 0 if record is None else record + 1)
         self._generation.values[0] += 1
@@ -161,6 +160,7 @@ class SchedProbe:
         """Stop counting for *cgroup*; its slot is used again after a rest."""
         if self._slots.remove(cgroup, now_ns=now_ns):
             self._slot_of_cgroup.delete(cgroup.id)
+            self._blame.forget()
             self._generation.values[0] += 1
 
     def counted(self) -> dict[str, int]:
@@ -202,7 +202,7 @@ class SchedProbe:
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
             workloads=(*sensitive, *others),
-            blame=self._read_blame(),
+            blame=self._blame.read(view),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),
@@ -255,18 +255,6 @@ class SchedProbe:
         self._waits[records] += raw - self._waits_raw[records]
         self._waits_raw[records] = raw
         return list(map(tuple, self._waits[records].tolist()))
-
-    def _read_blame(self) -> tuple[Blame, ...]:
-        view = self._slots.view
-        sums = self._blame[view.records, : view.used] - self._blame_base[view.records, : view.used]
-        rows, slots = np.nonzero(sums)
-        return tuple(
-            Blame(view.sensitive_cgroups[row], *view.culprits[slot], wait_ns)
-            for row, slot, wait_ns in zip(
-                rows.tolist(), slots.tolist(), sums[rows, slots].tolist(), strict=True
-            )
-            if slot in view.culprits
-        )
 
 
 def trial() -> tuple[bool, str]:

@@ -29,7 +29,7 @@ class Member:
     record: int | None
 
 
-class _View:
+class View:
     """Everything derived from the members, computed once per change of them."""
 
     def __init__(self, members: tuple[Member, ...]) -> None:
@@ -37,6 +37,7 @@ class _View:
         self.sensitive = tuple(m for m in members if m.record is not None)
         self.others = tuple(m for m in members if m.record is None)
         self.used = 1 + max((m.slot for m in members), default=SLOT_UNKNOWN)
+        self.rows = 1 + max((m.record for m in members if m.record is not None), default=-1)
 
     @cached_property
     def sensitive_cgroups(self) -> tuple[CgroupId, ...]:
@@ -59,6 +60,11 @@ class _View:
         return np.array([member.record for member in self.sensitive], np.int64)
 
     @cached_property
+    def victims(self) -> dict[int, CgroupId]:
+        """Latency record: whose it is."""
+        return {m.record: m.cgroup for m in self.sensitive if m.record is not None}
+
+    @cached_property
     def culprits(self) -> dict[int, tuple[CgroupId | None, bool]]:
         """Slot: (who it is, whether it is known who), as ``model.Blame`` has it."""
         named: dict[int, tuple[CgroupId | None, bool]] = {
@@ -79,7 +85,7 @@ class Slots:
         self._slots = _Shelf(range(_FIRST_SLOT, slots))
         self._records = _Shelf(range(records))
         self._members: dict[CgroupId, Member] = {}
-        self.view = _View(())
+        self.view = View(())
 
     def __contains__(self, cgroup: CgroupId) -> bool:
         return cgroup in self._members
@@ -97,7 +103,7 @@ class Slots:
     def add(self, member: Member) -> None:
         """Count *member* in."""
         self._members[member.cgroup] = member
-        self.view = _View(tuple(self._members.values()))
+        self.view = View(tuple(self._members.values()))
 
     def remove(self, cgroup: CgroupId, *, now_ns: int) -> bool:
         """Count *cgroup* out; whether it was in. Its place is used again after a rest."""
@@ -107,7 +113,7 @@ class Slots:
         self._slots.put(member.slot, now_ns + _REST_NS)
         if member.record is not None:
             self._records.put(member.record, now_ns + _REST_NS)
-        self.view = _View(tuple(self._members.values()))
+        self.view = View(tuple(self._members.values()))
         return True
 
 

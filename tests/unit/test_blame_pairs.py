@@ -1,0 +1,102 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From the kernel's matrix to named pairs: complete, never twice, the same while nothing moves."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.model import Blame, CgroupId
+from controller.probes.blame import BlamePairs
+from controller.probes.slots import SLOT_SYSTEM, SLOT_UNKNOWN, Slots
+
+WEB, API, BATCH, NEW = (CgroupId("cpu", number) for number in range(1, 5))
+
+
+class Kernel:
+    """The matrix, and who has which place in it."""
+
+    def __init__(self) -> None:
+        self.waits: NDArray[np.uint64] = np.zeros((4, 16), np.uint64)
+        self.slots = Slots(16, 4)
+        self.pairs = BlamePairs(self.waits)
+
+    def assign(self, cgroup: CgroupId, latency: bool = False, now_ns: int = 0) -> None:
+        member = self.slots.reserve(cgroup, latency=latency, now_ns=now_ns)
+        assert member is not None
+        self.pairs.rebase(member.slot, member.record)
+        self.slots.add(member)
+
+    def release(self, cgroup: CgroupId) -> None:
+        self.slots.remove(cgroup, now_ns=0)
+        self.pairs.forget()
+
+    def wait(self, victim: CgroupId, culprit: CgroupId | int, wait_ns: int) -> None:
+        places = {member.cgroup: member for member in self.slots.view.members}
+        slot = culprit if isinstance(culprit, int) else places[culprit].slot
+        record = places[victim].record
+        assert record is not None
+        self.waits[record, slot] += np.uint64(wait_ns)
+
+    def read(self) -> tuple[Blame, ...]:
+        return self.pairs.read(self.slots.view)
+
+
+def kernel() -> Kernel:
+    made = Kernel()
+    made.assign(WEB, latency=True)
+    made.assign(API, latency=True)
+    made.assign(BATCH)
+    return made
+
+
+def test_every_pair_by_name_in_the_order_of_appearance() -> None:
+    made = kernel()
+    assert made.read() == ()
+    made.wait(API, BATCH, 5)
+    assert made.read() == (Blame(API, BATCH, True, 5),)
+    made.wait(WEB, BATCH, 7)
+    made.wait(WEB, SLOT_UNKNOWN, 8)
+    made.wait(WEB, SLOT_SYSTEM, 9)
+    made.wait(API, BATCH, 1)
+    first, *others = made.read()
+    assert first == Blame(API, BATCH, True, 6)
+    assert sorted(others, key=lambda pair: pair.wait_ns) == [
+        Blame(WEB, BATCH, True, 7),
+        Blame(WEB, None, False, 8),
+        Blame(WEB, None, True, 9),
+    ]
+
+
+def test_what_gained_nothing_is_the_same_object() -> None:
+    made = kernel()
+    made.wait(WEB, BATCH, 7)
+    made.wait(API, BATCH, 7)
+    before = made.read()
+    made.wait(API, BATCH, 1)
+    after = made.read()
+    assert [old is new for old, new in zip(before, after, strict=True)] == [True, False]
+
+
+def test_a_newcomer_in_an_old_place_inherits_nothing() -> None:
+    made = kernel()
+    made.wait(WEB, BATCH, 7)
+    made.wait(API, BATCH, 3)
+    made.read()
+    made.release(WEB)
+    assert made.read() == (Blame(API, BATCH, True, 3),)
+    rested_ns = 10**12
+    # Late waits for the one that left, before and after the place is somebody else's.
+    made.waits[0, :] += np.uint64(1000)
+    made.assign(NEW, latency=True, now_ns=rested_ns)
+    assert made.read() == (Blame(API, BATCH, True, 3),)
+    made.wait(NEW, BATCH, 2)
+    assert made.read() == (Blame(API, BATCH, True, 3), Blame(NEW, BATCH, True, 2))
+
+
+def test_a_culprit_that_left_is_named_no_more() -> None:
+    made = kernel()
+    made.wait(WEB, BATCH, 7)
+    made.wait(WEB, SLOT_SYSTEM, 1)
+    made.read()
+    made.release(BATCH)
+    assert made.read() == (Blame(WEB, None, True, 1),)
