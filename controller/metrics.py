@@ -14,6 +14,7 @@ from prometheus_client.exposition import generate_latest
 
 from controller.metrics_cores import core_scheduling
 from controller.metrics_counters import perf_counters
+from controller.metrics_knobs import knob_families
 from controller.metrics_resctrl import control_group
 from controller.metrics_sources import cache_use, service_levels
 from controller.model import Knob, LoopReport
@@ -24,7 +25,6 @@ __all__ = ("Exporter",)
 
 _LOOP = ("service", "indicator", "channel")
 _CHANNEL = ("channel",)
-_KNOB = ("workload", "knob")
 _DIRECTION = ("workload", "direction")
 _TIER = ("device", "direction", "tier")
 _PROBES = ("net", "sched")
@@ -50,7 +50,7 @@ class Exporter:
             return
         yield from _loops(report)
         yield from _channels(report)
-        yield from _knobs(report)
+        yield from knob_families(report)
         yield from _network(report)
         yield from perf_counters(report)
         yield from _links(report)
@@ -65,11 +65,11 @@ class Exporter:
     def _counters(self) -> Iterator[Metric]:
         decisions = CounterMetricFamily(
             "sweetpoint_channel_ticks",
-            "Ticks by the state that the channel was in.",
-            labels=["state"],
+            "Ticks by the state that a channel was in.",
+            labels=["channel", "state"],
         )
-        for state, count in sorted(self._board.decisions.items()):
-            decisions.add_metric([state], count)
+        for (channel, state), count in sorted(self._board.decisions.items()):
+            decisions.add_metric([channel, state], count)
         yield decisions
         writes = CounterMetricFamily(
             "sweetpoint_knob_writes", "Writes by knob and result.", labels=["knob", "result"]
@@ -163,24 +163,6 @@ def _channels(report: TickReport) -> Iterator[Metric]:
         if cpus is not None:
             family.add_metric([], cpus)
         yield family
-
-
-def _knobs(report: TickReport) -> Iterator[Metric]:
-    names = {workload.cgroup.id: workload.name for workload in report.workloads}
-    quota = GaugeMetricFamily(
-        "sweetpoint_quota_applied_cpus", "CPU quota read back; no series without one.", labels=_KNOB
-    )
-    idle = GaugeMetricFamily(
-        "sweetpoint_sched_idle", "1 while cpu.idle is set, as read back.", labels=_KNOB
-    )
-    for target, knob, value in report.knobs:
-        words = value.split()
-        labels = [names.get(target.id, target.path), knob]
-        if knob is Knob.CPU_QUOTA and words[0] != "max":
-            quota.add_metric(labels, int(words[0]) / int(words[1]))
-        elif knob is Knob.SCHED_IDLE:
-            idle.add_metric(labels, int(words[0]))
-    yield from (quota, idle)
 
 
 def _network(report: TickReport) -> Iterator[Metric]:

@@ -155,14 +155,15 @@ class Board:
 
     report: TickReport | None = None
     writes: dict[tuple[Knob, str], int] = field(default_factory=dict)
-    decisions: dict[str, int] = field(default_factory=dict)
+    decisions: dict[tuple[str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
 
     def count(self, plan: Plan, outcomes: tuple[Outcome, ...]) -> None:
         """Add the decisions of *plan* and the results of its writes to the counters."""
         for demand in plan.demands:
-            self.decisions[demand.state] = self.decisions.get(demand.state, 0) + 1
+            decision = demand.channel, demand.state
+            self.decisions[decision] = self.decisions.get(decision, 0) + 1
         for outcome in outcomes:
             key = outcome.action.knob, _result(outcome)
             self.writes[key] = self.writes.get(key, 0) + 1

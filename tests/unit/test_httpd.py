@@ -26,6 +26,7 @@ from controller.model import (
     Mode,
     Plan,
     QosClass,
+    RungReport,
     Target,
     TargetKind,
     Workload,
@@ -227,6 +228,35 @@ def test_service_levels_are_in_base_units(port: int, board: Board) -> None:
     ]
     status = json.loads(get(port, "/statusz")[1])
     assert status["service_level"][0]["problem"] == "HTTP status 500"
+
+
+def test_every_knob_is_shown_as_read_back(port: int, board: Board) -> None:
+    group = Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", 77, "sweetpoint-batch")
+    knobs = (
+        KnobReading(group, Knob.MBA, KnobValue("0=50;1=70")),
+        KnobReading(group, Knob.LLC_WAYS, KnobValue("0=f;1=3")),
+        KnobReading(JOB, Knob.MEMORY_HIGH, KnobValue("1048576")),
+        KnobReading(JOB, Knob.IO_WEIGHT, KnobValue("25")),
+    )
+    rung = RungReport(Channel.CACHE, Knob.MBA, 0.5, True, "memory bandwidth 50%")
+    now_ns = time.monotonic_ns()
+    board.report = report(now_ns, knobs=knobs, plan=Plan(time_ns=now_ns, rungs=(rung,)))
+    found = [
+        line.removeprefix("sweetpoint_")
+        for line in get(port, "/metrics")[1].splitlines()
+        if line.startswith(("sweetpoint_memory_", "sweetpoint_cache_ways", "sweetpoint_io"))
+        or line.startswith("sweetpoint_rung")
+    ]
+    assert found == [
+        'memory_high_bytes{knob="memory.high",workload="job"} 1.048576e+06',
+        'io_weight{knob="io.weight",workload="job"} 25.0',
+        'memory_bandwidth_limit{domain="0",group="sweetpoint-batch"} 50.0',
+        'memory_bandwidth_limit{domain="1",group="sweetpoint-batch"} 70.0',
+        'cache_ways{domain="0",group="sweetpoint-batch"} 4.0',
+        'cache_ways{domain="1",group="sweetpoint-batch"} 2.0',
+        'rung_part_ratio{channel="cache",knob="resctrl.mb"} 0.5',
+        'rung_usable{channel="cache",knob="resctrl.mb"} 1.0',
+    ]
 
 
 def test_series_end_with_what_they_describe(port: int, board: Board) -> None:
