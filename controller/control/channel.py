@@ -45,14 +45,18 @@ class LadderChannel:
     def step(self, specs: Specs, scene: Scene, hold: bool) -> None:
         """Advance all loops and move the ladder to what they ask for."""
 
+        # The same for every service; it looks at every workload.
+        share = scene.usage.share(self.channel, scene.senses, scene.roster) if specs else None
+        suspects = Evidence(
+            be_share=share,
+            throttled_ns=None,
+            inflicted_cpus=0.0,
+            steal_cpus=None,
+            cpus=self._cpus,
+        )
+
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
-            return Evidence(
-                be_share=scene.usage.share(self.channel, scene.senses, scene.roster),
-                throttled_ns=None,
-                inflicted_cpus=0.0,
-                steal_cpus=None,
-                cpus=self._cpus,
-            )
+            return suspects
 
         slew, ladder = self._slew, self.ladder
         second = scene.now_ns // NS_PER_SEC

@@ -59,8 +59,10 @@ class Loops:
     """
 
     __slots__ = (
+        "_by_service",
         "_channel",
         "_loops",
+        "_specs",
         "_stale_ticks",
         "_suspicions",
         "demand",
@@ -73,6 +75,8 @@ class Loops:
         self._channel = channel
         self._stale_ticks = settings.stale_ticks
         self._loops: dict[tuple[str, IndicatorName], _Loop] = {}
+        self._by_service: dict[str, tuple[_Loop, ...]] = {}
+        self._specs: Specs | None = None
         self._suspicions: dict[str, Suspicion] = {}
         self.safe = False
         self.demand = Demand(channel=channel, wanted=0.0, applied=0.0, state=ChannelState.FREE)
@@ -86,6 +90,8 @@ class Loops:
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
         self._stale_ticks = settings.stale_ticks
+        for loop in self._loops.values():
+            loop.guard.ticks = self._stale_ticks
 
     def worst_deviation(self, service: str, without: IndicatorName | None = None) -> float | None:
         """Return the largest filtered deviation of a service; ``None`` if nothing is known.
@@ -94,8 +100,8 @@ class Loops:
         """
         known = (
             loop.filter.value
-            for (name, indicator), loop in self._loops.items()
-            if name == service and indicator is not without and loop.filter.value is not None
+            for loop in self._by_service.get(service, ())
+            if loop.spec.name is not without and loop.filter.value is not None
         )
         return max(known, default=None)
 
@@ -108,8 +114,7 @@ class Loops:
         """Return the largest deviation of a service, as unfiltered as it is known; 0 if not."""
         known = (
             loop.filter.value if loop.deviation is None else loop.deviation
-            for (name, _), loop in self._loops.items()
-            if name == service
+            for loop in self._by_service.get(service, ())
         )
         return max((value or 0.0 for value in known), default=0.0)
 
@@ -150,6 +155,10 @@ class Loops:
         self._report(choice, applied)
 
     def _match(self, specs: Specs, applied: float) -> None:
+        """Keep, make and drop loops so that there is one for each of *specs*."""
+        if specs is self._specs:
+            return
+        self._specs = specs
         loops: dict[tuple[str, IndicatorName], _Loop] = {}
         for service, each in specs.items():
             for spec in each:
@@ -161,9 +170,11 @@ class Loops:
                 elif loop.spec is not spec:
                     loop.spec = spec
                     loop.pid.retune(spec.gains)
-                loop.guard.ticks = self._stale_ticks
                 loops[key] = loop
         self._loops = loops
+        self._by_service = {
+            name: tuple(loops[name, spec.name] for spec in each) for name, each in specs.items()
+        }
         self._suspicions = {name: self._suspicions.get(name) or Suspicion() for name in specs}
 
     def _bids(
@@ -176,7 +187,7 @@ class Loops:
         dt_s: float,
         hold: bool,
     ) -> Iterable[Bid]:
-        loops = [self._loops[service.name, spec.name] for spec in specs]
+        loops = self._by_service[service.name]
         for loop in loops:
             _sense(loop, senses.indicator(service, loop.spec), dt_s, hold)
         hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
