@@ -2,12 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hooks that clsact gives a link, shared with whoever else has filters there."""
 
+import ctypes
+
 from actuators.base import Trace
 from actuators.tc.netlink import EGRESS, HANDLE, INGRESS, Netlink
 
-__all__ = ("HOOKS", "drop_clsact", "ensure_clsact", "has_any_filter", "has_clsact", "has_filter")
+__all__ = (
+    "HOOKS",
+    "drop_clsact",
+    "ensure_clsact",
+    "has_any_filter",
+    "has_clsact",
+    "has_filter",
+    "has_tcx_ingress",
+)
 
 HOOKS = ("clsact", "ingress")
+_BPF_TCX_INGRESS = 46  # include/uapi/linux/bpf.h
 
 
 def has_clsact(netlink: Netlink, ifindex: int) -> bool:
@@ -39,3 +50,18 @@ def drop_clsact(netlink: Netlink, ifindex: int, trace: Trace) -> None:
         trace("before write no clsact")
         netlink.delete_clsact(ifindex)
         trace("after write no clsact")
+
+
+def has_tcx_ingress(ifindex: int) -> bool:
+    """Return whether programs are attached by tcx (Linux 6.6) to what comes in at a link.
+
+    No dump of filters shows them.
+
+    :raises OSError: libbpf is missing.
+    """
+    count = ctypes.c_uint32(0)
+    libbpf = ctypes.CDLL("libbpf.so.1")
+    failed = libbpf.bpf_prog_query(
+        ifindex, _BPF_TCX_INGRESS, 0, None, None, ctypes.byref(count)
+    )  # older kernels do not know the question
+    return not failed and count.value > 0

@@ -22,6 +22,7 @@ from actuators.tc.hooks import (
     has_any_filter,
     has_clsact,
     has_filter,
+    has_tcx_ingress,
 )
 from actuators.tc.namespace import network_namespace
 from actuators.tc.netlink import INGRESS, Netlink
@@ -233,7 +234,9 @@ def refuse_foreign(netlink: Netlink, ifindex: int, tree: Tree) -> None:
                     f"the qdisc {qdisc.kind} {qdisc.handle >> 16:x}: is somebody else's and is "
                     "left alone: remove it, or name its class with existing_qdisc: adopt",
                 )
-    if tree.ingress is not None and has_any_filter(netlink, ifindex, INGRESS):
+    if tree.ingress is not None and (
+        has_any_filter(netlink, ifindex, INGRESS) or has_tcx_ingress(ifindex)
+    ):
         raise RefusedError(
             errno.EBUSY,
             "somebody else filters what comes in, and redirected packets would pass those filters "

@@ -3,7 +3,9 @@
 """Trees, marks and ceilings on real links: made, moved, refused, and undone without a trace."""
 
 from collections.abc import Iterator
+import ctypes
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from tests.kernel.wire import Host, dump, entered
 
 pytestmark = pytest.mark.kernel
 
+TCX_INGRESS = 46
 # A filter of somebody else.
 THEIRS = ("protocol", "ip", "prio", "9", "u32", "match", "u32", "0", "0", "flowid", "1:1")
 
@@ -154,6 +157,23 @@ def test_foreign_filters_keep_ingress_off(host: Host, programs: Programs, tmp_pa
     assert change(executor, uplink(host), Knob.TC_CEILING, "5000000 0").applied == "5000000 0"
     wrong = change(executor, uplink(host), Knob.TC_CEILING, "5000000 7000000")
     assert wrong.errno == errno.EINVAL and wrong.applied == "5000000 0"
+    restored(host, tmp_path, before)
+
+
+def test_programs_that_no_dump_shows_keep_ingress_off(
+    host: Host, programs: Programs, tmp_path: Path
+) -> None:
+    link = uplink(host)
+    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    theirs = libbpf.bpf_link_create(programs.learn, link.id, TCX_INGRESS, None)
+    if theirs < 0:
+        pytest.skip("this kernel has no tcx (Linux 6.6)")
+    before = dump(host)
+    outcome = change(link_executor(tmp_path, programs), link, Knob.TC_TREE, BOTH)
+    assert outcome.errno == errno.EBUSY and "ingress: off" in outcome.message
+    assert dump(host) == before
+    os.close(theirs)
+    assert change(link_executor(tmp_path, programs), link, Knob.TC_TREE, BOTH).applied == BOTH
     restored(host, tmp_path, before)
 
 
