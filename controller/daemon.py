@@ -34,6 +34,8 @@ _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _SCAN_NS = 1 * NS_PER_SEC
 _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
+# What a reload cannot change.
+_FIXED = ("state_dir", "http", "network", "resctrl")
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
 _NICE = -10
@@ -187,12 +189,10 @@ class Agent:
             self._config_problem = str(error)
             _log.error("reload: %s\nreload: nothing changed", error)
             return
-        if (config.state_dir, config.http) != (self._config.state_dir, self._config.http):
-            _log.warning("reload: state_dir and http change only with a restart")
-            config = replace(config, state_dir=self._config.state_dir, http=self._config.http)
-        if config.network != self._config.network:
-            _log.warning("reload: network changes only with a restart")
-            config = replace(config, network=self._config.network)
+        for section in _FIXED:
+            if getattr(config, section) != getattr(self._config, section):
+                _log.warning("reload: %s changes only with a restart", section)
+        config = replace(config, **{each: getattr(self._config, each) for each in _FIXED})
         if config.settings.mode is not self._config.settings.mode:
             self._node.restore()
             self._node.enforcing = config.settings.mode is Mode.ENFORCE
