@@ -1,0 +1,141 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The filters at pods' veths follow who is here, and come back when somebody removes them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import subprocess
+
+import pytest
+
+from actuators.tc.tree import Programs
+from controller.configsections.network import LimitRule
+from controller.host import CgroupLayout
+from controller.model import CgroupId, QosClass, Workload
+from controller.network.marks import Marks
+from controller.probes.classify import Classifier
+from controller.units import NS_PER_SEC
+from tests.kernel.links import link_executor, load_programs
+from tests.kernel.wire import Host, dump, entered
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Iterator[Classifier]:
+    programs = load_programs()
+    yield programs
+    programs.close()
+
+
+class Pods:
+    """Two pods, each a cgroup with a process in a network namespace, and who marks them."""
+
+    def __init__(
+        self, host: Host, root: Path, layout: CgroupLayout, classifier: Classifier, state: Path
+    ) -> None:
+        self.host, self._root, self._layout = host, root, layout
+        self.executor = link_executor(state, Programs(**classifier.program_fds))
+        self.marks = Marks(layout, (LimitRule("nobody", 1000, None),), classifier)
+        self._now_ns = 0
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+    def start(self, name: str, pod: str, qos: QosClass) -> Workload:
+        """A process below the workload's cgroup, in a pod's namespace."""
+        below = self._root / name / "container"
+        below.mkdir(parents=True)
+        inside = ("nsenter", f"--net=/run/netns/{self.host.pods[pod]}")
+        join = f"echo $$ > {below}/cgroup.procs; exec sleep 1000"
+        process = subprocess.Popen([*inside, "sh", "-c", join])
+        self._processes.append(process)
+        while not (below / "cgroup.procs").read_text():
+            assert process.poll() is None
+        path = self._root / name
+        cgroup = CgroupId(self._layout.hierarchy, path.stat().st_ino)
+        relative = "/" + str(path.relative_to(self._layout.mount))
+        return Workload(name, cgroup, relative, qos, name, "")
+
+    def tick(self, seconds: int = 1) -> set[str]:
+        """Let time pass and return the devices that are marked."""
+        for _ in range(seconds):
+            self._now_ns += 2 * NS_PER_SEC
+            self.marks.tick(self.executor, self._now_ns)
+        shown = self.host.inside(
+            self.host.name,
+            "sh",
+            "-c",
+            "for d in veth-web veth-batch; do "
+            "tc filter show dev $d ingress | sed s/^/$d.in:/; "
+            "tc filter show dev $d egress | sed s/^/$d.out:/; done",
+        )
+        ours = [line for line in shown.splitlines() if "sweetpoint_" in line]
+        assert len(ours) % 2 == 0, ours  # both directions or none
+        return {line.partition(".")[0] for line in ours}
+
+
+@pytest.fixture
+def pods(
+    cgroup_root: Path, cgroup_layout: CgroupLayout, classifier: Classifier, tmp_path: Path
+) -> Iterator[Pods]:
+    with Host() as host, entered(host.name):
+        made = Pods(host, cgroup_root, cgroup_layout, classifier, tmp_path)
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+def test_marks_follow_the_workloads(pods: Pods) -> None:
+    before = dump(pods.host)
+    web = pods.start("web", "web", QosClass.LS)
+    batch = pods.start("batch", "batch", QosClass.BE)
+    pods.marks.follow([web, batch])
+    assert pods.tick() == {"veth-web", "veth-batch"}
+    assert pods.marks.placed == 2
+    pods.marks.follow([web])
+    assert pods.tick() == {"veth-web"}
+    pods.marks.follow([web._replace(qos=QosClass.SYSTEM)])
+    assert pods.tick() == set()
+    assert dump(pods.host) == before
+    assert not pods.executor.held()
+
+
+def test_a_second_workload_in_the_same_namespace(pods: Pods) -> None:
+    web = pods.start("web", "web", QosClass.LS)
+    batch = pods.start("batch", "web", QosClass.BE)
+    pods.marks.follow([web, batch])
+    assert pods.tick() == {"veth-web"}
+    pods.marks.follow([batch])
+    assert pods.tick() == {"veth-web"}
+
+
+def test_a_filter_that_somebody_removes_comes_back(pods: Pods) -> None:
+    pods.marks.follow([pods.start("batch", "batch", QosClass.BE)])
+    assert pods.tick() == {"veth-batch"}
+    pods.host.inside(pods.host.name, "tc", "qdisc", "del", "dev", "veth-batch", "clsact")
+    assert pods.tick(seconds=3) == {"veth-batch"}
+
+
+def test_a_pod_whose_veth_is_made_anew(pods: Pods) -> None:
+    host = pods.host
+    pods.marks.follow([pods.start("batch", "batch", QosClass.BE)])
+    assert pods.tick() == {"veth-batch"}
+    host.ip(host.name, "link", "del", "veth-batch")
+    namespace = host.pods["batch"]
+    made = ("type", "veth", "peer", "eth0", "netns", namespace)
+    host.ip(host.name, "link", "add", "veth-batch", *made)
+    assert pods.tick(seconds=4) == {"veth-batch"}
+    assert pods.marks.placed == 1
+
+
+def test_nobody_is_marked_before_there_is_a_process(pods: Pods) -> None:
+    web = pods.start("web", "web", QosClass.LS)
+    pods.marks.follow([web._replace(path=f"{web.path}-later", cgroup=CgroupId("cpu", 1))])
+    assert pods.tick() == set()
+    pods.marks.follow([web])
+    assert pods.tick() == {"veth-web"}
