@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
     "kernel", "root", "capabilities", "cgroup cpu controller", "cpu quota", "cpu quota burst",
     "sched-idle", "BTF", "sched_info", "BPF", "bcc", "memlock", "tmpfs for the journal",
-    "probe sched", "probe net", "probe shaping", "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
+    "probe sched", "probe net", "probe shaping",
+    "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
     "memory.high", "io.max, io.weight", "network namespaces", "tracefs", "bpffs",
 }  # fmt: skip
 AS_NOBODY = """
