@@ -1,0 +1,265 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Cookies on a kernel that schedules cores: who runs beside whom, and who carries what.
+
+A service is busy on one thread of each core, best-effort work on the other, both as processes
+that would never sleep. What ran when is read from the scheduler's own trace.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+import os
+from pathlib import Path
+import signal
+import time
+
+import pytest
+
+from actuators.core_cookie import BEST_EFFORT, CoreCookie, core_group
+from actuators.core_prctl import cookie_of, create, give_to
+from actuators.cpu_idle import CpuIdle
+from actuators.executor import Executor, restore_leftovers
+from actuators.journal import Journal
+from actuators.tasks import threads
+from controller.cookie_keeper import CookieKeeper
+from controller.host import CgroupLayout, core_siblings
+from controller.model import (
+    Action,
+    CgroupId,
+    Knob,
+    KnobValue,
+    QosClass,
+    Target,
+    TargetKind,
+    Workload,
+)
+from controller.probes.members import MemberProbe
+from tests.kernel import test_members
+from tests.vm.guest.switches import shared_s, switches
+
+pytestmark = pytest.mark.vm
+
+CORES = core_siblings()
+
+
+class Site:
+    """The cgroups of a service and of best-effort work, and processes in them."""
+
+    def __init__(self, root: Path, layout: CgroupLayout) -> None:
+        self.layout, self.root = layout, root
+        self.service, self.batch, self.elsewhere = (
+            self._make(name) for name in ("web", "batch", "elsewhere")
+        )
+        self.pids: list[int] = []
+
+    def _make(self, name: str) -> Path:
+        path = self.root / name
+        path.mkdir()
+        return path
+
+    def path(self, cgroup: Path) -> str:
+        return "/" + str(cgroup.relative_to(self.layout.mount))
+
+    def start(self, cgroup: Path | None, cpu: int | None = None) -> int:
+        """Start a process in *cgroup*: busy on *cpu*, asleep without one."""
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if cgroup is not None:
+                (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+            if cpu is None:
+                while True:
+                    signal.pause()
+            os.sched_setaffinity(0, {cpu})
+            while True:
+                pass
+        self.pids.append(pid)
+        return pid
+
+    def busy(self, cgroup: Path, thread: int) -> list[int]:
+        """Start a busy process on that thread of each core."""
+        return [self.start(cgroup, core[thread]) for core in CORES]
+
+    def workload(self) -> Workload:
+        cgroup = CgroupId(self.layout.hierarchy, self.batch.stat().st_ino)
+        return Workload("batch", cgroup, self.path(self.batch), QosClass.BE, "batch", "")
+
+    def end(self) -> None:
+        for pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+class Knobs:
+    """The knobs as one life of the agent has them."""
+
+    def __init__(self, site: Site, state_dir: Path, probe: MemberProbe | None = None) -> None:
+        self._site = site
+        self._probe = probe
+        self.actuator = CoreCookie(state_dir)
+        idle = CpuIdle(site.layout.mount, site.layout.hierarchy, site.layout.version)
+        self._executor = Executor(Journal(state_dir / "journal"), [self.actuator, idle])
+        self.keeper = CookieKeeper(site.layout, self.actuator)
+        self.keeper.follow([site.workload()])
+        if probe is not None:
+            probe.follow([site.workload()])
+
+    def cookie(self, value: str) -> None:
+        self._write(core_group(BEST_EFFORT), Knob.CORE_COOKIE, value)
+
+    def idle(self) -> None:
+        batch = self._site.workload()
+        target = Target(TargetKind.CGROUP, *batch.cgroup, batch.path)
+        self._write(target, Knob.SCHED_IDLE, "1")
+
+    def until(self, what: str, check: Callable[[], bool], seconds: float = 20.0) -> None:
+        """Tick like the agent until *check* is true."""
+        deadline = time.monotonic() + seconds
+        while not check():
+            assert time.monotonic() < deadline, f"not in {seconds:g} s: {what}"
+            moves = None if self._probe is None else self._probe.read()
+            self.keeper.tick(time.monotonic_ns(), moves)
+            time.sleep(0.1)
+
+    def _write(self, target: Target, knob: Knob, value: str) -> None:
+        (reading,) = (r for r in self._executor.read([target]) if r.knob is knob)
+        action = Action(
+            target=target,
+            knob=knob,
+            previous=reading.value,
+            value=KnobValue(value),
+            reason="test",
+        )
+        (outcome,) = self._executor.execute([action], now_ns=time.monotonic_ns())
+        assert outcome.failure is None, outcome.message
+        assert outcome.applied == value
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout) -> Iterator[Site]:
+    site = Site(cgroup_root, cgroup_layout)
+    yield site
+    site.end()
+
+
+@pytest.fixture(scope="module")
+def probe(cgroup_layout: CgroupLayout) -> Iterator[MemberProbe]:
+    probe = MemberProbe(cgroup_layout)
+    yield probe
+    probe.close()
+
+
+def carry(pids: Iterable[int]) -> set[int]:
+    """Return the cookies of all threads of these processes."""
+    return {cookie_of(tid) for pid in pids for tid in threads(pid)}
+
+
+def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_path: Path) -> None:
+    knobs = Knobs(site, tmp_path)
+    service = site.busy(site.service, 0)
+
+    def window(seconds: float = 1.5) -> tuple[float, float]:
+        """Return which share of the time both ran on a core, and how many CPUs the service had."""
+        runs = switches(seconds, [*service, *batch])
+        shared = shared_s(runs, CORES, service, batch) / (seconds * len(CORES))
+        return shared, sum(r.end_s - r.start_s for r in runs if r.pid in service) / seconds
+
+    batch: list[int] = []
+    _, alone = window()
+    batch += site.busy(site.batch, 1)
+    before, _ = window()
+    knobs.cookie(BEST_EFFORT)
+    knobs.until("cookies", lambda: 0 not in carry(batch))
+    assert len(carry(batch)) == 1
+    assert carry([*service, os.getpid()]) == {0}
+    # The emulator lets a CPU stand still for milliseconds, with whom it runs: hence longer.
+    cookie, halved = window(4.0)
+    knobs.idle()
+    both, kept = window(3.0)
+    knobs.cookie("0")
+    after, _ = window()
+    print(
+        f"\nshared core time: {before:.4f} before, {cookie:.4f} with a cookie, {both:.4f} with "
+        f"idle beside it, {after:.4f} with idle alone; CPUs of the service: {alone:.2f} alone, "
+        f"{halved:.2f} with a cookie, {kept:.2f} with both"
+    )
+    assert before > 0.9
+    assert cookie < 0.02
+    assert both < 0.001
+    assert after > 0.9
+    assert kept > 0.9 * alone
+    assert carry(batch) == {0}
+
+
+def test_born_into_a_cgroup_is_told(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MemberProbe
+) -> None:
+    cgroups = test_members.Cgroups(cgroup_layout, cgroup_root, probe)
+    test_members.test_born_in_another_cgroup_than_the_parent_is_told(cgroups)
+
+
+def test_who_is_born_moves_in_or_moves_out(site: Site, tmp_path: Path, probe: MemberProbe) -> None:
+    knobs = Knobs(site, tmp_path, probe)
+    first = site.start(site.batch)
+    knobs.cookie(BEST_EFFORT)
+    knobs.until("the first", lambda: 0 not in carry([first]))
+    (ours,) = carry([first])
+    ask, answer = os.pipe(), os.pipe()
+    parent = os.fork()
+    if parent == 0:  # one that forks when it is told
+        os.read(ask[0], 1)
+        child = os.fork()
+        if child:
+            os.write(answer[1], str(child).encode())
+        while True:
+            signal.pause()
+    joiner = site.start(None)
+    site.pids.append(parent)
+    for pid in (parent, joiner):
+        (site.batch / "cgroup.procs").write_text(str(pid))
+    knobs.until("those who moved in", lambda: carry([parent, joiner]) == {ours})
+    os.write(ask[1], b"x")
+    child = int(os.read(answer[0], 16))
+    try:
+        assert carry([child]) == {ours}
+        (site.elsewhere / "cgroup.procs").write_text(str(joiner))
+        (site.elsewhere / "cgroup.procs").write_text(str(child))
+        knobs.until("those who moved out", lambda: carry([joiner, child]) == {0})
+        assert carry([first, parent]) == {ours}
+        assert carry([os.getpid()]) == {0}
+        knobs.cookie("0")
+        assert carry([first, parent]) == {0}
+    finally:
+        os.kill(child, signal.SIGKILL)
+        for fd in (*ask, *answer):
+            os.close(fd)
+
+
+def test_a_crash_is_cleared_up_wherever_the_tasks_went(site: Site, tmp_path: Path) -> None:
+    stayed, moved, foreign = (site.start(site.batch) for _ in range(3))
+    make_foreign(foreign)
+    (theirs,) = carry([foreign])
+    assert theirs
+    agent = os.fork()
+    if agent == 0:
+        knobs = Knobs(site, tmp_path)
+        knobs.cookie(BEST_EFFORT)
+        knobs.until("cookies", lambda: 0 not in carry([stayed, moved]))
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(agent, 0)[1] == signal.SIGKILL
+    assert 0 not in carry([stayed, moved])
+    assert carry([foreign]) == {theirs}
+    (site.elsewhere / "cgroup.procs").write_text(str(moved))
+    assert restore_leftovers(tmp_path, [CoreCookie(tmp_path)]).clean
+    assert carry([stayed, moved]) == {0}
+    assert carry([foreign]) == {theirs}
+    assert not list((tmp_path / "cookies").iterdir())
+
+
+def make_foreign(pid: int) -> None:
+    """Give *pid* a cookie that is none of ours, as another program would."""
+    helper = os.fork()
+    if helper == 0:
+        create()
+        give_to(pid)
+        os._exit(0)
+    assert os.waitpid(helper, 0)[1] == 0
