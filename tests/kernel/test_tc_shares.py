@@ -10,13 +10,14 @@ import pytest
 
 from controller.model import Knob
 from tests.kernel.links import GUARANTEED_MBIT, LINK_MBIT, MBIT, change
-from tests.kernel.shaped import BEST_EFFORT, SENSITIVE, Shaped, shaped_host
+from tests.kernel.shaped import BEST_EFFORT, LIMITED, SENSITIVE, Shaped, shaped_host
 from tests.kernel.wire import Flow
 
 pytestmark = pytest.mark.kernel
 
 # 1,448 bytes of TCP payload in 1,514 of Ethernet.
 PAYLOAD = 1448 / 1514
+UDP = ("-u", "-l", "1400")
 
 
 @pytest.fixture
@@ -56,9 +57,8 @@ def test_shares(shaped: Shaped, where: str, to_wire: bool) -> None:
 
 def test_a_ceiling_that_is_moved_holds_within_a_second(shaped: Shaped) -> None:
     host = shaped.host
-    udp = ("-u", "-l", "1400")
     flows = [
-        Flow(host, host.pods["batch"], seconds=4, to_wire=to_wire, mbit=150, extra=udp)
+        Flow(host, host.pods["batch"], seconds=4, to_wire=to_wire, mbit=150, extra=UDP)
         for to_wire in (True, False)
     ]
     time.sleep(0.7)
@@ -77,3 +77,19 @@ def test_a_ceiling_that_is_moved_holds_within_a_second(shaped: Shaped) -> None:
     # Less than best-effort is guaranteed: the ceiling goes first.
     assert measured[2] == pytest.approx((5, 8), rel=0.15)
     assert measured[3] == pytest.approx((80, 100), rel=0.1)
+
+
+def test_a_limit_below_the_tier(shaped: Shaped) -> None:
+    """Best-effort work with a limit of its own has that, and the rest of its tier the rest."""
+    host = shaped.host
+    flows = [
+        Flow(host, host.name, seconds=1, mbit=150, cgroup=shaped.cgroups[name], extra=UDP)
+        for name in ("limited", "batch")
+    ]
+    time.sleep(0.7)
+    rates = shaped.rates(1.0)
+    for flow in flows:
+        flow.end()
+    print({number: round(rates[False, number], 1) for number in (BEST_EFFORT, LIMITED)})
+    assert rates[False, LIMITED] == pytest.approx(30, rel=0.1)
+    assert rates[False, BEST_EFFORT] > 120
