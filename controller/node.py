@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node as the agent sees it: who runs here, what they suffer, where the knobs stand."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 import logging
 import time
@@ -17,8 +17,8 @@ from controller.config import Config
 from controller.cores import Cores
 from controller.disks import find_disks
 from controller.host import find_cgroup_layout, memory_bytes, possible_cpus
+from controller.knob_readings import KnobReadings
 from controller.model import (
-    STRUCTURAL_KNOBS,
     CgroupId,
     Knob,
     KnobReading,
@@ -56,6 +56,9 @@ _log = logging.getLogger(__name__)
 
 _Probe = TypeVar("_Probe")
 
+_KNOBS = frozenset(Knob)
+_BURST = frozenset({Knob.CPU_QUOTA})
+
 
 class Node:
     """Probes, workloads and knobs of this host, for the control thread alone.
@@ -81,7 +84,7 @@ class Node:
         )
         self.resctrl = ResctrlControl(config.resctrl, self._executor, self._layout)
         self.monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
-        self._knobs: dict[tuple[Target, Knob], KnobReading] = {}
+        self._readings = KnobReadings(self._executor)
         self._steal = StealMeter()
         self.problems: dict[str, str] = {}
         # Probes that work, but not in their best way, and why.
@@ -123,7 +126,7 @@ class Node:
     @property
     def knobs(self) -> tuple[KnobReading, ...]:
         """Every knob that we may move, as last read back."""
-        return tuple(self._knobs.values())
+        return self._readings.all
 
     @property
     def host_pressure_ns(self) -> Mapping[str, int]:
@@ -171,9 +174,12 @@ class Node:
                 _log.warning("%s: no room to measure it", workload.name)
 
     def audit(self) -> None:
-        """Read back every knob that we may move or have moved; who else wrote one is seen here."""
+        """Look whose knobs we may move or have moved; who else writes one is seen within a round.
+
+        What is new is read at once, the rest in turn, a few with every ``measure``.
+        """
         targets = [
-            Target(TargetKind.CGROUP, w.cgroup.hierarchy, w.cgroup.id, w.path)
+            Target(TargetKind.CGROUP, *w.cgroup, w.path)
             for w in self.workloads
             if w.qos is QosClass.BE
         ]
@@ -183,12 +189,11 @@ class Node:
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets
         groups = self.resctrl.targets(enforcing=self.enforcing)
-        cores = self.cores.targets
-        readings = self._executor.read(dict.fromkeys((*targets, *links, *groups, *cores, *held)))
-        readings += self._executor.read(self._bursting(), {Knob.CPU_QUOTA})
-        self._knobs = {(r.target, r.knob): r for r in readings if r.knob not in STRUCTURAL_KNOBS}
-        if self.links is not None and not self.enforcing:
-            self._knobs |= {(r.target, r.knob): r for r in self.links.unlimited()}
+        every = (*targets, *links, *groups, *self.cores.targets, *held)
+        pretended = () if self.links is None or self.enforcing else self.links.unlimited()
+        self._readings.follow(
+            dict.fromkeys(self._bursting(), _BURST) | dict.fromkeys(every, _KNOBS), pretended
+        )
 
     def _bursting(self) -> list[Target]:
         # The services that may save up quota; no other knob of theirs is ours.
@@ -207,6 +212,7 @@ class Node:
         by_netns = self._netns.read(now_ns, traffic)
         self.measured_by_netns = frozenset(by_netns.keys() - traffic.keys())
         self._pressure.read(now_ns)
+        self._readings.look(now_ns)
         return Snapshot(
             time_ns=now_ns,
             age_ns=None if reading is None else reading.age_ns,
@@ -236,13 +242,14 @@ class Node:
         if (self.links is not None and self.links.tick(self._executor, now_ns)) or new_group:
             self.audit()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
-        self._keep(outcomes)
+        self._readings.keep(outcomes)
         self.cores.tick(now_ns, moves)
         return outcomes
 
     def restore(self) -> RestoreReport:
         """Put every knob back."""
         report = self._executor.restore_all()
+        self._readings.forget()
         self.resctrl.forget()
         self.monitor.forget()
         if self.links is not None:
@@ -257,14 +264,6 @@ class Node:
         for opened in (*meters, self._members, self.links):
             if opened is not None:
                 opened.close()
-
-    def _keep(self, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            key = outcome.action.target, outcome.action.knob
-            if outcome.applied is None:
-                self._knobs.pop(key, None)
-            else:
-                self._knobs[key] = KnobReading(*key, outcome.applied)
 
     def _tell_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
         for counter, reason in reasons.items():
