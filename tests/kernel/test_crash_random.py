@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random lives of the executor on real cgroups, beside somebody else who also writes.
 
-Cgroups come and go, others write to the same knobs, and the process dies at random steps (here
-by an exception that nothing catches; test_crash does it with SIGKILL). Whatever happened, a
-restore leaves every knob at the last value that was not ours.
+Cgroups come and go, others write to the same knobs, the kernel refuses writes for no reason that
+we know (a wrapper of the system call says so), and the process dies at random steps (here by an
+exception that nothing catches; test_crash does it with SIGKILL). Whatever happened, a restore
+leaves every knob at the last value that was not ours.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+import errno
 import itertools
 import os
 from pathlib import Path
 import tempfile
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -37,6 +42,10 @@ QUOTAS = (
 )
 WEIGHTS = ("1", "0 512", "0 100")
 VALUES = {Knob.CPU_QUOTA: QUOTAS, Knob.SCHED_IDLE: WEIGHTS}
+MIB = 1 << 20
+if Path("/sys/fs/cgroup/cgroup.controllers").exists():  # cgroup v2 has the others
+    VALUES[Knob.MEMORY_HIGH] = ("max", str(64 * MIB), str(128 * MIB))
+    VALUES[Knob.IO_WEIGHT] = ("100", "1", "20000")  # the last is refused
 
 wishes = st.lists(
     st.tuples(
@@ -49,6 +58,8 @@ wishes = st.lists(
     unique_by=lambda wish: (wish[0], wish[1][0]),
 )
 steps_to_live = st.one_of(st.none(), st.integers(0, 60))
+# What becomes of the next writes to the kernel; 0: whatever the kernel says.
+refusals = st.lists(st.sampled_from([0, 0, errno.EBUSY, errno.EINVAL, errno.ENOSPC]), max_size=6)
 numbers = itertools.count()
 
 
@@ -73,11 +84,16 @@ class Lives(RuleBasedStateMachine):
         self.agent: Executor | None = None
         for path in PATHS:
             self.create(path)
-        self.restart(None)
+        self.restart(None, [])
 
-    @rule(wishes=wishes, lives=steps_to_live)
+    @rule(wishes=wishes, lives=steps_to_live, refusals=refusals)
     @precondition(lambda self: self.agent is not None)
-    def tick(self, wishes: list[tuple[str, tuple[Knob, str], bool]], lives: int | None) -> None:
+    def tick(
+        self,
+        wishes: list[tuple[str, tuple[Knob, str], bool]],
+        lives: int | None,
+        refusals: list[int],
+    ) -> None:
         actions = []
         for path, (knob, value), stale in wishes:
             if (self.root / path).exists():
@@ -88,7 +104,8 @@ class Lives(RuleBasedStateMachine):
         self.steps_left = lives
         assert self.agent is not None
         try:
-            outcomes = self.agent.execute(actions, now_ns=self.now_ns)
+            with refusing(refusals):
+                outcomes = self.agent.execute(actions, now_ns=self.now_ns)
         except CrashError:
             self.agent = None
             return
@@ -98,13 +115,14 @@ class Lives(RuleBasedStateMachine):
             if outcome.failure is None and outcome.foreign is None:
                 assert outcome.applied == outcome.action.value
 
-    @rule(lives=steps_to_live)
-    def restart(self, lives: int | None) -> None:
+    @rule(lives=steps_to_live, refusals=refusals)
+    def restart(self, lives: int | None, refusals: list[int]) -> None:
         self.steps_left = lives
         try:
             journal = Journal(self.state_dir / "journal", self.trace)
             self.agent = Executor(journal, every_actuator(self.layout, self.state_dir), self.trace)
-            report = self.agent.restore_all()
+            with refusing(refusals):
+                report = self.agent.restore_all()
         except CrashError:
             self.agent = None
         else:
@@ -121,6 +139,10 @@ class Lives(RuleBasedStateMachine):
         try:
             if knob is Knob.SCHED_IDLE:
                 set_weight(cgroup, 3000 + number)
+            elif knob is Knob.MEMORY_HIGH:
+                (cgroup / "memory.high").write_text(str((300 + number) * MIB))
+            elif knob is Knob.IO_WEIGHT:
+                (cgroup / "io.weight").write_text(str(200 + number))
             elif self.layout.version == "v1":
                 (cgroup / "cpu.cfs_quota_us").write_text(str(7000 + number))
             else:
@@ -144,7 +166,7 @@ class Lives(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.restart(None)
+            self.restart(None, [])
         finally:
             self.scratch.cleanup()
             remove_cgroup(self.root)
@@ -186,6 +208,20 @@ class Lives(RuleBasedStateMachine):
 
     def ratio(self, path: str) -> float | None:
         return ratio_of(self.value(path, Knob.CPU_QUOTA))
+
+
+@contextmanager
+def refusing(errors: list[int]) -> Iterator[None]:
+    """Have the next writes to the kernel fail with these errors, one after the other."""
+    write, left = os.write, iter(errors)
+
+    def perhaps(fd: int, data: bytes) -> int:
+        if error := next(left, 0):
+            raise OSError(error, os.strerror(error))
+        return write(fd, data)
+
+    with patch.object(os, "write", perhaps):
+        yield
 
 
 def ratio_of(value: KnobValue) -> float | None:
