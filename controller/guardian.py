@@ -37,13 +37,14 @@ _STOPPED_OURSELVES_S = 3.0
 class Limits(NamedTuple):
     """How long the guardian waits for what, in seconds.
 
-    ``start_s`` replaces ``heartbeat_s`` until the first beat. A death within ``quick_s`` is a
+    ``start_s`` replaces ``heartbeat_s`` until the first beat: compiling probes takes seconds
+    where CPUs are scarce, and no knob is held yet. A death within ``quick_s`` is a
     quick one; after ``quick_deaths`` of them in a row the guardian gives up. Before each start
     it waits ``backoff_s``, doubling.
     """
 
     heartbeat_s: float = 10.0
-    start_s: float = 60.0
+    start_s: float = 120.0
     stop_s: float = 5.0
     quick_s: float = 60.0
     quick_deaths: int = 5

@@ -84,8 +84,8 @@ class Site:
         }
 
 
-# Half a second here, half a minute in the emulated test kernel.
-START_S = 90
+# Half a second here, a minute and a half in the emulated test kernel.
+START_S = 180
 
 
 class AgentRun:

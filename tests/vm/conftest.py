@@ -92,7 +92,9 @@ def _boot(chosen: list[str]) -> tuple[_Reports, str]:
         (directory / "ids").write_text("\n".join(chosen))
         command = f"{IN_GUEST}={name} SWEETPOINT_VM_TESTS=1 SWEETPOINT_KERNEL_TESTS=1"
         command += f" PYTHONDONTWRITEBYTECODE=1 {shlex.quote(str(TREE))}/.venv/bin/python"
-        command += f" -m pytest -p no:cacheprovider -o tmp_path_retention_policy=none @{name}/ids"
+        command += (
+            f" -m pytest -m vm -p no:cacheprovider -o tmp_path_retention_policy=none @{name}/ids"
+        )
         console = _run([str(TREE / "tools" / "test-kernel"), "run", command], directory)
         reports: _Reports = defaultdict(list)
         if (directory / REPORTS).exists():

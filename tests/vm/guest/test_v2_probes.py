@@ -1,0 +1,77 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The probes give right numbers where everything is cgroup v2, and under another kernel.
+
+These are tests of the running kernel, run once more; each stands there with its reasons.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.host import CgroupLayout, possible_cpus
+from controller.probes.counters import choose_sources
+from controller.probes.sched import SchedProbe
+from tests.kernel import test_counters as counters
+from tests.kernel import test_net_probe as network
+from tests.kernel import test_sched_probe as sched
+from tests.kernel.groups import Groups
+from tests.kernel.loads import Load, loads
+
+pytestmark = pytest.mark.vm
+
+CPU = sched.CPU
+
+net, talk, namespaces = network.net, network.talk, network.namespaces
+
+
+@pytest.fixture(scope="module")
+def probe() -> Iterator[SchedProbe]:
+    # One for all: compiling it takes ten seconds here.
+    sources, reasons = choose_sources(counters.WANTED)
+    assert reasons == {}
+    loaded = SchedProbe(cpus=max(possible_cpus()) + 1, counters=sources)
+    assert loaded.untyped == ""
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) -> Groups:
+    return Groups(cgroup_root, cgroup_layout, probe)
+
+
+def test_waits_agree_with_schedstat(probe: SchedProbe, groups: Groups) -> None:
+    sched.test_pinned_tasks_agree_with_schedstat_within_one_percent(
+        "service beside hogs", probe, groups
+    )
+
+
+def test_blame_names_the_hog(probe: SchedProbe, groups: Groups) -> None:
+    # Alone with it: what sleepers do when they wake up is no small matter on this CPU.
+    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
+    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=3) as running:
+        running.work()
+        reading = probe.read()
+    inflicted_ns = groups.sample(reading, service).wait_inflicted_ns
+    assert inflicted_ns is not None and inflicted_ns > 50_000_000
+    assert groups.blame(reading, service, hog) >= 0.9 * inflicted_ns
+
+
+def test_own_quota_is_waiting_but_not_inflicted(
+    probe: SchedProbe, groups: Groups, cgroup_layout: CgroupLayout
+) -> None:
+    sched.test_own_quota_is_waiting_but_not_inflicted(probe, groups, cgroup_layout)
+
+
+def test_cpi_is_the_frequency_of_the_counter(
+    probe: SchedProbe, cgroup_root: Path, cgroup_layout: CgroupLayout
+) -> None:
+    counters.test_cpi_is_the_frequency_of_the_counter(probe, cgroup_root, cgroup_layout)
+
+
+def test_a_stream_over_veth_agrees_with_the_interface(
+    net: network.Net, namespaces: tuple[str, str], talk: network.Start
+) -> None:
+    network.test_a_stream_over_veth_agrees_with_the_interface(net, talk, namespaces)
