@@ -38,6 +38,7 @@ _CLSACT = 0xFFFF0000
 HANDLE = MAJOR
 _QUEUE_PACKETS = 1000
 _U32_MAX = 0xFFFFFFFF
+_IFF_UP = 1
 _GET_QDISC, _NEW_CLASS, _GET_CLASS = 38, 40, 42  # RTM_GETQDISC, RTM_NEWTCLASS, RTM_GETTCLASS
 _TC = struct.Struct("=BxxxiIII")  # struct tcmsg: family, ifindex, handle, parent, info
 _TCA_KIND, _TCA_OPTIONS = 1, 2
@@ -59,6 +60,7 @@ class Link(NamedTuple):
     peer: int | None
     peer_netnsid: int | None
     queue_packets: int
+    up: bool
 
 
 class Qdisc(NamedTuple):
@@ -279,6 +281,7 @@ def _link(message: Any) -> Link:
         message.get_attr("IFLA_LINK"),
         message.get_attr("IFLA_LINK_NETNSID"),
         message.get_attr("IFLA_TXQLEN") or 0,
+        bool(message["flags"] & _IFF_UP),
     )
 
 

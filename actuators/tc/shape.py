@@ -52,8 +52,8 @@ CLASSIFIED = KnobValue("classified")
 _LEAF_BYTES_PER_S = 1000
 # A packet before segmentation is up to 64 KiB; below that HTB would serve it in debt.
 _BURST_BYTES = 65536
-# Time between two looks of HTB that a burst has to bridge; timers are late by less than that.
-_BURST_PER_S = 1000
+# At high rates a burst lasts 1 ms: HTB is late by less than that.
+_BURSTS_PER_S = 1000
 _QUANTUM_BYTES = 60000
 
 
@@ -107,7 +107,7 @@ def _htb_class(minor: int, parent: int, rate: int, ceil: int, prio: int = 0) -> 
 
 def _burst_bytes(rate: int) -> int:
     """Return the burst for a rate in bytes per second: one large packet, or 1 ms."""
-    return max(_BURST_BYTES, rate // _BURST_PER_S)
+    return max(_BURST_BYTES, rate // _BURSTS_PER_S)
 
 
 def htb_classes(shape: Shape) -> tuple[HtbClass, ...]:

@@ -25,7 +25,7 @@ from actuators.tc.hooks import (
     has_tcx_ingress,
 )
 from actuators.tc.namespace import network_namespace
-from actuators.tc.netlink import INGRESS, Netlink
+from actuators.tc.netlink import INGRESS, Link, Netlink
 from actuators.tc.shape import (
     ABSENT,
     ABSENT_CLSACT,
@@ -165,7 +165,7 @@ def _read(netlink: Netlink, target: Target) -> KnobValue:
             return KnobValue("partial (the link left)")
         raise
     egress = _read_shape(netlink, ifindex)
-    ingress = None if ifb is None else _read_shape(netlink, ifb.ifindex) or "no htb"
+    ingress = None if ifb is None else _read_ifb(netlink, ifb)
     hooked = has_clsact(netlink, ifindex)
     redirect = hooked and has_filter(netlink, ifindex, INGRESS)
     if isinstance(egress, str) or isinstance(ingress, str) or (ingress is not None) != redirect:
@@ -185,6 +185,11 @@ def _read_shape(netlink: Netlink, ifindex: int) -> Shape | str | None:
     if shape is None:
         return "no classes"
     return shape if has_filter(netlink, ifindex, _HTB) else "no filter"
+
+
+def _read_ifb(netlink: Netlink, ifb: Link) -> Shape | str:
+    # What is redirected to a device that is down is dropped.
+    return (_read_shape(netlink, ifb.ifindex) or "no htb") if ifb.up else "ifb down"
 
 
 def _has_our_htb(netlink: Netlink, ifindex: int) -> bool:

@@ -202,18 +202,21 @@ def test_without_programs_nothing_is_made(host: Host, tmp_path: Path) -> None:
 
 def test_damage_is_ours_to_clean_up(host: Host, programs: Programs, tmp_path: Path) -> None:
     before = dump(host)
+    ifb = f"swp{uplink(host).id}"
     for damage in (
-        ("qdisc", "del", "dev", "up0", "root"),
-        ("qdisc", "del", "dev", "up0", "clsact"),
-        (*CLASS, "rate", "1mbit", "ceil", "2mbit"),
+        ("tc", "qdisc", "del", "dev", "up0", "root"),
+        ("tc", "qdisc", "del", "dev", "up0", "clsact"),
+        ("tc", *CLASS, "rate", "1mbit", "ceil", "2mbit"),
+        ("ip", "link", "set", ifb, "down"),
+        ("ip", "link", "del", ifb),
     ):
         executor = link_executor(tmp_path, programs)
         change(executor, uplink(host), Knob.TC_TREE, BOTH)
-        tc(host, *damage)
+        host.inside(host.name, *damage)
         (reading,) = (r for r in executor.read([uplink(host)]) if r.knob is Knob.TC_TREE)
         assert reading.value not in (BOTH, ABSENT)
         assert change(executor, uplink(host), Knob.TC_TREE, BOTH).applied == BOTH
-        tc(host, *damage)
+        host.inside(host.name, *damage)
         restored(host, tmp_path, before)
 
 
