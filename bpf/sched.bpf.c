@@ -224,7 +224,7 @@ int count_running(struct bpf_raw_tracepoint_args *ctx)
 	struct cpu *cpu = cpus.lookup(&id);
 
 	if (cpu)
-		count_for(id, cpu->slot);
+		count_for(id, cpu->slot, true);
 	return 0;
 }
 #endif
@@ -260,7 +260,7 @@ static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 no
 {
 #if COUNTERS
 	if (slot != cpu->slot)
-		count_for(id, cpu->slot);
+		count_for(id, cpu->slot, false);
 #endif
 #if BLAME
 	if (slot != cpu->slot) {

@@ -1,87 +1,91 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 // Perf counters per workload, read when a CPU changes from one workload to another.
 //
-// User space opens an event per counter and CPU and puts it into perf_0 ... perf_4. Reading one
-// costs some 70 ns, so it is not done while a CPU stays with a workload; whoever stays for long
-// is brought up to date by count_running, which user space runs on that CPU.
+// User space opens an event per counter and CPU and puts it into `events`. Reading them is what
+// costs, so it is not done while a CPU stays with a workload; whoever stays for long is brought
+// up to date by count_running, which user space runs on that CPU.
 //
-// A PMU with fewer counters than events takes turns. What was counted is scaled by the time that
-// the event was enabled over the time that it counted, since it was opened: of a single run it
-// would be all or nothing.
+// A PMU with fewer counters than events takes turns. Then what was counted is scaled by the time
+// that the event was enabled over the time that it counted, on this CPU since the last look at
+// both: of a single run it would be all or nothing. Asking for the times makes a read dearer,
+// so they are looked at every LOOK reads only, and by count_running.
 //
 // Needs: NCPU, MAX_SLOTS, COUNTERS (0 to 5).
 #pragma once
 
 #if COUNTERS
-// One cache line per slot and CPU, as struct account.
+#define LOOK 64
+#define UNITY 1024
+
+// Indexed by CPU first: only this CPU writes what is beside it in a cache line.
 struct counters {
-	u64 sum[5];
-	u64 reserved[3];
+	u64 sum[COUNTERS];
+};
+
+struct counted {
+	u64 value; // at the last read, 0: not known
+	u64 scale; // in 1/UNITY, 0: not known, and taken as UNITY
+	u64 enabled; // at the last look
+	u64 running;
 };
 
 struct counted_cpu {
 	u64 reads; // tells user space that this CPU is up to date
-	struct bpf_perf_event_value last[5];
+	u64 dead;  // an event does not go on: its CPU was off meanwhile
+	struct counted last[5];
+	u64 pad[2]; // to a multiple of a cache line
 };
 
 BPF_F_TABLE("array", u32, struct counters, counters, MAX_SLOTS * NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct counted_cpu, counted_cpus, NCPU, BPF_F_MMAPABLE);
-BPF_PERF_ARRAY(perf_0, NCPU);
-#if COUNTERS > 1
-BPF_PERF_ARRAY(perf_1, NCPU);
-#endif
-#if COUNTERS > 2
-BPF_PERF_ARRAY(perf_2, NCPU);
-#endif
-#if COUNTERS > 3
-BPF_PERF_ARRAY(perf_3, NCPU);
-#endif
-#if COUNTERS > 4
-BPF_PERF_ARRAY(perf_4, NCPU);
-#endif
+BPF_PERF_ARRAY(events, NCPU * COUNTERS);
 
-// What the counter gained since the last look, which becomes this one.
-static __always_inline u64 gained(struct bpf_perf_event_value *last,
-				  struct bpf_perf_event_value *now)
+static __always_inline u64 scaled(u64 gain, u64 scale)
 {
-	u64 gain = now->counter - last->counter;
-
-	// The first look, or the event was opened anew because its CPU had been off.
-	if (!last->enabled || now->counter < last->counter || now->enabled < last->enabled)
-		gain = 0;
-	if (now->running != now->enabled && now->running)
-		gain = gain * ((now->enabled << 10) / now->running) >> 10;
-	*last = *now;
-	return gain;
+	return scale && scale != UNITY ? gain * scale / UNITY : gain;
 }
 
-static __always_inline void count_for(u32 id, u64 slot)
+// Return whether the event still goes on.
+static __always_inline bool look(struct counted *last, struct bpf_perf_event_value *now)
 {
-	struct bpf_perf_event_value now = {};
+	u64 enabled = now->enabled - last->enabled, running = now->running - last->running;
+	bool first = !last->enabled || now->enabled < last->enabled;
+
+	// Not once in all that time: what it was before is the best guess.
+	if (!first && running)
+		last->scale = enabled == running ? UNITY : enabled * UNITY / running;
+	last->enabled = now->enabled;
+	last->running = now->running;
+	return first || enabled;
+}
+
+static __always_inline void count_for(u32 id, u64 slot, bool looking)
+{
 	struct counted_cpu *cpu = counted_cpus.lookup(&id);
-	u32 key = slot * NCPU + id;
+	u32 key = id * MAX_SLOTS + slot;
 	struct counters *counter = counters.lookup(&key);
 
 	if (!cpu || !counter)
 		return;
-	cpu->reads++;
-	if (!perf_0.perf_counter_value(CUR_CPU_IDENTIFIER, &now, sizeof(now)))
-		counter->sum[0] += gained(&cpu->last[0], &now);
-#if COUNTERS > 1
-	if (!perf_1.perf_counter_value(CUR_CPU_IDENTIFIER, &now, sizeof(now)))
-		counter->sum[1] += gained(&cpu->last[1], &now);
-#endif
-#if COUNTERS > 2
-	if (!perf_2.perf_counter_value(CUR_CPU_IDENTIFIER, &now, sizeof(now)))
-		counter->sum[2] += gained(&cpu->last[2], &now);
-#endif
-#if COUNTERS > 3
-	if (!perf_3.perf_counter_value(CUR_CPU_IDENTIFIER, &now, sizeof(now)))
-		counter->sum[3] += gained(&cpu->last[3], &now);
-#endif
-#if COUNTERS > 4
-	if (!perf_4.perf_counter_value(CUR_CPU_IDENTIFIER, &now, sizeof(now)))
-		counter->sum[4] += gained(&cpu->last[4], &now);
-#endif
+	if (!(++cpu->reads & (LOOK - 1)))
+		looking = true;
+#pragma unroll
+	for (u32 i = 0; i < COUNTERS; i++) {
+		struct counted *last = &cpu->last[i];
+		u64 value = events.perf_read(id * COUNTERS + i);
+
+		// Errors are small negative numbers: the CPU was off, and has no event yet.
+		if (value > -4096ULL)
+			value = 0;
+		if (last->value && value > last->value)
+			counter->sum[i] += scaled(value - last->value, last->scale);
+		last->value = value;
+		if (looking) {
+			struct bpf_perf_event_value now = {};
+
+			if (!events.perf_counter_value(id * COUNTERS + i, &now, sizeof(now)))
+				cpu->dead |= !look(last, &now);
+		}
+	}
 }
 #endif

@@ -3,12 +3,14 @@
 """Perf counters per slot: opens the events for ``bpf/include/counters.h`` and reads the sums.
 
 The kernel adds to the sums whenever a CPU changes the workload. Once a second the CPUs that did
-not are asked to (BPF_PROG_TEST_RUN on that CPU, Linux kernel commit 1b4d60ec162f (in v5.10): 4 us
-on the own CPU, 39 us on another one that is busy), and CPUs that came on line get their events.
+not are asked to, unless they are idle (BPF_PROG_TEST_RUN on that CPU, Linux kernel commit
+1b4d60ec162f (in v5.10): 4 us on the own CPU, 39 us on another one that is busy), and CPUs that
+came on line get their events.
 """
 
 from collections.abc import Mapping
 import ctypes
+import errno
 import logging
 import os
 import struct
@@ -20,6 +22,7 @@ from controller.host import online_cpus
 from controller.probes.loader import Loaded
 from controller.probes.maps import MappedArray
 from controller.probes.perf import EventSource, SourceError, find_source, open_event
+from controller.probes.slots import SLOT_IDLE
 
 __all__ = ("AUTO", "COUNTERS", "Counters", "choose_sources", "counter_maps")
 
@@ -35,8 +38,7 @@ AUTO: Mapping[str, str] = {
 }
 COUNTERS = tuple(AUTO)
 _REFRESH_NS = 1_000_000_000
-_SUMS = np.dtype([("word", "u8", 8)])
-_CPU = np.dtype([("reads", "u8"), ("last", "u8", 15)])
+_CPU = np.dtype([("reads", "u8"), ("dead", "u8"), ("word", "u8", 22)])
 _TEST_RUN_ON_CPU = 1
 
 
@@ -66,7 +68,7 @@ def choose_sources(wanted: Mapping[str, str]) -> tuple[dict[str, EventSource], d
     """Return (sources that this host can count, reasons for those that it cannot), by counter.
 
     *wanted* holds a source, ``auto`` or ``off`` for each of ``COUNTERS``; what is off is in
-    neither. A counter is tried on one CPU.
+    neither. A counter that some of the CPUs do not have is none: its sums would be too small.
     """
     found: dict[str, EventSource] = {}
     reasons: dict[str, str] = {}
@@ -76,7 +78,8 @@ def choose_sources(wanted: Mapping[str, str]) -> tuple[dict[str, EventSource], d
             continue
         try:
             source = find_source(AUTO[name] if text == "auto" else text)
-            os.close(open_event(source, online_cpus()[0]))
+            for cpu in online_cpus():
+                os.close(open_event(source, cpu))
         except (SourceError, OSError) as error:
             reasons[name] = str(error) if text != "auto" else f"no hardware counter here ({error})"
         else:
@@ -88,32 +91,38 @@ def counter_maps(sources: Mapping[str, EventSource]) -> tuple[str, ...]:
     """Return the names of the maps that *sources* need."""
     if not sources:
         return ()
-    return ("counters", "counted_cpus", *(f"perf_{index}" for index in range(len(sources))))
+    return ("counters", "counted_cpus", "events")
 
 
 class Counters:
     """The sums per slot, as of the last second.
 
     :param loaded: the program, with the maps of ``counter_maps`` and ``count_running``.
-    :raises OSError: an event that could be opened on one CPU cannot be on another, or the map
-        refuses it.
+    :param running: the slot of what runs on each CPU now, by CPU number; the kernel writes it.
     """
 
     def __init__(
-        self, sources: Mapping[str, EventSource], loaded: Loaded, *, slots: int, cpus: int
+        self,
+        sources: Mapping[str, EventSource],
+        loaded: Loaded,
+        *,
+        slots: int,
+        running: NDArray[np.uint64],
     ) -> None:
+        cpus = len(running)
         self.names = tuple(sources)
         self._sources = tuple(sources.values())
         fds = loaded.map_fds
-        self._arrays = [fds[f"perf_{index}"] for index in range(len(sources))]
+        self._events = fds["events"]
         self._program = loaded.program_fds["count_running"]
         self._libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-        self._raw = MappedArray(fds["counters"], _SUMS, slots * cpus)
-        sums = self._raw.values["word"].reshape(slots, cpus, 8)
-        self._sums = sums[:, :, : len(sources)]
+        sums = MappedArray(fds["counters"], np.dtype("u8"), cpus * slots * len(sources))
+        self._sums = sums.values.reshape(cpus, slots, len(sources))
         self._cpus = MappedArray(fds["counted_cpus"], _CPU, cpus)
         self._reads = np.zeros(cpus, np.uint64)
-        self._online: frozenset[int] = frozenset()
+        self._running = running
+        self._counted: set[int] = set()
+        self._refused: set[int] = set()
         self._refreshed_ns = 0
         self._base = np.zeros((slots, len(sources)), np.int64)
         self._totals = np.zeros((slots, len(sources)), np.int64)
@@ -139,42 +148,69 @@ class Counters:
         return dict(zip(self.names, gains, strict=True))
 
     def machine(self) -> dict[str, int]:
-        """Return the counters of all slots together since they were opened."""
+        """Return the counters of all slots together up to now, since they were opened."""
+        for cpu in self._counted:
+            self._count_running(cpu)
+        self._totals = self._sum(0, len(self._totals))
         return dict(zip(self.names, self._totals.sum(axis=0).tolist(), strict=True))
 
     def _sum(self, first: int, end: int) -> NDArray[np.int64]:
-        total: NDArray[np.int64] = self._sums[first:end].sum(axis=1, dtype=np.int64)
+        total: NDArray[np.int64] = self._sums[:, first:end].sum(axis=0, dtype=np.int64)
         return total
 
     def _count_the_staying(self) -> None:
-        reads = self._cpus.values["reads"].copy()
-        for cpu in self._online:
-            if reads[cpu] == self._reads[cpu] and not self.late:
+        reads = self._cpus.values["reads"]
+        stayed = (reads == self._reads) & (self._running != SLOT_IDLE)
+        for cpu in np.flatnonzero(stayed).tolist():
+            if cpu in self._counted:
                 self._count_running(cpu)
-        self._reads = self._cpus.values["reads"].copy()
+        self._reads = reads.copy()
 
     def _count_running(self, cpu: int) -> None:
+        if self.late:
+            return
         options = _TestRunOptions(
             sz=ctypes.sizeof(_TestRunOptions), flags=_TEST_RUN_ON_CPU, cpu=cpu
         )
         error = -self._libbpf.bpf_prog_test_run_opts(self._program, ctypes.byref(options))
         # ENXIO: the CPU went off line a moment ago.
-        if error not in (0, 6):
+        if error not in (0, errno.ENXIO):
             self.late = f"who stays on a CPU is counted when it leaves: {os.strerror(error)}"
             _log.warning("counters: %s", self.late)
 
     def _follow_cpus(self) -> None:
-        online = frozenset(online_cpus())
-        for cpu in online - self._online:
-            for array, source in zip(self._arrays, self._sources, strict=True):
-                self._count_on(array, source, cpu)
-        self._online = online
+        online = set(online_cpus())
+        # Events of a CPU that was off stand still for ever, even if nobody saw it off.
+        dead = set(np.flatnonzero(self._cpus.values["dead"]).tolist())
+        self._counted &= online - dead
+        self._refused &= online
+        for cpu in online - self._counted:
+            try:
+                self._open_on(cpu)
+            except OSError as error:
+                # ENODEV: off again. It is tried again in a second, and told once.
+                if error.errno != errno.ENODEV and cpu not in self._refused:
+                    _log.error("counters: %s", error)
+                    self._refused.add(cpu)
+            else:
+                self._counted.add(cpu)
+                self._refused.discard(cpu)
 
-    def _count_on(self, array: int, source: EventSource, cpu: int) -> None:
+    def _open_on(self, cpu: int) -> None:
+        keys = range(cpu * len(self._sources), (cpu + 1) * len(self._sources))
+        for key in keys:
+            self._libbpf.bpf_map_delete_elem(self._events, struct.pack("=I", key))
+        # Without events the program forgets what it read last, so that old and new do not mix.
+        self._count_running(cpu)
+        self._cpus.values["dead"][cpu] = 0
+        for key, source in zip(keys, self._sources, strict=True):
+            self._count_on(key, source, cpu)
+
+    def _count_on(self, index: int, source: EventSource, cpu: int) -> None:
         fd = open_event(source, cpu)
         try:
-            key, value = struct.pack("=I", cpu), struct.pack("=i", fd)
-            if self._libbpf.bpf_map_update_elem(array, key, value, ctypes.c_uint64(0)):
+            key, value = struct.pack("=I", index), struct.pack("=i", fd)
+            if self._libbpf.bpf_map_update_elem(self._events, key, value, ctypes.c_uint64(0)):
                 error = ctypes.get_errno()
                 raise OSError(error, f"{source.text} on CPU {cpu}: {os.strerror(error)}")
         finally:

@@ -113,7 +113,9 @@ class SchedProbe:
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
         self._counters = (
-            Counters(counters, self._loaded, slots=max_slots, cpus=cpus) if counters else None
+            Counters(counters, self._loaded, slots=max_slots, running=self.running)
+            if counters
+            else None
         )
 
     @property
