@@ -3,12 +3,14 @@
 """One sample per workload from what several probes measured."""
 
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import NamedTuple
 
 from controller.model import CgroupId, WorkloadSample
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
 from controller.probes.resctrl import CacheUse
+from controller.probes.samples import make_samples
 from controller.probes.usage import Usage
 
 __all__ = ("Table", "cache", "join", "pressure", "traffic", "usage")
@@ -50,11 +52,10 @@ def join(samples: Iterable[WorkloadSample], *tables: Table) -> tuple[WorkloadSam
     filled = [table for table in tables if table.rows]
     if not samples or not filled:
         return samples
-    columns: list[Iterable[object]] = list(zip(*samples, strict=True))
-    cgroups: tuple[CgroupId, ...] = tuple(columns[0])  # type: ignore[arg-type]
+    cgroups: tuple[CgroupId, ...]
+    cgroups, *given = zip(*samples, strict=True)
+    columns: dict[str, Iterable[object]] = dict(zip(WorkloadSample._fields[1:], given, strict=True))
     for fields, rows in filled:
-        nothing = (None,) * len(fields)
-        found = [rows.get(cgroup, nothing) for cgroup in cgroups]
-        for field, column in zip(fields, zip(*found, strict=True), strict=True):
-            columns[WorkloadSample._fields.index(field)] = column
-    return tuple(map(WorkloadSample._make, zip(*columns, strict=True)))
+        found = map(rows.get, cgroups, repeat((None,) * len(fields)))
+        columns |= zip(fields, zip(*found, strict=True), strict=True)
+    return make_samples(cgroups, columns)

@@ -7,9 +7,8 @@ as well. The arrays count since the probe was loaded; this module turns them int
 since the workload was assigned. Reading costs no system call.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 import time
 
 import numpy as np
@@ -20,10 +19,11 @@ from controller.indicators.histogram import BUCKETS
 from controller.model import Blame, CgroupId, WorkloadSample
 from controller.probes.blame import BlamePairs
 from controller.probes.btf import Btf, BtfError
-from controller.probes.counters import COUNTERS, Counters
+from controller.probes.counters import Counters
 from controller.probes.loader import Loaded, LoadError, load
 from controller.probes.maps import HashMap, MappedArray
 from controller.probes.perf import EventSource
+from controller.probes.samples import make_samples
 from controller.probes.sched_program import sched_spec, without_sched_info
 from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots
 
@@ -32,7 +32,8 @@ __all__ = ("MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 # Workloads that can be told apart, and three slots of the probe's own.
 MAX_SLOTS = 1024
 # Fields of WorkloadSample between the perf counters that everybody wants and the other two.
-_BETWEEN = WorkloadSample._fields.index(COUNTERS[3]) - WorkloadSample._fields.index(COUNTERS[2]) - 1
+# The words of an account, by the field of the sample that they are.
+_TOTALS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns")
 _LATENCY_WORDS = BUCKETS + 14
 _ACCOUNT_WORDS = 8
 _ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
@@ -175,35 +176,18 @@ class SchedProbe:
         now_ns, newest_ns = self._read_totals(view.used)
         if self._counters is not None:
             self._counters.refresh(view.used, now_ns)
-        oncpu, wait, inflicted, count, throttled = self._columns(view.sensitive_slots)
         waits = self._read_waits(view.records)
-        sensitive = map(
-            WorkloadSample,
-            view.sensitive_cgroups,
-            oncpu,
-            wait,
-            inflicted,
-            count,
-            waits,
-            throttled,
-            *self._counted(view.sensitive_slots),
-        )
-        oncpu, wait, _, count, _ = self._columns(view.other_slots)
-        others = map(
-            WorkloadSample,
-            view.other_cgroups,
-            oncpu,
-            wait,
-            repeat(None),
-            count,
-            repeat(None),
-            repeat(None),
-            *self._counted(view.other_slots),
-        )
+        sensitive = self._columns(view.sensitive_slots) | {"runq_histogram": waits}
+        # These two are measured for services only.
+        others = self._columns(view.other_slots)
+        del others["wait_inflicted_ns"], others["throttled_ns"]
         return SchedReading(
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
-            workloads=(*sensitive, *others),
+            workloads=(
+                *make_samples(view.sensitive_cgroups, sensitive),
+                *make_samples(view.other_cgroups, others),
+            ),
             blame=self._blame.read(view),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
@@ -231,20 +215,11 @@ class SchedProbe:
         np.maximum(self._totals[:used], totals, out=self._totals[:used])
         return now_ns, int(newest["sync_mono"])
 
-    def _columns(self, slots: Indices) -> list[list[int]]:
-        """Return the counters of *slots* since they were assigned, one list per counter."""
+    def _columns(self, slots: Indices) -> dict[str, Sequence[object]]:
+        """Return the counters of *slots* since they were assigned, by field of the sample."""
         columns: list[list[int]] = (self._totals[slots] - self._base[slots]).T.tolist()
-        return columns
-
-    def _counted(self, slots: Indices) -> Iterator[Iterable[int | None]]:
-        """Yield the columns of ``WorkloadSample`` that hold perf counters, in its order."""
         counted = {} if self._counters is None else self._counters.columns(slots)
-        for name in COUNTERS[:3]:
-            yield counted.get(name, repeat(None))
-        if counted.keys() & set(COUNTERS[3:]):
-            yield from repeat(repeat(None), _BETWEEN)
-            for name in COUNTERS[3:]:
-                yield counted.get(name, repeat(None))
+        return {**dict(zip(_TOTALS, columns, strict=True)), **counted}
 
     def _raw_waits(self, records: Indices) -> NDArray[np.uint32]:
         waits: NDArray[np.uint32] = self._latencies[records, :, :BUCKETS]
