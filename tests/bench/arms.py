@@ -1,0 +1,158 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that are compared, how they are attached, and the two loads they are put under."""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import ctypes
+from dataclasses import replace
+import os
+from pathlib import Path
+import re
+import subprocess
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.host import possible_cpus
+from controller.model import CgroupId
+from controller.probes.btf import Btf
+from controller.probes.counters import Counters, choose_sources
+from controller.probes.loader import Loaded, ProgramSpec, load
+from controller.probes.maps import HashMap
+from controller.probes.perf import EventSource
+from controller.probes.sched_program import sched_spec
+from controller.resources import bpf_dir
+
+__all__ = ("CPU", "RunTime", "arms", "attached", "pipe_us", "run_time")
+
+OPERATIONS = 200_000
+CPU = max(os.sched_getaffinity(0))
+CPUS = max(possible_cpus()) + 1
+SIZES = {"cpus": CPUS, "max_slots": 1024, "max_latency": 256}
+EMPTY = Path(__file__).with_name("empty.bpf.c")
+WAKEUP_HASH = Path(__file__).with_name("wakeup_hash.bpf.c")
+# Three, as on a machine with a PMU; these are there on every x86.
+COUNTED = {"cycles": "msr/tsc/", "instructions": "cpu-clock", "llc_misses": "context-switches"}
+
+
+class Arm(NamedTuple):
+    """What is attached, and what it counts."""
+
+    spec: ProgramSpec | None
+    counters: Mapping[str, EventSource]
+
+
+class RunTime(NamedTuple):
+    """BPF statistics: time in all programs of an arm, and how often sched_switch ran."""
+
+    ns: int
+    switches: int
+
+
+def arms(folder: Path, btf_without_sched_info: Path) -> dict[str, Arm]:
+    """Return all arms by name; *folder* is for changed sources."""
+    btf = Btf()
+    counters, reasons = choose_sources(COUNTED)
+    assert reasons == {}
+    blame = sched_spec(btf, **SIZES, blame=True)
+    counting = sched_spec(btf, **SIZES, blame=True, counters=counters)
+    stamps = sched_spec(Btf(btf_without_sched_info), **SIZES, blame=True)
+    return {
+        "nothing": Arm(None, {}),
+        "empty program": Arm(ProgramSpec(source=str(EMPTY), defines={}, maps=()), {}),
+        "sched": Arm(sched_spec(btf, **SIZES, blame=False), {}),
+        "sched with blame": Arm(blame, {}),
+        "with blame and counters": Arm(counting, counters),
+        "counters at every switch": Arm(_reading_always(counting, folder), counters),
+        "sched untyped": Arm(replace(blame, typed=False), {}),
+        "sched by wakeup stamps": Arm(stamps, {}),
+        "wakeup hash": Arm(_wakeup_hash(btf), {}),
+    }
+
+
+def _reading_always(spec: ProgramSpec, folder: Path) -> ProgramSpec:
+    text = (bpf_dir() / spec.source).read_text()
+    condition = "\tif (slot != cpu->slot)\n\t\tcount_for"
+    assert text.count(condition) == 1
+    path = folder / "always.bpf.c"
+    path.write_text(text.replace(condition, "\tcount_for"))
+    return replace(spec, source=str(path))
+
+
+def _wakeup_hash(btf: Btf) -> ProgramSpec:
+    """Return the usual design, to compare with."""
+    defines = {
+        "OFF_TASK_PID": btf.offset("task_struct", "pid"),
+        "OFF_TASK_STATE": btf.first_offset("task_struct", "__state", "state"),
+        "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
+        "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
+        "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
+        "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
+    }
+    return ProgramSpec(source=str(WAKEUP_HASH), defines=defines, maps=("queued_at", "latencies"))
+
+
+@contextlib.contextmanager
+def attached(arm: Arm, members: Mapping[CgroupId, bool]) -> Iterator[Loaded | None]:
+    """Attach *arm*; *members* are assigned slots, with a latency record where True."""
+    if arm.spec is None:
+        yield None
+        return
+    with load(arm.spec) as loaded:
+        slots = loaded.map_fds.get("slot_of_cgroup")
+        if slots is not None:
+            for number, (cgroup, latency) in enumerate(members.items()):
+                HashMap(slots).set(cgroup.id, 3 + number, number + 1 if latency else 0)
+        if arm.counters:
+            running = np.zeros(CPUS, np.uint64)
+            Counters(arm.counters, loaded, slots=SIZES["max_slots"], running=running)
+        yield loaded
+
+
+def pipe_us(one: Path, other: Path) -> float:
+    """Return microseconds per operation of the pipe benchmark on one CPU.
+
+    Its two processes are in the cgroups *one* and *other*; an operation is two switches.
+    """
+    done = subprocess.Popen(
+        ["perf", "bench", "sched", "pipe", "-l", str(OPERATIONS)],
+        preexec_fn=lambda: _enter(one),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if other != one:
+        children = Path(f"/proc/{done.pid}/task/{done.pid}/children")
+        while not (pids := children.read_text().split()):
+            time.sleep(0.001)
+        (other / "cgroup.procs").write_text(pids[0])
+    output, _ = done.communicate(timeout=60)
+    match = re.search(r"([\d.]+) usecs/op", output)
+    assert match is not None, output
+    return float(match[1])
+
+
+def _enter(cgroup: Path) -> None:
+    os.sched_setaffinity(0, {CPU})
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def run_time(loaded: Loaded) -> RunTime:
+    """Return what the statistics say now; kernel.bpf_stats_enabled has to be 1."""
+    libbpf = ctypes.CDLL("libbpf.so.1")
+    ns = switches = 0
+    for link in loaded.link_fds:
+        info = Path(f"/proc/self/fdinfo/{link}").read_text()
+        name = re.search(r"tp_name:\s*(\S+)", info)
+        program = re.search(r"prog_id:\s*(\d+)", info)
+        if name is None or program is None:
+            continue
+        fd = libbpf.bpf_prog_get_fd_by_id(int(program[1]))
+        text = Path(f"/proc/self/fdinfo/{fd}").read_text()
+        os.close(fd)
+        fields = dict(re.findall(r"(run_time_ns|run_cnt):\s*(\d+)", text))
+        ns += int(fields["run_time_ns"])
+        if name[1] == "sched_switch":
+            switches += int(fields["run_cnt"])
+    return RunTime(ns, switches)
