@@ -57,7 +57,7 @@ _CLASS_ORDER = (QosClass.LS, QosClass.BE, QosClass.SYSTEM)
 class ResctrlMonitor:
     """Follows the cache use of workloads; off, with the reason in ``problem``, if it cannot.
 
-    ``state`` is what there was some seconds ago, for metrics.
+    ``state`` is what there was a second ago at most, for metrics.
 
     :param executor: makes and removes the groups; its journal undoes that.
     :param layout: where the cgroups of the workloads are.
@@ -70,7 +70,7 @@ class ResctrlMonitor:
         self._watches: dict[CgroupId, Watch] = {}
         self._queue: deque[Watch] = deque()
         self._room = 0
-        self._room_due_ns = 0
+        self._room_due_ns = self._state_due_ns = 0
         self.problem = ""
         self._mount: ResctrlMount | None = None
         self._info: ResctrlInfo | None = None
@@ -102,10 +102,11 @@ class ResctrlMonitor:
             self._room_due_ns = now_ns + _SCAN_NS
             try:
                 self._make_room()
+                self.problem = ""
             except OSError as error:  # unmounted under our hands
                 self.problem = str(error)
+                self.state = summary(self.problem, self._watches.values())
                 return {}
-            self.state = summary(self.problem, self._watches.values())
         for _ in range(min(_SCANS_PER_TICK, len(self._queue))):
             watch = self._queue[0]
             if watch.scan_due_ns > now_ns:
@@ -121,6 +122,9 @@ class ResctrlMonitor:
             watch.count_due_ns = now_ns + _READ_NS
             if not watch.count():
                 self._lose(watch)
+        if now_ns >= self._state_due_ns:
+            self._state_due_ns = now_ns + _READ_NS
+            self.state = summary(self.problem, self._watches.values())
         return {w.workload.cgroup: w.use for w in counted if w.use != NOTHING}
 
     def forget(self) -> None:

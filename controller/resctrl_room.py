@@ -21,6 +21,7 @@ def count_others(mount: Path) -> int:
 
     :raises OSError: nothing is mounted there any more.
     """
+    (mount / "tasks").stat()
     controls = [e.name for e in mount.iterdir() if e.is_dir() and e.name not in _FIXED]
     inner = [name for control in ("", *controls) for name in _monitors(mount / control)]
     return 1 + len(controls) + sum(not name.startswith(PREFIX) for name in inner)

@@ -100,6 +100,8 @@ def test_groups_that_take_numbers(tmp_path: Path) -> None:
         "without/mon_data",
     ):
         (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):  # this is only the directory it was mounted on
+        count_others(tmp_path)
     (tmp_path / "tasks").write_text("")
     # The root group, three control groups, two groups of others; ours are not counted.
     assert count_others(tmp_path) == 6
