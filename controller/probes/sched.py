@@ -142,7 +142,8 @@ class SchedProbe:
         """
         if cgroup in self._slots:
             return True
-        member = self._slots.reserve(cgroup, latency=latency, now_ns=now_ns)
+        running = set(self.running.tolist())
+        member = self._slots.reserve(cgroup, latency=latency, now_ns=now_ns, running=running)
         if member is None:
             return False
         slot, record = member.slot, member.record

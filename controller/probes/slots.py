@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which workload has which slot in a probe's arrays, and what every tick needs to know of that."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +15,7 @@ __all__ = ("SLOT_IDLE", "SLOT_SYSTEM", "SLOT_UNKNOWN", "Member", "Slots")
 
 # bpf/include/cgroups.h
 SLOT_SYSTEM, SLOT_IDLE, SLOT_UNKNOWN, _FIRST_SLOT = 0, 1, 2, 3
-# A freed slot rests: a CPU may still hold it for the run that is going on.
+# A freed slot rests: a CPU that looked up its owner a moment ago may begin a run with it.
 _REST_NS = 2_000_000_000
 
 Indices = NDArray[np.int64]
@@ -90,12 +91,15 @@ class Slots:
     def __contains__(self, cgroup: CgroupId) -> bool:
         return cgroup in self._members
 
-    def reserve(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> Member | None:
+    def reserve(
+        self, cgroup: CgroupId, *, latency: bool, now_ns: int, running: Container[int] = ()
+    ) -> Member | None:
         """Return a place for *cgroup*, which ``add`` makes its own; ``None`` if all are taken.
 
-        When only the latency records are taken, it goes without one.
+        When only the latency records are taken, it goes without one. Slots that a CPU still is
+        *running* are not handed out: what ends with that run is their last owner's.
         """
-        slot = self._slots.take(now_ns)
+        slot = self._slots.take(now_ns, running)
         if slot is None:
             return None
         return Member(cgroup, slot, self._records.take(now_ns) if latency else None)
@@ -124,10 +128,14 @@ class _Shelf:
         self._fresh = list(reversed(numbers))
         self._resting: list[tuple[int, int]] = []
 
-    def take(self, now_ns: int) -> int | None:
-        """Return a rested number, the lowest fresh one, or None."""
-        if self._resting and self._resting[0][0] <= now_ns:
-            return self._resting.pop(0)[1]
+    def take(self, now_ns: int, in_use: Container[int] = ()) -> int | None:
+        """Return a rested number that is not *in_use*, the lowest fresh one, or None."""
+        for index, (rested_ns, number) in enumerate(self._resting):
+            if rested_ns > now_ns:
+                break
+            if number not in in_use:
+                del self._resting[index]
+                return number
         return self._fresh.pop() if self._fresh else None
 
     def put(self, number: int, rested_ns: int) -> None:
