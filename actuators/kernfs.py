@@ -112,7 +112,7 @@ class Directory:
         """Write *text* to the file *name* in one system call, as kernfs wants it.
 
         Without blocking where the kernel can: lowering memory.high below the usage otherwise
-        makes the writer reclaim the rest (O_NONBLOCK: commit c8e6002bd611, in v6.16).
+        makes the writer reclaim the rest (memory_high_write in mm/memcontrol.c since v6.16).
 
         :raises GoneError: the directory was removed meanwhile.
         :raises RefusedError: the kernel refused the value, or there is no such file.

@@ -19,7 +19,8 @@ def order(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list
     def key(action: Action) -> tuple[Turn, int]:
         depth = len(list(_ancestors(action.target.path)))
         turn = actuators[action.knob].turn(action.previous, action.value)
-        return turn, depth if turn is Turn.GIVE else -depth
+        outer_first = turn in (Turn.MAKE, Turn.GIVE)
+        return turn, depth if outer_first else -depth
 
     return sorted(actions, key=key)
 
