@@ -1,0 +1,198 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold for cache, network, memory and io whatever happens around them."""
+
+from dataclasses import replace
+import math
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+import pytest
+
+from controller.control.amounts import parse_amount, parse_disks
+from controller.control.schemata import parse_bandwidth, parse_masks
+from controller.control.steps import Steps, moved
+from controller.control.strictness import is_stricter
+from controller.model import Action, Knob, KnobValue, Outcome, Plan, Snapshot
+from controller.plan import Planner
+from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
+from controller.simulation.resource_node import ResourceNode
+from tests.closed_loop import TICK_NS, ClosedLoop
+from tests.resource_loop import MEASURES, demands, resource_settings
+
+KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
+
+
+class Scaled:
+    """A node in which the service's figure of each tick is given as a factor, all else equal."""
+
+    def __init__(self, kind: type[ResourceNode]) -> None:
+        self.node = kind(0, noise=0.0)  # type: ignore[call-arg]
+        self.planner = Planner(resource_settings(self.node), self.node.workloads)
+        self.outcomes: tuple[Outcome, ...] = ()
+        self.tick = 0
+
+    def step(self, scale: float) -> Plan:
+        self.node.scale = scale
+        plan = self.planner.step(self.snapshot(), self.outcomes)
+        self.outcomes = self.node.execute(plan.actions)
+        self.tick += 1
+        return plan
+
+    def snapshot(self) -> Snapshot:
+        return self.node.snapshot(self.tick * TICK_NS)
+
+
+def freedom(node: ResourceNode) -> dict[tuple[int, Knob], float]:
+    """How much every knob leaves to best-effort; more is more."""
+    return {(each.target.id, each.knob): left_by(each.knob, each.value) for each in readings(node)}
+
+
+def readings(node: ResourceNode):  # type: ignore[no-untyped-def]
+    return node.knobs.readings()
+
+
+def left_by(knob: Knob, value: KnobValue) -> float:
+    if knob is Knob.CPU_QUOTA:
+        words = value.split()
+        return math.inf if words[0] == "max" else int(words[0]) / int(words[1])
+    if knob is Knob.SCHED_IDLE:
+        return -float(value.split()[0])
+    if knob is Knob.MBA:
+        return sum(parse_bandwidth(value).values())
+    if knob is Knob.LLC_WAYS:
+        return sum(mask.bit_count() for mask in parse_masks(value).values())
+    if knob is Knob.TC_CEILING:
+        return sum(map(float, value.split()))
+    if knob is Knob.IO_MAX:
+        return sum(parse_disks(value).values()) or math.inf
+    return parse_amount(value)
+
+
+SCALES = st.floats(0.05, 20.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(SCALES, min_size=3, max_size=30), SCALES, SCALES)
+@hypothesis_settings(max_examples=20, deadline=None)
+def test_more_deviation_never_gives_best_effort_more(
+    kind: type[ResourceNode], history: list[float], one: float, other: float
+) -> None:
+    outcome = []
+    for last in sorted((one, other)):
+        loop = Scaled(kind)
+        for scale in history:
+            loop.step(scale)
+        # The node shows a factor one tick later.
+        loop.step(last)
+        plan = loop.step(last)
+        outcome.append((demands([plan], MEASURES[kind][1])[0], freedom(loop.node)))
+    (calm, calm_freedom), (hurt, hurt_freedom) = outcome
+    assert calm <= hurt
+    assert all(hurt_freedom[key] <= left for key, left in calm_freedom.items())
+
+
+TROUBLE = st.sampled_from(("calm", "hurt", "blind", "see", "foreign", "refuse", "obey", "late"))
+FOREIGN = {
+    Knob.MBA: KnobValue("0=70;1=100"),
+    Knob.LLC_WAYS: KnobValue("0=7f;1=7ff"),
+    Knob.TC_CEILING: KnobValue("20000000 9000000"),
+    Knob.MEMORY_HIGH: KnobValue("3000000000"),
+    Knob.IO_WEIGHT: KnobValue("55"),
+    Knob.IO_MAX: KnobValue("8:0 wbps=200000000"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.tuples(TROUBLE, st.integers(1, 20)), min_size=3, max_size=25))
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_whatever_happens_knobs_stay_within_their_limits(
+    kind: type[ResourceNode], troubles: list[tuple[str, int]]
+) -> None:
+    node = kind(3)  # type: ignore[call-arg]
+    loop = ClosedLoop(node, resource_settings(node))
+    originals = {(each.target.id, each.knob): each.value for each in readings(node)}
+    for trouble, ticks in troubles:
+        if trouble in ("calm", "hurt"):
+            node.scale = 0.1 if trouble == "calm" else 20.0
+        elif trouble in ("blind", "see"):
+            node.blind = trouble == "blind"
+        elif trouble == "late":
+            loop.tick += ticks
+        elif trouble == "refuse":
+            node.knobs.refused = set(list(originals)[::2])
+        elif trouble == "obey":
+            node.knobs.refused = set()
+        else:
+            for (id_, knob), value in list(originals.items()):
+                if knob in FOREIGN and value != FOREIGN[knob]:
+                    originals[id_, knob] = FOREIGN[knob]
+                    node.knobs.write(id_, knob, FOREIGN[knob])
+        for _ in range(ticks):
+            seen = set()
+            for action in loop.step().actions:
+                assert (action.target.id, action.knob) not in seen, "two actions on one knob"
+                seen.add((action.target.id, action.knob))
+                check(action, originals[action.target.id, action.knob])
+    # Nobody left to protect: everything is as others set it.
+    node.knobs.refused = set()
+    loop.planner.set_workloads(node.best_effort)
+    loop.run(120)
+    assert {(each.target.id, each.knob): each.value for each in readings(node)} == originals
+
+
+def check(action: Action, original: KnobValue) -> None:
+    assert action.value == original or is_stricter(action.knob, action.value, original)
+    if action.knob is Knob.MBA:
+        assert all(
+            value >= 10 and value % 10 == 0 for value in parse_bandwidth(action.value).values()
+        )
+    elif action.knob is Knob.LLC_WAYS:
+        for mask in parse_masks(action.value).values():
+            assert mask.bit_count() >= 2
+            assert bin(mask).strip("0b").count("0") == 0, "a hole in the mask"
+    elif action.knob is Knob.IO_WEIGHT:
+        assert parse_amount(action.value) >= 1
+
+
+EDGES = st.lists(st.floats(0.001, 1.0), min_size=1, max_size=8).map(
+    lambda widths: [sum(widths[:n]) / sum(widths) for n in range(len(widths) + 1)]
+)
+
+
+@given(EDGES, st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_a_level_always_satisfies_the_demand(edges: list[float], parts: list[float]) -> None:
+    steps = Steps(10, 1000)
+    for now, part in enumerate(parts):
+        settled = steps.settle(part, edges, now)
+        assert part <= edges[steps.level] + 1e-6
+        assert (settled is None) is (steps.level == 0)
+        assert settled is None or edges[steps.level - 1] - 1e-9 <= settled <= 1.0 + 1e-9
+
+
+@given(EDGES, EDGES, st.floats(0, 1), st.floats(0, 1))
+def test_moving_to_another_scale_keeps_the_order(
+    before: list[float], after: list[float], one: float, other: float
+) -> None:
+    low, high = sorted((one, other))
+    assert moved(low, before, after) <= moved(high, before, after) + 1e-9
+
+
+def test_replay_is_exact() -> None:
+    """The same snapshots again, with nothing shared, give the same plans."""
+    node = CacheNode(5)
+    settings = resource_settings(node)
+    planner = Planner(settings, node.workloads)
+    inputs = []
+    plans = []
+    outcomes: tuple[Outcome, ...] = ()
+    for tick in range(200):
+        snapshot = node.snapshot(tick * TICK_NS)
+        inputs.append((snapshot, outcomes))
+        plans.append(planner.step(snapshot, outcomes))
+        outcomes = node.execute(plans[-1].actions)
+    again = Planner(settings, node.workloads)
+    for (snapshot, outcomes), plan in zip(inputs, plans, strict=True):
+        knobs = tuple(each._replace() for each in snapshot.knobs)
+        assert again.step(replace(snapshot, knobs=knobs), outcomes) == plan

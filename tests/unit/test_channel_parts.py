@@ -1,0 +1,170 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the channels' ladders, one by one."""
+
+import math
+
+import pytest
+
+from controller.control.amounts import format_disks, parse_amount, parse_disks
+from controller.control.attribution import ResourceUse
+from controller.control.bandwidth import BandwidthScale
+from controller.control.schemata import (
+    format_bandwidth,
+    format_masks,
+    lowest_ways,
+    parse_bandwidth,
+    parse_masks,
+)
+from controller.control.share_rung import ShareRung
+from controller.control.steps import Steps
+from controller.control.strictness import is_stricter
+from controller.model import CgroupId, Knob, KnobValue, MbaUnit, ResctrlFacts
+
+SECOND_NS = 1_000_000_000
+PERCENT = ResctrlFacts(domains=(0,), mba_min=10, mba_max=100, mba_step=10, bandwidth=True)
+
+
+def test_schemata_text() -> None:
+    assert parse_bandwidth(KnobValue("0=50;1=100")) == {0: 50, 1: 100}
+    assert format_bandwidth({1: 100, 0: 50}) == "0=50;1=100"
+    assert parse_masks(KnobValue("0=7ff;1=f")) == {0: 0x7FF, 1: 0xF}
+    assert format_masks({10: 0xFF, 2: 0x3}) == "2=3;10=ff"
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_bandwidth(KnobValue("MB"))
+
+
+@pytest.mark.parametrize(
+    ("mask", "ways", "expected"),
+    [(0x7FF, 4, 0xF), (0x7F0, 2, 0x30), (0b110111, 3, 0b111), (0b1011, 3, 0b1011), (0x3, 2, 0x3)],
+)
+def test_best_effort_gets_the_lowest_adjacent_ways(mask: int, ways: int, expected: int) -> None:
+    assert lowest_ways(mask, ways) == expected
+
+
+def test_amounts_and_disks() -> None:
+    assert parse_amount(KnobValue("max")) == math.inf
+    assert parse_disks(KnobValue("max")) == {}
+    text = KnobValue("8:0 rbps=1000 wiops=20;8:16 wbps=5")
+    assert format_disks(parse_disks(text)) == text
+    assert parse_disks(KnobValue("8:0 rbps=max wbps=7")) == {("8:0", "wbps"): 7.0}
+    assert format_disks({}) == "max"
+
+
+@pytest.mark.parametrize(
+    ("knob", "strict", "lax"),
+    [
+        (Knob.MBA, "0=50;1=50", "0=60;1=50"),
+        (Knob.LLC_WAYS, "0=3;1=f", "0=f;1=f0"),
+        (Knob.TC_CEILING, "1000 0", "2000 0"),
+        (Knob.MEMORY_HIGH, "1000", "max"),
+        (Knob.IO_WEIGHT, "50", "100"),
+        (Knob.IO_MAX, "8:0 rbps=100", "max"),
+        (Knob.CORE_COOKIE, "best-effort", "0"),
+    ],
+)
+def test_strictness_of_every_knob(knob: Knob, strict: str, lax: str) -> None:
+    assert is_stricter(knob, KnobValue(strict), KnobValue(lax))
+    assert not is_stricter(knob, KnobValue(lax), KnobValue(strict))
+    assert not is_stricter(knob, KnobValue(lax), KnobValue(lax))
+
+
+def test_what_is_stricter_in_one_place_and_laxer_in_another_is_not_stricter() -> None:
+    assert not is_stricter(Knob.MBA, KnobValue("0=50;1=90"), KnobValue("0=60;1=80"))
+    assert not is_stricter(Knob.IO_MAX, KnobValue("8:0 rbps=1"), KnobValue("8:16 rbps=1"))
+    assert not is_stricter(Knob.TC_TREE, KnobValue("absent"), KnobValue("htb"))
+
+
+def test_a_setting_is_held_and_held_longer_when_it_was_needed_again_soon() -> None:
+    steps = Steps(10 * SECOND_NS, 1000 * SECOND_NS)
+    edges = [0.0, 0.5, 1.0]
+
+    def level_at(second: int, part: float) -> int:
+        steps.settle(part, edges, second * SECOND_NS)
+        return steps.level
+
+    assert level_at(0, 0.7) == 2
+    assert steps.settle(0.2, edges, 9 * SECOND_NS) == 0.5
+    assert level_at(10, 0.2) == 1
+    assert level_at(40, 0.7) == 2
+    assert level_at(59, 0.2) == 2
+    assert level_at(60, 0.2) == 1
+
+
+def test_half_the_bandwidth_is_half_whatever_the_percent_scale_does() -> None:
+    """50 % leaves nine tenths: so half is looked for, and found, further down."""
+    scale = BandwidthScale()
+    user = CgroupId("cpu", 1)
+    real = {100: 10e9, 50: 9e9, 20: 5e9}
+    now_ns = 0
+    for value in (100, 50, 20):
+        for _ in range(60):
+            now_ns += SECOND_NS
+            scale.learn(value, PERCENT, {user: real[value]}, now_ns)
+    assert scale.part_at(100) == 1.0
+    assert scale.part_at(50) == pytest.approx(0.9)
+    assert scale.part_at(20) == pytest.approx(0.5)
+    # What was not tried lies on the line between.
+    assert scale.part_at(30) == pytest.approx(0.5 + 0.4 / 3)
+    assert scale.part_at(10) == pytest.approx(0.25)
+
+
+def test_a_program_that_has_nothing_to_do_teaches_nothing() -> None:
+    scale = BandwidthScale()
+    user = CgroupId("cpu", 1)
+    for second in range(60):
+        scale.learn(100, PERCENT, {user: 10e9}, second * SECOND_NS)
+    for second in range(60, 200):
+        scale.learn(50, PERCENT, {user: 0.1e9}, second * SECOND_NS)
+    assert scale.part_at(50) == 0.5
+
+
+def test_without_a_measurement_the_scale_is_believed() -> None:
+    scale = BandwidthScale()
+    for second in range(60):
+        scale.learn(40, PERCENT, {}, second * SECOND_NS)
+    assert scale.part_at(40) == 0.4
+
+
+@pytest.mark.parametrize(("unit", "value"), [(MbaUnit.ABSOLUTE, 40), (MbaUnit.MBPS, 4768)])
+def test_absolute_units_are_parts_of_what_is_used(unit: MbaUnit, value: int) -> None:
+    facts = ResctrlFacts(domains=(0,), mba_unit=unit, mba_min=1, mba_max=1 << 20, bandwidth=True)
+    scale = BandwidthScale()
+    for second in range(10):
+        scale.learn(1 << 20, facts, {CgroupId("cpu", 1): 10e9}, second * SECOND_NS)
+    assert scale.part_at(value) == pytest.approx(0.5, rel=0.01)
+
+
+def test_what_the_squeezed_would_use_is_not_forgotten_soon() -> None:
+    use = ResourceUse()
+    for second in range(10):
+        use.update([("batch", True, second * 800), ("web", False, second * 200)], 1.0, False)
+    assert use.share == pytest.approx(0.8)
+    count = 9 * 800
+    for second in range(10, 70):
+        count += 80
+        use.update([("batch", True, count), ("web", False, second * 200)], 1.0, True)
+    assert use.share == pytest.approx(0.78, abs=0.02)
+    for second in range(70, 190):
+        count += 80
+        use.update([("batch", True, count), ("web", False, second * 200)], 1.0, False)
+    assert use.share == pytest.approx(0.29, abs=0.03)
+
+
+def test_nothing_measured_is_no_share() -> None:
+    use = ResourceUse()
+    use.update([], 1.0, False)
+    assert use.share is None
+    use.update([("batch", True, 100)], 1.0, False)
+    assert use.share is None
+
+
+def test_floors_together_leave_a_squeeze_its_bite() -> None:
+    """A hundred workloads with a floor of 50 mcpu each would be promised five CPUs."""
+    rung = ShareRung(2.0, 0.01)
+    use = {CgroupId("cpu", n): 0.02 for n in range(100)}
+    for second in range(1, 5):
+        rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
+        grants = rung.update(1.0, use, {}, frozenset(), 0.05, second * SECOND_NS)
+    assert rung.total == pytest.approx(1.0)
+    assert all(cpus == pytest.approx(0.01) for cpus in grants.values())
