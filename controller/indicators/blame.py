@@ -6,6 +6,7 @@ The probe attributes most of the inflicted wait by name. What it cannot attribut
 among the other workloads by their CPU use: whoever ran most most probably stood in the way.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import compress
 from operator import is_not
@@ -66,9 +67,6 @@ class BlameBook:
     ) -> None:
         """Take one tick; *services* maps the latency-sensitive cgroups to their service."""
         total = self._inflicted_now(samples, services, dt_ns)
-        known: dict[str, float] = {}
-        known_be: dict[str, float] = {}
-        inflicted_by: dict[CgroupId, float] = {}
         based = bool(self._last) or not blame
         gains = blame_gains(self._last, blame) if dt_ns > 0 else ()
         self._last = blame
@@ -76,15 +74,18 @@ class BlameBook:
             # The first list: it says nothing of this tick, so this tick must not be read as
             # one in which nobody was named.
             return
+        known_ns: dict[str, int] = defaultdict(int)
+        known_be_ns: dict[str, int] = defaultdict(int)
+        by_culprit_ns: dict[CgroupId, int] = defaultdict(int)
         for victim, culprit, is_known, gain_ns in gains:
-            service = services.get(victim)
-            if service is None or not is_known:
+            if not is_known or victim not in services:
                 continue
-            rate = gain_ns / dt_ns
-            known[service] = known.get(service, 0.0) + rate
+            service = services[victim]
+            known_ns[service] += gain_ns
             if culprit in best_effort and culprit is not None:
-                known_be[service] = known_be.get(service, 0.0) + rate
-                inflicted_by[culprit] = inflicted_by.get(culprit, 0.0) + rate
+                known_be_ns[service] += gain_ns
+                by_culprit_ns[culprit] += gain_ns
+        inflicted_by = {culprit: ns / dt_ns for culprit, ns in by_culprit_ns.items()}
 
         own_use: dict[str, float] = {}
         for cgroup, service in services.items():
@@ -95,13 +96,14 @@ class BlameBook:
         weight = smoothing(dt_ns / 1e9, _SHARE_S)
         unknown_be = 0.0
         for service, own in own_use.items():
-            named = known.get(service, 0.0)
+            named = known_ns[service] / dt_ns if dt_ns > 0 else 0.0
+            named_be = known_be_ns[service] / dt_ns if dt_ns > 0 else 0.0
             wait = max(total.get(service, 0.0), named)
             others = all_use - own
             unknown = (wait - named) * (min(1.0, be_all / others) if others > 0 else 0.0)
             unknown_be += unknown
             share = self.shares.setdefault(service, WaitShare())
-            share.add(wait, known_be.get(service, 0.0) + unknown, weight)
+            share.add(wait, named_be + unknown, weight)
         for gone in [service for service in self.shares if service not in own_use]:
             del self.shares[gone]
         if unknown_be > 0 and be_all > 0:

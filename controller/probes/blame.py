@@ -63,9 +63,10 @@ class BlamePairs:
             places[rows, slots].tolist(),
             strict=True,
         ):
-            if row not in victims or slot not in culprits:
+            victim, culprit = victims.get(row), culprits.get(slot)
+            if victim is None or culprit is None:
                 continue
-            pair = Blame(victims[row], *culprits[slot], wait_ns)
+            pair = Blame(victim, culprit[0], culprit[1], wait_ns)
             if place < 0:
                 places[row, slot] = len(pairs)
                 pairs.append(pair)

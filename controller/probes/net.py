@@ -11,6 +11,7 @@ once, so that the wire carries up to 4 % more.
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 import os
 from typing import NamedTuple
 
@@ -101,7 +102,9 @@ class NetProbe:
         used = self._slots.max() + 1
         totals = self._traffic[:, :used].sum(axis=0, dtype=np.uint64)
         grown = totals[self._slots] - self._bases
-        return dict(zip(self._members, map(Traffic._make, grown.tolist()), strict=True))
+        return dict(
+            zip(self._members, map(tuple.__new__, repeat(Traffic), grown.tolist()), strict=False)
+        )
 
     def close(self) -> None:
         """Detach the probe."""
