@@ -1,0 +1,54 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Counters of events that had to share a PMU, with the times that the kernel would tell.
+
+Only hardware events take turns, so the times are given to the very code of the program instead.
+"""
+
+from pathlib import Path
+import time
+
+import numpy as np
+import pytest
+
+from controller.probes.loader import ProgramSpec, load
+from controller.probes.maps import MappedArray
+
+pytestmark = pytest.mark.kernel
+
+SOURCE = Path(__file__).with_name("scale_check.bpf.c")
+MS, DAY = 10**6, 86_400 * 10**9
+
+# (enabled, running) at the first and at the second look, what was counted, what that makes, dead.
+CASES = [
+    ((MS, MS), (101 * MS, 101 * MS), 7_000, 7_000, 0),
+    ((MS, MS), (101 * MS, 51 * MS), 7_000, 14_000, 0),
+    # Only what happened since the last look tells how it is now.
+    ((900 * MS, 90 * MS), (1000 * MS, 190 * MS), 7_000, 7_000, 0),
+    ((900 * MS, 900 * MS), (1000 * MS, 925 * MS), 7_000, 28_000, 0),
+    ((MS, MS), (1 + DAY, 1 + DAY // 3), 10**12, 3 * 10**12, 0),
+    # Not once in all that time: there is nothing to scale by, and nothing was counted.
+    ((MS, MS), (101 * MS, MS), 0, 0, 0),
+    # The first look of all.
+    ((0, 0), (100 * MS, 50 * MS), 7_000, 7_000, 0),
+    # Opened anew after its CPU was off.
+    ((900 * MS, 450 * MS), (5 * MS, 5 * MS), 7_000, 7_000, 0),
+    # Time stands still: its CPU was off, and is on again without it.
+    ((900 * MS, 900 * MS), (900 * MS, 900 * MS), 0, 0, 1),
+]
+
+
+def test_gains_are_scaled_by_enabled_over_running() -> None:
+    defines = {"VALUES": len(CASES), "COUNTERS": 1, "NCPU": 1, "MAX_SLOTS": 1}
+    spec = ProgramSpec(source=str(SOURCE), defines=defines, maps=("input", "output"))
+    with load(spec) as loaded:
+        given = MappedArray(loaded.map_fds["input"], np.dtype(("u8", 5)), len(CASES))
+        found = MappedArray(loaded.map_fds["output"], np.dtype(("u8", 2)), len(CASES))
+        given.values.reshape(-1, 5)[:] = [
+            (first[0], second[0], first[1], second[1], gain) for first, second, gain, _, _ in CASES
+        ]
+        for _ in range(100):  # every sleep is a switch on this CPU
+            time.sleep(0.001)
+        gains, dead = found.values.reshape(-1, 2).T.tolist()
+    assert dead == [case[4] for case in CASES]
+    assert gains == [pytest.approx(case[3], rel=0.001) for case in CASES]
