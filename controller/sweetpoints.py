@@ -54,6 +54,13 @@ def _waits(min_samples: int) -> _Kind:
     return _Kind(parse_duration, "50us", min_samples=min_samples)
 
 
+def _counter(tolerance: float) -> _Kind:
+    # Of who stays on a CPU, the counters are read once a second.
+    return _Kind(
+        parse_number, "0.01", Channel.CACHE, 1000, tolerance=tolerance, period_ns=NS_PER_SEC
+    )
+
+
 def _pressure(channel: Channel) -> _Kind:
     # Read once a second; less than two readings apart it is the pressure of one moment.
     return _Kind(parse_ratio, "0.1%", channel, window_ns=2 * NS_PER_SEC, period_ns=NS_PER_SEC)
@@ -68,8 +75,8 @@ _KINDS = {
     IndicatorName.RUNQ_P99: _waits(20),
     IndicatorName.RUNQ_DELAY_P99: _waits(0),
     IndicatorName.WAIT_RATIO: _Kind(parse_ratio, "0.1%", min_samples=0),
-    IndicatorName.CPI: _Kind(parse_number, "0.01", Channel.CACHE, 1000, tolerance=1.1),
-    IndicatorName.LLC_MPKI: _Kind(parse_number, "0.01", Channel.CACHE, 1000, tolerance=1.5),
+    IndicatorName.CPI: _counter(1.1),
+    IndicatorName.LLC_MPKI: _counter(1.5),
     IndicatorName.NET_RATE: _Kind(parse_bandwidth, "100kbit", Channel.NETWORK),
     IndicatorName.NET_BACKLOG: _Kind(parse_duration, "10us", Channel.NETWORK, 0),
     IndicatorName.NET_DROPS: _Kind(parse_ratio, "0.001%", Channel.NETWORK, 100),

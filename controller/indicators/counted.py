@@ -26,6 +26,9 @@ from controller.model import (
 __all__ = ("COUNTED", "CountedWindows")
 
 _LEAST_CPUS = 0.01
+# Perf counters are brought up to date once a second: who ran for so long and counted nothing has
+# a counter that is dead.
+_DEAD_NS = 3_000_000_000
 _INSTRUCTIONS = 1000
 
 Judge = Callable[[Gain, float], Measured]
@@ -61,7 +64,7 @@ def _per_instruction(gain: Gain, idle_cpus: float, scale: float) -> Measured:
         status = IndicatorStatus.FRESH if starved else IndicatorStatus.IDLE
         return Measured(status, None, samples, cpus)
     if instructions == 0:
-        return STALE  # It ran and counted nothing: the counter is dead.
+        return STALE if gain.span_ns >= _DEAD_NS else Measured(IndicatorStatus.FRESH)
     return Measured(IndicatorStatus.FRESH, scale * events / instructions, samples, cpus)
 
 
@@ -100,6 +103,7 @@ COUNTED: Mapping[IndicatorName, _Source] = {
         _cpi,
         proof=2,
         events=_INSTRUCTIONS,
+        least=1,
         is_sched=True,
     ),
     IndicatorName.LLC_MPKI: _Source(
@@ -107,6 +111,7 @@ COUNTED: Mapping[IndicatorName, _Source] = {
         _mpki,
         proof=2,
         events=_INSTRUCTIONS,
+        least=1,
         is_sched=True,
     ),
     IndicatorName.PSI_CPU: _Source(_total("psi_cpu_some_ns"), _pressure, is_pressure=True),

@@ -137,11 +137,28 @@ def test_a_counter_that_stands_still_while_the_service_runs_is_dead() -> None:
     watch.run([busy(tick) for tick in range(1, 10)])
     stuck = [
         busy(tick)._replace(cycles=9 * CYCLES, instructions=9 * INSTRUCTIONS)
-        for tick in range(10, 20)
+        for tick in range(10, 40)
     ]
-    dead = watch.run(stuck)
+    alive = watch.run(stuck[:8])
+    assert alive is not None
+    assert alive.status is IndicatorStatus.FRESH
+    dead = watch.run(stuck[8:])
     assert dead is not None
     assert (dead.status, dead.value) == (IndicatorStatus.STALE, None)
+
+
+def test_counters_that_are_read_once_a_second_are_not_dead_between() -> None:
+    """On-CPU time moves in every tick, the counters in every sixth."""
+    watch = Watch(spec_of(IndicatorName.CPI))
+    for tick in range(60):
+        old = busy(tick - tick % 6)
+        found = watch.tick(busy(tick)._replace(cycles=old.cycles, instructions=old.instructions))
+        if tick > 6:
+            assert found is not None
+            assert found.status is IndicatorStatus.FRESH
+        if tick > 11:
+            assert found is not None
+            assert found.value == 1.5
 
 
 def test_cpi_without_the_sched_probe_is_stale() -> None:
