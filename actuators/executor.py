@@ -30,7 +30,17 @@ from actuators.base import (
 from actuators.holdings import Holdings
 from actuators.journal import Journal, JournalError, Record
 from actuators.order import group, order
-from controller.model import Action, Failure, Knob, KnobReading, KnobValue, Outcome, Target
+from actuators.support import Support
+from controller.model import (
+    STRUCTURAL_KNOBS,
+    Action,
+    Failure,
+    Knob,
+    KnobReading,
+    KnobValue,
+    Outcome,
+    Target,
+)
 
 __all__ = ("Executor", "restore_leftovers")
 
@@ -59,6 +69,7 @@ class Executor:
         self._holdings = Holdings(journal, self._actuators)
         self._trace = trace
         self._backoff = Backoff()
+        self._support = Support(self._actuators)
 
     def read(
         self, targets: Iterable[Target], knobs: Container[Knob] = frozenset(Knob)
@@ -70,10 +81,9 @@ class Executor:
         """
         readings = []
         wanted = [(k, a) for k, a in self._actuators.items() if k in knobs]
-        offered = [(k, a) for k, a in wanted if a.supported() is None]
         for target in targets:
-            for knob, actuator in offered:
-                if not actuator.concerns(target):
+            for knob, actuator in wanted:
+                if not (actuator.concerns(target) and self._support.has(knob)):
                     continue
                 try:
                     value = actuator.read(target)
@@ -101,6 +111,8 @@ class Executor:
         :raises JournalError: a record could not be removed.
         :raises KeyError: an action for a knob without actuator.
         """
+        if any(action.knob in STRUCTURAL_KNOBS for action in actions):
+            self._support.forget()
         outcomes: dict[int, Outcome] = {}
         for members in group(order(actions, self._actuators), self._actuators):
             for outcome in self._execute_group(members, now_ns):
@@ -114,6 +126,7 @@ class Executor:
         what fails is tried again for up to a second, then reported; its record stays. No
         failure stops the others.
         """
+        self._support.forget()
         deadline = time.monotonic() + _RESTORE_RETRY_S
         results = self._restore_once()
         while _any_failed(results) and time.monotonic() < deadline:
