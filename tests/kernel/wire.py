@@ -90,20 +90,24 @@ class Host:
     def _make(self) -> None:
         for name in (self.name, self.wire, *self.pods.values()):
             run("ip", "netns", "add", name)
-            self.ip(name, "link", "set", "lo", "up")
-        for name in ("all", "default"):  # nothing but what the test sends
-            off = f"net.ipv6.conf.{name}.accept_dad=0"
-            for namespace in (self.name, self.wire, *self.pods.values()):
-                self.inside(namespace, "sysctl", "-qw", off)
-        self._veth(UPLINK, 77, 0, self.wire, "w0")
-        self.ip(self.wire, "route", "add", "10.78.0.0/16", "via", "10.77.0.1")
-        self.ip(self.wire, "route", "add", "fd78::/16", "via", "fd77::1")
+        wanted = [(UPLINK, "10.77.0", "fd77", self.wire)]
         for number, (pod, name) in enumerate(self.pods.items()):
-            self._veth(f"veth-{pod}", 78, number, name, "eth0")
-            self.ip(name, "route", "add", "default", "via", f"10.78.{number}.1")
-            self.ip(name, "route", "add", "default", "via", f"fd78:{number}::1")
-        self.inside(self.name, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        self.inside(self.name, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+            wanted.append((f"veth-{pod}", f"10.78.{number}", f"fd78:{number}", name))
+        here = ["link set lo up"]
+        for device, four, six, there in wanted:
+            here.append(f"link add {device} type veth peer eth0 netns {there}")
+            here += _addressed(device, f"{four}.1", f"{six}::1")
+        self._batch(self.name, here)
+        for device, four, six, there in wanted:
+            lines = ["link set lo up", *_addressed("eth0", f"{four}.2", f"{six}::2")]
+            nets = ("10.78.0.0/16", "fd78::/16") if device == UPLINK else ("default", "::/0")
+            lines += [
+                f"route add {nets[0]} via {four}.1",
+                f"route add {nets[1]} via {six}::1",
+            ]
+            self._batch(there, lines)
+        switches = ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        self.inside(self.name, "sysctl", "-qw", *switches)
         # As on a node: what a pod begins leaves with the node's address.
         self.inside(
             self.name,
@@ -113,13 +117,16 @@ class Host:
             f"add rule inet nat out oifname {UPLINK} masquerade",
         )
 
-    def _veth(self, device: str, net: int, subnet: int, there: str, peer: str) -> None:
-        self.ip(self.name, "link", "add", device, "type", "veth", "peer", peer, "netns", there)
-        for namespace, name, own in ((self.name, device, 1), (there, peer, 2)):
-            self.ip(namespace, "addr", "add", f"10.{net}.{subnet}.{own}/24", "dev", name)
-            six = f"fd{net}:{subnet}::{own}" if net == 78 else f"fd{net}::{own}"
-            self.ip(namespace, "addr", "add", f"{six}/64", "dev", name, "nodad")
-            self.ip(namespace, "link", "set", name, "up")
+    def _batch(self, namespace: str, lines: Sequence[str]) -> None:
+        run("ip", "-n", namespace, "-b", "-", text="\n".join(lines))
+
+
+def _addressed(device: str, four: str, six: str) -> list[str]:
+    return [
+        f"addr add {four}/24 dev {device}",
+        f"addr add {six}/64 dev {device} nodad",
+        f"link set {device} up",
+    ]
 
 
 class Flow:
