@@ -24,6 +24,7 @@ __all__ = (
     "CoreSettings",
     "Demand",
     "DiskFacts",
+    "Eviction",
     "Failure",
     "Gains",
     "HostFacts",
@@ -167,7 +168,9 @@ class Workload(NamedTuple):
     hierarchy's mount. Workloads with the same ``service`` are judged by their worst.
     ``core_group`` names whom it may share a core with, empty for everybody of its class.
     ``idle_at`` is where cpu.idle is to be set for it: a cgroup above with nothing but
-    best-effort work in it, ``None`` for its own.
+    best-effort work in it, ``None`` for its own. ``evictable``: it is nobody's to keep here
+    (DaemonSet and static pods are); of two that are equally to blame the one of lower
+    ``priority`` goes first.
     """
 
     name: str
@@ -178,6 +181,8 @@ class Workload(NamedTuple):
     profile: str
     core_group: str = ""
     idle_at: Target | None = None
+    priority: int = 0
+    evictable: bool = True
 
 
 class WorkloadSample(NamedTuple):
@@ -451,6 +456,22 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """The decision that a best-effort workload has to go; told once, in the tick that made it.
+
+    ``blame`` is in the unit in which the channel attributes: CPUs of inflicted wait for cpu, the
+    use of the resource per second, or bytes of memory, for the others.
+    """
+
+    cgroup: CgroupId
+    name: str
+    channel: Channel
+    service: str
+    blame: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What one tick decided. In observe mode the actions are reported and not written."""
 
@@ -464,6 +485,7 @@ class Plan:
     quota_granted_cpus: float | None = None
     safe: bool = False
     rungs: tuple[RungReport, ...] = ()
+    eviction: Eviction | None = None
 
 
 class SafeState(StrEnum):

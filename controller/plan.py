@@ -22,6 +22,7 @@ from controller.control.attribution import Usage
 from controller.control.channel import LadderChannel, rungs_of
 from controller.control.cookie_step import Cookies
 from controller.control.cpu import CpuChannel
+from controller.control.eviction import EvictionPolicy
 from controller.control.grants import GrantWriter
 from controller.control.ladder import Scene
 from controller.control.loops import Loops, Specs
@@ -29,6 +30,7 @@ from controller.control.ownership import KnobBook
 from controller.control.quota import format_quota, parse_quota, quota_for
 from controller.control.quota_part import QuotaPart
 from controller.control.standing import SchedIdle, burst_actions
+from controller.control.suspects import candidates_of, cases_of
 from controller.control.wording import Narrator
 from controller.indicators.roster import Roster
 from controller.indicators.senses import Senses
@@ -61,6 +63,7 @@ class Planner:
         "_book",
         "_cookies",
         "_cpu",
+        "_evictions",
         "_idle",
         "_ladders",
         "_last_ns",
@@ -94,6 +97,7 @@ class Planner:
     def _make_channels(self) -> None:
         settings = self._settings
         self._assignment = Assignment()
+        self._evictions = EvictionPolicy()
         self._quota_part = QuotaPart()
         self._cpu = CpuChannel(settings)
         self._ladders = tuple(
@@ -188,6 +192,12 @@ class Planner:
         active = [loops for loops in self._loops.values() if loops]
         ladders = [each for each in self._ladders if each.loops]
         rung = self._cpu.rung
+        eviction = self._evictions.step(
+            scene.now_ns,
+            cases_of(self._cpu, ladders, scene),
+            lambda channel: candidates_of(channel, scene),
+            self._roster.best_effort,
+        )
         return Plan(
             time_ns=scene.now_ns,
             actions=actions,
@@ -197,11 +207,13 @@ class Planner:
             verdicts=(
                 *self._narrator.tell(self._cpu, ladders, scene, self._workloads),
                 *self._cookies.verdicts,
+                *self._evictions.verdicts,
                 *self._book.reports,
             ),
             quota_ceiling_cpus=rung.ceiling.cpus,
             quota_granted_cpus=rung.total,
             safe=self._safe,
+            eviction=eviction,
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
         )
 

@@ -3,6 +3,7 @@
 """Cache, network, memory and disk loops on plants that are noisy, late and not what they expect."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 import itertools
 import statistics
 
@@ -12,16 +13,20 @@ from controller.model import (
     Action,
     Channel,
     ChannelState,
+    IndicatorName,
     Knob,
     KnobValue,
     Mode,
+    Outcome,
     Plan,
     SafeState,
+    ServiceReading,
 )
+from controller.plan import Planner
 from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
 from controller.simulation.resource_node import ResourceNode
-from tests.closed_loop import TICKS_PER_S, ClosedLoop, filtered
-from tests.resource_loop import MEASURES, demands, resource_settings
+from tests.closed_loop import TICK_NS, TICKS_PER_S, ClosedLoop, filtered
+from tests.resource_loop import MEASURES, demands, resource_settings, resource_spec
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 GRADED = (NetworkNode, MemoryNode, DiskNode)
@@ -250,3 +255,49 @@ def test_a_channel_that_the_profile_switches_off_is_left_alone() -> None:
     plans = loop.run(20)
     assert not any(plan.actions for plan in plans)
     assert not any(plan.loops for plan in plans)
+
+
+def test_when_every_knob_is_at_its_stop_the_culprit_has_to_go() -> None:
+    node = CacheNode(1)
+    node.scale = 1.5
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], evict_enabled=True)
+    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    plans = loop.run(150)
+    (eviction,) = [plan.eviction for plan in plans if plan.eviction is not None]
+    assert (eviction.name, eviction.channel) == ("batch-0", Channel.CACHE)
+    assert any("to be evicted" in each.text for plan in plans for each in plan.verdicts)
+
+
+@pytest.mark.parametrize("kind", [CacheNode, NetworkNode])
+def test_a_services_own_latency_moves_the_channel_that_deviates_most(
+    kind: type[ResourceNode],
+) -> None:
+    """Its own figure is off, the other indicators only near their sweet points."""
+    node = kind(1)  # type: ignore[call-arg]
+    own = replace(
+        resource_spec(kind),
+        name=IndicatorName.SERVICE,
+        sweet_point=5e6,
+        tolerance=2.0,
+        resolution=1e3,
+        channel=Channel.CPU,
+    )
+    lax = replace(resource_spec(kind), sweet_point=resource_spec(kind).sweet_point * 1.5)
+    planner = Planner(resource_settings(node, specs=(lax, own)), node.workloads)
+    outcomes: Sequence[Outcome] = ()
+    plans = []
+    for tick in range(60 * TICKS_PER_S):
+        # Its figure follows what the resource does to it.
+        factor = max(0.01, node.value / resource_spec(kind).sweet_point)
+        if kind is NetworkNode:
+            factor = max(0.01, node.value / 8000)
+        reading = ServiceReading(node.service.service, 5e6 * factor**2, 0)
+        snapshot = replace(node.snapshot(tick * TICK_NS), services=(reading,))
+        plans.append(planner.step(snapshot, outcomes))
+        outcomes = node.execute(plans[-1].actions)
+    loops = {(loop.indicator, loop.channel) for loop in plans[-1].loops}
+    assert (IndicatorName.SERVICE, channel_of(node)) in loops
+    last = next(each for each in plans[-1].loops if each.indicator is IndicatorName.SERVICE)
+    assert last.filtered_deviation is not None
+    assert last.filtered_deviation < 0.5

@@ -1,0 +1,212 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which best-effort workload has to go, when every knob of a channel is at its stop.
+
+One at a time: after each, the policy waits until the workload is gone and looks whether the
+service is better for it, before it thinks of another. Without evidence against best-effort
+nobody goes, however much the service suffers.
+"""
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
+import math
+from typing import NamedTuple
+
+from controller.model import CgroupId, Channel, Eviction, Verdict
+from controller.units import NS_PER_SEC
+
+__all__ = ("Candidate", "Case", "EvictionPolicy")
+
+# A victim that is not gone after this time is given up, and another may be chosen.
+_LEAVE_NS = 120 * NS_PER_SEC
+# After it left, the windows and filters need this long to show what that changed.
+_VERIFY_NS = 30 * NS_PER_SEC
+_COOL_DOWN_NS = 60 * NS_PER_SEC
+_LONGEST_COOL_DOWN_NS = 3600 * NS_PER_SEC
+_HOUR_NS = 3600 * NS_PER_SEC
+_BUDGET_PER_HOUR = 3
+# What refuses to go (a disruption budget) is not asked again for this time.
+_REFUSED_NS = 300 * NS_PER_SEC
+# The smallest fall of the deviation that counts as help: the half-width of a dead zone.
+_HELP = 0.1
+# A deviation that has been positive on the whole: this is its time constant.
+_SMOOTH_S = 5.0
+
+
+class Case(NamedTuple):
+    """What one channel has against best-effort in one tick.
+
+    ``at_stop``: no knob can be squeezed any further. ``deviation`` is the filtered one of the
+    service that suffers most. ``caused``: best-effort's part in it is large enough.
+    """
+
+    channel: Channel
+    service: str
+    at_stop: bool
+    deviation: float | None
+    caused: bool
+    enabled: bool
+    after_ns: int
+
+
+class Candidate(NamedTuple):
+    """Somebody who may be evicted. More ``blame``, less ``priority``, more ``size`` go first."""
+
+    cgroup: CgroupId
+    name: str
+    blame: float
+    priority: int
+    size: float
+
+
+@dataclass(slots=True)
+class _Trial:
+    """An eviction whose effect is not known yet."""
+
+    eviction: Eviction
+    before: float
+    asked_ns: int
+    gone_ns: int | None = None
+
+
+@dataclass(slots=True)
+class _Record:
+    """One channel: since when it is a case, and how long to wait after the last eviction."""
+
+    since_ns: int | None = None
+    deviation: float = 0.0
+    not_before_ns: int = 0
+    pause_ns: int = _COOL_DOWN_NS
+    told: bool = False
+
+
+@dataclass(slots=True)
+class EvictionPolicy:
+    """Decides in every tick. ``verdicts`` says what changed in the last one."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    _records: dict[Channel, _Record] = field(default_factory=dict)
+    _trial: _Trial | None = None
+    _done_ns: deque[int] = field(default_factory=deque)
+    _refused_ns: dict[CgroupId, int] = field(default_factory=dict)
+    _last_ns: int | None = None
+
+    def step(
+        self,
+        now_ns: int,
+        cases: Iterable[Case],
+        candidates: Callable[[Channel], Iterable[Candidate]],
+        present: Container[CgroupId],
+    ) -> Eviction | None:
+        """Return the eviction to ask for in this tick, at most one.
+
+        *candidates* returns those who may be evicted for a channel at all; *present* is who is
+        here.
+        """
+        self.verdicts = []
+        dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
+        self._last_ns = now_ns
+        weight = 1.0 - math.exp(-dt_s / _SMOOTH_S)
+        self._verify(now_ns, present)
+        ripe = [case for case in cases if self._is_ripe(case, now_ns, weight)]
+        if self._trial is not None or not self._has_budget(now_ns):
+            return None
+        for case in sorted(ripe, key=lambda each: -self._records[each.channel].deviation):
+            victim = self._choose(candidates(case.channel), now_ns)
+            if victim is not None:
+                return self._evict(case, victim, now_ns)
+        return None
+
+    def refuse(self, cgroup: CgroupId, now_ns: int) -> None:
+        """Take note that *cgroup* may not be evicted now: it is the next one's turn."""
+        self._refused_ns[cgroup] = now_ns + _REFUSED_NS
+        if self._trial is not None and self._trial.eviction.cgroup == cgroup:
+            self._trial = None
+            if self._done_ns:
+                self._done_ns.pop()
+
+    def _is_ripe(self, case: Case, now_ns: int, weight: float) -> bool:
+        record = self._records.setdefault(case.channel, _Record())
+        deviation = case.deviation or 0.0
+        record.deviation += weight * (deviation - record.deviation)
+        if not case.at_stop or deviation <= 0:
+            record.since_ns = None
+            record.told = False
+            return False
+        if record.since_ns is None:
+            record.since_ns = now_ns
+        lasted = now_ns - record.since_ns >= case.after_ns
+        if lasted and not case.caused and not record.told:
+            record.told = True
+            text = f"{case.channel} is at its stop and it still hurts: not caused by best-effort"
+            self.verdicts.append(Verdict(subject=case.service, text=text))
+        return lasted and case.caused and case.enabled and now_ns >= record.not_before_ns
+
+    def _verify(self, now_ns: int, present: Container[CgroupId]) -> None:
+        trial = self._trial
+        if trial is None:
+            return
+        eviction = trial.eviction
+        if trial.gone_ns is None:
+            if eviction.cgroup not in present:
+                trial.gone_ns = now_ns
+            elif now_ns - trial.asked_ns >= _LEAVE_NS:
+                self._finish(trial, now_ns, helped=False, text="did not leave")
+            return
+        if now_ns - trial.gone_ns < _VERIFY_NS:
+            return
+        after = self._records[eviction.channel].deviation
+        helped = trial.before - after >= _HELP
+        text = f"deviation {trial.before:.2f} before, {after:.2f} without it"
+        self._finish(trial, now_ns, helped, text)
+
+    def _finish(self, trial: _Trial, now_ns: int, helped: bool, text: str) -> None:
+        record = self._records[trial.eviction.channel]
+        # What did not help is not repeated soon: the evidence was wrong, or something else is.
+        record.pause_ns = (
+            _COOL_DOWN_NS if helped else min(_LONGEST_COOL_DOWN_NS, 2 * record.pause_ns)
+        )
+        record.not_before_ns = now_ns + record.pause_ns
+        record.since_ns = None
+        self._trial = None
+        result = "helped" if helped else "did not help"
+        self.verdicts.append(
+            Verdict(subject=trial.eviction.name, text=f"its eviction {result}: {text}")
+        )
+
+    def _has_budget(self, now_ns: int) -> bool:
+        done = self._done_ns
+        while done and done[0] <= now_ns - _HOUR_NS:
+            done.popleft()
+        return len(done) < _BUDGET_PER_HOUR
+
+    def _choose(self, candidates: Iterable[Candidate], now_ns: int) -> Candidate | None:
+        willing = [
+            each
+            for each in candidates
+            if each.blame > 0 and now_ns >= self._refused_ns.get(each.cgroup, 0)
+        ]
+        order = sorted(willing, key=lambda each: (-each.blame, each.priority, -each.size))
+        return order[0] if order else None
+
+    def _evict(self, case: Case, victim: Candidate, now_ns: int) -> Eviction:
+        record = self._records[case.channel]
+        assert record.since_ns is not None
+        lasted_s = (now_ns - record.since_ns) / NS_PER_SEC
+        reason = (
+            f"{case.service} suffers on {case.channel} (deviation {record.deviation:.2f}) although "
+            f"every knob has been at its stop for {lasted_s:.0f} s; {victim.name} is to blame most"
+        )
+        eviction = Eviction(
+            cgroup=victim.cgroup,
+            name=victim.name,
+            channel=case.channel,
+            service=case.service,
+            blame=victim.blame,
+            reason=reason,
+        )
+        self._trial = _Trial(eviction, record.deviation, now_ns)
+        self._done_ns.append(now_ns)
+        self.verdicts.append(Verdict(subject=victim.name, text=f"to be evicted: {reason}"))
+        return eviction

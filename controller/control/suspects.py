@@ -1,0 +1,67 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the channels have against best-effort: the cases and the candidates of an eviction."""
+
+from collections.abc import Iterable
+
+from controller.control.channel import LadderChannel
+from controller.control.cpu import CpuChannel
+from controller.control.eviction import Candidate, Case
+from controller.control.ladder import Scene
+from controller.control.loops import Loops
+from controller.model import Channel
+
+__all__ = ("candidates_of", "cases_of")
+
+# Closer to 1 than this, a demand has every knob of its channel at its stop.
+_STOP = 0.99
+
+
+def cases_of(cpu: CpuChannel, ladders: Iterable[LadderChannel], scene: Scene) -> list[Case]:
+    """Return one case for every channel that protects somebody."""
+    cases = []
+    for loops in (cpu.loops, *(each.loops for each in ladders)):
+        loop = next((each for each in loops.reports if each.selected), None)
+        service = None if loop is None else scene.roster.services.get(loop.service)
+        if loop is None or service is None:
+            continue
+        share = _share(loops, service.name, scene)
+        cases.append(
+            Case(
+                channel=loop.channel,
+                service=service.name,
+                at_stop=loops.demand.applied >= _STOP,
+                deviation=loop.filtered_deviation,
+                caused=share is not None and share >= service.profile.be_share_min,
+                enabled=service.profile.evict_enabled,
+                after_ns=service.profile.evict_after_ns,
+            )
+        )
+    return cases
+
+
+def candidates_of(channel: Channel, scene: Scene) -> list[Candidate]:
+    """Return who may be evicted for *channel*, with what he is to blame for."""
+    if channel is Channel.CPU:
+        blame = dict(scene.senses.blame.culprits)
+    else:
+        wants = scene.usage.of(channel).wants
+        blame = {cgroup: wants.get(cgroup, 0.0) for cgroup in scene.roster.best_effort}
+    return [
+        Candidate(
+            cgroup=cgroup,
+            name=workload.name,
+            blame=blame.get(cgroup, 0.0),
+            priority=workload.priority,
+            size=scene.senses.use.get(cgroup, 0.0),
+        )
+        for cgroup, workload in scene.roster.best_effort.items()
+        if workload.evictable
+    ]
+
+
+def _share(loops: Loops, service: str, scene: Scene) -> float | None:
+    if loops.demand.channel is Channel.CPU:
+        share = scene.senses.blame.shares.get(service)
+        return share.ratio if share else None
+    return scene.usage.share(loops.demand.channel, scene.senses, scene.roster)

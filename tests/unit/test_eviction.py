@@ -1,0 +1,167 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is evicted, when, and above all when not."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from controller.control.eviction import Candidate, Case, EvictionPolicy
+from controller.model import CgroupId, Channel, Eviction
+
+SECOND_NS = 1_000_000_000
+HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in (1, 2, 3))
+
+
+def candidate(cgroup: CgroupId, blame: float, priority: int = 0, size: float = 1.0) -> Candidate:
+    return Candidate(cgroup, f"batch-{cgroup.id}", blame, priority, size)
+
+
+class Stepper:
+    """A policy, one second per step."""
+
+    def __init__(self, *candidates: Candidate) -> None:
+        self.policy = EvictionPolicy()
+        self.candidates = list(candidates)
+        self.now_ns = 0
+        self.said: list[str] = []
+
+    def step(
+        self,
+        deviation: float = 1.0,
+        at_stop: bool = True,
+        caused: bool = True,
+        enabled: bool = True,
+    ) -> Eviction | None:
+        self.now_ns += SECOND_NS
+        case = Case(Channel.CPU, "web", at_stop, deviation, caused, enabled, 60 * SECOND_NS)
+        eviction = self.policy.step(
+            self.now_ns,
+            [case],
+            lambda channel: self.candidates,
+            {each.cgroup for each in self.candidates},
+        )
+        self.said += [each.text for each in self.policy.verdicts]
+        return eviction
+
+    def run(self, seconds: int, deviation: float = 1.0, caused: bool = True) -> list[Eviction]:
+        found = (self.step(deviation, caused=caused) for _ in range(seconds))
+        return [each for each in found if each is not None]
+
+    def leave(self, cgroup: CgroupId) -> None:
+        self.candidates = [each for each in self.candidates if each.cgroup != cgroup]
+
+
+def test_the_most_to_blame_goes_after_a_minute_and_one_at_a_time() -> None:
+    stepper = Stepper(candidate(MOUSE, 0.1), candidate(HOG, 0.9), candidate(OTHER, 0.5))
+    assert stepper.run(60) == []
+    (eviction,) = stepper.run(1)
+    assert (eviction.cgroup, eviction.channel, eviction.service) == (HOG, Channel.CPU, "web")
+    assert "60 s" in eviction.reason
+    assert stepper.run(100) == []
+
+
+def test_equal_blame_is_decided_by_priority_then_size() -> None:
+    first = candidate(MOUSE, 0.5, priority=10, size=9.0)
+    second, third = candidate(HOG, 0.5, size=1.0), candidate(OTHER, 0.5, size=2.0)
+    assert Stepper(first, second, third).run(61)[0].cgroup == OTHER
+
+
+def test_a_pause_in_the_pain_starts_the_minute_anew() -> None:
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert stepper.run(50) == []
+    stepper.step(deviation=-0.1)
+    assert stepper.run(60) == []
+    assert stepper.run(1)
+
+
+def test_nobody_goes_without_evidence_at_a_knob_that_can_still_move_or_unasked() -> None:
+    for arguments in ({"caused": False}, {"at_stop": False}, {"enabled": False}):
+        stepper = Stepper(candidate(HOG, 1.0))
+        assert not any(stepper.step(**arguments) for _ in range(300))
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert stepper.run(300, caused=False) == []
+    assert stepper.said == ["cpu is at its stop and it still hurts: not caused by best-effort"]
+    assert Stepper(candidate(HOG, 0.0)).run(300) == []
+
+
+def test_an_eviction_that_helped_is_followed_by_the_next_sooner_than_one_that_did_not() -> None:
+    def seconds_to_the_second(deviation_after: float) -> int:
+        stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+        assert stepper.run(61)
+        stepper.leave(HOG)
+        stepper.run(35, deviation_after)
+        for second in range(1000):
+            if stepper.step(max(0.1, deviation_after)) is not None:
+                return second
+        raise AssertionError("no second eviction")
+
+    helped, useless = seconds_to_the_second(0.5), seconds_to_the_second(1.0)
+    assert helped < useless
+
+
+def test_it_says_what_came_of_it() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    stepper.run(61)
+    stepper.leave(HOG)
+    stepper.run(40, deviation=-0.5)
+    assert stepper.said[-1].startswith("its eviction helped: deviation 1.00 before, -0.")
+
+
+def test_who_refuses_to_go_is_not_asked_again_and_the_next_is() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.policy.refuse(HOG, stepper.now_ns)
+    assert stepper.run(1)[0].cgroup == MOUSE
+
+
+def test_who_does_not_leave_does_not_block_the_others_for_ever() -> None:
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert len(stepper.run(61)) == 1
+    stepper.run(121)
+    assert any("did not leave" in text for text in stepper.said)
+
+
+def test_no_more_than_three_in_an_hour() -> None:
+    stepper = Stepper(*(candidate(CgroupId("cpu", number), 1.0) for number in range(50)))
+    evicted: list[Eviction] = []
+    while stepper.now_ns < 3500 * SECOND_NS:
+        found = stepper.run(1)
+        evicted += found
+        for each in found:
+            stepper.leave(each.cgroup)
+    assert len(evicted) == 3
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(-1, 2), st.booleans(), st.booleans(), st.sampled_from(("", "leave", "refuse"))
+        ),
+        min_size=1,
+        max_size=60,
+    )
+)
+@hypothesis_settings(max_examples=100, deadline=None)
+def test_whatever_happens_evictions_are_few_and_never_of_the_innocent(
+    history: Iterable[tuple[float, bool, bool, str]],
+) -> None:
+    stepper = Stepper(candidate(HOG, 0.7), candidate(MOUSE, 0.0), candidate(OTHER, 0.3))
+    last: Eviction | None = None
+    evicted = []
+    for deviation, at_stop, caused, then in history:
+        for _ in range(20):
+            eviction = stepper.step(deviation, at_stop=at_stop, caused=caused)
+            if eviction is not None:
+                assert at_stop and caused and deviation > 0
+                assert eviction.cgroup in (HOG, OTHER)
+                evicted.append(eviction)
+                last = eviction
+        if last is not None and then == "leave":
+            stepper.leave(last.cgroup)
+        elif last is not None and then == "refuse":
+            stepper.policy.refuse(last.cgroup, stepper.now_ns)
+    # Three that went, and those that refused were asked at most once in five minutes.
+    assert len(evicted) <= 3 + 2 * (1 + stepper.now_ns // (300 * SECOND_NS))
