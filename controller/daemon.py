@@ -129,6 +129,7 @@ class Agent:
             self._reload()
 
     def _guarded_tick(self) -> None:
+        self._board.between_ticks.clear()
         try:
             self._tick()
             self._failed_in_row = 0
@@ -138,6 +139,8 @@ class Agent:
             _log.exception("tick abandoned; restoring every knob and starting afresh")
             self._node.restore()
             self._start_afresh()
+        finally:
+            self._board.between_ticks.set()
 
     def _start_afresh(self) -> None:
         self._outcomes = ()

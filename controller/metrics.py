@@ -48,6 +48,14 @@ class Exporter:
         report = self._board.report
         if report is None:
             return
+        patient = True
+        for family in self._families(report):
+            yield family
+            # With a thousand workloads a scrape takes 40 ms, and a tick in that time would be as
+            # late: at every system call another thread may take the interpreter for 5 ms.
+            patient = patient and self._board.give_way()
+
+    def _families(self, report: TickReport) -> Iterator[Metric]:
         yield from _loops(report)
         yield from _channels(report)
         yield from knob_families(report)

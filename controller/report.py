@@ -5,6 +5,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+import threading
 from typing import Any, NamedTuple
 
 from controller.model import (
@@ -32,6 +33,7 @@ __all__ = (
 )
 
 _DURATIONS = 600
+_GIVE_WAY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,18 +148,30 @@ class TickReport:
     cores: CoreState = field(default_factory=CoreState)
 
 
+def _set_event() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @dataclass(slots=True)
 class Board:
     """The latest report and the counters over all reports; written by the control thread.
 
-    Readers take ``report`` once and use that: it is replaced, never changed.
+    Readers take ``report`` once and use that: it is replaced, never changed. Those with much to do
+    ``give_way`` now and then: there is one interpreter for all threads.
     """
 
     report: TickReport | None = None
+    between_ticks: threading.Event = field(default_factory=_set_event)
     writes: dict[tuple[Knob, str], int] = field(default_factory=dict)
     decisions: dict[tuple[str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
+
+    def give_way(self) -> bool:
+        """Wait until the tick that is under way is over; whether it was, before too long."""
+        return self.between_ticks.wait(_GIVE_WAY_S)
 
     def count(self, plan: Plan, outcomes: tuple[Outcome, ...]) -> None:
         """Add the decisions of *plan* and the results of its writes to the counters."""

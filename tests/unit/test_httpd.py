@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import http.client
 import json
 import socket
+import threading
 import time
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -275,3 +276,15 @@ def test_a_silent_client_does_not_keep_others_waiting(port: int, board: Board) -
 def test_a_taken_address_is_named(port: int, board: Board) -> None:
     with pytest.raises(HttpError, match=f"cannot listen on 127.0.0.1:{port}"):
         Httpd(board, ("127.0.0.1", port), healthy_ns=10**9)
+
+
+def test_a_scrape_gives_way_to_a_tick_but_not_to_one_that_hangs(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns())
+    board.between_ticks.clear()
+    over = threading.Timer(0.05, board.between_ticks.set)
+    over.start()
+    assert get(port, "/metrics")[0] == 200
+    assert board.between_ticks.is_set()
+    over.join()
+    board.between_ticks.clear()
+    assert get(port, "/metrics")[0] == 200
