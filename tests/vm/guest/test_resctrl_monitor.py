@@ -168,26 +168,29 @@ def test_who_comes_and_who_leaves(watched: Watched) -> None:
         shell.communicate()
 
 
-def test_services_first_and_some_for_others(watched: Watched) -> None:
-    with sleepers(30) as pids:
+def test_services_first_and_some_for_others(watched: Watched, cgroup_layout: CgroupLayout) -> None:
+    # One is the root group's, and 24 are left to others.
+    ours = 7
+    config = CONFIG._replace(rmid_reserve=RMIDS - 1 - ours)
+    watched.monitor = ResctrlMonitor(config, watched.agent, cgroup_layout)
+    with sleepers(10) as pids:
         for number, pid in enumerate(pids):
             move([pid], watched.add(f"job{number}", QosClass.BE))
-        watched.read(25)
-        # One is the root group's, four are left to others.
-        assert len(list(MONITORS.iterdir())) == RMIDS - 5
-        assert watched.monitor.state.groups == RMIDS - 5
+        watched.read()
+        assert len(list(MONITORS.iterdir())) == ours
+        assert watched.monitor.state.groups == ours
         assert watched.monitor.state.without_room == 3
         move(pids[:1], watched.add("web"))
-        watched.read(25)
+        watched.read(12)
         assert watched.group(TOP / "web").exists()
-        assert len(list(MONITORS.iterdir())) == RMIDS - 5
+        assert len(list(MONITORS.iterdir())) == ours
         # Somebody else uses three: ours become fewer.
         for number in range(3):
             (MONITORS / f"theirs{number}").mkdir()
-        watched.read(25)
-        ours = list(MONITORS.glob("sweetpoint-*"))
-        assert len(ours) == RMIDS - 8
-        assert watched.group(TOP / "web") in ours
+        watched.read()
+        left = list(MONITORS.glob("sweetpoint-*"))
+        assert len(left) == ours - 3
+        assert watched.group(TOP / "web") in left
         for group in MONITORS.glob("theirs*"):
             group.rmdir()
 
