@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.control.assignment import Assignment
 from controller.control.attribution import Usage
-from controller.control.channel import LadderChannel, rungs_of
+from controller.control.channel import LadderChannel, facts_for, rungs_of
 from controller.control.cookie_step import Cookies
 from controller.control.cpu import CpuChannel
 from controller.control.eviction import EvictionPolicy
@@ -27,7 +27,7 @@ from controller.control.grants import GrantWriter
 from controller.control.ladder import Scene
 from controller.control.loops import Loops, Specs
 from controller.control.ownership import KnobBook
-from controller.control.quota import format_quota, parse_quota, quota_for
+from controller.control.quota import cpus_of, quota_text, write_order
 from controller.control.quota_part import QuotaPart
 from controller.control.standing import SchedIdle, burst_actions
 from controller.control.suspects import candidates_of, cases_of
@@ -39,7 +39,6 @@ from controller.model import (
     CgroupId,
     Channel,
     Knob,
-    KnobValue,
     Mode,
     Outcome,
     Plan,
@@ -89,7 +88,7 @@ class Planner:
         self._idle = SchedIdle()
         self._cookies = Cookies(settings.core)
         self._narrator = Narrator()
-        self._quotas = GrantWriter(Knob.CPU_QUOTA, _cpus_of, _quota_text)
+        self._quotas = GrantWriter(Knob.CPU_QUOTA, cpus_of, quota_text)
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
         self._make_channels()
@@ -100,11 +99,23 @@ class Planner:
         self._evictions = EvictionPolicy()
         self._quota_part = QuotaPart()
         self._cpu = CpuChannel(settings)
-        self._ladders = tuple(
-            LadderChannel(channel, settings, rungs_of(channel, settings.host, self._quota_part))
-            for channel in Channel
-            if channel is not Channel.CPU
-        )
+        self._ladders: tuple[LadderChannel, ...] = ()
+        self._make_ladders()
+
+    def _make_ladders(self) -> None:
+        """Make a ladder for every channel whose knobs are other ones than before."""
+        settings = self._settings
+        before = {each.channel: each for each in self._ladders}
+        ladders = []
+        for channel in Channel:
+            if channel is not Channel.CPU:
+                facts = facts_for(channel, settings.host)
+                ladder = before.get(channel)
+                if ladder is None or ladder.facts != facts:
+                    rungs = rungs_of(channel, settings.host, self._quota_part)
+                    ladder = LadderChannel(channel, settings, rungs, facts)
+                ladders.append(ladder)
+        self._ladders = tuple(ladders)
         self._loops: dict[Channel, Loops] = {
             Channel.CPU: self._cpu.loops,
             **{each.channel: each.loops for each in self._ladders},
@@ -113,8 +124,8 @@ class Planner:
     def reconfigure(self, settings: Settings, workloads: Sequence[Workload] | None = None) -> None:
         """Take new settings without a bump: loops and knobs stay where they are.
 
-        With *workloads* these change in the same step, so that either may need the other. Facts
-        about the host that changed let the channels start anew.
+        With *workloads* these change in the same step, so that either may need the other. A
+        channel whose knobs became others starts anew.
 
         :raises KeyError: a profile that is in use is missing; the old settings stay.
         """
@@ -126,8 +137,11 @@ class Planner:
         self._blocked = None
         if settings.mode is not before.mode:
             self._book.forget()
-        if settings.mode is not before.mode or settings.host != before.host:
             self._make_channels()
+        elif settings.host.cpus != before.host.cpus:
+            self._make_channels()
+        else:
+            self._make_ladders()
         self._cpu.reconfigure(settings)
         for channel in self._ladders:
             channel.reconfigure(settings)
@@ -243,7 +257,7 @@ class Planner:
         if scene.anew:
             quotas.extend(self._undo_others(scene.now_ns))
             actions.extend(burst_actions(self._roster, self._book, scene.now_ns))
-        actions.extend(sorted(quotas, key=_write_order))
+        actions.extend(sorted(quotas, key=write_order))
         for channel in self._ladders:
             actions.extend(channel.ladder.actions(scene, self._narrator.reason(channel.loops)))
         return tuple(actions)
@@ -276,25 +290,3 @@ class Planner:
         return cgroup in self._roster.best_effort or (
             knob is Knob.CPU_QUOTA and cgroup in self._roster.sensitive
         )
-
-
-def _quota_text(cpus: float, original: KnobValue) -> KnobValue:
-    return format_quota(quota_for(cpus))
-
-
-def _cpus_of(value: KnobValue) -> float | None:
-    return parse_quota(value).cpus
-
-
-def _write_order(action: Action) -> tuple[bool, int]:
-    # On cgroup v1 a child may not exceed its parent: lower children first, raise parents first.
-    depth = action.target.path.count("/")
-    lowers = _cpus(action.value) < _cpus(action.previous)
-    return (not lowers, -depth if lowers else depth)
-
-
-def _cpus(value: KnobValue) -> float:
-    if len(value.split()) != 3:
-        return 0.0
-    cpus = parse_quota(value).cpus
-    return float("inf") if cpus is None else cpus

@@ -12,19 +12,43 @@ from controller.control.shared import DiskRung, MemoryRung
 from controller.control.slew import Slew
 from controller.control.weights import WeightRung
 from controller.indicators.roster import Service
-from controller.model import Channel, HostFacts, IndicatorSpec, SafeState, Settings
+from controller.model import (
+    Channel,
+    DiskFacts,
+    HostFacts,
+    IndicatorSpec,
+    LinkFacts,
+    ResctrlFacts,
+    SafeState,
+    Settings,
+)
 from controller.units import NS_PER_SEC
 
-__all__ = ("LadderChannel", "rungs_of")
+__all__ = ("LadderChannel", "facts_for", "rungs_of")
+
+Facts = ResctrlFacts | tuple[LinkFacts, ...] | tuple[DiskFacts, ...] | int | None
 
 
 class LadderChannel:
     """Loops, evidence by the use of the resource, and a ladder."""
 
-    __slots__ = ("_cpus", "_looked_s", "_safe_state", "_slew", "channel", "ladder", "loops")
+    __slots__ = (
+        "_cpus",
+        "_looked_s",
+        "_safe_state",
+        "_slew",
+        "channel",
+        "facts",
+        "ladder",
+        "loops",
+    )
 
-    def __init__(self, channel: Channel, settings: Settings, rungs: list[Rung]) -> None:
+    def __init__(
+        self, channel: Channel, settings: Settings, rungs: list[Rung], facts: Facts
+    ) -> None:
+        """*facts* are those of the host that *rungs* were made for."""
         self.channel = channel
+        self.facts = facts
         self._cpus = settings.host.cpus
         self._looked_s: int | None = None
         self._safe_state = settings.safe_state
@@ -90,6 +114,15 @@ class LadderChannel:
             self.ladder.apply(1.0, scene)
         else:
             self.ladder.release()
+
+
+def facts_for(channel: Channel, host: HostFacts) -> Facts:
+    """Return what the rungs of a channel depend on."""
+    if channel is Channel.CACHE:
+        return host.resctrl
+    if channel is Channel.NETWORK:
+        return host.links
+    return host.memory_bytes if channel is Channel.MEMORY else host.disks
 
 
 def rungs_of(channel: Channel, host: HostFacts, quota: QuotaPart) -> list[Rung]:

@@ -9,9 +9,17 @@ from functools import lru_cache
 import math
 from typing import NamedTuple
 
-from controller.model import KnobValue
+from controller.model import Action, KnobValue
 
-__all__ = ("Quota", "format_quota", "parse_quota", "quota_for")
+__all__ = (
+    "Quota",
+    "cpus_of",
+    "format_quota",
+    "parse_quota",
+    "quota_for",
+    "quota_text",
+    "write_order",
+)
 
 # The kernel's limits, kernel/sched/core.c: min_cfs_quota_period and max_cfs_quota_period; the
 # least quota is the least period.
@@ -58,3 +66,30 @@ def quota_for(cpus: float) -> Quota:
     period_us = round(min(_LONGEST_US, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
     # Rounded up: a floor is a promise.
     return Quota(max(_MIN_QUOTA_US, math.ceil(cpus * period_us)), period_us, 0)
+
+
+def quota_text(cpus: float, original: KnobValue) -> KnobValue:
+    """Return the text of the quota that allows *cpus*, whatever the *original* was."""
+    return format_quota(quota_for(cpus))
+
+
+def cpus_of(value: KnobValue) -> float | None:
+    """Return the CPUs that a quota's text allows; ``None`` for no limit."""
+    return parse_quota(value).cpus
+
+
+def write_order(action: Action) -> tuple[bool, int]:
+    """Return the sort key that keeps children within their parents, as cgroup v1 asks.
+
+    Lower children first, raise parents first.
+    """
+    depth = action.target.path.count("/")
+    lowers = _cpus(action.value) < _cpus(action.previous)
+    return (not lowers, -depth if lowers else depth)
+
+
+def _cpus(value: KnobValue) -> float:
+    if len(value.split()) != 3:
+        return 0.0
+    cpus = parse_quota(value).cpus
+    return math.inf if cpus is None else cpus

@@ -21,6 +21,8 @@ from controller.model import (
     Plan,
     SafeState,
     ServiceReading,
+    Target,
+    TargetKind,
 )
 from controller.plan import Planner
 from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
@@ -301,3 +303,51 @@ def test_a_services_own_latency_moves_the_channel_that_deviates_most(
     last = next(each for each in plans[-1].loops if each.indicator is IndicatorName.SERVICE)
     assert last.filtered_deviation is not None
     assert last.filtered_deviation < 0.5
+
+
+def test_a_link_that_comes_does_not_disturb_the_cache() -> None:
+    node = CacheNode(1)
+    loop = closed(node)
+    before = loop.run(60)[-1]
+    link = NetworkNode(1).host.links
+    host = replace(loop.settings.host, links=link)
+    loop.reconfigure(replace(loop.settings, host=host))
+    after = loop.run(1)
+    assert demands(after, Channel.CACHE)[0] == pytest.approx(
+        demands([before], Channel.CACHE)[0], abs=0.05
+    )
+    assert not any(plan.actions for plan in after)
+
+
+def test_a_service_gets_the_burst_of_its_profile_and_loses_it_with_it() -> None:
+    node = CacheNode(1)
+    service = Target(TargetKind.CGROUP, "cpu", node.service.cgroup.id, node.service.path)
+    node.knobs.add(service, Knob.CPU_QUOTA, KnobValue("150000 100000 0"))
+    settings = resource_settings(node)
+    profile = settings.profiles["default"]
+    bursting = replace(settings, profiles={"default": replace(profile, cpu_burst_us=50_000)})
+    loop = ClosedLoop(node, bursting)
+    loop.run(5)
+    assert node.knobs.value(service.id, Knob.CPU_QUOTA) == "150000 100000 50000"
+    loop.reconfigure(settings)
+    loop.run(1)
+    assert node.knobs.value(service.id, Knob.CPU_QUOTA) == "150000 100000 0"
+
+
+def test_idle_goes_to_the_cgroup_that_the_workload_names() -> None:
+    node = CacheNode(1)
+    parent = Target(TargetKind.CGROUP, "cpu", 555, "/batch.slice")
+    node.knobs.add(parent, Knob.SCHED_IDLE, KnobValue("0 1024"))
+    node.best_effort = [each._replace(idle_at=parent) for each in node.best_effort]
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], sched_idle=True)
+    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    loop.run(2)
+    assert node.knobs.value(555, Knob.SCHED_IDLE) == "1"
+    assert node.knobs.value(node.best_effort[0].cgroup.id, Knob.SCHED_IDLE) == "0 1024"
+    # It moves down again: the old place is given back.
+    node.best_effort = [each._replace(idle_at=None) for each in node.best_effort]
+    loop.planner.set_workloads(node.workloads)
+    loop.run(1)
+    assert node.knobs.value(555, Knob.SCHED_IDLE) == "0 1024"
+    assert node.knobs.value(node.best_effort[0].cgroup.id, Knob.SCHED_IDLE) == "1"
