@@ -25,8 +25,12 @@ _NOBODY: Mapping[CgroupId, float] = {}
 class SharedRung(ABC):
     """Moves one knob of every best-effort workload, see ``ShareRung``."""
 
+    _channel: Channel
+
     def __init__(self, knob: Knob, capacity: float, least: float, writer: GrantWriter) -> None:
         self.knob = knob
+        self._rates: object = None
+        self._last_use: dict[CgroupId, float] = {}
         self.part = 0.0
         self._share = ShareRung(capacity, least)
         self._writer = writer
@@ -52,7 +56,8 @@ class SharedRung(ABC):
         share = self._share
         share.ceiling.update(scene.now_ns, scene.dt_s, available, need)
         floor = self._floor(limits)
-        grants = share.update(part, self._use(scene), _NOBODY, self._blocked, floor, scene.now_ns)
+        used = self._used(scene)
+        grants = share.update(part, used, _NOBODY, self._blocked, floor, scene.now_ns)
         self._grants = self._limit(grants, scene)
         return part if share.engaged else None
 
@@ -68,6 +73,14 @@ class SharedRung(ABC):
         self.part = 0.0
         self._share.release()
         self._grants = self._share.grants
+
+    def _used(self, scene: Scene) -> dict[CgroupId, float]:
+        """Return what ``_use`` says, which is news once a second."""
+        rates = scene.usage.of(self._channel).rates
+        if rates is not self._rates or scene.anew:
+            self._rates = rates
+            self._last_use = self._use(scene)
+        return self._last_use
 
     @abstractmethod
     def describe(self) -> str:
@@ -91,6 +104,8 @@ class SharedRung(ABC):
 class MemoryRung(SharedRung):
     """Lowers memory.high: above it the kernel reclaims and slows the workload down."""
 
+    _channel = Channel.MEMORY
+
     def __init__(self, memory_bytes: int) -> None:
         def value_for(amount: float, original: KnobValue) -> KnobValue:
             return format_amount(amount)
@@ -98,10 +113,12 @@ class MemoryRung(SharedRung):
         writer = GrantWriter(Knob.MEMORY_HIGH, parse_amount, value_for, largest=_MEMORY_STEP / 2)
         super().__init__(Knob.MEMORY_HIGH, float(memory_bytes), float(_MIB), writer)
         self._memory_bytes = memory_bytes
+        # Grants that every write may go to at once.
+        self._reached: Mapping[CgroupId, float] | None = None
 
     def usable(self, scene: Scene) -> bool:
         """Return whether memory can be limited, and whose it is is known."""
-        return super().usable(scene) and bool(self._use(scene))
+        return scene.usage.of(Channel.MEMORY).wanted is not None and super().usable(scene)
 
     def describe(self) -> str:
         """Return how much memory best-effort may keep."""
@@ -116,17 +133,24 @@ class MemoryRung(SharedRung):
         return float(self._memory_bytes), scene.usage.of(Channel.MEMORY).others
 
     def _limit(self, grants: Mapping[CgroupId, float], scene: Scene) -> Mapping[CgroupId, float]:
-        use = self._use(scene)
+        if grants is self._reached:
+            return grants
+        use = self._used(scene)
         limited = {}
         for cgroup, amount in grants.items():
             value = scene.book.value(*cgroup, self.knob)
             now = math.inf if value is None else parse_amount(value)
             limited[cgroup] = max(amount, min(now, use.get(cgroup, now)) - _MEMORY_STEP)
-        return grants if limited == grants else limited
+        if limited == grants:
+            self._reached = grants
+            return grants
+        return limited
 
 
 class DiskRung(SharedRung):
     """Limits what best-effort reads from and writes to the disks, io.max."""
+
+    _channel = Channel.IO
 
     def __init__(self, disks: tuple[tuple[str, float, float], ...]) -> None:
         """*disks* are (MAJOR:MINOR, bytes per second read, written)."""

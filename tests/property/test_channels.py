@@ -75,7 +75,7 @@ SCALES = st.floats(0.05, 20.0)
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(SCALES, min_size=3, max_size=30), SCALES, SCALES)
-@hypothesis_settings(max_examples=20, deadline=None)
+@hypothesis_settings(max_examples=12, deadline=None)
 def test_more_deviation_never_gives_best_effort_more(
     kind: type[ResourceNode], history: list[float], one: float, other: float
 ) -> None:
@@ -106,7 +106,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(st.tuples(TROUBLE, st.integers(1, 20)), min_size=3, max_size=25))
-@hypothesis_settings(max_examples=25, deadline=None)
+@hypothesis_settings(max_examples=12, deadline=None)
 def test_whatever_happens_knobs_stay_within_their_limits(
     kind: type[ResourceNode], troubles: list[tuple[str, int]]
 ) -> None:

@@ -13,6 +13,8 @@ from controller.model import (
     Action,
     Channel,
     ChannelState,
+    CoreMode,
+    CoreSettings,
     IndicatorName,
     Knob,
     KnobValue,
@@ -142,7 +144,7 @@ def test_load_steps(kind: type[ResourceNode]) -> None:
     assert statistics.mean(filtered(plans[-20 * TICKS_PER_S :])) < 0.3
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [CacheNode, NetworkNode])
 def test_recovery_after_a_long_time_takes_no_longer_than_after_a_minute(
     kind: type[ResourceNode],
 ) -> None:
@@ -351,3 +353,27 @@ def test_idle_goes_to_the_cgroup_that_the_workload_names() -> None:
     loop.run(1)
     assert node.knobs.value(555, Knob.SCHED_IDLE) == "0 1024"
     assert node.knobs.value(node.best_effort[0].cgroup.id, Knob.SCHED_IDLE) == "1"
+
+
+@pytest.mark.parametrize("overlap", [0.5, 0.01, None])
+def test_cookies_are_taken_where_cores_are_shared(overlap: float | None) -> None:
+    node = CacheNode(1)
+    group = Target(TargetKind.CORE_GROUP, "core", 9, "best-effort")
+    node.knobs.add(group, Knob.CORE_COOKIE, KnobValue("0"))
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], sched_idle=True)
+    core = CoreSettings(mode=CoreMode.AUTO)
+    settings = replace(settings, profiles={"default": profile}, core=core)
+    planner = Planner(settings, node.workloads)
+    outcomes: Sequence[Outcome] = ()
+    for tick in range(60 * TICKS_PER_S):
+        node.scale = 1.2 if node.knobs.value(9, Knob.CORE_COOKIE) == "0" else 1.0
+        snapshot = replace(node.snapshot(tick * TICK_NS), core_overlap_ratio=overlap)
+        outcomes = node.execute(planner.step(snapshot, outcomes).actions)
+    shared = overlap == 0.5
+    assert node.knobs.value(9, Knob.CORE_COOKIE) == ("best-effort" if shared else "0")
+    # The last service goes, and with it the cookie.
+    planner.set_workloads(node.best_effort)
+    for tick in range(60 * TICKS_PER_S, 62 * TICKS_PER_S):
+        outcomes = node.execute(planner.step(node.snapshot(tick * TICK_NS), outcomes).actions)
+    assert node.knobs.value(9, Knob.CORE_COOKIE) == "0"
