@@ -87,7 +87,8 @@ class CpuChannel:
             if self.loops and self._settings.safe_state is SafeState.FLOOR:
                 return dict.fromkeys(roster.best_effort, floor)
             return self.rung.grants
-        use = {cgroup: senses.use[cgroup] for cgroup in roster.best_effort if cgroup in senses.use}
+        cpus = senses.use
+        use = {cgroup: cpus[cgroup] for cgroup in roster.best_effort if cgroup in cpus}
         return self.rung.update(demand, use, senses.blame.culprits, blocked, floor, now_ns)
 
     def _feed_forward(self, senses: Senses, now_ns: int, dt_s: float) -> None:
@@ -127,5 +128,8 @@ class CpuChannel:
 
 
 def _all_blocked(senses: Senses, roster: Roster, blocked: frozenset[CgroupId]) -> bool:
-    present = [cgroup for cgroup in roster.best_effort if cgroup in senses.use]
+    if not blocked:
+        return False
+    use = senses.use
+    present = [cgroup for cgroup in roster.best_effort if cgroup in use]
     return bool(present) and all(cgroup in blocked for cgroup in present)

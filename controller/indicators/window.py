@@ -3,8 +3,8 @@
 """A sliding window over the counters of one latency-sensitive workload."""
 
 from collections import deque
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from controller.indicators.histogram import BUCKETS, difference
 from controller.model import WorkloadSample
@@ -16,8 +16,7 @@ _STRETCH = 4
 _NO_WAITS = [0] * BUCKETS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowReading:
+class WindowReading(NamedTuple):
     """What a workload did during the last *span_ns* nanoseconds.
 
     ``oncpu_ratio`` and ``inflicted_ratio`` are CPUs (seconds per second), ``throttled_ns`` is
