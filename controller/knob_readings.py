@@ -4,7 +4,8 @@
 
 Reading the knobs of one workload takes five files and 50 to 70 us. All of a thousand in one tick
 would make that one 60 ms long, so only a few are read in each: everybody within 5 s, with more
-than 300 in proportionally longer. A write of ours looks at what is there first anyway.
+than 200 in proportionally longer, a thousand within 25 s. A write of ours looks at what is there
+first anyway.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ from controller.units import NS_PER_SEC
 __all__ = ("KnobReadings",)
 
 _ROUND_NS = 5 * NS_PER_SEC
-_PER_LOOK = 12
+_PER_LOOK = 8
 
 _ByKnob = dict[Knob, KnobReading]
 

@@ -137,3 +137,23 @@ def test_counter_rate() -> None:
     assert rate.update(10 + TICK_NS, TICK_NS) == 1.0
     assert rate.update(0, TICK_NS) is None
     assert rate.update(None, TICK_NS) is None
+
+
+def test_cpu_use_is_the_same_whether_or_not_somebody_has_to_be_looked_up() -> None:
+    """The fast path of unchanged workloads, against one that a newcomer keeps off it."""
+    plain, disturbed = CpuUse(), CpuUse()
+    names = [CgroupId("cpu", number) for number in range(5)]
+    counts = [0] * 5
+    for tick in range(20):
+        # One of them is re-based now and then.
+        counts = [
+            0 if tick % 7 == 3 and number == 2 else count + (number + tick) * 1_000_003
+            for number, count in enumerate(counts)
+        ]
+        samples = [
+            WorkloadSample(name, oncpu_ns=count) for name, count in zip(names, counts, strict=True)
+        ]
+        plain.update(samples, TICK_NS)
+        disturbed.update([*samples, WorkloadSample(CgroupId("cpu", 100 + tick), 5)], TICK_NS)
+        assert plain.cpus == {name: disturbed.cpus[name] for name in plain.cpus}
+    assert len(plain.cpus) == 5
