@@ -29,6 +29,11 @@
 #define RING 64
 #define THROTTLES 4
 #define SYNC_NS 1000000
+// Detail that user space can do without when all of it costs too much.
+#define SHED_COUNTERS 1
+#define SHED_BLAME 2 // waits are charged to SLOT_UNKNOWN
+#define SHED_WAITS 4 // one wait of four is looked at, and counts for four
+#define SAMPLE_SHIFT 2
 
 // One cache line per slot and CPU, so that CPUs do not share any. Only its own CPU writes it.
 struct account {
@@ -65,7 +70,8 @@ struct cpu {
 	// would otherwise tell the states of all iterations apart.
 	u64 walk;
 	u64 group; // of the task that was picked last
-	u64 pad[4];
+	u64 shed;  // SHED_*, written by user space
+	u64 pad[3];
 	struct cached_group cache[GROUP_CACHE];
 	struct run ring[RING];
 };
@@ -97,6 +103,8 @@ BPF_PROG_ARRAY(slow_path, 1);
 // The end of the victim's own last run on this CPU, not before the wait.
 static __always_inline u64 last_own_run(struct cpu *cpu)
 {
+	if (cpu->shed & SHED_BLAME)
+		return cpu->queued;
 	cpu->walk = cpu->since;
 #if BLAME
 	for (u32 back = 1; back < RING; back++) {
@@ -146,13 +154,19 @@ static __always_inline u64 throttled_in_wait(struct cpu *cpu, u64 next)
 	return sum < cpu->since - cpu->queued ? sum : cpu->since - cpu->queued;
 }
 
-static __always_inline void charge(struct account *account, u32 latency, u64 culprit, u64 ns)
+static __always_inline u64 weight_shift(struct cpu *cpu)
 {
-	u32 key = (latency - 1) * MAX_SLOTS + culprit;
+	return cpu->shed & SHED_WAITS ? SAMPLE_SHIFT : 0;
+}
+
+static __always_inline void charge(struct cpu *cpu, struct account *account, u64 culprit, u64 ns)
+{
+	u32 key = ((u32)cpu->latency - 1) * MAX_SLOTS + culprit;
 	u64 *sum = blame.lookup(&key);
 
 	if (!sum)
 		return;
+	ns <<= weight_shift(cpu);
 	__sync_fetch_and_add(sum, ns);
 	account->inflicted_ns += ns;
 }
@@ -164,6 +178,10 @@ static __always_inline void blame_wait(struct cpu *cpu, struct account *account,
 	u64 wait = cpu->since - cpu->queued;
 	u64 share_1024 = ((wait - throttled) << 10) / wait;
 
+	if (cpu->shed & SHED_BLAME) {
+		charge(cpu, account, SLOT_UNKNOWN, wait - throttled);
+		return;
+	}
 	cpu->walk = cpu->since;
 	for (u32 back = 1; back < RING; back++) {
 		struct run *run = &cpu->ring[(cpu->head - back) & (RING - 1)];
@@ -173,24 +191,24 @@ static __always_inline void blame_wait(struct cpu *cpu, struct account *account,
 		if (!run->since)
 			break;
 		if (end > start && run->slot != cpu->slot && run->slot != SLOT_IDLE)
-			charge(account, cpu->latency, run->slot, (end - start) * share_1024 >> 10);
+			charge(cpu, account, run->slot, (end - start) * share_1024 >> 10);
 		cpu->walk = start;
 		if (start == cpu->queued)
 			return;
 	}
 	if (cpu->walk > cpu->queued)
-		charge(account, cpu->latency, SLOT_UNKNOWN, cpu->walk - cpu->queued);
+		charge(cpu, account, SLOT_UNKNOWN, cpu->walk - cpu->queued);
 #endif
 }
 
-static __always_inline void count_wait(u32 id, u64 latency, u64 wait)
+static __always_inline void count_wait(struct cpu *cpu, u32 id, u64 latency, u64 wait)
 {
 	u32 key = (latency - 1) * NCPU + id;
 	struct latency *record = latencies.lookup(&key);
 	u32 bucket = histogram_bucket(wait);
 
 	if (record && bucket < HISTOGRAM_BUCKETS)
-		record->bucket[bucket]++;
+		record->bucket[bucket] += 1 << weight_shift(cpu);
 }
 
 // The tail of sched_switch after a long wait of a latency-sensitive task, a program of its own:
@@ -210,9 +228,9 @@ int long_wait(struct bpf_raw_tracepoint_args *ctx)
 		return 0;
 	u64 throttled = throttled_in_wait(cpu, ctx->args[2]);
 
-	account->throttled_ns += throttled;
+	account->throttled_ns += throttled << weight_shift(cpu);
 	blame_wait(cpu, account, throttled);
-	count_wait(id, cpu->latency, cpu->since - cpu->queued - throttled);
+	count_wait(cpu, id, cpu->latency, cpu->since - cpu->queued - throttled);
 	return 0;
 }
 
@@ -259,11 +277,11 @@ static __always_inline u64 idle_task(struct cpu *cpu, u64 rq)
 static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 now)
 {
 #if COUNTERS
-	if (slot != cpu->slot)
+	if (slot != cpu->slot && !(cpu->shed & SHED_COUNTERS))
 		count_for(id, cpu->slot, false);
 #endif
 #if BLAME
-	if (slot != cpu->slot) {
+	if (slot != cpu->slot && !(cpu->shed & SHED_BLAME)) {
 		cpu->head++;
 		struct run *run = &cpu->ring[cpu->head & (RING - 1)];
 
@@ -325,18 +343,21 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!account || !queued || queued >= now)
 		return 0;
-	account->wait_ns += now - queued;
-	account->waits++;
+	// The low bits of the clock: a load that repeats itself must not meet its own sampling.
+	if (cpu->shed & SHED_WAITS && (now ^ now >> 7) & ((1 << SAMPLE_SHIFT) - 1))
+		return 0;
+	account->wait_ns += now - queued << weight_shift(cpu);
+	account->waits += 1 << weight_shift(cpu);
 	if (!owner.latency)
 		return 0;
 	if (now - queued < LONG_WAIT_NS) {
-		count_wait(id, owner.latency, now - queued);
+		count_wait(cpu, id, owner.latency, now - queued);
 		return 0;
 	}
 	cpu->queued = queued;
 	cpu->latency = owner.latency;
 	slow_path.call(ctx, 0);
 	// Only reached while the array is empty, during the load.
-	count_wait(id, owner.latency, now - queued);
+	count_wait(cpu, id, owner.latency, now - queued);
 	return 0;
 }

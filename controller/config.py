@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
+from controller.configsections.budget import BudgetConfig, build_budget
 from controller.configsections.core_scheduling import build_core_scheduling
 from controller.configsections.counters import build_counters
 from controller.configsections.io import DiskConfig, build_io
@@ -70,6 +71,7 @@ class Config:
     http: tuple[str, int] | None
     workloads: tuple[WorkloadRule, ...]
     counters: Mapping[str, str]
+    budget: BudgetConfig
     settings: Settings
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
@@ -115,6 +117,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         http=http,
         workloads=rules,
         counters=build_counters(model.counters),
+        budget=build_budget(model.budget),
         settings=Settings(
             tick_ns=model.tick,
             host=HostFacts(cpus=cpus),

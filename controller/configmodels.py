@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from controller.configfields import RATE, RATIO, Measure, Strict, Text, cpus, duration, written
+from controller.configsections.budget import BudgetModel
 from controller.configsections.core_scheduling import CORE_GROUP, CoreSchedulingModel
 from controller.configsections.counters import CountersModel
 from controller.configsections.io import IoModel
@@ -139,3 +140,4 @@ class ConfigModel(Strict):
     io: IoModel = written({})
     core_scheduling: CoreSchedulingModel = written({})
     counters: CountersModel = written({})
+    budget: BudgetModel = written({})

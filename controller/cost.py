@@ -1,19 +1,26 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent itself costs: CPU time and memory of guardian and agent together."""
+"""What the agent itself costs, guardian and probes included, against its budget."""
 
+from collections.abc import Callable, Mapping
+import logging
 import os
 from pathlib import Path
 import re
 import resource
 
+from controller.budget import Budget
+from controller.configsections.budget import BudgetConfig
 from controller.report import AgentCost
-from controller.units import NS_PER_SEC
+from controller.units import NS_PER_SEC, format_bytes
 
 __all__ = ("CostMeter", "pss_bytes")
 
+_log = logging.getLogger(__name__)
+
 _EVERY_NS = 10 * NS_PER_SEC
 _PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+_HZ = os.sysconf("SC_CLK_TCK")
 
 
 def pss_bytes(pid: int) -> int | None:
@@ -27,26 +34,87 @@ def pss_bytes(pid: int) -> int | None:
 
 
 class CostMeter:
-    """Reads the cost every ten seconds: the kernel walks all page tables for the memory."""
+    """Reads the cost every ten seconds: the kernel walks all page tables for the memory.
 
-    def __init__(self) -> None:
+    :param details: what can be done without, see ``Budget``.
+    :param probes: returns (runs, ns) of each probe's programs, as far as the kernel counts it.
+    """
+
+    def __init__(
+        self,
+        config: BudgetConfig,
+        details: tuple[str, ...],
+        probes: Callable[[], Mapping[str, tuple[int, int]]],
+    ) -> None:
+        self._config = config
+        self._details = details
+        self._probes = probes
+        self._budget = Budget(config.cpus, details)
         self._due_ns = 0
-        self._pss_bytes: int | None = None
         self._guardian = os.getppid()
+        self._over = False
+        self.cost: AgentCost | None = None
 
-    def read(self, now_ns: int) -> AgentCost:
-        """Return CPU time since the start and memory at most ten seconds old."""
-        if now_ns >= self._due_ns:
-            self._due_ns = now_ns + _EVERY_NS
-            parts = [pss_bytes(os.getpid())]
-            if os.getppid() == self._guardian and _same_program(self._guardian):
-                parts.append(pss_bytes(self._guardian))
-            known = [part for part in parts if part is not None]
-            self._pss_bytes = sum(known) if known else None
+    def configure(self, config: BudgetConfig) -> None:
+        """Take another budget."""
+        self._config = config
+        self._budget.cpus = config.cpus
+
+    def read(self, now_ns: int) -> bool:
+        """Bring ``cost`` up to date; return whether another detail is to be done without."""
+        if now_ns < self._due_ns:
+            return False
+        self._due_ns = now_ns + _EVERY_NS
+        memory, guardian_s = self._memory_and_guardian()
         own = resource.getrusage(resource.RUSAGE_SELF)
         helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = own.ru_utime + own.ru_stime + helpers.ru_utime + helpers.ru_stime
-        return AgentCost(cpu_s=cpu_s, pss_bytes=self._pss_bytes)
+        cpu_s = own.ru_utime + own.ru_stime + helpers.ru_utime + helpers.ru_stime + guardian_s
+        probes = self._probes()
+        in_probes_ns = sum(time_ns for _, time_ns in probes.values())
+        changed = self._budget.update(now_ns, round(cpu_s * NS_PER_SEC) + in_probes_ns)
+        if changed:
+            _log.warning("%s", self._budget.verdict)
+        self._judge_memory(memory)
+        self.cost = AgentCost(
+            cpu_s=cpu_s,
+            pss_bytes=memory,
+            used_cpus=self._budget.used_cpus,
+            budget_cpus=self._config.cpus,
+            budget_bytes=self._config.memory_bytes,
+            details=self._details,
+            shed=self._budget.shed,
+            probes=probes,
+        )
+        return changed
+
+    def _memory_and_guardian(self) -> tuple[int | None, float]:
+        parts = [pss_bytes(os.getpid())]
+        guardian_s = 0.0
+        if os.getppid() == self._guardian and _same_program(self._guardian):
+            parts.append(pss_bytes(self._guardian))
+            guardian_s = _cpu_s(self._guardian)
+        known = [part for part in parts if part is not None]
+        return (sum(known) if known else None), guardian_s
+
+    def _judge_memory(self, memory: int | None) -> None:
+        over = memory is not None and memory > self._config.memory_bytes
+        if over and not self._over:
+            _log.warning(
+                "own memory %s of %s: nothing of it can be shed; raise budget.memory, or limit "
+                "the workloads",
+                format_bytes(memory or 0),
+                format_bytes(self._config.memory_bytes),
+            )
+        self._over = over
+
+
+def _cpu_s(pid: int) -> float:
+    # Fields 14 and 15 behind the name, which may hold spaces and brackets.
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _HZ
 
 
 def _same_program(pid: int) -> bool:

@@ -22,6 +22,7 @@ from controller.httpd import Httpd
 from controller.model import Mode, Outcome, Plan, QosClass, Snapshot
 from controller.node import Node
 from controller.plan import Planner
+from controller.probes.sched import DETAILS
 from controller.record import Entry, Recorder
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC, format_duration
@@ -35,7 +36,7 @@ _SCAN_NS = 1 * NS_PER_SEC
 _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 # What a reload cannot change.
-_FIXED = ("state_dir", "http", "network", "resctrl")
+_FIXED = ("state_dir", "http", "network", "resctrl", "counters")
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
 _NICE = -10
@@ -76,7 +77,7 @@ class Agent:
         self._config_problem = ""
         # What a recording must say before its next entry.
         self._new_planner = self._new_settings = self._new_workloads = True
-        self._cost = CostMeter()
+        self._cost = CostMeter(self._config.budget, DETAILS, self._node.probe_costs)
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_scan_ns = self._next_audit_ns = 0
 
@@ -165,6 +166,8 @@ class Agent:
         self._board.count(plan, self._outcomes)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
+        if self._cost.read(started_ns) and self._cost.cost is not None:
+            self._node.shed(self._cost.cost.shed)
         self._publish(snapshot, plan, started_ns)
         self._heartbeat.beat()
 
@@ -203,6 +206,7 @@ class Agent:
         config = self._config = self._node.complete(config)
         self._config_problem = ""
         self._node.services.configure(config.service_level)
+        self._cost.configure(config.budget)
         self._node.take(workloads)
         self._planner.reconfigure(config.settings, workloads)
         self._new_settings = self._new_workloads = True
@@ -243,7 +247,7 @@ class Agent:
             ticks=self._ticks,
             overruns=self._overruns,
             failed_ticks=self._failed_ticks,
-            cost=self._cost.read(started_ns),
+            cost=self._cost.cost,
             probe_problems=self._node.problems,
             probe_fallbacks=self._node.fallbacks,
             config_problem=self._config_problem,

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 
 from controller.metrics_cores import core_scheduling
+from controller.metrics_cost import agent_cost
 from controller.metrics_counters import perf_counters
 from controller.metrics_knobs import knob_families
 from controller.metrics_resctrl import control_group
@@ -298,15 +299,4 @@ def _agent(report: TickReport) -> Iterator[Metric]:
     for probe, reason in report.probe_fallbacks.items():
         fallbacks.add_metric([probe, reason], 1)
     yield fallbacks
-    if report.cost is not None:
-        yield CounterMetricFamily(
-            "sweetpoint_agent_cpu_seconds",
-            "CPU time of all agent processes.",
-            value=report.cost.cpu_s,
-        )
-        if report.cost.pss_bytes is not None:
-            yield GaugeMetricFamily(
-                "sweetpoint_agent_pss_bytes",
-                "Memory of all agent processes.",
-                report.cost.pss_bytes,
-            )
+    yield from agent_cost(report.cost)

@@ -41,6 +41,7 @@ from controller.probes.members import MemberProbe
 from controller.probes.net import NetProbe
 from controller.probes.netns import NetnsMeter
 from controller.probes.psi import PressureMeter
+from controller.probes.runtime import RunTime
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
 from controller.probes.usage import UsageMeter
@@ -257,6 +258,17 @@ class Node:
         for result in report.results:
             _log.info("%s: %s: %s", result.subject, result.result, result.message)
         return report
+
+    def probe_costs(self) -> dict[str, RunTime]:
+        """Return what the kernel spent in each probe's programs, as far as it counts that."""
+        probes = {"sched": self._probe, "net": self._net}
+        costs = {name: probe.cost for name, probe in probes.items() if probe is not None}
+        return {name: cost for name, cost in costs.items() if cost is not None}
+
+    def shed(self, details: int) -> None:
+        """Do without the first *details* of the sched probe's, and with the others again."""
+        if self._probe is not None:
+            self._probe.shed(details)
 
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""

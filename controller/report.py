@@ -38,10 +38,26 @@ _GIVE_WAY_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCost:
-    """What the agent itself uses: CPU seconds and PSS bytes, summed over its processes."""
+    """What the agent itself uses: CPU seconds and PSS bytes, summed over its processes.
+
+    ``used_cpus`` is the use of the last ten seconds, probes included as far as the kernel counts
+    them, against ``budget_cpus``; the first ``shed`` of ``details`` are done without.
+    ``probes`` holds (runs, ns) of each probe's programs.
+    """
 
     cpu_s: float
     pss_bytes: int | None
+    used_cpus: float | None
+    budget_cpus: float
+    budget_bytes: int
+    details: tuple[str, ...]
+    shed: int
+    probes: Mapping[str, tuple[int, int]]
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """What is done without now."""
+        return self.details[: self.shed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

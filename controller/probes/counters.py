@@ -154,6 +154,12 @@ class Counters:
         self._totals = self._sum(0, len(self._totals))
         return dict(zip(self.names, self._totals.sum(axis=0).tolist(), strict=True))
 
+    def start_over(self) -> None:
+        """Count from zero for everybody: for a while the program did not look."""
+        for cpu in self._counted:
+            self._count_running(cpu)
+        self._base[:] = self._totals[:] = self._sum(0, len(self._totals))
+
     def _sum(self, first: int, end: int) -> NDArray[np.int64]:
         total: NDArray[np.int64] = self._sums[:, first:end].sum(axis=0, dtype=np.int64)
         return total

@@ -23,6 +23,7 @@ from controller.host import CgroupLayout, HostError, find_cgroup_layout, possibl
 from controller.model import CgroupId, Workload
 from controller.probes.loader import LoadError, ProgramSpec, load
 from controller.probes.maps import HashMap, MappedArray
+from controller.probes.runtime import RunTime, run_time
 from controller.units import NS_PER_SEC
 
 __all__ = ("NetProbe", "Traffic", "trial")
@@ -110,6 +111,11 @@ class NetProbe:
         return dict(
             zip(self._members, map(tuple.__new__, repeat(Traffic), grown.tolist()), strict=False)
         )
+
+    @property
+    def cost(self) -> RunTime | None:
+        """What the kernel spent in it so far; ``None`` unless kernel.bpf_stats_enabled is 1."""
+        return run_time(self._loaded.link_fds)
 
     def close(self) -> None:
         """Detach the probe."""

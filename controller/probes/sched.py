@@ -23,12 +23,16 @@ from controller.probes.counters import Counters
 from controller.probes.loader import Loaded, LoadError, load
 from controller.probes.maps import HashMap, MappedArray
 from controller.probes.perf import EventSource
+from controller.probes.runtime import RunTime, run_time
 from controller.probes.samples import make_samples
 from controller.probes.sched_program import sched_spec, without_sched_info
 from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots
 
-__all__ = ("MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
+__all__ = ("DETAILS", "MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 
+# What the probe can do without, in this order (SHED_* of sched.bpf.c): counters; whose fault a wait
+# was (it is shared by CPU use then); three waits of four.
+DETAILS = ("counters", "blame", "sampling")
 # Workloads that can be told apart, and three slots of the probe's own.
 MAX_SLOTS = 1024
 # Fields of WorkloadSample between the perf counters that everybody wants and the other two.
@@ -40,9 +44,9 @@ _ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
 _LATENCY = np.dtype([("bucket", "u4", _LATENCY_WORDS)])
 _CPU = np.dtype(
     {
-        "names": ["since", "slot", "sync_clock", "sync_mono", "switches"],
-        "formats": ["u8"] * 5,
-        "offsets": [0, 8, 16, 24, 32],
+        "names": ["since", "slot", "sync_clock", "sync_mono", "switches", "shed"],
+        "formats": ["u8"] * 6,
+        "offsets": [0, 8, 16, 24, 32, 96],
         "itemsize": 16 * 8 + 16 * 24 + 64 * 16,
     }
 )
@@ -113,6 +117,7 @@ class SchedProbe:
         self._base = np.zeros((max_slots, 5), np.int64)
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
+        self._shed = 0
         self._counters = (
             Counters(counters, self._loaded, slots=max_slots, running=self.running)
             if counters
@@ -171,11 +176,22 @@ class SchedProbe:
         """Return what all slots counted, system and idle included, as of the last second."""
         return {} if self._counters is None else self._counters.machine()
 
+    def shed(self, details: int) -> None:
+        """Do without the first *details* of ``DETAILS``, and with the others again.
+
+        Without counters they read ``None``; when they come back they start at zero.
+        """
+        had_counters = not self._shed & 1
+        self._shed = (1 << details) - 1
+        self._cpus.values["shed"] = self._shed
+        if self._counters is not None and not self._shed and not had_counters:
+            self._counters.start_over()
+
     def read(self) -> SchedReading:
         """Return the counters of all assigned workloads."""
         view = self._slots.view
         now_ns, newest_ns = self._read_totals(view.used)
-        if self._counters is not None:
+        if self._counters is not None and not self._shed:
             self._counters.refresh(view.used, now_ns)
         waits = self._read_waits(view.records)
         sensitive = self._columns(view.sensitive_slots) | {"runq_histogram": waits}
@@ -194,6 +210,11 @@ class SchedProbe:
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),
         )
+
+    @property
+    def cost(self) -> RunTime | None:
+        """What the kernel spent in it so far; ``None`` unless kernel.bpf_stats_enabled is 1."""
+        return run_time(self._loaded.link_fds)
 
     def close(self) -> None:
         """Detach the probe."""
@@ -219,7 +240,9 @@ class SchedProbe:
     def _columns(self, slots: Indices) -> dict[str, Sequence[object]]:
         """Return the counters of *slots* since they were assigned, by field of the sample."""
         columns: list[list[int]] = (self._totals[slots] - self._base[slots]).T.tolist()
-        counted = {} if self._counters is None else self._counters.columns(slots)
+        counted = {}
+        if self._counters is not None and not self._shed:
+            counted = self._counters.columns(slots)
         return {**dict(zip(_TOTALS, columns, strict=True)), **counted}
 
     def _raw_waits(self, records: Indices) -> NDArray[np.uint32]:

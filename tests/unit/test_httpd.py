@@ -85,7 +85,16 @@ def report(time_ns: int, **changes: object) -> TickReport:
         "ticks": 3,
         "overruns": 1,
         "failed_ticks": 0,
-        "cost": AgentCost(cpu_s=0.5, pss_bytes=60 << 20),
+        "cost": AgentCost(
+            cpu_s=0.5,
+            pss_bytes=60 << 20,
+            used_cpus=0.03,
+            budget_cpus=0.2,
+            budget_bytes=192 << 20,
+            details=("counters", "blame"),
+            shed=1,
+            probes={"sched": (1000, 120_000)},
+        ),
         "probe_problems": {},
         "config_problem": "",
         "services": (
