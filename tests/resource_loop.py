@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from controller.control.tuning import auto_gains
 from controller.model import (
+    Action,
     Channel,
     IndicatorName,
     IndicatorSpec,
+    Knob,
+    KnobValue,
     Mode,
     Plan,
     Profile,
@@ -17,7 +20,7 @@ from controller.model import (
 )
 from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
 from controller.simulation.resource_node import ResourceNode
-from tests.closed_loop import SECOND_NS, TICK_NS
+from tests.closed_loop import SECOND_NS, TICK_NS, ClosedLoop
 
 # Indicator, channel, sweet point (ns for the backlog), tolerance, resolution.
 MEASURES: dict[type[ResourceNode], tuple[IndicatorName, Channel, float, float, float]] = {
@@ -74,3 +77,19 @@ def resource_settings(
 def demands(plans: Sequence[Plan], channel: Channel) -> list[float]:
     """The applied demands of one channel."""
     return [each.applied for plan in plans for each in plan.demands if each.channel is channel]
+
+
+def closed(node: ResourceNode, safe_state: SafeState = SafeState.STATIC) -> ClosedLoop:
+    return ClosedLoop(node, resource_settings(node, safe_state=safe_state))
+
+
+def channel_of(node: ResourceNode) -> Channel:
+    return MEASURES[type(node)][1]
+
+
+def writes(plans: Sequence[Plan], *knobs: Knob) -> list[Action]:
+    return [each for plan in plans for each in plan.actions if not knobs or each.knob in knobs]
+
+
+def settings_of(node: ResourceNode) -> dict[tuple[int, Knob], KnobValue]:
+    return {(each.target.id, each.knob): each.value for each in node.knobs.readings()}

@@ -115,12 +115,13 @@ class Ladder:
         A rung may have learned what its settings are worth: what is set was not wrong for that.
         """
         count = len(self._usable)
+        rescaled = demand
         for number, rung in enumerate(self._usable):
             part = min(1.0, max(0.0, demand * count - number))
             now = rung.rescale(part, limits_of(rung.knob, scene.roster), scene)
             if now != part and 0 < part < 1:
-                return (number + now) / count
-        return demand
+                rescaled = (number + now) / count
+        return rescaled
 
     def apply(self, demand: float, scene: Scene) -> float:
         """Move the rungs to *demand* and return the demand that their settings stand for."""

@@ -28,7 +28,7 @@ class Scaled:
     """A node in which the service's figure of each tick is given as a factor, all else equal."""
 
     def __init__(self, kind: type[ResourceNode]) -> None:
-        self.node = kind(0, noise=0.0)  # type: ignore[call-arg]
+        self.node = kind(0, noise=0.0)
         self.planner = Planner(resource_settings(self.node), self.node.workloads)
         self.outcomes: tuple[Outcome, ...] = ()
         self.tick = 0
@@ -49,7 +49,7 @@ def freedom(node: ResourceNode) -> dict[tuple[int, Knob], float]:
     return {(each.target.id, each.knob): left_by(each.knob, each.value) for each in readings(node)}
 
 
-def readings(node: ResourceNode):  # type: ignore[no-untyped-def]
+def readings(node: ResourceNode):
     return node.knobs.readings()
 
 
@@ -75,7 +75,7 @@ SCALES = st.floats(0.05, 20.0)
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(SCALES, min_size=3, max_size=30), SCALES, SCALES)
-@hypothesis_settings(max_examples=12, deadline=None)
+@hypothesis_settings(max_examples=8, deadline=None)
 def test_more_deviation_never_gives_best_effort_more(
     kind: type[ResourceNode], history: list[float], one: float, other: float
 ) -> None:
@@ -106,11 +106,11 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(st.tuples(TROUBLE, st.integers(1, 20)), min_size=3, max_size=25))
-@hypothesis_settings(max_examples=12, deadline=None)
+@hypothesis_settings(max_examples=8, deadline=None)
 def test_whatever_happens_knobs_stay_within_their_limits(
     kind: type[ResourceNode], troubles: list[tuple[str, int]]
 ) -> None:
-    node = kind(3)  # type: ignore[call-arg]
+    node = kind(3)
     loop = ClosedLoop(node, resource_settings(node))
     originals = {(each.target.id, each.knob): each.value for each in readings(node)}
     for trouble, ticks in troubles:

@@ -1,0 +1,254 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whom the other channels squeeze, with which knobs, and when they let go."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+import statistics
+
+import pytest
+
+from controller.model import (
+    Channel,
+    ChannelState,
+    CoreMode,
+    CoreSettings,
+    IndicatorName,
+    Knob,
+    KnobValue,
+    Mode,
+    Outcome,
+    SafeState,
+    ServiceReading,
+    Target,
+    TargetKind,
+)
+from controller.plan import Planner
+from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
+from controller.simulation.resource_node import ResourceNode
+from tests.closed_loop import TICK_NS, TICKS_PER_S, ClosedLoop, filtered
+from tests.resource_loop import (
+    channel_of,
+    closed,
+    demands,
+    resource_settings,
+    resource_spec,
+    settings_of,
+    writes,
+)
+
+KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_is_squeezed_for_what_best_effort_did_not_do(kind: type[ResourceNode]) -> None:
+    node = kind(1)
+    node.wants = [want / 1000 for want in node.wants]
+    node.scale = 500.0
+    loop = closed(node)
+    plans = loop.run(30)
+    assert not any(plan.actions for plan in plans)
+    assert plans[-1].demands[-1].state is ChannelState.NOT_BE
+    assert any("not caused by best-effort" in each.text for p in plans for each in p.verdicts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_data_the_knobs_are_restored(kind: type[ResourceNode]) -> None:
+    node = kind(1)
+    untouched = settings_of(node)
+    loop = closed(node)
+    loop.run(30)
+    assert settings_of(node) != untouched
+    node.blind = True
+    plans = loop.run(3)
+    assert plans[-1].safe
+    assert settings_of(node) == untouched
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_floor_as_safe_state(kind: type[ResourceNode]) -> None:
+    node = kind(1)
+    loop = closed(node, SafeState.FLOOR)
+    loop.run(5)
+    node.blind = True
+    plans = loop.run(60)
+    assert plans[-1].safe
+    assert all(rung.part == 1.0 for rung in plans[-1].rungs if rung.usable)
+
+
+def test_the_quota_is_the_last_rung_of_the_cache_and_the_only_one_without_resctrl() -> None:
+    node = CacheNode(1, group=False)
+    loop = closed(node)
+    plans = loop.run(90)
+    assert {action.knob for action in writes(plans)} == {Knob.CPU_QUOTA}
+    assert abs(statistics.mean(filtered(plans[-30 * TICKS_PER_S :]))) < 0.3
+    # With a group it comes when the group's knobs are at their stops, and not before.
+    node = CacheNode(1, wants=(60e9, 30e9))
+    loop = closed(node)
+    plans = loop.run(120)
+    first = next(plan for plan in plans if writes([plan], Knob.CPU_QUOTA))
+    parts = {rung.knob: rung.part for rung in first.rungs}
+    assert parts[Knob.LLC_WAYS] == parts[Knob.MBA] == 1.0
+    assert abs(statistics.mean(filtered(plans[-30 * TICKS_PER_S :]))) < 0.3
+
+
+def test_a_refused_rung_is_skipped() -> None:
+    node = CacheNode(1)
+    node.knobs.refused = {(77, Knob.LLC_WAYS), (77, Knob.MBA)}
+    loop = closed(node)
+    plans = loop.run(90)
+    assert writes(plans, Knob.CPU_QUOTA)
+    assert len(writes(plans, Knob.LLC_WAYS)) <= 12
+    assert abs(statistics.mean(filtered(plans[-30 * TICKS_PER_S :]))) < 0.5
+
+
+def test_a_foreign_write_of_a_group_is_overruled_three_times_then_left_alone() -> None:
+    node = CacheNode(1)
+    loop = closed(node)
+    loop.run(30)
+    for _ in range(4):
+        assert node.percent < 100
+        node.knobs.write(77, Knob.MBA, KnobValue("0=100;1=100"))
+        loop.run(10)
+    assert node.percent == 100
+    plans = loop.run(60)
+    assert not writes(plans, Knob.MBA)
+    assert [rung.usable for rung in plans[-1].rungs if rung.knob is Knob.MBA] == [False]
+    # The ladder goes on with the others.
+    assert writes(plans, Knob.CPU_QUOTA)
+
+
+def test_observe_plans_and_writes_nothing() -> None:
+    node = CacheNode(1)
+    untouched = settings_of(node)
+    loop = ClosedLoop(node, resource_settings(node, mode=Mode.OBSERVE))
+    plans = loop.run(60)
+    assert writes(plans, Knob.MBA)
+    assert settings_of(node) == untouched
+    assert demands(plans[-1:], Channel.CACHE) == [1.0]
+
+
+def test_a_channel_that_the_profile_switches_off_is_left_alone() -> None:
+    node = CacheNode(1)
+    loop = ClosedLoop(node, resource_settings(node, channels=(Channel.CPU,)))
+    plans = loop.run(20)
+    assert not any(plan.actions for plan in plans)
+    assert not any(plan.loops for plan in plans)
+
+
+def test_when_every_knob_is_at_its_stop_the_culprit_has_to_go() -> None:
+    node = CacheNode(1)
+    node.scale = 1.5
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], evict_enabled=True)
+    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    plans = loop.run(150)
+    (eviction,) = [plan.eviction for plan in plans if plan.eviction is not None]
+    assert (eviction.name, eviction.channel) == ("batch-0", Channel.CACHE)
+    assert any("to be evicted" in each.text for plan in plans for each in plan.verdicts)
+
+
+@pytest.mark.parametrize("kind", [CacheNode, NetworkNode])
+def test_a_services_own_latency_moves_the_channel_that_deviates_most(
+    kind: type[ResourceNode],
+) -> None:
+    """Its own figure is off, the other indicators only near their sweet points."""
+    node = kind(1)
+    own = replace(
+        resource_spec(kind),
+        name=IndicatorName.SERVICE,
+        sweet_point=5e6,
+        tolerance=2.0,
+        resolution=1e3,
+        channel=Channel.CPU,
+    )
+    lax = replace(resource_spec(kind), sweet_point=resource_spec(kind).sweet_point * 1.5)
+    planner = Planner(resource_settings(node, specs=(lax, own)), node.workloads)
+    outcomes: Sequence[Outcome] = ()
+    plans = []
+    for tick in range(60 * TICKS_PER_S):
+        # Its figure follows what the resource does to it.
+        factor = max(0.01, node.value / resource_spec(kind).sweet_point)
+        if kind is NetworkNode:
+            factor = max(0.01, node.value / 8000)
+        reading = ServiceReading(node.service.service, 5e6 * factor**2, 0)
+        snapshot = replace(node.snapshot(tick * TICK_NS), services=(reading,))
+        plans.append(planner.step(snapshot, outcomes))
+        outcomes = node.execute(plans[-1].actions)
+    loops = {(loop.indicator, loop.channel) for loop in plans[-1].loops}
+    assert (IndicatorName.SERVICE, channel_of(node)) in loops
+    last = next(each for each in plans[-1].loops if each.indicator is IndicatorName.SERVICE)
+    assert last.filtered_deviation is not None
+    assert last.filtered_deviation < 0.5
+
+
+def test_a_link_that_comes_does_not_disturb_the_cache() -> None:
+    node = CacheNode(1)
+    loop = closed(node)
+    before = loop.run(60)[-1]
+    link = NetworkNode(1).host.links
+    host = replace(loop.settings.host, links=link)
+    loop.reconfigure(replace(loop.settings, host=host))
+    after = loop.run(1)
+    assert demands(after, Channel.CACHE)[0] == pytest.approx(
+        demands([before], Channel.CACHE)[0], abs=0.05
+    )
+    assert not any(plan.actions for plan in after)
+
+
+def test_a_service_gets_the_burst_of_its_profile_and_loses_it_with_it() -> None:
+    node = CacheNode(1)
+    service = Target(TargetKind.CGROUP, "cpu", node.service.cgroup.id, node.service.path)
+    node.knobs.add(service, Knob.CPU_QUOTA, KnobValue("150000 100000 0"))
+    settings = resource_settings(node)
+    profile = settings.profiles["default"]
+    bursting = replace(settings, profiles={"default": replace(profile, cpu_burst_us=50_000)})
+    loop = ClosedLoop(node, bursting)
+    loop.run(5)
+    assert node.knobs.value(service.id, Knob.CPU_QUOTA) == "150000 100000 50000"
+    loop.reconfigure(settings)
+    loop.run(1)
+    assert node.knobs.value(service.id, Knob.CPU_QUOTA) == "150000 100000 0"
+
+
+def test_idle_goes_to_the_cgroup_that_the_workload_names() -> None:
+    node = CacheNode(1)
+    parent = Target(TargetKind.CGROUP, "cpu", 555, "/batch.slice")
+    node.knobs.add(parent, Knob.SCHED_IDLE, KnobValue("0 1024"))
+    node.best_effort = [each._replace(idle_at=parent) for each in node.best_effort]
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], sched_idle=True)
+    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    loop.run(2)
+    assert node.knobs.value(555, Knob.SCHED_IDLE) == "1"
+    assert node.knobs.value(node.best_effort[0].cgroup.id, Knob.SCHED_IDLE) == "0 1024"
+    # It moves down again: the old place is given back.
+    node.best_effort = [each._replace(idle_at=None) for each in node.best_effort]
+    loop.planner.set_workloads(node.workloads)
+    loop.run(1)
+    assert node.knobs.value(555, Knob.SCHED_IDLE) == "0 1024"
+    assert node.knobs.value(node.best_effort[0].cgroup.id, Knob.SCHED_IDLE) == "1"
+
+
+@pytest.mark.parametrize("overlap", [0.5, 0.01, None])
+def test_cookies_are_taken_where_cores_are_shared(overlap: float | None) -> None:
+    node = CacheNode(1)
+    group = Target(TargetKind.CORE_GROUP, "core", 9, "best-effort")
+    node.knobs.add(group, Knob.CORE_COOKIE, KnobValue("0"))
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], sched_idle=True)
+    core = CoreSettings(mode=CoreMode.AUTO)
+    settings = replace(settings, profiles={"default": profile}, core=core)
+    planner = Planner(settings, node.workloads)
+    outcomes: Sequence[Outcome] = ()
+    for tick in range(60 * TICKS_PER_S):
+        node.scale = 1.2 if node.knobs.value(9, Knob.CORE_COOKIE) == "0" else 1.0
+        snapshot = replace(node.snapshot(tick * TICK_NS), core_overlap_ratio=overlap)
+        outcomes = node.execute(planner.step(snapshot, outcomes).actions)
+    shared = overlap == 0.5
+    assert node.knobs.value(9, Knob.CORE_COOKIE) == ("best-effort" if shared else "0")
+    # The last service goes, and with it the cookie.
+    planner.set_workloads(node.best_effort)
+    for tick in range(60 * TICKS_PER_S, 62 * TICKS_PER_S):
+        outcomes = node.execute(planner.step(node.snapshot(tick * TICK_NS), outcomes).actions)
+    assert node.knobs.value(9, Knob.CORE_COOKIE) == "0"
