@@ -88,7 +88,7 @@ def _core_scheduling() -> Fact:
         name="core scheduling",
         have=not failed,
         detail=reasons.get(number, os.strerror(number)) if failed else "prctl works",
-        needed_for="keeping best-effort work off a service's core (not used by this version)",
+        needed_for="keeping best-effort work off a service's core",
         how="CONFIG_SCHED_CORE on a machine with SMT",
     )
 
