@@ -132,6 +132,8 @@ def _cpu_knobs(layout: CgroupLayout | None) -> Iterable[Fact]:
     for (name, file, source, modes), needed_for in zip(knobs, needs, strict=True):
         have = None if layout is None else _has_cgroup_file(layout.mount, file)
         detail = {True: file, False: f"no {file}", None: "no cgroup to look at"}[have]
+        if have and layout is not None and file == "cpu.idle":
+            detail += _idle_level(layout.mount)
         yield Fact(
             name=name,
             have=have,
@@ -140,6 +142,22 @@ def _cpu_knobs(layout: CgroupLayout | None) -> Iterable[Fact]:
             how=f"needs {source}; on cgroup v2 also 'cpu' in cgroup.subtree_control",
             modes=modes,
         )
+
+
+def _idle_level(mount: Path) -> str:
+    """Tell whether a kubelet's best-effort pods have a cgroup that can give way to the others.
+
+    Without one they lie beside services in a cgroup of normal weight, or are a few of many.
+    """
+    for pods, best_effort in (
+        ("kubepods", "besteffort"),
+        ("kubepods.slice", "kubepods-besteffort.slice"),
+    ):
+        if (mount / pods / best_effort).is_dir():
+            return f"; pods: on /{pods}/{best_effort}, before all others"
+        if (mount / pods).is_dir():
+            return f"; pods: partial, no {best_effort} in /{pods} (kubelet's cgroupsPerQOS is off)"
+    return "; it orders siblings: keep best-effort work in a cgroup of its own beside the services"
 
 
 def _has_cgroup_file(mount: Path, file: str) -> bool | None:

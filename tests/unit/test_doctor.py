@@ -13,6 +13,7 @@ import pytest
 
 from controller import doctor
 from controller.doctor import Fact, Report, examine, render_json, render_text
+from controller.doctor.required import _idle_level
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
@@ -114,3 +115,18 @@ def test_text_says_how_to_get_what_is_missing() -> None:
 def test_exit_code_is_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main() == 0
     assert capsys.readouterr().out.startswith("Needed:\n")
+
+
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        (["kubepods/besteffort"], "on /kubepods/besteffort, before all others"),
+        (["kubepods.slice/kubepods-besteffort.slice"], "kubepods-besteffort.slice, before"),
+        (["kubepods/burstable"], "partial, no besteffort in /kubepods"),
+        (["system.slice"], "in a cgroup of its own"),
+    ],
+)
+def test_where_sched_idle_can_order_pods(tmp_path: Path, folders: list[str], words: str) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    assert words in _idle_level(tmp_path)
