@@ -1,0 +1,81 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Wakeup stamps where everything is cgroup v2, and counters of CPUs that go off and come back.
+
+Nobody else needs the CPUs here.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+import time
+
+import pytest
+
+from controller.host import CgroupLayout, online_cpus, possible_cpus
+from controller.probes.btf import Btf
+from controller.probes.counters import choose_sources
+from controller.probes.sched import SchedProbe
+from tests.kernel import test_stamps as stamps
+from tests.kernel.groups import Groups
+from tests.kernel.loads import Load, loads
+from tests.kernel.without import btf_without_sched_info
+
+pytestmark = pytest.mark.vm
+
+CPU = max(online_cpus())
+SWITCH = Path(f"/sys/devices/system/cpu/cpu{CPU}/online")
+REFRESH_S = 1.1
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedProbe]:
+    # One for both: compiling it takes twenty seconds here.
+    sources, reasons = choose_sources({"instructions": "cpu-clock"})
+    assert reasons == {}
+    btf = Btf(btf_without_sched_info(tmp_path_factory.mktemp("btf")))
+    loaded = SchedProbe(cpus=max(possible_cpus()) + 1, counters=sources, btf=btf)
+    yield loaded
+    SWITCH.write_text("1")
+    loaded.close()
+
+
+def test_stamps_agree_with_schedstat(
+    probe: SchedProbe, cgroup_root: Path, cgroup_layout: CgroupLayout
+) -> None:
+    groups = Groups(cgroup_root, cgroup_layout, probe)
+    stamps.test_agrees_with_schedstat_within_one_percent("sleepers on one CPU", probe, groups)
+
+
+def test_a_cpu_that_was_off_is_counted_again(
+    probe: SchedProbe, cgroup_root: Path, cgroup_layout: CgroupLayout
+) -> None:
+    groups = Groups(cgroup_root, cgroup_layout, probe)
+    for number, off_s in enumerate((3 * REFRESH_S, 0.0)):
+        # Off for long enough to be missed, and so shortly that nobody can have seen it.
+        probe.read()
+        SWITCH.write_text("0")
+        end = time.monotonic() + off_s
+        while time.monotonic() < end:
+            probe.read()
+            time.sleep(0.2)
+        SWITCH.write_text("1")
+        _let_it_be_noticed(probe)
+        path = groups.make(f"job{number}", latency=False)
+        with loads([Load(path, "hog", CPU)], seconds=2) as running:
+            before = running.schedstat(path).oncpu_ns
+            first = groups.sample(probe.read(), path).instructions
+            running.work()
+            ran_ns = running.schedstat(path).oncpu_ns - before
+            probe.counted()
+            time.sleep(REFRESH_S)
+            last = groups.sample(probe.read(), path).instructions
+        assert first is not None and last is not None
+        assert last - first == pytest.approx(ran_ns, rel=0.05)
+
+
+def _let_it_be_noticed(probe: SchedProbe) -> None:
+    """A dead event shows when its CPU looks at the times, which counted() makes it do."""
+    for _ in range(3):
+        probe.counted()
+        time.sleep(REFRESH_S)
+        probe.read()
