@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import NamedTuple
 
-__all__ = ("Run", "shared_s", "switches")
+__all__ = ("Run", "SwitchTrace", "shared_s")
 
 _TRACING = Path("/sys/kernel/tracing")
 # "  <idle>-0   [001] d..2.  12.345678: sched_switch: prev_comm=.. prev_pid=0 .. next_pid=5 .."
@@ -30,29 +30,45 @@ class Run(NamedTuple):
     end_s: float
 
 
-def switches(seconds: float, pids: Collection[int]) -> list[Run]:
-    """Trace *pids* for that long and return when they ran, cut at both ends."""
-    if not (_TRACING / "trace").exists():
-        subprocess.run(["mount", "-t", "tracefs", "tracefs", str(_TRACING)], check=True)
-    event = _TRACING / "events/sched/sched_switch/enable"
-    (_TRACING / "trace_clock").write_text("mono")
-    (_TRACING / "trace").write_text("")
-    either = (f"prev_pid == {pid} || next_pid == {pid}" for pid in pids)
-    event.with_name("filter").write_text(" || ".join(either))
-    (_TRACING / "tracing_on").write_text("1")
-    event.write_text("1")
-    start_s = time.monotonic()
-    for pid in pids:  # or one that is never interrupted would not be in the trace
-        os.kill(pid, signal.SIGSTOP)
-        os.kill(pid, signal.SIGCONT)
-    time.sleep(seconds)
-    (_TRACING / "tracing_on").write_text("0")
-    end_s = time.monotonic()
-    event.write_text("0")
-    lines = (_TRACING / "trace").read_text().splitlines()
-    lost = [line for line in lines if "LOST" in line]
-    assert not lost, lost
-    return [run for run in _runs(lines, start_s, end_s) if run.pid in pids]
+class SwitchTrace:
+    """Traces when *pids* run. Switching the event on and off takes seconds here, so once."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = pids
+        if not (_TRACING / "trace").exists():
+            subprocess.run(["mount", "-t", "tracefs", "tracefs", str(_TRACING)], check=True)
+        event = _TRACING / "events/sched/sched_switch"
+        (_TRACING / "tracing_on").write_text("0")
+        (_TRACING / "trace_clock").write_text("mono")
+        either = (f"prev_pid == {pid} || next_pid == {pid}" for pid in pids)
+        (event / "filter").write_text(" || ".join(either))
+        self._enable = event / "enable"
+        self._enable.write_text("1")
+
+    def record(self, seconds: float) -> list[Run]:
+        """Return when they ran in the time that follows, cut at both ends."""
+        (_TRACING / "trace").write_text("")
+        (_TRACING / "tracing_on").write_text("1")
+        start_s = time.monotonic()
+        for pid in self._pids:  # or one that is never interrupted would not be in the trace
+            if _is_running(pid):
+                os.kill(pid, signal.SIGSTOP)
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(seconds)
+        (_TRACING / "tracing_on").write_text("0")
+        end_s = time.monotonic()
+        lines = (_TRACING / "trace").read_text().splitlines()
+        lost = [line for line in lines if "LOST" in line]
+        assert not lost, lost
+        return [run for run in _runs(lines, start_s, end_s) if run.pid in self._pids]
+
+    def close(self) -> None:
+        """Switch the event off."""
+        self._enable.write_text("0")
+
+
+def _is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
 
 
 def _runs(lines: list[str], start_s: float, end_s: float) -> list[Run]:
@@ -76,10 +92,24 @@ def shared_s(
     """Return the time during which *some* ran on one thread of a core and *others* on another."""
     total = 0.0
     for core in cores:
-        mine = [r for r in runs if r.cpu in core and r.pid in some]
-        theirs = sorted(r for r in runs if r.cpu in core and r.pid in others)
-        for a in mine:
-            for b in theirs:
-                if a.cpu != b.cpu:
-                    total += max(0.0, min(a.end_s, b.end_s) - max(a.start_s, b.start_s))
+        for one in core:
+            for other in core:
+                if one != other:
+                    mine = [r for r in runs if r.cpu == one and r.pid in some]
+                    theirs = [r for r in runs if r.cpu == other and r.pid in others]
+                    total += _overlap_s(mine, theirs)
+    return total
+
+
+def _overlap_s(mine: list[Run], theirs: list[Run]) -> float:
+    # Each list is of one CPU, so its runs follow each other.
+    total = 0.0
+    first = second = 0
+    while first < len(mine) and second < len(theirs):
+        a, b = mine[first], theirs[second]
+        total += max(0.0, min(a.end_s, b.end_s) - max(a.start_s, b.start_s))
+        if a.end_s < b.end_s:
+            first += 1
+        else:
+            second += 1
     return total

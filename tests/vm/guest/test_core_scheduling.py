@@ -34,7 +34,7 @@ from controller.model import (
 )
 from controller.probes.members import MemberProbe
 from tests.kernel import test_members
-from tests.vm.guest.switches import shared_s, switches
+from tests.vm.guest.switches import SwitchTrace, shared_s
 
 pytestmark = pytest.mark.vm
 
@@ -155,17 +155,20 @@ def carry(pids: Iterable[int]) -> set[int]:
 
 def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_path: Path) -> None:
     knobs = Knobs(site, tmp_path)
-    service = site.busy(site.service, 0)
+    service, batch = site.busy(site.service, 0), site.busy(site.batch, 1)
+    trace = SwitchTrace([*service, *batch])
 
     def window(seconds: float = 1.5) -> tuple[float, float]:
         """Return which share of the time both ran on a core, and how many CPUs the service had."""
-        runs = switches(seconds, [*service, *batch])
+        runs = trace.record(seconds)
         shared = shared_s(runs, CORES, service, batch) / (seconds * len(CORES))
         return shared, sum(r.end_s - r.start_s for r in runs if r.pid in service) / seconds
 
-    batch: list[int] = []
+    for pid in batch:
+        os.kill(pid, signal.SIGSTOP)
     _, alone = window()
-    batch += site.busy(site.batch, 1)
+    for pid in batch:
+        os.kill(pid, signal.SIGCONT)
     before, _ = window()
     knobs.cookie(BEST_EFFORT)
     knobs.until("cookies", lambda: 0 not in carry(batch))
@@ -177,6 +180,7 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
     both, kept = window(3.0)
     knobs.cookie("0")
     after, _ = window()
+    trace.close()
     print(
         f"\nshared core time: {before:.4f} before, {cookie:.4f} with a cookie, {both:.4f} with "
         f"idle beside it, {after:.4f} with idle alone; CPUs of the service: {alone:.2f} alone, "
