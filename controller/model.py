@@ -396,7 +396,8 @@ class LoopReport:
     is_time: bool = False
 
 
-class RungReport(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RungReport:
     """One rung of a channel's ladder after a tick.
 
     ``part`` is how far it is from free (0) to its stop (1), ``setting`` the same in words.
