@@ -40,7 +40,7 @@ class Assignment:
         self._roster = roster
         if changed:
             self._chosen = {
-                name: self._chosen.get(name, Channel.CPU)
+                name: self._chosen.get(name) or _default(service)
                 for name, service in roster.services.items()
                 if any(_is_own(spec) for spec in service.profile.indicators)
             }
@@ -71,12 +71,17 @@ class Assignment:
         return found
 
 
+def _default(service: Service) -> Channel:
+    channels = service.profile.channels
+    return Channel.CPU if Channel.CPU in channels else channels[0]
+
+
 def _is_own(spec: IndicatorSpec) -> bool:
     return spec.name is IndicatorName.SERVICE
 
 
 def _most_deviating(service: Service, loops: Mapping[Channel, Loops]) -> Channel:
-    best, worst = Channel.CPU, _SAYS_NOTHING
+    best, worst = _default(service), _SAYS_NOTHING
     for channel, each in loops.items():
         deviation = each.worst_deviation(service.name, without=IndicatorName.SERVICE)
         if channel in service.profile.channels and deviation is not None and deviation > worst:

@@ -27,7 +27,10 @@ class WeightRung(SteppedRung):
 
     def describe(self) -> str:
         """Return the part of its weight that best-effort has."""
-        return f"1/{2**self.level} of its io.weight" if self.level else "full io.weight"
+        if not self.level:
+            return "full io.weight"
+        left = max(0.5**self.level, self._floor / _DEFAULT_WEIGHT)
+        return f"io.weight at {left:.0%}"
 
     def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
         self._floor = max(1.0, limits.floor)

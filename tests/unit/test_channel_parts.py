@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the channels' ladders, one by one."""
 
+from dataclasses import replace
 import math
 
 import pytest
 
 from controller.control.amounts import format_disks, parse_amount, parse_disks
+from controller.control.assignment import Assignment
 from controller.control.attribution import ResourceUse
 from controller.control.bandwidth import BandwidthScale
+from controller.control.loops import Loops
 from controller.control.schemata import (
     format_bandwidth,
     format_masks,
@@ -19,7 +22,19 @@ from controller.control.schemata import (
 from controller.control.share_rung import ShareRung
 from controller.control.steps import Steps
 from controller.control.strictness import is_stricter
-from controller.model import CgroupId, Knob, KnobValue, MbaUnit, ResctrlFacts
+from controller.indicators.roster import Roster
+from controller.model import (
+    CgroupId,
+    Channel,
+    IndicatorName,
+    Knob,
+    KnobValue,
+    MbaUnit,
+    QosClass,
+    ResctrlFacts,
+    Workload,
+)
+from tests.closed_loop import make_settings, make_spec
 
 SECOND_NS = 1_000_000_000
 PERCENT = ResctrlFacts(domains=(0,), mba_min=10, mba_max=100, mba_step=10, bandwidth=True)
@@ -168,3 +183,17 @@ def test_floors_together_leave_a_squeeze_its_bite() -> None:
         grants = rung.update(1.0, use, {}, frozenset(), 0.05, second * SECOND_NS)
     assert rung.total == pytest.approx(1.0)
     assert all(cpus == pytest.approx(0.01) for cpus in grants.values())
+
+
+def test_a_services_own_figure_has_a_channel_even_without_cpu() -> None:
+    own = replace(make_spec(), name=IndicatorName.SERVICE)
+    profile = replace(
+        make_settings().profiles["default"], indicators=(own,), channels=(Channel.CACHE, Channel.IO)
+    )
+    web = Workload("web", CgroupId("cpu", 1), "/web", QosClass.LS, "web", "default")
+    settings = make_settings()
+    loops = {channel: Loops(channel, settings) for channel in Channel}
+    specs = Assignment().update(Roster([web], {"default": profile}), loops, 0)
+    assert {channel: dict(each) for channel, each in specs.items() if each} == {
+        Channel.CACHE: {"web": (own,)}
+    }
