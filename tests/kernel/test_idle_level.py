@@ -1,0 +1,128 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""sched-idle on the cgroup above best-effort work: what it is worth, and a kubelet beside it."""
+
+import errno
+from pathlib import Path
+import time
+
+import pytest
+
+from actuators.executor import Executor, restore_leftovers
+from controller.host import CgroupLayout
+from controller.model import CgroupId, Knob, QosClass, Target, Workload
+from controller.workloads.idle import IdlePlacer, without_effect
+from tests.kernel.knobs import action, dump, every_actuator, executor, set_weight, target_of
+from tests.kernel.loads import Load, loads
+
+pytestmark = pytest.mark.kernel
+
+WEIGHT = {"v1": ("cpu.shares", 2), "v2": ("cpu.weight", 1)}  # as kubelet has it for besteffort
+
+
+class Node:
+    """The tree of a kubelet: a burstable pod with a service, two besteffort pods."""
+
+    def __init__(self, layout: CgroupLayout, root: Path, state_dir: Path) -> None:
+        self.layout, self.root, self.state_dir = layout, root, state_dir
+        self.besteffort = self._make("besteffort")
+        self._make("burstable")
+        self.service = self._make("burstable/pod-web")
+        self.pods = [self._make(f"besteffort/pod-{name}") for name in ("one", "two")]
+        self.weight_file, self.weight = WEIGHT[layout.version]
+        set_weight(self.besteffort, self.weight)
+
+    def _make(self, name: str) -> Path:
+        path = self.root / name
+        path.mkdir()
+        if self.layout.version == "v2" and "/" not in name:
+            (path / "cgroup.subtree_control").write_text("+cpu")
+        return path
+
+    def workloads(self) -> tuple[Workload, ...]:
+        classes = {self.service: QosClass.LS} | dict.fromkeys(self.pods, QosClass.BE)
+        found = []
+        for path, qos in classes.items():
+            target = target_of(self.layout, path)
+            cgroup = CgroupId(target.scope, target.id)
+            found.append(Workload(path.name, cgroup, target.path, qos, path.name, ""))
+        return IdlePlacer(self.layout).place(tuple(found), 0)
+
+    def idle_target(self) -> Target:
+        targets = {w.idle_at for w in self.workloads() if w.qos is QosClass.BE}
+        assert len(targets) == 1
+        target = targets.pop()
+        assert target is not None
+        return target
+
+    def kubelet_writes(self) -> int:
+        """Write the weight of the QoS class again, as kubelet does every minute; the errno."""
+        try:
+            (self.besteffort / self.weight_file).write_text(str(self.weight))
+        except OSError as error:
+            return error.errno or 0
+        return 0
+
+
+@pytest.fixture
+def node(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Node:
+    return Node(cgroup_layout, cgroup_root, tmp_path)
+
+
+def make_idle(agent: Executor, *targets: Target) -> None:
+    readings = [r for r in agent.read(targets) if r.knob is Knob.SCHED_IDLE]
+    wanted = [action(r.target, r.knob, r.value, "1") for r in readings]
+    assert [o.applied for o in agent.execute(wanted, now_ns=0)] == ["1"] * len(targets)
+
+
+def share_of_service(node: Node) -> float:
+    """Return the service's share of one CPU that all three want."""
+    cgroups = (node.service, *node.pods)
+    with loads([Load(cgroup, "hog", 0) for cgroup in cgroups], 60) as running:
+        running.start()
+        time.sleep(0.1)
+        before = [running.schedstat(cgroup).oncpu_ns for cgroup in cgroups]
+        time.sleep(0.6)
+        after = [running.schedstat(cgroup).oncpu_ns for cgroup in cgroups]
+    used = [late - early for late, early in zip(after, before, strict=True)]
+    return used[0] / sum(used)
+
+
+def test_idle_is_worth_something_on_the_parent_only(node: Node) -> None:
+    set_weight(node.besteffort, 1024 if node.layout.version == "v1" else 100)
+    pods = [target_of(node.layout, pod) for pod in node.pods]
+    agent = executor(node.layout, node.state_dir)
+    make_idle(agent, *pods)
+    on_the_pods = share_of_service(node)
+    assert agent.restore_all().clean
+    make_idle(agent, node.idle_target())
+    on_the_parent = share_of_service(node)
+    print(f"the service's share: {on_the_pods:.1%} idle on pods, {on_the_parent:.1%} on the parent")
+    assert on_the_pods < 0.6
+    assert on_the_parent > 0.9
+
+
+@pytest.mark.parametrize("ends", ["restored", "crashed"])
+def test_a_kubelet_that_writes_the_weight_all_the_time(node: Node, ends: str) -> None:
+    before = dump(node.root)
+    target = node.idle_target()
+    assert target == target_of(node.layout, node.besteffort)
+    assert without_effect(node.workloads()) == ()
+    assert node.kubelet_writes() == 0
+    agent = executor(node.layout, node.state_dir)
+    make_idle(agent, target)
+    for _ in range(20):
+        assert node.kubelet_writes() == errno.EINVAL
+        (idle,) = (r.value for r in agent.read([target]) if r.knob is Knob.SCHED_IDLE)
+        assert idle == "1"
+    assert agent.held() == (target,)  # its refused writes are nobody's value
+    if ends == "restored":
+        assert agent.restore_all().clean
+    else:
+        actuators = every_actuator(node.layout, node.state_dir)
+        assert restore_leftovers(node.state_dir, actuators).clean
+    assert dump(node.root) == before
+    for _ in range(20):
+        assert node.kubelet_writes() == 0
+        assert dump(node.root) == before
+    assert not list((node.state_dir / "journal").iterdir())
