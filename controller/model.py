@@ -222,7 +222,9 @@ class WorkloadSample(NamedTuple):
 
 
 class Blame(NamedTuple):
-    """Wait that *culprit* inflicted on *victim*, ns since both are known.
+    """Wait that *culprit* inflicted on *victim*, ns since the pair is listed.
+
+    One that gains nothing for a minute may be left out; it begins at zero when it comes back.
 
     A culprit of ``None`` is nobody that has a name here: ``system`` work outside all
     workloads when ``known``, otherwise time that the probe could not attribute.

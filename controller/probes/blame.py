@@ -3,7 +3,9 @@
 """Blame from the kernel's matrix of (latency record, slot) to records by name.
 
 There may be tens of thousands of pairs, and in a tick few of them gain anything: only those are
-made anew. The others stay the same objects at the same place, by which the indicators know.
+made anew. The others stay the same objects at the same place, by which the indicators know. A
+pair that gained nothing for a minute is left out, and begins at zero should it come back: else
+the list would grow until everybody had waited for everybody.
 """
 
 import numpy as np
@@ -11,8 +13,11 @@ from numpy.typing import NDArray
 
 from controller.model import Blame
 from controller.probes.slots import View
+from controller.units import NS_PER_SEC
 
 __all__ = ("BlamePairs",)
+
+_FORGET_NS = 60 * NS_PER_SEC
 
 
 class BlamePairs:
@@ -27,6 +32,9 @@ class BlamePairs:
         self._base = np.zeros_like(waits)
         self._seen = np.zeros_like(waits)
         self._place = np.full(waits.shape, -1, np.int32)
+        # Which ones gained something since the last clearing up.
+        self._active = np.zeros(waits.shape, np.bool_)
+        self._cleared_ns = 0
         self._pairs: list[Blame] = []
         self._complete = False
 
@@ -41,20 +49,23 @@ class BlamePairs:
         """Take up all pairs anew with the next read, because somebody left."""
         self._complete = False
 
-    def read(self, view: View) -> tuple[Blame, ...]:
-        """Return the pairs of those in *view*, with what they gained since they are known."""
+    def read(self, view: View, now_ns: int) -> tuple[Blame, ...]:
+        """Return the pairs of those in *view*, with what they gained since they are listed."""
         area = (slice(view.rows), slice(view.used))
         waits, base, seen, places = (
             each[area] for each in (self._waits, self._base, self._seen, self._place)
         )
-        if not self._complete:
+        anew = not self._complete
+        if anew:
             self._complete = True
             self._pairs.clear()
             seen[:] = base
-            places[:] = -1
+            self._place[:] = -1
         rows, slots = np.nonzero(waits != seen)
         now = waits[rows, slots]
         seen[rows, slots] = now
+        if not anew:
+            self._active[rows, slots] = True
         pairs, victims, culprits = self._pairs, view.victims, view.culprits
         for row, slot, wait_ns, place in zip(
             rows.tolist(),
@@ -72,4 +83,20 @@ class BlamePairs:
                 pairs.append(pair)
             else:
                 pairs[place] = pair
-        return tuple(pairs)
+        if now_ns - self._cleared_ns >= _FORGET_NS and not anew:
+            # At the end: who comes back in the tick that leaves him out would lose what he gained.
+            self._cleared_ns = now_ns
+            self._clear_up()
+        return tuple(self._pairs)
+
+    def _clear_up(self) -> None:
+        listed = self._place >= 0
+        still = listed & ~self._active
+        self._base[still] = self._seen[still]
+        self._place[still] = -1
+        rows, slots = np.nonzero(listed & self._active)
+        places = self._place[rows, slots]
+        order = np.argsort(places)
+        self._pairs = [self._pairs[place] for place in places[order].tolist()]
+        self._place[rows[order], slots[order]] = np.arange(len(order))
+        self._active[:] = False

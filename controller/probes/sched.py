@@ -205,7 +205,7 @@ class SchedProbe:
                 *make_samples(view.sensitive_cgroups, sensitive),
                 *make_samples(view.other_cgroups, others),
             ),
-            blame=self._blame.read(view),
+            blame=self._blame.read(view, now_ns),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),

@@ -5,6 +5,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.indicators.blame import blame_gains
 from controller.model import Blame, CgroupId
 from controller.probes.blame import BlamePairs
 from controller.probes.slots import SLOT_SYSTEM, SLOT_UNKNOWN, Slots
@@ -37,8 +38,8 @@ class Kernel:
         assert record is not None
         self.waits[record, slot] += np.uint64(wait_ns)
 
-    def read(self) -> tuple[Blame, ...]:
-        return self.pairs.read(self.slots.view)
+    def read(self, second: int = 1) -> tuple[Blame, ...]:
+        return self.pairs.read(self.slots.view, second * 10**9)
 
 
 def kernel() -> Kernel:
@@ -99,4 +100,55 @@ def test_a_culprit_that_left_is_named_no_more() -> None:
     made.wait(WEB, SLOT_SYSTEM, 1)
     made.read()
     made.release(BATCH)
-    assert made.read() == (Blame(WEB, None, True, 1),)
+    assert made.read(2) == (Blame(WEB, None, True, 1),)
+    made.wait(WEB, SLOT_SYSTEM, 1)
+    assert made.read(100) == (Blame(WEB, None, True, 2),)
+
+
+def test_a_pair_that_is_quiet_for_a_minute_is_left_out_and_begins_at_zero_again() -> None:
+    made = kernel()
+    for second in (1, 60):
+        made.read(second)
+    made.wait(WEB, SLOT_SYSTEM, 1)
+    made.wait(WEB, BATCH, 7)
+    made.wait(API, BATCH, 3)
+    assert len(made.read(61)) == 3
+    assert len(made.read(120)) == 3
+    made.wait(API, BATCH, 1)
+    assert len(made.read(121)) == 3
+    left = made.read(180)
+    assert left == (Blame(API, BATCH, True, 4),)
+    made.wait(WEB, BATCH, 2)
+    made.wait(API, BATCH, 1)
+    back = (Blame(API, BATCH, True, 5), Blame(WEB, BATCH, True, 2))
+    assert made.read(181) == back
+    # What the indicators make of it: nothing is counted twice.
+    assert blame_gains(left, back) == [(API, BATCH, True, 1), (WEB, BATCH, True, 2)]
+    assert made.read(240) == back
+    assert made.read(300) == ()
+
+
+def test_who_gains_in_the_tick_of_the_clearing_up_loses_nothing() -> None:
+    made = kernel()
+    for second in (1, 60):
+        made.read(second)
+    made.wait(WEB, BATCH, 7)
+    before = made.read(61)
+    made.wait(WEB, BATCH, 2)
+    after = made.read(120)
+    assert blame_gains(before, after) == [(WEB, BATCH, True, 2)]
+
+
+def test_a_newcomer_inherits_nothing_while_quiet_pairs_are_left_out() -> None:
+    made = kernel()
+    made.wait(WEB, BATCH, 7)
+    made.wait(API, BATCH, 3)
+    made.read(1)
+    made.release(WEB)
+    # Nobody looked since these: the place has a new owner, and it is time to clear up.
+    made.waits[0, :] += np.uint64(1000)
+    made.assign(NEW, latency=True, now_ns=10**12)
+    assert made.read(200) == (Blame(API, BATCH, True, 3),)
+    assert made.read(201) == ()
+    made.wait(NEW, BATCH, 2)
+    assert made.read(202) == (Blame(NEW, BATCH, True, 2),)
