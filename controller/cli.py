@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from pathlib import Path
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,9 @@ def _tell_state_dir(arguments: argparse.Namespace, writer: int) -> int:
 
 
 def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
+    # Before numpy's library starts threads: a signal that comes during a tick goes to a thread
+    # that does not block it, and a reload would be lost there.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     from actuators.journal import JournalError
     from controller.config import ConfigError
     from controller.daemon import Agent, Options
