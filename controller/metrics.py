@@ -135,11 +135,13 @@ def _loops(report: TickReport) -> Iterator[Metric]:
         yield family
     status = GaugeMetricFamily(
         "sweetpoint_indicator_status",
-        "1 for the status that the indicator has: fresh, idle or stale.",
+        "1 for the status that the indicator has: fresh, idle, stale, or off without a source.",
         labels=[*_LOOP, "status"],
     )
     for loop in report.plan.loops:
         status.add_metric([loop.service, loop.indicator, loop.channel, loop.status], 1)
+    for off in report.plan.off:
+        status.add_metric([off.service, off.indicator, off.channel, "off"], 1)
     yield status
 
 

@@ -42,6 +42,7 @@ __all__ = (
     "LoopReport",
     "MbaUnit",
     "Mode",
+    "OffLoop",
     "Outcome",
     "Plan",
     "Profile",
@@ -399,6 +400,15 @@ class LoopReport:
 
 
 @dataclass(frozen=True, slots=True)
+class OffLoop:
+    """A loop that does nothing, because its service never had a source for its indicator."""
+
+    service: str
+    indicator: IndicatorName
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True)
 class RungReport:
     """One rung of a channel's ladder after a tick.
 
@@ -489,6 +499,7 @@ class Plan:
     safe: bool = False
     rungs: tuple[RungReport, ...] = ()
     eviction: Eviction | None = None
+    off: tuple[OffLoop, ...] = ()
 
 
 class SafeState(StrEnum):

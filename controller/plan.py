@@ -218,6 +218,7 @@ class Planner:
             demands=(self._cpu.loops.demand, *(each.loops.demand for each in ladders)),
             loops=tuple(report for loops in active for report in loops.reports),
             indicators=tuple(each for loops in active for each in loops.indicators),
+            off=tuple(each for loops in active for each in loops.off),
             verdicts=(
                 *self._narrator.tell(self._cpu, ladders, scene, self._workloads),
                 *self._cookies.verdicts,
@@ -233,7 +234,7 @@ class Planner:
 
     @property
     def _safe(self) -> bool:
-        working = [loops for loops in self._loops.values() if loops]
+        working = [loops for loops in self._loops.values() if loops and loops.working]
         return bool(working) and all(loops.safe for loops in working)
 
     def _actions(

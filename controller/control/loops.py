@@ -21,6 +21,7 @@ from controller.model import (
     IndicatorSpec,
     IndicatorStatus,
     LoopReport,
+    OffLoop,
     Settings,
 )
 
@@ -54,8 +55,8 @@ class Loops:
     """The loops of one channel, of every service.
 
     ``listen`` asks them, and ``settle`` tells them what was applied. After that: ``demand``,
-    ``reports`` and ``indicators`` for the plan, and ``safe`` once every loop has been without
-    data for too long.
+    ``reports``, ``off`` and ``indicators`` for the plan, ``working`` if any loop has a source, and
+    ``safe`` once every one of these has been without data for too long.
     """
 
     __slots__ = (
@@ -67,8 +68,10 @@ class Loops:
         "_suspicions",
         "demand",
         "indicators",
+        "off",
         "reports",
         "safe",
+        "working",
     )
 
     def __init__(self, channel: Channel, settings: Settings) -> None:
@@ -78,9 +81,10 @@ class Loops:
         self._by_service: dict[str, tuple[_Loop, ...]] = {}
         self._specs: Specs | None = None
         self._suspicions: dict[str, Suspicion] = {}
-        self.safe = False
+        self.working = self.safe = False
         self.demand = Demand(channel=channel, wanted=0.0, applied=0.0, state=ChannelState.FREE)
         self.reports: tuple[LoopReport, ...] = ()
+        self.off: tuple[OffLoop, ...] = ()
         self.indicators: tuple[Indicator, ...] = ()
 
     def __bool__(self) -> bool:
@@ -204,7 +208,8 @@ class Loops:
 
     def _report(self, choice: Choice, applied: float) -> None:
         working = [loop for loop in self._loops.values() if loop.indicator is not None]
-        self.safe = bool(working) and all(loop.state is ChannelState.SAFE for loop in working)
+        self.working = bool(working)
+        self.safe = self.working and all(loop.state is ChannelState.SAFE for loop in working)
         state = choice.state
         if self.safe:
             state = ChannelState.SAFE
@@ -222,6 +227,11 @@ class Loops:
             indicator=winner.indicator if winner else None,
         )
         self.indicators = tuple(loop.indicator for loop in working if loop.indicator is not None)
+        self.off = tuple(
+            OffLoop(service, indicator, self._channel)
+            for (service, indicator), loop in self._loops.items()
+            if loop.indicator is None
+        )
         selected = None if winner is None else winner[:2]
         self.reports = tuple(
             LoopReport(

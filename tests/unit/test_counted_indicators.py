@@ -11,11 +11,13 @@ from controller.indicators.roster import Roster
 from controller.indicators.senses import Senses
 from controller.model import (
     CgroupId,
+    Channel,
     Indicator,
     IndicatorName,
     IndicatorSpec,
     IndicatorStatus,
     LoadBin,
+    OffLoop,
     Profile,
     QosClass,
     ServiceReading,
@@ -23,6 +25,7 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
+from controller.plan import Planner
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB, TWO = CgroupId("cpu", 1), CgroupId("cpu", 2)
@@ -325,3 +328,18 @@ def test_a_services_own_figure() -> None:
         found = watch.tick(services=[ServiceReading("other", 1.0, 0), reading])
         assert found is not None
         assert (found.status, found.value) == (status, value)
+
+
+def test_a_loop_without_a_source_is_off_and_says_so() -> None:
+    cpi = spec_of(IndicatorName.CPI, channel=Channel.CACHE)
+    settings = make_settings()
+    profile = replace(settings.profiles["default"], indicators=(make_spec(), cpi))
+    settings = replace(settings, profiles={"default": profile})
+    planner = Planner(settings, [Workload("web", WEB, "/web", QosClass.LS, "web", "default")])
+    for tick in range(1, 10):
+        snapshot = Snapshot(time_ns=tick * TICK_NS, age_ns=0, workloads=(WorkloadSample(WEB),))
+        plan = planner.step(snapshot, ())
+    assert plan.off == (OffLoop("web", IndicatorName.CPI, Channel.CACHE),)
+    # The waits for a CPU should be there: without them the node goes to its safe state.
+    assert [report.status for report in plan.loops] == [IndicatorStatus.STALE]
+    assert plan.safe
