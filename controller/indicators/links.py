@@ -36,8 +36,8 @@ class _Side(NamedTuple):
 class LinkWindows:
     """Follows the latency-sensitive tier of every link and direction.
 
-    The counters of a window are packets sent and dropped, packets sent, bytes sent, and the
-    backlog in bytes, summed up over time in ns.
+    The counters of a window are packets dropped, packets sent, bytes sent, and the backlog in
+    bytes, summed up over time in ns. Each on its own: any that shrinks tells of a new tree.
     """
 
     __slots__ = ("_backlogs", "_known", "_last_ns", "_windows")
@@ -64,8 +64,8 @@ class LinkWindows:
             window.keep_for(longest_ns)
             if rebase:
                 window.clear()
-            offered = each.sent_packets + each.drops
-            window.push(time_ns, (offered, each.sent_packets, each.sent_bytes, backlogs[side]))
+            counts = (each.drops, each.sent_packets, each.sent_bytes, backlogs[side])
+            window.push(time_ns, counts)
         self._known = self._known or bool(windows)
         self._backlogs, self._windows = backlogs, windows
 
@@ -93,7 +93,8 @@ def _measure(window: GainWindow, spec: IndicatorSpec) -> Measured:
     gain = window.read(spec.window_ns, spec.min_samples)
     if gain is None:
         return Measured(IndicatorStatus.FRESH)
-    offered, _, _, backlog = gain.counts
+    drops, sent, _, backlog = gain.counts
+    offered = drops + sent
     if offered == 0 and backlog == 0:
         return Measured(IndicatorStatus.IDLE)
     value = _wait_ns(gain) if spec.name is IndicatorName.NET_BACKLOG else _lost(gain)
@@ -108,5 +109,5 @@ def _wait_ns(gain: Gain) -> float:
 
 
 def _lost(gain: Gain) -> float:
-    offered, sent, _, _ = gain.counts
-    return (offered - sent) / offered if offered else 0.0
+    drops, sent, _, _ = gain.counts
+    return drops / (drops + sent) if drops + sent else 0.0
