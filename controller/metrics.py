@@ -14,7 +14,7 @@ from prometheus_client.exposition import generate_latest
 
 from controller.metrics_cores import core_scheduling
 from controller.metrics_cost import agent_cost
-from controller.metrics_counters import perf_counters
+from controller.metrics_counters import cpu_times, perf_counters
 from controller.metrics_knobs import knob_families
 from controller.metrics_resctrl import control_group
 from controller.metrics_sources import cache_use, service_levels
@@ -61,6 +61,7 @@ class Exporter:
         yield from _channels(report)
         yield from knob_families(report)
         yield from _network(report)
+        yield from cpu_times(report)
         yield from perf_counters(report)
         yield from _links(report)
         yield from control_group(report.control_group)
