@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 import shlex
 import subprocess
+import sys
 import tempfile
 from typing import Any
 
@@ -91,7 +92,7 @@ def _boot(chosen: list[str]) -> tuple[_Reports, str]:
         directory = Path(name)
         (directory / "ids").write_text("\n".join(chosen))
         command = f"{IN_GUEST}={name} SWEETPOINT_VM_TESTS=1 SWEETPOINT_KERNEL_TESTS=1"
-        command += f" PYTHONDONTWRITEBYTECODE=1 {shlex.quote(str(TREE))}/.venv/bin/python"
+        command += f" PYTHONDONTWRITEBYTECODE=1 {shlex.quote(sys.executable)}"
         command += (
             f" -m pytest -m vm -p no:cacheprovider -o tmp_path_retention_policy=none @{name}/ids"
         )
