@@ -25,7 +25,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iter
     yield Site(cgroup_root, cgroup_layout, tmp_path)
 
 
-@pytest.mark.parametrize(("services", "batch"), [(2, 8), (20, 180)])
+@pytest.mark.parametrize(("services", "batch"), [(2, 8), (20, 180), (100, 900)])
 def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
     """A tenth of the workloads are services; a few of both kinds work, and the loop is closed."""
     more = [site.root / f"service{n}" for n in range(services - 1)]
@@ -58,8 +58,9 @@ def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
         f"{(memory[pids[0]] or 0) / 2**20:.1f} MiB + agent {(memory[pids[1]] or 0) / 2**20:.1f} "
         f"MiB; {cpu:.1%} of a CPU; {os.cpu_count()} CPUs"
     )
-    assert total <= 80 * 2**20
-    assert tick["duration_median_ns"] <= 3_000_000
+    assert total <= 90 * 2**20
+    assert tick["duration_median_ns"] <= (3_000_000 if batch < 900 else 5_000_000)
+    assert tick["duration_p99_ns"] <= 15_000_000
 
 
 def _cpu_s(agent: AgentRun) -> float:
