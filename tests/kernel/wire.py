@@ -194,6 +194,11 @@ def dump(host: Host) -> list[str]:
     for device in devices:
         asked += [f"class show dev {device}", f"filter show dev {device}"]
         asked += [f"filter show dev {device} {hook}" for hook in ("ingress", "egress")]
-    answers = host.inside(host.name, "tc", "-b", "-", text="\n".join(asked))
+    try:
+        answers = host.inside(host.name, "tc", "-b", "-", text="\n".join(asked))
+    except AssertionError:
+        if host.ip(host.name, "-br", "link").splitlines() == links:
+            raise
+        return dump(host)  # a device left meanwhile
     answers = re.sub(r"direct_packets_stat \d+", "", answers)  # the one counter among them
     return [*(" ".join(line.split()[:2]) for line in links), *answers.splitlines()]
