@@ -27,6 +27,7 @@ class Cores:
         self, layout: CgroupLayout, actuator: CoreCookie, probe: SchedProbe | None
     ) -> None:
         self._probe = probe
+        self._actuator = actuator
         self._keeper = CookieKeeper(layout, actuator)
         self._meter: OverlapMeter | None = None
         self._overlap: float | None = None
@@ -38,6 +39,11 @@ class Cores:
     def targets(self) -> tuple[Target, ...]:
         """The groups that may get a cookie; none where there is no core scheduling."""
         return () if self.problem else self._keeper.targets
+
+    @property
+    def engaged(self) -> bool:
+        """Whether some group is to carry a cookie now."""
+        return bool(self._actuator.book.groups)
 
     @property
     def state(self) -> CoreState:

@@ -102,8 +102,6 @@ class Node:
         self.cores = Cores(self._layout, cookies, self._probe)
         self.cores.configure(config.settings.core)
         self._members: MemberProbe | None = None
-        if not self.cores.problem or self.resctrl.facts is not None:
-            self._members = self._load("members", lambda: MemberProbe(self._layout))
         self._netns = NetnsMeter(self._layout)
         self._pressure = PressureMeter(self._layout.unified)
         self._usage = UsageMeter(self._layout.unified)
@@ -112,6 +110,8 @@ class Node:
         self.services = ServiceLevels(config.service_level)
         self._burst_profiles: frozenset[str] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
+        if self.resctrl.facts is not None:
+            self._load_members()
         self.take(self._idle.place(workloads, time.monotonic_ns()))
 
     def complete(self, config: Config) -> Config:
@@ -238,6 +238,8 @@ class Node:
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
         """Write what *plan* says and keep what was read back."""
         now_ns = time.monotonic_ns()
+        if self.cores.engaged and self._members is None and "members" not in self.problems:
+            self._load_members()
         moves = None if self._members is None else self._members.read()
         new_group = self.resctrl.tick(now_ns, moves)
         if (self.links is not None and self.links.tick(self._executor, now_ns)) or new_group:
@@ -284,6 +286,12 @@ class Node:
                 self.problems[f"counter {counter}"] = reason
             level = logging.INFO if wanted[counter] == "auto" else logging.ERROR
             _log.log(level, "counter %s is off: %s", counter, reason)
+
+    def _load_members(self) -> None:
+        # Only when there is something to keep: it takes most of a second.
+        self._members = self._load("members", lambda: MemberProbe(self._layout))
+        if self._members is not None:
+            self._members.follow(w for w in self.workloads if w.qos is QosClass.BE)
 
     def _load(self, name: str, make: Callable[[], _Probe]) -> _Probe | None:
         try:
