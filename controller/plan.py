@@ -137,6 +137,7 @@ class Planner:
         self._blocked = None
         if settings.mode is not before.mode:
             self._book.forget()
+            self._senses.forget_links()  # they are shaped only while enforcing
             self._make_channels()
         elif settings.host.cpus != before.host.cpus:
             self._make_channels()

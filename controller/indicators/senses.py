@@ -113,6 +113,10 @@ class Senses:
             self._readings[key] = window.read(*key[1:]) if window else None
         return self._readings[key]
 
+    def forget_links(self) -> None:
+        """Start as on a host that shapes no link: none is shaped any more, on purpose."""
+        self._links = LinkWindows()
+
     def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:
         """Return the service's indicator for *spec*; ``None`` where it never had a source.
 
