@@ -252,3 +252,15 @@ def test_cookies_are_taken_where_cores_are_shared(overlap: float | None) -> None
     for tick in range(60 * TICKS_PER_S, 62 * TICKS_PER_S):
         outcomes = node.execute(planner.step(node.snapshot(tick * TICK_NS), outcomes).actions)
     assert node.knobs.value(9, Knob.CORE_COOKIE) == "0"
+
+
+def test_a_link_is_shaped_only_while_enforcing_and_no_dead_source_after() -> None:
+    node = NetworkNode(1)
+    loop = closed(node)
+    assert loop.run(2)[-1].off == ()
+    loop.reconfigure(replace(loop.settings, mode=Mode.OBSERVE))
+    for tick in range(20):
+        unshaped = replace(node.snapshot((loop.tick + tick) * TICK_NS), links=())
+        plan = loop.planner.step(unshaped, ())
+    assert [each.indicator for each in plan.off] == [IndicatorName.NET_BACKLOG]
+    assert not plan.safe
