@@ -235,7 +235,7 @@ int long_wait(struct bpf_raw_tracepoint_args *ctx)
 }
 
 #if COUNTERS
-// Run by user space on a CPU that has not changed its workload for long; also the idle one.
+// Run by user space: who stays on a CPU for long is not counted otherwise.
 int count_running(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 id = bpf_get_smp_processor_id();

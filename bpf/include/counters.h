@@ -2,8 +2,8 @@
 // Perf counters per workload, read when a CPU changes from one workload to another.
 //
 // User space opens an event per counter and CPU and puts it into `events`. Reading them is what
-// costs, so it is not done while a CPU stays with a workload; whoever stays for long is brought
-// up to date by count_running, which user space runs on that CPU.
+// costs, so it is not done while a CPU stays with a workload; who does is brought up to date by
+// count_running, which user space runs on that CPU.
 //
 // A PMU with fewer counters than events takes turns. Then what was counted is scaled by the time
 // that the event was enabled over the time that it counted, on this CPU since the last look at
@@ -30,7 +30,7 @@ struct counted {
 };
 
 struct counted_cpu {
-	u64 reads; // tells user space that this CPU is up to date
+	u64 reads;
 	u64 dead;  // an event does not go on: its CPU was off meanwhile
 	struct counted last[5];
 	u64 pad[2]; // to a multiple of a cache line

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Perf counters per slot: opens the events for ``bpf/include/counters.h`` and reads the sums.
 
-The kernel adds to the sums whenever a CPU changes the workload. Once a second the CPUs that did
-not are asked to, unless they are idle (BPF_PROG_TEST_RUN on that CPU, Linux kernel commit
-1b4d60ec162f (in v5.10): 2.6 us on the own CPU, 11 us on another one that is busy), and CPUs that
-came on line get their events.
+The kernel adds to the sums whenever a CPU changes the workload. Once a second every CPU that is
+not idle is asked to, so that who stays for long is up to date too (BPF_PROG_TEST_RUN on that
+CPU, Linux kernel commit 1b4d60ec162f (in v5.10): 2.6 us on the own CPU, 11 us on another one
+that is busy), and CPUs that came on line get their events.
 """
 
 from collections.abc import Mapping
@@ -119,7 +119,6 @@ class Counters:
         sums = MappedArray(fds["counters"], np.dtype("u8"), cpus * slots * len(sources))
         self._sums = sums.values.reshape(cpus, slots, len(sources))
         self._cpus = MappedArray(fds["counted_cpus"], _CPU, cpus)
-        self._reads = np.zeros(cpus, np.uint64)
         self._running = running
         self._counted: set[int] = set()
         self._refused: set[int] = set()
@@ -165,12 +164,10 @@ class Counters:
         return total
 
     def _count_the_staying(self) -> None:
-        reads = self._cpus.values["reads"]
-        stayed = (reads == self._reads) & (self._running != SLOT_IDLE)
-        for cpu in np.flatnonzero(stayed).tolist():
+        # Also who came a moment ago: when that was, the kernel does not tell.
+        for cpu in np.flatnonzero(self._running != SLOT_IDLE).tolist():
             if cpu in self._counted:
                 self._count_running(cpu)
-        self._reads = reads.copy()
 
     def _count_running(self, cpu: int) -> None:
         if self.late:
