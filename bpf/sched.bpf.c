@@ -71,7 +71,9 @@ struct cpu {
 	u64 walk;
 	u64 group; // of the task that was picked last
 	u64 shed;  // SHED_*, written by user space
-	u64 pad[3];
+	u64 running; // the task that was picked last
+	u64 missed;  // switches that we were not told of
+	u64 pad[1];
 	struct cached_group cache[GROUP_CACHE];
 	struct run ring[RING];
 };
@@ -273,13 +275,17 @@ static __always_inline u64 idle_task(struct cpu *cpu, u64 rq)
 }
 #endif
 
-// Close the run that ends, open the next one.
-static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 now)
+static __always_inline void read_counters(struct cpu *cpu, u32 id, u64 slot)
 {
 #if COUNTERS
 	if (slot != cpu->slot && !(cpu->shed & SHED_COUNTERS))
 		count_for(id, cpu->slot, false);
 #endif
+}
+
+// Close the run that ends, open the next one.
+static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 now)
+{
 #if BLAME
 	if (slot != cpu->slot && !(cpu->shed & SHED_BLAME)) {
 		cpu->head++;
@@ -298,11 +304,47 @@ static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 no
 	}
 }
 
+static __always_inline struct owner owner_of_task(struct cpu *cpu, u64 task)
+{
+	// By way of memory it becomes a number, which may be hashed.
+	*(volatile u64 *)&cpu->group = member_u64(task, OFF_TASK_GROUP);
+	return owner_of_group(cpu->cache, *(volatile u64 *)&cpu->group);
+}
+
+static __always_inline void charge_run(struct cpu *cpu, u32 id, u64 now)
+{
+	u32 key = cpu->slot * NCPU + id;
+	struct account *account = accounts.lookup(&key);
+
+	if (account)
+		account->oncpu_ns += now - cpu->since;
+}
+
+// Somebody else runs than was picked last, so there was a switch that we were not told of (seen
+// in a nested virtual machine, for every switch away from one CPU's idle task: with that, a
+// service that wakes up on an idle CPU would not be charged for its run). The kernel keeps how
+// long this run has been; what waited before it is lost.
+static __always_inline void catch_up(struct cpu *cpu, u32 id, u64 prev, u64 now)
+{
+	u64 ran = member_u64(prev, OFF_TASK_SUM_EXEC) - member_u64(prev, OFF_TASK_PREV_SUM_EXEC);
+
+	cpu->missed++;
+	if (ran > now - cpu->since)
+		ran = now - cpu->since;
+	charge_run(cpu, id, now - ran);
+	u64 slot = owner_of_task(cpu, prev).slot;
+
+	// Counters cannot be split: all goes to whom the larger part belongs.
+	if (ran < (now - cpu->since) / 2)
+		read_counters(cpu, id, slot);
+	change_run(cpu, id, slot, now - ran);
+}
+
 int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 id = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpus.lookup(&id);
-	u64 next = ctx->args[2];
+	u64 prev = ctx->args[1], next = ctx->args[2];
 
 	if (!cpu)
 		return 0;
@@ -314,26 +356,23 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 	if (!cpu->since)
 		cpu->since = now;
 #if STAMPS
-	if (ctx->args[1] != idle_task(cpu, rq))
+	if (prev != idle_task(cpu, rq))
 		stamp_previous(ctx, now);
 #endif
-	u32 key = cpu->slot * NCPU + id;
-	struct account *account = accounts.lookup(&key);
-
-	if (account)
-		account->oncpu_ns += now - cpu->since;
+	if (prev != cpu->running && cpu->running && prev != idle_task(cpu, rq))
+		catch_up(cpu, id, prev, now);
+	cpu->running = next;
+	charge_run(cpu, id, now);
 	if (next == idle_task(cpu, rq)) {
+		read_counters(cpu, id, SLOT_IDLE);
 		change_run(cpu, id, SLOT_IDLE, now);
 		return 0;
 	}
-	// By way of memory it becomes a number, which may be hashed.
-	*(volatile u64 *)&cpu->group = member_u64(next, OFF_TASK_GROUP);
-	struct owner owner = owner_of_group(cpu->cache, *(volatile u64 *)&cpu->group);
+	struct owner owner = owner_of_task(cpu, next);
+	u32 key = owner.slot * NCPU + id;
+	struct account *account = accounts.lookup(&key);
 
-	if (owner.slot != cpu->slot) {
-		key = owner.slot * NCPU + id;
-		account = accounts.lookup(&key);
-	}
+	read_counters(cpu, id, owner.slot);
 	change_run(cpu, id, owner.slot, now);
 #if STAMPS
 	u64 queued = take_stamp(next);

@@ -238,6 +238,7 @@ class Agent:
             mode=self._config.settings.mode,
             age_ns=None if reading is None else reading.age_ns,
             switches=0 if reading is None else reading.switches,
+            missed_switches=0 if reading is None else reading.missed_switches,
             workloads=self._node.workloads,
             samples=snapshot.workloads,
             host_pressure_ns=self._node.host_pressure_ns,

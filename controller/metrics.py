@@ -285,6 +285,11 @@ def _agent(report: TickReport) -> Iterator[Metric]:
         ("tick_overruns", "Ticks that took longer than their period.", report.overruns),
         ("tick_failures", "Ticks abandoned because of an error in the agent.", report.failed_ticks),
         ("context_switches", "Context switches that the probe saw.", report.switches),
+        (
+            "missed_context_switches",
+            "Context switches that the kernel did not tell of; the waits before them are lost.",
+            report.missed_switches,
+        ),
     ):
         yield CounterMetricFamily(f"sweetpoint_{name}", text, value=count)
     probes = GaugeMetricFamily(

@@ -141,6 +141,7 @@ class TickReport:
     mode: Mode
     age_ns: int | None
     switches: int
+    missed_switches: int
     workloads: tuple[Workload, ...]
     samples: tuple[WorkloadSample, ...]
     host_pressure_ns: Mapping[str, int]

@@ -14,6 +14,7 @@ import errno
 import logging
 import os
 import struct
+import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,6 +156,7 @@ class Counters:
 
     def start_over(self) -> None:
         """Count from zero for everybody: for a while the program did not look."""
+        self._refreshed_ns = time.monotonic_ns()
         for cpu in self._counted:
             self._count_running(cpu)
         self._base[:] = self._totals[:] = self._sum(0, len(self._totals))

@@ -44,9 +44,18 @@ _ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
 _LATENCY = np.dtype([("bucket", "u4", _LATENCY_WORDS)])
 _CPU = np.dtype(
     {
-        "names": ["since", "slot", "sync_clock", "sync_mono", "switches", "shed"],
-        "formats": ["u8"] * 6,
-        "offsets": [0, 8, 16, 24, 32, 96],
+        "names": [
+            "since",
+            "slot",
+            "sync_clock",
+            "sync_mono",
+            "switches",
+            "shed",
+            "running",
+            "missed",
+        ],
+        "formats": ["u8"] * 8,
+        "offsets": [0, 8, 16, 24, 32, 96, 104, 112],
         "itemsize": 16 * 8 + 16 * 24 + 64 * 16,
     }
 )
@@ -54,7 +63,11 @@ _CPU = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedReading:
-    """One look at the probe; ``age_ns`` is the age of the newest event at ``time_ns``."""
+    """One look at the probe; ``age_ns`` is the age of the newest event at ``time_ns``.
+
+    ``missed_switches`` are those that the kernel did not tell of: on-CPU time is right all the
+    same, the waits before them are not counted.
+    """
 
     time_ns: int
     age_ns: int
@@ -63,6 +76,7 @@ class SchedReading:
     system_oncpu_ns: int
     idle_ns: int
     switches: int
+    missed_switches: int
 
 
 class SchedProbe:
@@ -209,6 +223,7 @@ class SchedProbe:
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),
+            missed_switches=int(self._cpus.values["missed"].sum()),
         )
 
     @property

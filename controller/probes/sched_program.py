@@ -46,6 +46,8 @@ def sched_spec(
         "COUNTERS": len(counters or {}),
         "STAMPS": int(stamps),
         "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
+        "OFF_TASK_SUM_EXEC": btf.offset("task_struct", "se.sum_exec_runtime"),
+        "OFF_TASK_PREV_SUM_EXEC": btf.offset("task_struct", "se.prev_sum_exec_runtime"),
         "OFF_TASK_CFS_RQ": btf.offset("task_struct", "se.cfs_rq"),
         "OFF_CFS_RQ_RQ": btf.offset("cfs_rq", "rq"),
         # Since Linux kernel commit 677ea015f231 ("sched: add throttled time stat for throttled

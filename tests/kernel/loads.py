@@ -96,7 +96,7 @@ class Running:
     def work(self) -> None:
         """Let them work and return when all are done and blocked again."""
         self.start()
-        self._expect("done")
+        self.done()
 
     def start(self) -> None:
         """Let them work and return at once."""
@@ -104,6 +104,10 @@ class Running:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
+
+    def done(self) -> None:
+        """Wait until all are done and blocked again."""
+        self._expect("done")
 
     def schedstat(self, cgroup: Path) -> Schedstat:
         """Return the sums over the loads in *cgroup* or below it."""

@@ -12,6 +12,7 @@ import pytest
 from controller.host import CgroupLayout, possible_cpus
 from controller.indicators.histogram import UPPER_NS
 from controller.probes.sched import SchedProbe
+from controller.probes.slots import SLOT_SYSTEM
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
 
@@ -123,6 +124,27 @@ def test_blame_names_the_hog_among_four(probe: SchedProbe, groups: Groups) -> No
     assert inflicted_ns is not None and inflicted_ns > 50_000_000
     assert groups.blame(reading, service, others["hog"]) >= 0.9 * inflicted_ns
     assert sum(b.wait_ns for b in reading.blame) == pytest.approx(inflicted_ns, rel=0.001)
+
+
+def test_a_switch_that_was_not_told_of_costs_nobody_his_time(
+    probe: SchedProbe, groups: Groups
+) -> None:
+    service = groups.make("service", latency=True)
+    cpus = probe._cpus.values
+    with loads([Load(service, "bursts", CPU)], seconds=2) as running:
+        before, first = running.schedstat(service).oncpu_ns, probe.read()
+        running.start()
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            # As if somebody outside all workloads had been picked last.
+            cpus["running"][CPU], cpus["slot"][CPU] = 1, SLOT_SYSTEM
+            time.sleep(0.0005)
+        running.done()
+        after, last = running.schedstat(service).oncpu_ns, probe.read()
+    assert last.missed_switches - first.missed_switches > 100
+    old, new = groups.sample(first, service), groups.sample(last, service)
+    assert old.oncpu_ns is not None and new.oncpu_ns is not None
+    assert new.oncpu_ns - old.oncpu_ns == pytest.approx(after - before, rel=0.02)
 
 
 @TYPED

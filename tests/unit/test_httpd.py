@@ -60,6 +60,7 @@ def report(time_ns: int, **changes: object) -> TickReport:
         "mode": Mode.ENFORCE,
         "age_ns": 1000,
         "switches": 12,
+        "missed_switches": 0,
         "workloads": (
             Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx"),
             Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", ""),
