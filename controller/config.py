@@ -20,6 +20,7 @@ from controller.configsections.budget import BudgetConfig, build_budget
 from controller.configsections.core_scheduling import build_core_scheduling
 from controller.configsections.counters import build_counters
 from controller.configsections.io import DiskConfig, build_io
+from controller.configsections.kubernetes import KubernetesConfig, build_kubernetes
 from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
@@ -77,6 +78,7 @@ class Config:
     network: NetworkConfig | None = None
     resctrl: ResctrlConfig
     disks: tuple[DiskConfig, ...]
+    kubernetes: KubernetesConfig | None = None
 
 
 def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
@@ -90,6 +92,10 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     cpus = len(online_cpus()) if cpus is None else cpus
     document, model = _read(path, ConfigModel)
     problems: list[str] = []
+    if not model.workloads and model.kubernetes is None:
+        given = ("workloads",) in document.lines
+        text = "must have at least one entry" if given else "is missing"
+        problems.append(document.problem(("workloads",), text))
     profiles = _load_profiles(document, model, problems)
     http = _parse_http(document, model.http, problems)
     rules = tuple(_rules(document, model.workloads, profiles, problems))
@@ -104,11 +110,12 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     service_level = build_service_level(
         document,
         model.service_level,
-        services={rule.service for rule in rules},
+        services=set() if model.kubernetes else {rule.service for rule in rules},
         steered=_steered(rules, profiles),
         problems=problems,
     )
     network = build_network(document, model.network, problems)
+    kubernetes = build_kubernetes(document, model.kubernetes, problems)
     if problems:
         raise ConfigError(problems)
     return Config(
@@ -132,6 +139,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         network=network,
         resctrl=build_resctrl(model.resctrl),
         disks=build_io(model.io),
+        kubernetes=kubernetes,
     )
 
 
@@ -245,7 +253,9 @@ def _misfits(
     cpus: int,
 ) -> Iterable[str]:
     """Name what is right in each file and does not fit together or on this host."""
-    used = sorted({rule.profile for rule in rules} & set(profiles))
+    # Pods choose among all profiles.
+    chosen = set(profiles) if model.kubernetes else {rule.profile for rule in rules}
+    used = sorted(chosen & set(profiles))
     for profile in map(profiles.__getitem__, used):
         for spec in profile.indicators:
             if model.tick > spec.window_ns:

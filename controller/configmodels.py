@@ -15,6 +15,7 @@ from controller.configsections.budget import BudgetModel
 from controller.configsections.core_scheduling import CORE_GROUP, CoreSchedulingModel
 from controller.configsections.counters import CountersModel
 from controller.configsections.io import IoModel
+from controller.configsections.kubernetes import KubernetesModel
 from controller.configsections.network import NetworkModel
 from controller.configsections.resctrl import ResctrlModel
 from controller.configsections.service_level import ServiceLevelModel
@@ -124,7 +125,7 @@ class WorkloadModel(Strict):
 
 
 class ConfigModel(Strict):
-    """The configuration file of a host without Kubernetes."""
+    """The configuration file; without ``kubernetes`` it has to name at least one workload."""
 
     mode: Annotated[Mode, Text] = Mode.OBSERVE
     tick: Annotated[int, duration("50ms", "10s")] = written("200ms")
@@ -132,7 +133,7 @@ class ConfigModel(Strict):
     http: str = "127.0.0.1:9464"
     reserve: Annotated[float, cpus("0cpu", "1024cpu")] = written("100mcpu")
     safe_state: Annotated[SafeState, Text] = SafeState.STATIC
-    workloads: Annotated[list[WorkloadModel], Field(min_length=1)]
+    workloads: list[WorkloadModel] = written([])
     profiles: list[Annotated[str, Field(min_length=1)]] = written([])
     service_level: ServiceLevelModel | None = None
     network: NetworkModel | None = None
@@ -141,3 +142,4 @@ class ConfigModel(Strict):
     core_scheduling: CoreSchedulingModel = written({})
     counters: CountersModel = written({})
     budget: BudgetModel = written({})
+    kubernetes: KubernetesModel | None = None

@@ -1,0 +1,98 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The section kubernetes: what it becomes, and the one message for each way to get it wrong."""
+
+from pathlib import Path
+import socket
+
+import jsonschema
+import pytest
+
+from controller.config import ConfigError, json_schemas, load
+from controller.configsections.kubernetes import KubernetesConfig
+
+
+def section(tmp_path: Path, text: str) -> KubernetesConfig:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"kubernetes: {{{text}}}\n")
+    found = load(file, cpus=4).kubernetes
+    assert found is not None
+    return found
+
+
+def problem(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        section(tmp_path, text)
+    (found,) = caught.value.problems
+    return found.removeprefix(f"{tmp_path}/config.yaml:1: kubernetes")
+
+
+def test_defaults_need_no_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_NAME", "node-7.example")
+    found = section(tmp_path, "")
+    assert found.node == "node-7.example"
+    assert found.kubeconfig is None
+    assert found.system_namespaces == ("kube-system",)
+    assert found.trusted_namespaces == ()
+    assert found.cgroup_roots is None
+
+
+def test_without_the_downward_api_the_node_has_the_name_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    assert section(tmp_path, "").node == socket.gethostname().lower()
+
+
+def test_everything_said(tmp_path: Path) -> None:
+    found = section(
+        tmp_path,
+        "node: n1, kubeconfig: /etc/kubeconfig, system_namespaces: [kube-system, infra],"
+        "trusted_namespaces: [shop], cgroup_roots: [/kubepods.slice, /a/kubepods]",
+    )
+    assert found.node == "n1"
+    assert found.kubeconfig == Path("/etc/kubeconfig")
+    assert found.system_namespaces == ("infra", "kube-system")
+    assert found.trusted_namespaces == ("shop",)
+    assert found.cgroup_roots == ("/kubepods.slice", "/a/kubepods")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("node: Node_1", ".node: 'Node_1' is not the name of a node"),
+        ("node: '../n'", ".node: '../n' is not the name of a node"),
+        ("kubeconfig: config", ".kubeconfig: must be in-cluster, or an absolute path"),
+        ("kubeconfig: /a/../b", ".kubeconfig: must be in-cluster, or an absolute path"),
+        ("system_namespaces: [a/b]", ".system_namespaces[0]: must match pattern"),
+        ("system_namespaces: x", ".system_namespaces: must be a valid list"),
+        (
+            "trusted_namespaces: [kube-system]",
+            ".trusted_namespaces: 'kube-system' is a system namespace",
+        ),
+        ("cgroup_roots: []", ".cgroup_roots: must be auto, or a list"),
+        ("cgroup_roots: /kubepods", ".cgroup_roots: must be auto, or a list"),
+        ("cgroup_roots: [kubepods]", ".cgroup_roots: must be paths such as /kubepods"),
+        ("cgroup_roots: [/a/../b]", ".cgroup_roots: must be paths such as /kubepods"),
+        ("cgroup_roots: [/]", ".cgroup_roots: must be paths such as /kubepods"),
+        ("cgroup_roots: [[/a]]", ".cgroup_roots: must be paths such as /kubepods"),
+        ("nodes: x", ".nodes: unknown key (did you mean node?)"),
+    ],
+)
+def test_one_thing_wrong(tmp_path: Path, text: str, message: str) -> None:
+    assert problem(tmp_path, text).startswith(message)
+
+
+def test_the_name_in_the_environment_is_checked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_NAME", "a/../../b")
+    assert problem(tmp_path, "").startswith(".node: 'a/../../b' is not the name of a node (found")
+
+
+def test_the_schema_takes_what_the_model_takes() -> None:
+    schema = json_schemas()["config"]
+    for roots in ("auto", ["/kubepods"]):
+        jsonschema.validate({"kubernetes": {"cgroup_roots": roots}}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"kubernetes": {"cgroup_roots": []}}, schema)
