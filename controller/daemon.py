@@ -260,6 +260,7 @@ class Agent:
             monitor=self._node.monitor.state,
             control_group=self._node.resctrl.state,
             cores=self._node.cores.state,
+            blame=snapshot.blame,
         )
 
     def _listen(self) -> Httpd | None:

@@ -12,12 +12,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from controller.metrics_agent import agent_families, board_families
 from controller.metrics_cores import core_scheduling
-from controller.metrics_cost import agent_cost
 from controller.metrics_counters import cpu_times, perf_counters
 from controller.metrics_knobs import knob_families
 from controller.metrics_resctrl import control_group
 from controller.metrics_sources import cache_use, service_levels
+from controller.metrics_workloads import workload_families
 from controller.model import Knob, LoopReport
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC
@@ -28,7 +29,6 @@ _LOOP = ("service", "indicator", "channel")
 _CHANNEL = ("channel",)
 _DIRECTION = ("workload", "direction")
 _TIER = ("device", "direction", "tier")
-_PROBES = ("net", "sched")
 
 
 class Exporter:
@@ -60,6 +60,7 @@ class Exporter:
         yield from _loops(report)
         yield from _channels(report)
         yield from knob_families(report)
+        yield from workload_families(report)
         yield from _network(report)
         yield from cpu_times(report)
         yield from perf_counters(report)
@@ -69,30 +70,8 @@ class Exporter:
         yield from service_levels(report)
         yield from cache_use(report)
         yield from core_scheduling(report.cores)
-        yield from self._counters()
-        yield from _agent(report)
-
-    def _counters(self) -> Iterator[Metric]:
-        decisions = CounterMetricFamily(
-            "sweetpoint_channel_ticks",
-            "Ticks by the state that a channel was in.",
-            labels=["channel", "state"],
-        )
-        for (channel, state), count in sorted(self._board.decisions.items()):
-            decisions.add_metric([channel, state], count)
-        yield decisions
-        writes = CounterMetricFamily(
-            "sweetpoint_knob_writes", "Writes by knob and result.", labels=["knob", "result"]
-        )
-        for (knob, result), count in sorted(self._board.writes.items()):
-            writes.add_metric([knob, result], count)
-        yield writes
-        reloads = CounterMetricFamily(
-            "sweetpoint_config_reloads", "Configuration reloads by result.", labels=["result"]
-        )
-        for result, count in sorted(self._board.reloads.items()):
-            reloads.add_metric([result], count)
-        yield reloads
+        yield from board_families(self._board)
+        yield from agent_families(report)
 
 
 def _loops(report: TickReport) -> Iterator[Metric]:
@@ -264,47 +243,3 @@ def _pressure(report: TickReport) -> Iterator[Metric]:
     for resource, stall_ns in report.host_pressure_ns.items():
         host.add_metric([resource], stall_ns / NS_PER_SEC)
     yield host
-
-
-def _agent(report: TickReport) -> Iterator[Metric]:
-    info = GaugeMetricFamily("sweetpoint_mode", "1 for the mode.", labels=["mode"])
-    info.add_metric([report.mode], 1)
-    yield info
-    for name, text, value in (
-        ("tick_duration_seconds", "Duration of the last tick.", report.tick_ns / NS_PER_SEC),
-        ("safe_state", "1 while the safe state is held.", float(report.plan.safe)),
-        ("workloads", "Workloads on this host.", float(len(report.workloads))),
-    ):
-        yield GaugeMetricFamily(f"sweetpoint_{name}", text, value=value)
-    if report.age_ns is not None:
-        yield GaugeMetricFamily(
-            "sweetpoint_data_age_seconds", "Age of the newest event.", report.age_ns / NS_PER_SEC
-        )
-    for name, text, count in (
-        ("ticks", "Ticks.", report.ticks),
-        ("tick_overruns", "Ticks that took longer than their period.", report.overruns),
-        ("tick_failures", "Ticks abandoned because of an error in the agent.", report.failed_ticks),
-        ("context_switches", "Context switches that the probe saw.", report.switches),
-        (
-            "missed_context_switches",
-            "Context switches that the kernel did not tell of; the waits before them are lost.",
-            report.missed_switches,
-        ),
-    ):
-        yield CounterMetricFamily(f"sweetpoint_{name}", text, value=count)
-    probes = GaugeMetricFamily(
-        "sweetpoint_probe_up", "1 if the probe is loaded.", labels=["probe", "reason"]
-    )
-    for probe in sorted({*_PROBES, *report.probe_problems}):
-        problem = report.probe_problems.get(probe)
-        probes.add_metric([probe, problem or ""], problem is None)
-    yield probes
-    fallbacks = GaugeMetricFamily(
-        "sweetpoint_probe_fallback",
-        "1 for a probe that measures in its second-best way.",
-        labels=["probe", "reason"],
-    )
-    for probe, reason in report.probe_fallbacks.items():
-        fallbacks.add_metric([probe, reason], 1)
-    yield fallbacks
-    yield from agent_cost(report.cost)

@@ -9,6 +9,7 @@ import threading
 from typing import Any, NamedTuple
 
 from controller.model import (
+    Blame,
     CgroupId,
     Knob,
     KnobReading,
@@ -163,6 +164,7 @@ class TickReport:
     control_group: GroupState = field(default_factory=GroupState)
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
     cores: CoreState = field(default_factory=CoreState)
+    blame: tuple[Blame, ...] = ()
 
 
 def _set_event() -> threading.Event:

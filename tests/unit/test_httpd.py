@@ -14,6 +14,7 @@ import pytest
 
 from controller.httpd import Httpd, HttpError
 from controller.model import (
+    Blame,
     CgroupId,
     Channel,
     ChannelState,
@@ -209,6 +210,8 @@ def test_only_what_was_measured_has_series(port: int, board: Board) -> None:
         if line.startswith(("sweetpoint_workload_", "sweetpoint_host_", "sweetpoint_probe_up"))
     ]
     assert found == [
+        'workload_info{class="latency-sensitive",profile="nginx",service="web",workload="web"} 1.0',
+        'workload_info{class="best-effort",profile="",service="job",workload="job"} 1.0',
         'workload_network_bytes_total{direction="transmit",workload="web"} 0.0',
         'workload_network_bytes_total{direction="receive",workload="web"} 300.0',
         'workload_network_packets_total{direction="transmit",workload="web"} 0.0',
@@ -268,6 +271,39 @@ def test_every_knob_is_shown_as_read_back(port: int, board: Board) -> None:
         'rung_part_ratio{channel="cache",knob="resctrl.mb"} 0.5',
         'rung_usable{channel="cache",knob="resctrl.mb"} 1.0',
     ]
+
+
+def test_blame_names_victim_and_culprit_and_keeps_to_the_top(port: int, board: Board) -> None:
+    web, job, left = CgroupId("cpu", 6), CgroupId("cpu", 7), CgroupId("cpu", 99)
+    pairs = [
+        Blame(web, job, True, 3 * 10**9),
+        Blame(web, None, True, 2 * 10**9),
+        Blame(web, None, False, 10**9),
+        Blame(left, job, True, 4 * 10**9),  # it ended between the two looks
+    ]
+    pairs += [Blame(web, CgroupId("cpu", 1000 + each), True, each) for each in range(100)]
+    board.report = report(time.monotonic_ns(), blame=tuple(pairs))
+    found = [
+        line.removeprefix("sweetpoint_blame_wait_seconds_total")
+        for line in get(port, "/metrics")[1].splitlines()
+        if line.startswith("sweetpoint_blame_")
+    ]
+    assert found[:3] == [
+        '{culprit="job",victim="web"} 3.0',
+        '{culprit="system",victim="web"} 2.0',
+        '{culprit="unknown",victim="web"} 1.0',
+    ]
+    assert len(found) == 49
+
+
+def test_counters_of_events_exist_before_the_first(port: int, board: Board) -> None:
+    board.report = report(time.monotonic_ns(), config_problem="config.yaml:3: unknown key")
+    board.writes[Knob.CPU_QUOTA, "applied"] = 4
+    text = get(port, "/metrics")[1]
+    assert 'sweetpoint_config_reloads_total{result="failed"} 0.0' in text
+    assert 'sweetpoint_knob_writes_total{knob="cpu.quota",result="applied"} 4.0' in text
+    assert 'sweetpoint_knob_writes_total{knob="cpu.quota",result="foreign"} 0.0' in text
+    assert "sweetpoint_config_problem 1.0" in text
 
 
 def test_series_end_with_what_they_describe(port: int, board: Board) -> None:
