@@ -5,16 +5,17 @@
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test vm-test bench soak lint clean bootstrap test-kernel
+.PHONY: help demo test vm-test kube-test bench soak lint clean bootstrap test-kernel api-server
 
 help:
-	@echo "make demo     show it on real programs, about two minutes"
-	@echo "make test     lint and all tests"
-	@echo "make vm-test  only those in the test kernel (resctrl, core scheduling, cgroup v2)"
-	@echo "make lint     format, lint, types, direction of imports"
-	@echo "make bench    measure what it costs and how well it controls"
-	@echo "make soak     tests that take longer than a few minutes"
-	@echo "make clean    remove what these targets made here; the test kernel stays in ~/.cache/sweetpoint"
+	@echo "make demo       show it on real programs, about two minutes"
+	@echo "make test       lint and all tests"
+	@echo "make vm-test    only those in the test kernel (resctrl, core scheduling, cgroup v2)"
+	@echo "make kube-test  only those against a real Kubernetes API server"
+	@echo "make lint       format, lint, types, direction of imports"
+	@echo "make bench      measure what it costs and how well it controls"
+	@echo "make soak       tests that take longer than a few minutes"
+	@echo "make clean      remove what these targets made here; test kernel and API server stay in ~/.cache/sweetpoint"
 
 bootstrap:
 	@tools/bootstrap
@@ -22,15 +23,22 @@ bootstrap:
 demo: bootstrap
 	@.venv/bin/sweetpoint demo
 
-test: bootstrap lint test-kernel
+test: bootstrap lint test-kernel api-server
 	@.venv/bin/pytest
 
 vm-test: bootstrap test-kernel
 	@.venv/bin/pytest tests/vm
 
+kube-test: bootstrap api-server
+	@.venv/bin/pytest tests/kube
+
 # Ten minutes, once.
 test-kernel: bootstrap
 	@[ "$$SWEETPOINT_VM_TESTS" = 0 ] || tools/test-kernel build
+
+# Four minutes, once.
+api-server: bootstrap
+	@[ "$$SWEETPOINT_KUBE_TESTS" = 0 ] || tools/api-server build
 
 lint: bootstrap
 	@.venv/bin/ruff check --quiet

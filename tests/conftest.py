@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share: the switches for tests that need a real kernel, and cgroups of our own.
 
-``SWEETPOINT_KERNEL_TESTS``, ``SWEETPOINT_VM_TESTS`` unset: run them where the machine can; ``1``:
-they must run, what is missing fails them; ``0``: skip them.
+``SWEETPOINT_KERNEL_TESTS``, ``SWEETPOINT_VM_TESTS``, ``SWEETPOINT_KUBE_TESTS`` unset: run them where
+the machine can; ``1``: they must run, what is missing fails them; ``0``: skip them.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,22 @@ def vm_tests_reason() -> str | None:
     return None
 
 
-_REASONS = {"kernel": kernel_tests_reason, "vm": vm_tests_reason}
+@functools.cache
+def kube_tests_reason() -> str | None:
+    """Why tests against a Kubernetes API server cannot run here, or None."""
+    tree = Path(__file__).parents[1]
+    built = subprocess.run(
+        [tree / "tools" / "api-server", "path"], capture_output=True, check=False
+    )
+    if built.returncode != 0:
+        return "the API server is not built: run tools/api-server build (four minutes, once)"
+    for program in ("etcd", "kubectl", "openssl"):
+        if shutil.which(program) is None:
+            return f"{program} is missing: run tools/bootstrap"
+    return None
+
+
+_REASONS = {"kernel": kernel_tests_reason, "vm": vm_tests_reason, "kube": kube_tests_reason}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,0 +1,77 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The API server as a test talks to it: plain HTTP and JSON, nothing of the agent's own client."""
+
+import http.client
+import json
+from pathlib import Path
+import ssl
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ("Client", "Json", "Refused")
+
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """The server answered with an error: its HTTP ``status`` and the Status object it sent."""
+
+    def __init__(self, status: int, answer: Json) -> None:
+        super().__init__(f"{status}: {answer.get('message', answer)}")
+        self.status = status
+        self.answer = answer
+
+
+class Client:
+    """Requests with one bearer token; a connection for each, so threads may share it."""
+
+    def __init__(self, url: str, ca_file: Path, token: str) -> None:
+        self._address = urlsplit(url).netloc
+        self._tls = ssl.create_default_context(cafile=str(ca_file))
+        self.token = token
+
+    def call(
+        self, method: str, path: str, body: Json | None = None, kind: str = "application/json"
+    ) -> Json:
+        """Return the object that the server answers with.
+
+        :raises Refused: it answered with an error.
+        :raises OSError: it did not answer.
+        """
+        connection = http.client.HTTPSConnection(self._address, timeout=10, context=self._tls)
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
+        try:
+            text = None if body is None else json.dumps(body)
+            connection.request(method, path, body=text, headers=headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        try:
+            found = json.loads(content)
+        except ValueError:  # /readyz, and errors from before the handlers
+            found = {"message": content.decode(errors="replace")}
+        if answer.status >= 400:
+            raise Refused(answer.status, found)
+        return dict(found)
+
+    def get(self, path: str) -> Json:
+        """Return an object or a list."""
+        return self.call("GET", path)
+
+    def create(self, path: str, body: Json) -> Json:
+        """Create *body* in the collection *path*, or post it to a sub-resource."""
+        return self.call("POST", path, body)
+
+    def replace(self, path: str, body: Json) -> Json:
+        """Put *body* in the place of what is at *path*."""
+        return self.call("PUT", path, body)
+
+    def patch(self, path: str, body: Json) -> Json:
+        """Merge *body* into what is at *path*; None removes a field."""
+        return self.call("PATCH", path, body, "application/merge-patch+json")
+
+    def delete(self, path: str) -> Json:
+        """Delete what is at *path*."""
+        return self.call("DELETE", path)

@@ -1,0 +1,40 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""One API server for the whole run; a namespace, a node and its cgroups for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.host import CgroupLayout
+from tests.kube.cluster import Cluster
+from tests.kube.control_plane import ControlPlane
+from tests.kube.kubelet import Kubelet
+from tests.kube.kubepods import Kubepods
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real API server with RBAC on, empty but for what tests make in it."""
+    with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
+        yield Cluster(plane)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> str:
+    """A namespace of the test's own, with its service account ``default``."""
+    return cluster.make_namespace(cluster.new_name("test"))
+
+
+@pytest.fixture
+def kubepods(cgroup_root: Path, cgroup_layout: CgroupLayout) -> Kubepods:
+    """Where this test's node has the cgroups of its pods; parametrize it for other drivers."""
+    return Kubepods(cgroup_root, cgroup_layout)
+
+
+@pytest.fixture
+def kubelet(cluster: Cluster, kubepods: Kubepods) -> Iterator[Kubelet]:
+    """A node of the test's own, whose pods run in real cgroups."""
+    with Kubelet(cluster, cluster.new_name("node"), kubepods) as node:
+        yield node

@@ -1,0 +1,81 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Real cgroups in the shape in which kubelet and a container runtime leave them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from controller.host import CgroupLayout
+from tests.helpers import remove_cgroup
+
+__all__ = ("DRIVERS", "Driver", "Kubepods", "Runtime")
+
+Driver = Literal["cgroupfs", "systemd"]
+Runtime = Literal["containerd", "crio"]
+DRIVERS: tuple[Driver, ...] = ("cgroupfs", "systemd")
+
+_SCOPES: dict[Runtime, str] = {"containerd": "cri-containerd", "crio": "crio"}
+
+
+@dataclass(frozen=True)
+class Kubepods:
+    """The ``kubepods`` of one node, below the test's own cgroup *base*."""
+
+    base: Path
+    layout: CgroupLayout
+    driver: Driver = "cgroupfs"
+    runtime: Runtime = "containerd"
+
+    @property
+    def root(self) -> Path:
+        """Where ``kubepods`` is."""
+        return self.base / ("kubepods.slice" if self.driver == "systemd" else "kubepods")
+
+    @property
+    def config_root(self) -> str:
+        """``root`` as a configuration names it: below the mount of the cpu controller."""
+        return f"/{self.root.relative_to(self.layout.mount)}"
+
+    def make_qos_levels(self) -> None:
+        """Make what kubelet makes at its start."""
+        self._make(self.root)
+        for name in ("besteffort", "burstable"):
+            self._make(self.qos_level(name))
+        # The least weight there is (pkg/kubelet/cm/qos_container_manager_linux.go).
+        v2 = self.layout.version == "v2"
+        file, least = ("cpu.weight", 1) if v2 else ("cpu.shares", 2)
+        (self.qos_level("besteffort") / file).write_text(str(least))
+
+    def qos_level(self, name: str) -> Path:
+        """Return the cgroup over the pods of a QoS class, by its name in lower case."""
+        if name == "guaranteed":
+            return self.root
+        return self.root / (f"kubepods-{name}.slice" if self.driver == "systemd" else name)
+
+    def pod(self, uid: str, qos: str) -> Path:
+        """Return the path of a pod's cgroup."""
+        parent = self.qos_level(qos.lower())
+        if self.driver == "cgroupfs":
+            return parent / f"pod{uid}"
+        return parent / f"{parent.name.removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
+
+    def make_container(self, pod: Path, container: str) -> Path:
+        """Make the cgroup of a container, and of its pod where that is missing."""
+        if not pod.exists():
+            self._make(pod)
+        name = container
+        if self.driver == "systemd":
+            name = f"{_SCOPES[self.runtime]}-{container}.scope"
+        path = pod / name
+        path.mkdir()
+        return path
+
+    def remove(self, pod: Path) -> None:
+        """Kill what is in a pod and remove its cgroups."""
+        remove_cgroup(pod)
+
+    def _make(self, path: Path) -> None:
+        path.mkdir()
+        if self.layout.version == "v2":
+            (path / "cgroup.subtree_control").write_text("+cpu")
