@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share: the switches for tests that need a real kernel, and cgroups of our own.
 
-``SWEETPOINT_KERNEL_TESTS``, ``SWEETPOINT_VM_TESTS``, ``SWEETPOINT_KUBE_TESTS`` unset: run them where
-the machine can; ``1``: they must run, what is missing fails them; ``0``: skip them.
+``SWEETPOINT_KERNEL_TESTS``, ``SWEETPOINT_VM_TESTS``, ``SWEETPOINT_KUBE_TESTS`` unset: run them
+where the machine can; ``1``: they must run, what is missing fails them; ``0``: skip them.
 """
 
 from collections.abc import Iterator
