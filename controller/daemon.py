@@ -36,7 +36,7 @@ _SCAN_NS = 1 * NS_PER_SEC
 _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 # What a reload cannot change.
-_FIXED = ("state_dir", "http", "network", "resctrl", "counters")
+_FIXED = ("state_dir", "http", "network", "resctrl", "counters", "kubernetes")
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
 _NICE = -10
@@ -261,6 +261,7 @@ class Agent:
             control_group=self._node.resctrl.state,
             cores=self._node.cores.state,
             blame=snapshot.blame,
+            cluster=None if self._node.cluster is None else self._node.cluster.state,
         )
 
     def _listen(self) -> Httpd | None:

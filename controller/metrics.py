@@ -16,6 +16,7 @@ from controller.metrics_agent import agent_families, board_families
 from controller.metrics_cores import core_scheduling
 from controller.metrics_counters import cpu_times, perf_counters
 from controller.metrics_knobs import knob_families
+from controller.metrics_kube import kube_families
 from controller.metrics_resctrl import control_group
 from controller.metrics_sources import cache_use, service_levels
 from controller.metrics_workloads import workload_families
@@ -70,6 +71,7 @@ class Exporter:
         yield from service_levels(report)
         yield from cache_use(report)
         yield from core_scheduling(report.cores)
+        yield from kube_families(report.cluster)
         yield from board_families(self._board)
         yield from agent_families(report)
 

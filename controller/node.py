@@ -13,6 +13,7 @@ from actuators.base import RestoreReport
 from actuators.core_cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
+from controller.cluster import Cluster
 from controller.config import Config
 from controller.cores import Cores
 from controller.disks import find_disks
@@ -76,6 +77,8 @@ class Node:
         self._layout = find_cgroup_layout()
         self._idle = IdlePlacer(self._layout)
         workloads = static.scan(self._layout, config.workloads, missing_ok=False)
+        kubernetes = config.kubernetes
+        self.cluster = None if kubernetes is None else Cluster(kubernetes, self._layout)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
         self.links = None if config.network is None else Links(config.network, self._layout)
@@ -140,8 +143,11 @@ class Node:
 
         :raises ConfigError: two rules claim one cgroup, or one workload lies in another.
         """
+        now_ns = time.monotonic_ns()
         workloads = static.scan(self._layout, config.workloads, missing_ok=True)
-        return self._idle.place(workloads, time.monotonic_ns())
+        if self.cluster is not None:
+            workloads = self.cluster.scan(workloads, config.settings.profiles, now_ns)
+        return self._idle.place(workloads, now_ns)
 
     def take(self, workloads: tuple[Workload, ...]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
@@ -275,7 +281,7 @@ class Node:
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
         meters = (self.cores, self._net, self._netns, self._pressure, self.services, self._probe)
-        for opened in (*meters, self._members, self.links):
+        for opened in (*meters, self._members, self.links, self.cluster):
             if opened is not None:
                 opened.close()
 

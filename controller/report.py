@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 import threading
 from typing import Any, NamedTuple
 
+from controller.cluster_state import ClusterState
 from controller.model import (
     Blame,
     CgroupId,
@@ -165,6 +166,7 @@ class TickReport:
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
     cores: CoreState = field(default_factory=CoreState)
     blame: tuple[Blame, ...] = ()
+    cluster: ClusterState | None = None
 
 
 def _set_event() -> threading.Event:
@@ -242,6 +244,7 @@ class Board:
             "config_problem": report.config_problem,
             "service_level": [asdict(state) for state in report.services],
             "resctrl_monitor": None if report.monitor is None else asdict(report.monitor),
+            "cluster": None if report.cluster is None else report.cluster.status(),
         }
 
 

@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from controller.workloads.kubernetes.cgroups import find_pod_cgroups, find_roots
+from controller.units import NS_PER_SEC
+from controller.workloads.kubernetes.cgroups import PodCgroup, PodCgroups, find_roots
 
 UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 UNDERSCORED = UID.replace("-", "_")
 STATIC = "d41d8cd98f00b204e9800998ecf8427e"
 
 
+def everybody(cgroups: PodCgroups, now_ns: int) -> list[PodCgroup]:
+    return [each for below in cgroups.scan(now_ns).values() for each in below]
+
+
 def found(mount: Path) -> set[tuple[str, str, str]]:
     return {
         (each.uid, each.qos_class, each.path)
-        for each in find_pod_cgroups(mount, find_roots(mount))
+        for each in everybody(PodCgroups(mount), 0)
         if (mount / each.path[1:]).stat().st_ino == each.inode
     }
 
@@ -70,4 +75,50 @@ def test_a_tree_that_a_pod_makes_in_itself_is_no_root(tmp_path: Path) -> None:
 
 def test_no_kubepods_is_no_error(tmp_path: Path) -> None:
     assert find_roots(tmp_path) == ()
-    assert list(find_pod_cgroups(tmp_path, ("/kubepods",))) == []
+    assert everybody(PodCgroups(tmp_path), 0) == []
+    assert everybody(PodCgroups(tmp_path, ("/kubepods",)), 0) == []
+
+
+def test_what_did_not_change_is_the_same_object(tmp_path: Path) -> None:
+    pods = tmp_path / "kubepods" / "besteffort"
+    (pods / f"pod{UID}").mkdir(parents=True)
+    cgroups = PodCgroups(tmp_path)
+    before = cgroups.scan(0)
+    assert cgroups.scan(NS_PER_SEC) is before
+    (pods / f"pod{STATIC}").mkdir()
+    after = cgroups.scan(2 * NS_PER_SEC)
+    assert {each.uid for each in after["/kubepods"]} == {UID, STATIC}
+    (pods / f"pod{STATIC}").rmdir()
+    assert cgroups.scan(3 * NS_PER_SEC) == before
+
+
+def test_a_cgroup_that_took_the_place_of_another_is_another(tmp_path: Path) -> None:
+    pods = tmp_path / "kubepods" / "besteffort"
+    (pods / f"pod{UID}").mkdir(parents=True)
+    cgroups = PodCgroups(tmp_path)
+    (before,) = everybody(cgroups, 0)
+    (pods / f"pod{UID}").rename(tmp_path / "gone")
+    (pods / f"pod{UID}").mkdir()
+    (after,) = everybody(cgroups, NS_PER_SEC)
+    assert (after.path, after.uid) == (before.path, before.uid)
+    assert after.inode != before.inode
+
+
+def test_kubelet_may_start_later_and_move(tmp_path: Path) -> None:
+    cgroups = PodCgroups(tmp_path)
+    assert everybody(cgroups, 0) == []
+    (tmp_path / "kubepods" / f"pod{UID}").mkdir(parents=True)
+    assert len(everybody(cgroups, 2 * NS_PER_SEC)) == 1
+    (tmp_path / "kubepods" / f"pod{UID}").rmdir()
+    (tmp_path / "kubepods").rmdir()
+    (tmp_path / "kubepods.slice" / f"kubepods-pod{UNDERSCORED}.slice").mkdir(parents=True)
+    (moved,) = everybody(cgroups, 60 * NS_PER_SEC)
+    assert moved.path.startswith("/kubepods.slice/")
+
+
+def test_given_roots_are_the_only_ones(tmp_path: Path) -> None:
+    for root in ("kubepods", "outer/kubepods"):
+        (tmp_path / root / f"pod{UID}").mkdir(parents=True)
+    assert [each.path for each in everybody(PodCgroups(tmp_path, ("/outer/kubepods",)), 0)] == [
+        f"/outer/kubepods/pod{UID}"
+    ]

@@ -9,13 +9,15 @@ become underscores (pkg/kubelet/cm/cgroup_manager_linux.go). Containers lie belo
 named by the runtime: the id alone, or ``cri-containerd-ID.scope``, ``crio-ID.scope``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 import os
 from pathlib import Path
 import re
 from typing import NamedTuple
 
-__all__ = ("PodCgroup", "find_pod_cgroups", "find_roots")
+from controller.units import NS_PER_SEC
+
+__all__ = ("PodCgroup", "PodCgroups", "find_roots")
 
 _ROOT = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
 _QOS_LEVEL = re.compile(r"(?:(?:.+-)?kubepods-)?(besteffort|burstable)(?:\.slice)?")
@@ -25,6 +27,9 @@ _POD_LEVEL = re.compile(
 _QOS_CLASSES = {"besteffort": "BestEffort", "burstable": "Burstable"}
 # A custom --cgroup-root with three levels, as in a node that is itself a container.
 _DEEPEST_ROOT = 4
+# How often kubepods is looked for: a root seldom comes or goes, but kubelet may start after us.
+_LOOK_NS = 30 * NS_PER_SEC
+_LOOK_FOR_FIRST_NS = 2 * NS_PER_SEC
 
 
 class PodCgroup(NamedTuple):
@@ -51,34 +56,74 @@ def find_roots(mount: Path) -> tuple[str, ...]:
                 path = f"{parent}/{name}"
                 (found if _ROOT.fullmatch(name) else below).append(path)
         level = below
-    return tuple(found)
+    return tuple(sorted(found, key=lambda path: (path.count("/"), path)))
 
 
-def find_pod_cgroups(mount: Path, roots: tuple[str, ...]) -> Iterator[PodCgroup]:
-    """Yield every pod's cgroup below *roots*; a root that is gone yields nothing."""
-    for root in roots:
-        for name, inode in _directories(mount, root):
-            if match := _QOS_LEVEL.fullmatch(name):
-                qos_class = _QOS_CLASSES[match[1]]
-                parent = f"{root}/{name}"
-                for child, child_inode in _directories(mount, parent):
-                    yield from _pod(f"{parent}/{child}", child, child_inode, qos_class)
-            else:
-                yield from _pod(f"{root}/{name}", name, inode, "Guaranteed")
+class PodCgroups:
+    """Finds the cgroups of pods again and again; what did not change is only listed.
+
+    Modification times tell nothing here: kernfs keeps them only where somebody set one
+    (fs/kernfs/dir.c, ``ps_iattr``). So each directory is listed, half a millisecond with a
+    thousand pods, and compared with what it was.
+
+    :param roots: where to look; ``None``: wherever there is a ``kubepods``.
+    """
+
+    def __init__(self, mount: Path, roots: tuple[str, ...] | None = None) -> None:
+        self._mount = mount
+        self._given = roots
+        self._roots = roots or ()
+        self._due_ns = 0
+        self._levels: dict[str, _Level] = {}
+        self._found: Mapping[str, tuple[PodCgroup, ...]] = {}
+
+    def scan(self, now_ns: int) -> Mapping[str, tuple[PodCgroup, ...]]:
+        """Return who is here now, by root; the same object as before if nothing changed."""
+        if self._given is None and now_ns >= self._due_ns:
+            self._roots = find_roots(self._mount)
+            self._due_ns = now_ns + (_LOOK_NS if self._roots else _LOOK_FOR_FIRST_NS)
+        levels: dict[str, _Level] = {}
+        found: dict[str, tuple[PodCgroup, ...]] = {}
+        for root in self._roots:
+            top = levels[root] = self._look(root, "Guaranteed")
+            below = [top]
+            for path, qos_class in top.qos_levels:
+                level = levels[path] = self._look(path, qos_class)
+                below.append(level)
+            found[root] = tuple(pod for level in below for pod in level.pods)
+        if levels != self._levels:
+            self._levels, self._found = levels, found
+        return self._found
+
+    def _look(self, path: str, qos_class: str) -> "_Level":
+        listing = _directories(self._mount, path)
+        before = self._levels.get(path)
+        return before if before and before.listing == listing else _level(path, qos_class, listing)
 
 
-def _pod(path: str, name: str, inode: int, qos_class: str) -> Iterator[PodCgroup]:
-    if match := _POD_LEVEL.fullmatch(name):
-        yield PodCgroup(match[1].replace("_", "-"), path, inode, qos_class)
+class _Level(NamedTuple):
+    """A cgroup with pods in it: what it contains, and what of that are pods and QoS levels."""
+
+    listing: list[tuple[str, int]]
+    pods: tuple[PodCgroup, ...]
+    qos_levels: tuple[tuple[str, str], ...]
+
+
+def _level(path: str, qos_class: str, listing: list[tuple[str, int]]) -> _Level:
+    pods, qos_levels = [], []
+    for name, inode in listing:
+        below = f"{path}/{name}"
+        if match := _POD_LEVEL.fullmatch(name):
+            pods.append(PodCgroup(match[1].replace("_", "-"), below, inode, qos_class))
+        elif qos_class == "Guaranteed" and (match := _QOS_LEVEL.fullmatch(name)):
+            qos_levels.append((below, _QOS_CLASSES[match[1]]))
+    return _Level(listing, tuple(pods), tuple(qos_levels))
 
 
 def _directories(mount: Path, path: str) -> list[tuple[str, int]]:
+    # Not sorted: the order is the kernel's and the same as long as nothing changes.
     try:
         with os.scandir(mount / path[1:]) as entries:
-            return sorted(
-                (entry.name, entry.inode())
-                for entry in entries
-                if entry.is_dir(follow_symlinks=False)
-            )
+            return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []

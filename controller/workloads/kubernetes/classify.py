@@ -51,27 +51,32 @@ class ClassRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """The class of a pod, the rule that gave it, and what was wrong with its labels."""
+    """The class of a pod, the rule that gave it, and what was wrong with its labels.
+
+    ``given_by`` is the rule's kind: ``system``, the key of a label or annotation, ``kubernetes``
+    for the QoS class, or ``cgroup`` where nothing but the pod's cgroup is known.
+    """
 
     qos: QosClass
     rule: str
+    given_by: str
     problem: str | None = None
 
 
 def classify(pod: Pod, rules: ClassRules) -> Classified:
     """Return the class of *pod*."""
     if (rule := _system_rule(pod, rules)) is not None:
-        return Classified(qos=QosClass.SYSTEM, rule=rule)
+        return Classified(qos=QosClass.SYSTEM, rule=rule, given_by="system")
     base = QosClass.BE if pod.qos_class == "BestEffort" else QosClass.LS
     fallback = f"Kubernetes QoS class {pod.qos_class}"
     claim, problem = _claim(pod)
     if claim is None:
-        return Classified(qos=base, rule=fallback, problem=problem)
+        return Classified(qos=base, rule=fallback, given_by="kubernetes", problem=problem)
     word, qos = claim
     if _RANK[qos] > _RANK[base] and pod.namespace not in rules.trusted_namespaces:
         problem = f"{word} would raise it above {fallback}; {pod.namespace} is not trusted to"
-        return Classified(qos=base, rule=fallback, problem=problem)
-    return Classified(qos=qos, rule=word, problem=problem)
+        return Classified(qos=base, rule=fallback, given_by="kubernetes", problem=problem)
+    return Classified(qos=qos, rule=word, given_by=word.partition("=")[0], problem=problem)
 
 
 def _system_rule(pod: Pod, rules: ClassRules) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import re
 from typing import Any
 
-__all__ = ("Owner", "Pod", "PodError", "parse_pod")
+__all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
 
 # How kubelet names the cgroup of a pod: by the API server's UUID, or for a static pod by the MD5
 # of its manifest.
@@ -29,7 +29,7 @@ _PREFIXES = (
     "app.kubernetes.io/",
     "rdt.resources.beta.kubernetes.io/",
 )
-_LABELS = frozenset({"app", "k8s-app"})
+_LABELS = frozenset({"app", "k8s-app", "koord-app", "pod-template-hash"})
 # A label's value has at most 63 characters; an annotation may have 256 KiB. The longest that we
 # read is a small JSON object.
 _LONGEST_VALUE = 4096
@@ -78,6 +78,20 @@ class Pod:
     def key(self) -> str:
         """``namespace/name``, for people."""
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """The pods of this node by their ``uid``, as of ``time_ns`` (CLOCK_MONOTONIC).
+
+    ``synced``: the API server has been asked at least once, so who is not here does not exist.
+    ``refused`` counts the objects that made no sense.
+    """
+
+    time_ns: int
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    synced: bool = False
+    refused: int = 0
 
 
 def parse_pod(raw: Mapping[str, Any]) -> Pod:

@@ -1,0 +1,111 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Kubernetes side of the node: its pods as workloads, and what there is to tell of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+import itertools
+import logging
+import os
+from pathlib import Path
+import re
+
+from controller.cluster_state import ClusterState
+from controller.config import DEFAULT_PROFILE
+from controller.configsections.kubernetes import KubernetesConfig
+from controller.host import CgroupLayout
+from controller.model import Profile, Workload
+from controller.workloads.beside import beside
+from controller.workloads.kubernetes.choice import Choose, by_label
+from controller.workloads.kubernetes.classify import ClassRules
+from controller.workloads.kubernetes.pod import Pods
+from controller.workloads.kubernetes.source import KubernetesSource
+
+__all__ = ("Cluster",)
+
+_log = logging.getLogger(__name__)
+
+_MOST_TEXTS = 100
+_OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+class Cluster:
+    """What the control thread asks of Kubernetes; nothing here waits for the network."""
+
+    def __init__(self, config: KubernetesConfig, layout: CgroupLayout) -> None:
+        self._config = config
+        rules = ClassRules(
+            system_namespaces=frozenset(config.system_namespaces),
+            trusted_namespaces=frozenset(config.trusted_namespaces),
+            own_uid=_own_uid(),
+        )
+        self._source = KubernetesSource(layout, self._pods, rules, config.cgroup_roots)
+        self._profiles: Mapping[str, Profile] = {}
+        self._choose: Choose = by_label((), DEFAULT_PROFILE)
+        self._conflicts: tuple[str, ...] = ()
+        self._revision = 0
+        self._state = ClusterState(node=config.node)
+        self._told: frozenset[str] = frozenset()
+
+    def scan(
+        self, configured: tuple[Workload, ...], profiles: Mapping[str, Profile], now_ns: int
+    ) -> tuple[Workload, ...]:
+        """Return *configured* and the pods that run here now, each with one of *profiles*.
+
+        A pod whose cgroup belongs to a configured workload is left to that.
+        """
+        if profiles is not self._profiles:
+            self._profiles = profiles
+            self._choose = by_label(profiles, DEFAULT_PROFILE)
+        pods = self._source.scan(now_ns, self._choose)
+        before, revision = self._conflicts, self._revision
+        workloads, self._conflicts = beside(configured, pods)
+        self._revision = self._source.revision
+        if (before, revision) != (self._conflicts, self._revision):
+            self._tell()
+        return workloads
+
+    @property
+    def state(self) -> ClusterState:
+        """What there is to tell of it now."""
+        pods = self._pods()
+        return replace(
+            self._state, synced=pods.synced, age_s=None, pods=len(pods.pods), refused=pods.refused
+        )
+
+    def close(self) -> None:
+        """Stop talking to the API server."""
+
+    def _pods(self) -> Pods:
+        return _NOBODY
+
+    def _tell(self) -> None:
+        source = self._source
+        problems = dict(itertools.islice(source.problems, _MOST_TEXTS))
+        self._state = ClusterState(
+            node=self._config.node,
+            unlisted=source.unlisted,
+            classes=source.classes,
+            roots=source.roots,
+            foreign_roots=source.foreign_roots,
+            label_problems=problems,
+            conflicts=self._conflicts[:_MOST_TEXTS],
+        )
+        texts = [*self._state.conflicts, *(f"{pod}: {text}" for pod, text in problems.items())]
+        texts += [f"{root}: pods of another node: left alone" for root in source.foreign_roots]
+        for text in texts:
+            if text not in self._told:
+                _log.warning("%s", text)
+        self._told = frozenset(texts)
+
+
+_NOBODY = Pods(time_ns=0)
+
+
+def _own_uid() -> str | None:
+    # POD_UID is set by the downward API; without it our own cgroup tells, unless the container
+    # has a cgroup namespace of its own.
+    if uid := os.environ.get("POD_UID"):
+        return uid
+    found = _OWN_CGROUP.search(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
+    return None if found is None else found[1].replace("_", "-")

@@ -1,0 +1,53 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What there is to tell of the Kubernetes side of the node; part of every tick's report."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ("ClusterState",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """The pods of this node as far as they are known.
+
+    ``synced``: the API server has been asked at least once; ``age_s`` is the time since its last
+    word, ``None`` before any. ``pods`` are on its list, ``refused`` were on it and made no sense.
+    ``classes`` counts workloads by (class, what gave it), ``unlisted`` are cgroups of pods that
+    the list does not have. ``foreign_roots`` hold the pods of other nodes. Of texts that the
+    owners of pods caused (``label_problems``, by pod) and of ``conflicts`` between pods and
+    configured workloads at most a hundred each are kept.
+    """
+
+    node: str
+    synced: bool = False
+    age_s: float | None = None
+    pods: int = 0
+    refused: int = 0
+    unlisted: int = 0
+    classes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    roots: tuple[str, ...] = ()
+    foreign_roots: tuple[str, ...] = ()
+    label_problems: Mapping[str, str] = field(default_factory=dict)
+    conflicts: tuple[str, ...] = ()
+
+    def status(self) -> dict[str, Any]:
+        """Return it for /statusz: plain types."""
+        return {
+            "node": self.node,
+            "synced": self.synced,
+            "age_s": self.age_s,
+            "pods": self.pods,
+            "refused": self.refused,
+            "unlisted": self.unlisted,
+            "classes": [
+                {"class": qos, "given_by": rule, "workloads": count}
+                for (qos, rule), count in sorted(self.classes.items())
+            ],
+            "cgroup_roots": self.roots,
+            "foreign_cgroup_roots": self.foreign_roots,
+            "label_problems": dict(self.label_problems),
+            "conflicts": self.conflicts,
+        }

@@ -1,0 +1,53 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Kubernetes side of the node in Prometheus' words."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from controller.cluster_state import ClusterState
+
+__all__ = ("kube_families",)
+
+
+def kube_families(state: ClusterState | None) -> Iterator[Metric]:
+    """Yield the families that tell of *state*; none on a host without Kubernetes."""
+    if state is None:
+        return
+    for name, text, value in (
+        ("pods", "Pods of this node on the API server's list.", state.pods),
+        ("synced", "1 once the API server's list was read.", float(state.synced)),
+        ("refused_pods", "Pods on that list that made no sense.", state.refused),
+        ("unlisted_pods", "Pods with a cgroup here that are not on that list.", state.unlisted),
+        (
+            "conflicts",
+            "Pods that are left out because a configured workload has their cgroup.",
+            len(state.conflicts),
+        ),
+        (
+            "foreign_cgroup_roots",
+            "Cgroups with pods of other nodes, which are left alone.",
+            len(state.foreign_roots),
+        ),
+    ):
+        yield GaugeMetricFamily(f"sweetpoint_kube_{name}", text, value)
+    if state.age_s is not None:
+        text = "Time since the API server's last word."
+        yield GaugeMetricFamily("sweetpoint_kube_cache_age_seconds", text, state.age_s)
+    classes = GaugeMetricFamily(
+        "sweetpoint_kube_workloads",
+        "Pods that are workloads here, by class and by what gave it to them.",
+        labels=["class", "given_by"],
+    )
+    for (qos, rule), count in sorted(state.classes.items()):
+        classes.add_metric([qos, rule], count)
+    yield classes
+    problems = GaugeMetricFamily(
+        "sweetpoint_kube_label_problem",
+        "1 for a pod whose labels or annotations are not believed.",
+        labels=["pod", "problem"],
+    )
+    for pod, problem in sorted(state.label_problems.items()):
+        problems.add_metric([pod, problem], 1)
+    yield problems

@@ -1,0 +1,53 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: what a pod says of its service, of whom it shares cores with, of how it may leave."""
+
+import re
+
+from controller.workloads.kubernetes.pod import Pod
+
+__all__ = ("core_group", "evictable", "service_name")
+
+_APP_LABELS = ("app.kubernetes.io/name", "app", "k8s-app")
+_GROUP_KEYS = ("koordinator.sh/core-sched-group-id", "koordinator.sh/coreSchedulingGroup")
+_GROUP_POLICY = "koordinator.sh/core-sched-policy"
+# As in the configuration (controller.configsections.core_scheduling).
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def service_name(pod: Pod) -> str:
+    """Return ``namespace/owner`` of *pod*; without an owner its app label, or its own name.
+
+    The ReplicaSets of a Deployment have its name and a hash that changes with every roll-out.
+    """
+    owner = pod.owner
+    if owner is not None:
+        name = owner.name
+        if owner.kind == "ReplicaSet" and (hashed := pod.labels.get("pod-template-hash")):
+            name = name.removesuffix(f"-{hashed}")
+        return f"{pod.namespace}/{name}"
+    labels = (pod.labels.get(key, "") for key in _APP_LABELS)
+    return f"{pod.namespace}/{next(filter(_WORD.fullmatch, labels), pod.name)}"
+
+
+def core_group(pod: Pod) -> tuple[str, str | None]:
+    """Return whom *pod* may share a core with, empty for all of its class, and what is wrong.
+
+    Groups are those of a namespace, or the owner of one pod could enter the group of another's.
+    """
+    if pod.labels.get(_GROUP_POLICY) == "exclusive":
+        return pod.uid, None
+    for key in _GROUP_KEYS:
+        group = pod.labels.get(key) or pod.annotations.get(key)
+        if group:
+            if _WORD.fullmatch(group):
+                return f"{pod.namespace}/{group}", None
+            return "", f"{key}={group[:64]!r} is not a name"
+    return "", None
+
+
+def evictable(pod: Pod) -> bool:
+    """Return whether *pod* would be somewhere else after its eviction, or gone for good."""
+    owner = pod.owner
+    bound = owner is not None and owner.kind in ("DaemonSet", "Node")
+    return not (bound or pod.mirror or pod.terminating or pod.finished)

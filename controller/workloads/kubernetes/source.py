@@ -1,0 +1,211 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The pods of this node as workloads: what the API server says, joined with the cgroups here.
+
+A pod is a workload as long as it has a cgroup. While the API server does not answer, what it said
+last holds; a pod that it never told of is classified by its cgroup.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+import itertools
+import operator
+
+from controller.host import CgroupLayout
+from controller.model import CgroupId, QosClass, Workload
+from controller.units import NS_PER_SEC
+from controller.workloads.kubernetes.cgroups import PodCgroup, PodCgroups
+from controller.workloads.kubernetes.choice import Choose
+from controller.workloads.kubernetes.classify import Classified, ClassRules, classify
+from controller.workloads.kubernetes.identity import core_group, evictable, service_name
+from controller.workloads.kubernetes.pod import Pod, Pods
+from controller.workloads.kubernetes.unlisted import classify_by_cgroup
+
+__all__ = ("KubernetesSource",)
+
+# A cgroup may be seen before the API server's word of its pod. Until then nothing is done to it.
+_PATIENCE_NS = 5 * NS_PER_SEC
+# Looking at the processes of one takes a tenth of a millisecond.
+_MOST_LOOKS = 50
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One pod with a cgroup: from what its workload was made, so that it is made only once.
+
+    ``listed``: the API server has it now. ``workload`` is ``None`` before its class is known;
+    at ``due_ns`` that is looked for in the cgroup.
+    """
+
+    cgroup: PodCgroup
+    due_ns: int
+    pod: Pod | None = None
+    listed: bool = False
+    workload: Workload | None = None
+    classified: Classified | None = None
+    problem: str | None = None
+
+
+class KubernetesSource:
+    """Joins pods and cgroups, for the control thread alone.
+
+    :param pods: returns what is known from the API server now; must not block.
+    :param roots: cgroups that hold this node's pods; ``None``: they are looked for.
+    """
+
+    def __init__(
+        self,
+        layout: CgroupLayout,
+        pods: Callable[[], Pods],
+        rules: ClassRules,
+        roots: tuple[str, ...] | None = None,
+    ) -> None:
+        self._layout = layout
+        self._pods = pods
+        self._rules = rules
+        self._cgroups = PodCgroups(layout.mount, roots)
+        self._all_roots = roots is not None
+        self._entries: dict[int, _Entry] = {}
+        self._inputs: tuple[Mapping[str, Pod], Mapping[str, object], Choose] | None = None
+        self._waiting = False
+        self._looks = 0
+        self._workloads: tuple[Workload, ...] = ()
+        self.roots: tuple[str, ...] = ()
+        self.foreign_roots: tuple[str, ...] = ()
+        # Changes whenever one of the properties below may have.
+        self.revision = 0
+
+    def scan(self, now_ns: int, choose: Choose) -> tuple[Workload, ...]:
+        """Return the pods that run here now, sorted by path; the same tuple if nothing changed.
+
+        *choose* must be another object when it decides otherwise than before.
+        """
+        listed = self._pods().pods
+        found = self._cgroups.scan(now_ns)
+        before, self._inputs = self._inputs, (listed, found, choose)
+        same = before is not None and all(map(operator.is_, before, self._inputs))
+        if same and not self._waiting:
+            return self._workloads
+        self._looks = 0
+        self.revision += 1
+        self._choose_roots(found, listed)
+        if before is not None and before[2] is not choose:
+            self._forget_choices()
+        entries: dict[int, _Entry] = {}
+        for cgroup in itertools.chain.from_iterable(found[root] for root in self.roots):
+            entry = self._entries.get(cgroup.inode)
+            if entry is None or entry.cgroup != cgroup:
+                entry = _Entry(cgroup, now_ns + _PATIENCE_NS)
+            entries[cgroup.inode] = entry
+            self._update(entry, listed.get(cgroup.uid), choose, now_ns)
+        self._entries = entries
+        self._waiting = any(entry.workload is None for entry in entries.values())
+        workloads = tuple(sorted(self._named(), key=lambda workload: workload.path))
+        if workloads != self._workloads:
+            self._workloads = workloads
+        return self._workloads
+
+    def pod_of(self, cgroup: CgroupId) -> Pod | None:
+        """Return the pod of a workload, ``None`` if there is none or only its cgroup is known."""
+        entry = self._entries.get(cgroup.id)
+        return None if entry is None else entry.pod
+
+    @property
+    def unlisted(self) -> int:
+        """How many pods have a cgroup here and are not on the API server's list."""
+        return sum(not entry.listed for entry in self._entries.values())
+
+    @property
+    def classes(self) -> Mapping[tuple[str, str], int]:
+        """How many workloads have which class by which kind of rule."""
+        given = (e.classified for e in self._entries.values() if e.classified is not None)
+        return Counter((str(each.qos), each.given_by) for each in given)
+
+    @property
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What the pods' labels and annotations say and is not believed, by pod."""
+        for entry in self._entries.values():
+            if entry.pod is not None and entry.problem:
+                yield entry.pod.key, entry.problem
+
+    def _choose_roots(
+        self, found: Mapping[str, tuple[PodCgroup, ...]], listed: Mapping[str, Pod]
+    ) -> None:
+        # One kubelet has one root. Others are those of nodes that run in containers here, or
+        # were made by somebody who may make cgroups; what is in them is not ours to touch.
+        if self._all_roots:
+            self.roots = tuple(found)
+            return
+        known = {
+            root: sum(c.uid in listed or c.uid == self._rules.own_uid for c in cgroups)
+            for root, cgroups in found.items()
+        }
+        inhabited = [root for root, cgroups in found.items() if cgroups]
+        best = max(known, key=lambda root: known[root], default="")
+        if known.get(best):
+            self.roots = (best,)
+        elif not (len(self.roots) == 1 and self.roots[0] in inhabited):
+            self.roots = tuple(inhabited) if len(inhabited) == 1 else ()
+        self.foreign_roots = tuple(root for root in inhabited if root not in self.roots)
+
+    def _forget_choices(self) -> None:
+        for entry in self._entries.values():
+            entry.workload = None
+
+    def _update(self, entry: _Entry, pod: Pod | None, choose: Choose, now_ns: int) -> None:
+        is_listed = pod is not None
+        pod = pod or entry.pod
+        if entry.workload and entry.pod is pod and entry.listed is is_listed:
+            return
+        entry.pod, entry.listed = pod, is_listed
+        if pod is not None:
+            entry.classified = classify(pod, self._rules)
+        elif entry.classified is None and now_ns >= entry.due_ns and self._looks < _MOST_LOOKS:
+            self._looks += 1
+            entry.due_ns = now_ns + _PATIENCE_NS
+            entry.classified = classify_by_cgroup(entry.cgroup, self._layout.mount)
+        if entry.classified is not None:
+            entry.workload, entry.problem = self._workload(entry, entry.classified, choose)
+
+    def _workload(
+        self, entry: _Entry, classified: Classified, choose: Choose
+    ) -> tuple[Workload, str | None]:
+        pod, cgroup, qos = entry.pod, entry.cgroup, classified.qos
+        name = f"pod:{cgroup.uid}" if pod is None else pod.key
+        problems = [classified.problem]
+        service, profile, group = name, "", ""
+        if pod is not None:
+            problems += [f"{key}: too long, not read" for key in pod.oversized]
+        if qos is QosClass.LS:
+            profile, problem = choose(pod)
+            problems.append(problem)
+            service = f"{name if pod is None else service_name(pod)}@{profile}"
+        elif qos is QosClass.BE and pod is not None:
+            group, problem = core_group(pod)
+            problems.append(problem)
+        workload = Workload(
+            name=name,
+            cgroup=CgroupId(self._layout.hierarchy, cgroup.inode),
+            path=cgroup.path,
+            qos=qos,
+            service=service,
+            profile=profile,
+            core_group=group,
+            priority=0 if pod is None else pod.priority,
+            evictable=qos is QosClass.BE and entry.listed and pod is not None and evictable(pod),
+        )
+        return workload, "; ".join(filter(None, problems)) or None
+
+    def _named(self) -> Iterator[Workload]:
+        # The API server has every name once, but here a pod may linger that it has forgotten
+        # and whose successor has its name (a StatefulSet's has).
+        entries = [entry for entry in self._entries.values() if entry.workload is not None]
+        taken = {entry.workload.name for entry in entries if entry.listed and entry.workload}
+        for entry in entries:
+            assert entry.workload is not None
+            if entry.listed or entry.workload.name not in taken:
+                taken.add(entry.workload.name)
+                yield entry.workload
+            else:
+                yield entry.workload._replace(name=f"{entry.workload.name}#{entry.cgroup.inode}")
