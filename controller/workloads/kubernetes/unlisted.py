@@ -23,16 +23,17 @@ __all__ = ("classify_by_cgroup",)
 _GIVEN_BY = "cgroup"
 _MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
 _MOST_PROCESSES = 64
+_PROC = Path("/proc")
 
 
-def classify_by_cgroup(pod: PodCgroup, mount: Path) -> Classified | None:
+def classify_by_cgroup(pod: PodCgroup, mount: Path, proc: Path = _PROC) -> Classified | None:
     """Return the class of *pod*, ``None`` while it has no process by which to tell."""
     if _MANIFEST_HASH.fullmatch(pod.uid):
         return Classified(qos=QosClass.SYSTEM, rule="static pod", given_by=_GIVEN_BY)
     if pod.qos_class != "BestEffort":
         rule = f"a cgroup of class {pod.qos_class}"
         return Classified(qos=QosClass.LS, rule=rule, given_by=_GIVEN_BY)
-    scores = list(_oom_scores(mount / pod.path[1:]))
+    scores = list(_oom_scores(mount / pod.path[1:], proc))
     if any(score > 0 for score in scores):
         rule = "a cgroup of class BestEffort"
         return Classified(qos=QosClass.BE, rule=rule, given_by=_GIVEN_BY)
@@ -43,14 +44,14 @@ def classify_by_cgroup(pod: PodCgroup, mount: Path) -> Classified | None:
     return None
 
 
-def _oom_scores(pod: Path) -> Iterator[int]:
+def _oom_scores(pod: Path, proc: Path) -> Iterator[int]:
     seen = 0
     for folder, _, _ in os.walk(pod):
         for pid in _text(Path(folder) / "cgroup.procs").split():
             if seen == _MOST_PROCESSES:
                 return
             seen += 1
-            if score := _text(Path("/proc") / pid / "oom_score_adj"):
+            if score := _text(proc / pid / "oom_score_adj"):
                 yield int(score)
 
 
