@@ -158,10 +158,11 @@ class Cluster:
         }
         return self.admin.replace(f"{path}/status", budget)
 
-    def kubeconfig(self, path: Path, client: Client, namespace: str = "default") -> Path:
+    def kubeconfig(self, path: Path, client: Client, url: str | None = None) -> Path:
         """Write a kubeconfig with the token of *client* to *path* and return *path*."""
-        server = {"server": self.plane.url, "certificate-authority": str(self.plane.ca_file)}
-        context = {"cluster": "test", "user": "test", "namespace": namespace}
+        authority = {"certificate-authority": str(self.plane.ca_file)}
+        server = {"server": url or self.plane.url, **authority}
+        context = {"cluster": "test", "user": "test"}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
