@@ -1,0 +1,128 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes deploy/dashboards/sweetpoint.json.
+
+The SDK's models are those of Grafana 10.1; newer ones read them as well.
+"""
+
+import json
+from pathlib import Path
+
+from grafana_foundation_sdk.builders.dashboard import (
+    Dashboard,
+    DatasourceVariable,
+    QueryVariable,
+    Row,
+)
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    Panel,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+
+from tools.dashboard import agent, kubernetes, loop, work
+from tools.dashboard.panels import DATASOURCE
+
+__all__ = ("OUTPUT", "dashboard", "text")
+
+OUTPUT = Path(__file__).parents[2] / "deploy" / "dashboards" / "sweetpoint.json"
+
+# (title, panels, folded): what not every node has is folded.
+_ROWS = (
+    ("At a glance", loop.glance, False),
+    ("Services against their sweet points", loop.services, False),
+    ("Demand by channel", loop.demand, False),
+    ("Knobs: wanted and applied", work.knobs, False),
+    ("Best-effort work: allowance and use", work.allowance, False),
+    ("Blame", work.blame, False),
+    ("Decisions and evictions", work.decisions, False),
+    ("Agent health", agent.health, False),
+    ("Kubernetes", kubernetes.pods, True),
+    ("Links", agent.links, True),
+    ("Caches, memory bandwidth and cores", agent.resctrl, True),
+)
+_LABELS = 'cluster=~"$cluster",namespace=~"$namespace"'
+_VARIABLES = (
+    ("cluster", "Cluster", "label_values(sweetpoint_mode, cluster)"),
+    ("namespace", "Namespace", 'label_values(sweetpoint_mode{cluster=~"$cluster"}, namespace)'),
+    ("instance", "Node", f"label_values(sweetpoint_mode{{{_LABELS}}}, instance)"),
+    (
+        "service",
+        "Service",
+        f'label_values(sweetpoint_indicator_status{{{_LABELS},instance=~"$instance"}}, service)',
+    ),
+)
+
+
+def dashboard() -> Dashboard:
+    """Return the whole dashboard."""
+    made = (
+        Dashboard("sweetpoint")
+        .uid("sweetpoint")
+        .description("What services suffer, how best-effort work is held back for it, and why.")
+        .tags(["sweetpoint"])
+        .time("now-3h", "now")
+        .timezone("browser")
+        .refresh("30s")
+        .readonly()
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+    )
+    made = made.with_variable(
+        DatasourceVariable("datasource").label("Data source").type("prometheus")
+    )
+    for name, label, query in _VARIABLES:
+        made = made.with_variable(_variable(name, label, query))
+    number = 0
+    for title, panels, folded in _ROWS:
+        number += 1
+        row = Row(title).id(number).collapsed(folded)
+        numbered = []
+        for panel in panels():
+            number += 1
+            numbered.append(panel.id(number))
+        made = _folded(made, row, numbered) if folded else _open(made, row, numbered)
+    return made
+
+
+def text() -> str:
+    """Return the file's content."""
+    return json.dumps(dashboard().build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def _open(made: Dashboard, row: Row, panels: list[Builder[Panel]]) -> Dashboard:
+    made = made.with_row(row)
+    for panel in panels:
+        made = made.with_panel(panel)
+    return made
+
+
+def _folded(made: Dashboard, row: Row, panels: list[Builder[Panel]]) -> Dashboard:
+    for panel in panels:
+        row = row.with_panel(panel)
+    return made.with_row(row)
+
+
+def _variable(name: str, label: str, query: str) -> QueryVariable:
+    """Return a choice of many, "All" by default, which matches series without the label too."""
+    every = VariableOption(selected=True, text=["All"], value=["$__all"])
+    return (
+        QueryVariable(name)
+        .label(label)
+        .query(query)
+        .datasource(DATASOURCE)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(every)
+    )
+
+
+if __name__ == "__main__":
+    OUTPUT.write_text(text())
+    print(OUTPUT)

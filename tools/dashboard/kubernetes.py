@@ -1,0 +1,54 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods, and what the agent knows of them; empty on hosts without Kubernetes."""
+
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models.dashboard import Panel
+
+from tools.dashboard.panels import graph, series
+
+__all__ = ("pods",)
+
+_NODE = "{{instance}}"
+
+
+def pods() -> list[Builder[Panel]]:
+    """The list of pods, how old it is, and what was made of it."""
+    return [
+        graph(
+            "Time since the API server's last word",
+            "A quiet node hears at least a bookmark every few minutes. Above ten minutes the list "
+            "of pods is stale: new pods are then classed by their cgroup alone.",
+            "s",
+            (series("kube_cache_age_seconds"), _NODE),
+            limit=(600,),
+        ),
+        graph(
+            "Pods by class and by what gave it to them",
+            "A label, an annotation, the namespace or the Kubernetes QoS class.",
+            "none",
+            (
+                f"sum by (class, given_by) ({series('kube_workloads')})",
+                "{{class}} by {{given_by}}",
+            ),
+            stacked=True,
+        ),
+        graph(
+            "Pods",
+            "listed: on the API server's list of this node. refused: on it, but make no sense. "
+            "unlisted: a cgroup is here, but no pod. conflicts: a configured workload has the "
+            "pod's cgroup.",
+            "none",
+            (series("kube_pods"), "{{instance}} listed"),
+            (series("kube_refused_pods"), "{{instance}} refused"),
+            (series("kube_unlisted_pods"), "{{instance}} unlisted"),
+            (series("kube_conflicts"), "{{instance}} conflicts"),
+        ),
+        graph(
+            "Pods whose labels are not believed",
+            "1 for each, with the reason: labels that contradict each other, a class above what "
+            "the pod may have, a profile that does not exist.",
+            "none",
+            (series("kube_label_problem"), "{{instance}} {{pod}}: {{problem}}"),
+        ),
+    ]
