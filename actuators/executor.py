@@ -34,6 +34,7 @@ from actuators.support import Support
 from controller.model import (
     STRUCTURAL_KNOBS,
     Action,
+    CgroupId,
     Failure,
     Knob,
     KnobReading,
@@ -119,8 +120,13 @@ class Executor:
                 outcomes[id(outcome.action)] = outcome
         return tuple(outcomes[id(action)] for action in actions)
 
-    def restore_all(self) -> RestoreReport:
-        """Bring every knob in the journal back to its original value. Idempotent.
+    def holds(self, cgroup: CgroupId, knob: Knob) -> bool:
+        """Return whether *knob* of *cgroup* is not as others left it."""
+        records = self._holdings.records()
+        return any(each.target[1:3] == cgroup and each.knob is knob for each in records)
+
+    def restore_all(self, knobs: Container[Knob] = frozenset(Knob)) -> RestoreReport:
+        """Bring every one of *knobs* in the journal back to its original value. Idempotent.
 
         A knob that somebody else changed is left alone, a vanished target is forgotten, and
         what fails is tried again for up to a second, then reported; its record stays. No
@@ -128,10 +134,10 @@ class Executor:
         """
         self._support.forget()
         deadline = time.monotonic() + _RESTORE_RETRY_S
-        results = self._restore_once()
+        results = self._restore_once(knobs)
         while _any_failed(results) and time.monotonic() < deadline:
             time.sleep(_RESTORE_RETRY_STEP_S)
-            results |= self._restore_once()
+            results |= self._restore_once(knobs)
         newer = "written by a newer version: use that version's 'sweetpoint release'"
         unknown = [
             RestoreResult(subject=path, result=Restored.UNKNOWN, message=newer)
@@ -141,10 +147,12 @@ class Executor:
             results=(*unknown, *results.values()), unreadable=tuple(self._journal.unreadable)
         )
 
-    def _restore_once(self) -> dict[tuple[Target, Knob], RestoreResult]:
+    def _restore_once(self, knobs: Container[Knob]) -> dict[tuple[Target, Knob], RestoreResult]:
         results: dict[tuple[Target, Knob], RestoreResult] = {}
         pending: list[Action] = []
         for record in self._holdings.records():
+            if record.knob not in knobs:
+                continue
             try:
                 step = self._first_restore_step(record)
             except (RefusedError, JournalError, OSError, ValueError) as error:

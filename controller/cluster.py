@@ -14,10 +14,12 @@ from controller.cluster_state import ClusterState
 from controller.config import DEFAULT_PROFILE
 from controller.configsections.kubernetes import KubernetesConfig
 from controller.host import CgroupLayout
-from controller.model import Profile, Workload
+from controller.model import Knob, Profile, Workload
+from controller.resctrl_info import RESCTRL_DIR
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.choice import Choose, by_label
 from controller.workloads.kubernetes.classify import ClassRules
+from controller.workloads.kubernetes.managers import Holds, Managers
 from controller.workloads.kubernetes.pod import Pods
 from controller.workloads.kubernetes.source import KubernetesSource
 
@@ -40,6 +42,8 @@ class Cluster:
             own_uid=_own_uid(),
         )
         self._source = KubernetesSource(layout, self._pods, rules, config.cgroup_roots)
+        self._managers = Managers(layout, rules, RESCTRL_DIR)
+        self._left: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
         self._choose: Choose = by_label((), DEFAULT_PROFILE)
         self._conflicts: tuple[str, ...] = ()
@@ -65,12 +69,30 @@ class Cluster:
             self._tell()
         return workloads
 
+    def left_knobs(self, holds: Holds, now_ns: int) -> frozenset[Knob]:
+        """Look at the other agents of this node and return the knobs that are theirs."""
+        if self._config.leave_to_others:
+            levels = self._source.best_effort_levels
+            self._managers.look(now_ns, self._pods().pods.values(), levels, holds)
+        left, before = self._managers.left, self._left
+        for knob in left.keys() - before.keys():
+            _log.warning("%s is left alone: %s", knob, left[knob])
+        for knob in before.keys() - left.keys():
+            _log.info("%s is left alone no more: nobody else has it", knob)
+        self._left = left
+        return frozenset(left)
+
     @property
     def state(self) -> ClusterState:
         """What there is to tell of it now."""
         pods = self._pods()
         return replace(
-            self._state, synced=pods.synced, age_s=None, pods=len(pods.pods), refused=pods.refused
+            self._state,
+            synced=pods.synced,
+            age_s=None,
+            pods=len(pods.pods),
+            refused=pods.refused,
+            left_knobs={str(knob): reason for knob, reason in self._left.items()},
         )
 
     def close(self) -> None:

@@ -18,7 +18,8 @@ class ClusterState:
     ``classes`` counts workloads by (class, what gave it), ``unlisted`` are cgroups of pods that
     the list does not have. ``foreign_roots`` hold the pods of other nodes. Of texts that the
     owners of pods caused (``label_problems``, by pod) and of ``conflicts`` between pods and
-    configured workloads at most a hundred each are kept.
+    configured workloads at most a hundred each are kept. ``left_knobs`` are left to another agent
+    of this node, with the reason.
     """
 
     node: str
@@ -32,6 +33,7 @@ class ClusterState:
     foreign_roots: tuple[str, ...] = ()
     label_problems: Mapping[str, str] = field(default_factory=dict)
     conflicts: tuple[str, ...] = ()
+    left_knobs: Mapping[str, str] = field(default_factory=dict)
 
     def status(self) -> dict[str, Any]:
         """Return it for /statusz: plain types."""
@@ -50,4 +52,5 @@ class ClusterState:
             "foreign_cgroup_roots": self.foreign_roots,
             "label_problems": dict(self.label_problems),
             "conflicts": self.conflicts,
+            "left_knobs": dict(self.left_knobs),
         }

@@ -51,3 +51,11 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     for pod, problem in sorted(state.label_problems.items()):
         problems.add_metric([pod, problem], 1)
     yield problems
+    left = GaugeMetricFamily(
+        "sweetpoint_kube_left_knob",
+        "1 for a knob that is left to another agent of this node.",
+        labels=["knob", "reason"],
+    )
+    for knob, reason in sorted(state.left_knobs.items()):
+        left.add_metric([knob, reason], 1)
+    yield left

@@ -112,6 +112,7 @@ class Node:
         self.measured_by_netns: frozenset[CgroupId] = frozenset()
         self.services = ServiceLevels(config.service_level)
         self._burst_profiles: frozenset[str] = frozenset()
+        self._left: frozenset[Knob] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
         if self.resctrl.facts is not None:
             self._load_members()
@@ -185,6 +186,7 @@ class Node:
 
         What is new is read at once, the rest in turn, a few with every ``measure``.
         """
+        self._leave_knobs()
         targets = [
             Target(TargetKind.CGROUP, *w.cgroup, w.path)
             for w in self.workloads
@@ -198,9 +200,20 @@ class Node:
         groups = self.resctrl.targets(enforcing=self.enforcing)
         every = (*targets, *links, *groups, *self.cores.targets, *held)
         pretended = () if self.links is None or self.enforcing else self.links.unlimited()
-        self._readings.follow(
-            dict.fromkeys(self._bursting(), _BURST) | dict.fromkeys(every, _KNOBS), pretended
-        )
+        wanted = dict.fromkeys(self._bursting(), _BURST - self._left)
+        wanted |= dict.fromkeys(every, _KNOBS - self._left)
+        self._readings.follow(wanted, pretended)
+
+    def _leave_knobs(self) -> None:
+        """Give back what is found to be another agent's; without a reading nothing is planned."""
+        if self.cluster is None:
+            return
+        before = self._left
+        self._left = self.cluster.left_knobs(self._executor.holds, time.monotonic_ns())
+        if new := self._left - before:
+            _tell(self._executor.restore_all(new))
+            if Knob.RESCTRL_GROUP in new:
+                self.resctrl.forget()
 
     def _bursting(self) -> list[Target]:
         # The services that may save up quota; no other knob of theirs is ours.
@@ -247,7 +260,8 @@ class Node:
         if self.cores.engaged and self._members is None and "members" not in self.problems:
             self._load_members()
         moves = None if self._members is None else self._members.read()
-        new_group = self.resctrl.tick(now_ns, moves)
+        resctrl_is_ours = Knob.RESCTRL_GROUP not in self._left
+        new_group = resctrl_is_ours and self.resctrl.tick(now_ns, moves)
         if (self.links is not None and self.links.tick(self._executor, now_ns)) or new_group:
             self.audit()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
@@ -263,8 +277,7 @@ class Node:
         self.monitor.forget()
         if self.links is not None:
             self.links.forget()
-        for result in report.results:
-            _log.info("%s: %s: %s", result.subject, result.result, result.message)
+        _tell(report)
         return report
 
     def probe_costs(self) -> dict[str, RunTime]:
@@ -306,3 +319,8 @@ class Node:
             self.problems[name] = str(error)
             _log.error("probe %s is off: %s", name, error)
             return None
+
+
+def _tell(report: RestoreReport) -> None:
+    for result in report.results:
+        _log.info("%s: %s: %s", result.subject, result.result, result.message)

@@ -34,7 +34,8 @@ class KubernetesConfig:
 
     ``node`` is the name of this host's Node object. ``kubeconfig`` is ``None`` where the pod's
     own service account is used. ``cgroup_roots`` are the cgroups that hold this node's pods,
-    below the mount of the cpu controller; ``None``: they are looked for.
+    below the mount of the cpu controller; ``None``: they are looked for. ``leave_to_others``:
+    knobs that koordlet or katalyst-agent manages here are theirs.
     """
 
     node: str
@@ -42,6 +43,7 @@ class KubernetesConfig:
     system_namespaces: tuple[str, ...]
     trusted_namespaces: tuple[str, ...]
     cgroup_roots: tuple[str, ...] | None
+    leave_to_others: bool = True
 
 
 def _roots(value: object) -> object:
@@ -85,6 +87,7 @@ class KubernetesModel(Strict):
     system_namespaces: _Namespaces = written(["kube-system"])
     trusted_namespaces: _Namespaces = written([])
     cgroup_roots: _Roots = AUTO
+    leave_to_others: bool = True
 
 
 def build_kubernetes(
@@ -101,6 +104,7 @@ def build_kubernetes(
         system_namespaces=tuple(sorted(set(model.system_namespaces))),
         trusted_namespaces=tuple(sorted(set(model.trusted_namespaces))),
         cgroup_roots=model.cgroup_roots,
+        leave_to_others=model.leave_to_others,
     )
 
 

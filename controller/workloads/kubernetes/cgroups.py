@@ -95,6 +95,11 @@ class PodCgroups:
             self._levels, self._found = levels, found
         return self._found
 
+    def levels(self, root: str, qos_class: str) -> tuple[str, ...]:
+        """Return the cgroups below *root* that hold the pods of a class, as of the last scan."""
+        top = self._levels.get(root)
+        return tuple(path for path, found in top.qos_levels if found == qos_class) if top else ()
+
     def _look(self, path: str, qos_class: str) -> "_Level":
         listing = _directories(self._mount, path)
         before = self._levels.get(path)

@@ -24,6 +24,7 @@ _QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
 _PREFIXES = (
     "sweetpoint.dev/",
     "koordinator.sh/",
+    "node.koordinator.sh/",
     "katalyst.kubewharf.io/",
     "kubernetes.io/config.",
     "app.kubernetes.io/",

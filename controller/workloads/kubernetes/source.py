@@ -112,6 +112,11 @@ class KubernetesSource:
         return None if entry is None else entry.pod
 
     @property
+    def best_effort_levels(self) -> tuple[str, ...]:
+        """The cgroups that hold this node's BestEffort pods."""
+        return tuple(p for root in self.roots for p in self._cgroups.levels(root, "BestEffort"))
+
+    @property
     def unlisted(self) -> int:
         """How many pods have a cgroup here and are not on the API server's list."""
         return sum(not entry.listed for entry in self._entries.values())
