@@ -34,6 +34,12 @@ _LABELS = frozenset({"app", "k8s-app", "koord-app", "pod-template-hash"})
 # A label's value has at most 63 characters; an annotation may have 256 KiB. The longest that we
 # read is a small JSON object.
 _LONGEST_VALUE = 4096
+# As long as the API server takes them (RFC 1123 subdomain, slash, name).
+_LONGEST_KEY = 317
+# Together, of one pod; who wants more does not get it at the cost of the others' memory.
+_MOST_CHARS = 16_384
+_MOST_OVERSIZED = 8
+_INT32 = range(-(2**31), 2**31)
 
 
 class PodError(Exception):
@@ -106,7 +112,7 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
     mirror = "kubernetes.io/config.mirror" in annotations
     uid = annotations.get("kubernetes.io/config.hash") if mirror else meta.get("uid")
     if not isinstance(uid, str) or not (_MANIFEST_HASH if mirror else _UID).fullmatch(uid):
-        raise PodError(f"pod {namespace}/{name}: {str(uid)[:64]!r} is not the id of a pod")
+        raise PodError(f"pod {namespace}/{name}: {_shown(uid)} is not the id of a pod")
     labels, _ = _known(_mapping(meta, "labels"), _LABELS)
     return Pod(
         uid=uid,
@@ -140,8 +146,13 @@ def _items(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 def _name(meta: Mapping[str, Any], key: str) -> str:
     value = meta.get(key)
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise PodError(f"a pod without a valid metadata.{key}: {str(value)[:64]!r}")
+        raise PodError(f"a pod without a valid metadata.{key}: {_shown(value)}")
     return value
+
+
+def _shown(value: object) -> str:
+    # Of what is not text only the type: a value may be of any size and depth.
+    return repr(value[:64]) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _text(value: object) -> str:
@@ -149,20 +160,25 @@ def _text(value: object) -> str:
 
 
 def _integer(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if isinstance(value, int) and not isinstance(value, bool) and value in _INT32:
+        return value
+    return 0
 
 
 def _known(raw: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     kept: dict[str, str] = {}
     oversized = []
-    for key, value in raw.items():
-        if not isinstance(value, str) or not (key in names or key.startswith(_PREFIXES)):
+    left = _MOST_CHARS
+    for key in sorted(key for key in raw if key in names or key.startswith(_PREFIXES)):
+        value = raw[key]
+        if not isinstance(value, str) or len(key) > _LONGEST_KEY:
             continue
-        if len(value) > _LONGEST_VALUE:
-            oversized.append(key[:128])
+        if len(value) > _LONGEST_VALUE or len(key) + len(value) > left:
+            oversized.append(key)
         else:
+            left -= len(key) + len(value)
             kept[key] = value
-    return kept, tuple(sorted(oversized))
+    return kept, tuple(oversized[:_MOST_OVERSIZED])
 
 
 def _qos_class(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
@@ -197,7 +213,8 @@ def _container_ids(status: Mapping[str, Any]) -> list[str]:
     found = []
     for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         for container in _items(status, key):
-            match = _CONTAINER_ID.fullmatch(str(container.get("containerID")))
+            name = container.get("containerID")
+            match = _CONTAINER_ID.fullmatch(name) if isinstance(name, str) else None
             if match and "running" in _mapping(container, "state"):
                 found.append(match[1])
     return found
