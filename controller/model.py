@@ -25,6 +25,9 @@ __all__ = (
     "Demand",
     "DiskFacts",
     "Eviction",
+    "EvictionAnswer",
+    "EvictionLimits",
+    "EvictionResult",
     "Failure",
     "Gains",
     "HostFacts",
@@ -281,7 +284,8 @@ class Snapshot:
     off). ``steal_ns`` and ``machine_busy_ns`` are summed over all CPUs; ``blame`` is sparse.
     ``core_overlap_ratio`` is the share of the services' running time during which best-effort
     work ran on the other thread of the same core. ``pressure_ns`` is when the ``psi_*`` counters
-    were read, which is not in every tick (``None``: at ``time_ns``).
+    were read, which is not in every tick (``None``: at ``time_ns``). ``evictions`` are the
+    answers that came since the last snapshot.
     """
 
     time_ns: int
@@ -296,6 +300,7 @@ class Snapshot:
     links: tuple[LinkSample, ...] = ()
     core_overlap_ratio: float | None = None
     pressure_ns: int | None = None
+    evictions: tuple["EvictionAnswer", ...] = ()
 
 
 class IndicatorName(StrEnum):
@@ -482,6 +487,45 @@ class Eviction:
     service: str
     blame: float
     reason: str
+
+
+class EvictionResult(StrEnum):
+    """What became of an eviction that was asked for.
+
+    ``evicted``: it was accepted and the workload is on its way. ``frozen`` and ``killed`` are done
+    already. ``gone``: it had left before. ``refused``: not this one (a disruption budget).
+    ``held``: nobody can be evicted now (the API server is away). ``reported``: nothing was asked,
+    because the agent only observes or nothing may be evicted here.
+    """
+
+    EVICTED = "evicted"
+    FROZEN = "frozen"
+    KILLED = "killed"
+    GONE = "gone"
+    REFUSED = "refused"
+    HELD = "held"
+    REPORTED = "reported"
+
+
+class EvictionAnswer(NamedTuple):
+    """The answer to one ``Eviction``.
+
+    ``wait_ns``: how long a refused or frozen one is not to be asked again; for ``held`` and
+    ``reported``: nobody; for ``evicted``: how long it may take to leave. 0 leaves it to the policy.
+    """
+
+    cgroup: CgroupId
+    channel: Channel
+    result: EvictionResult
+    message: str
+    wait_ns: int = 0
+
+
+class EvictionLimits(NamedTuple):
+    """How many may be evicted on this node in an hour, and the shortest time between two."""
+
+    per_hour: int = 3
+    cool_down_ns: int = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -677,3 +721,4 @@ class Settings:
     stale_ticks: int
     mode: Mode = Mode.OBSERVE
     core: CoreSettings = field(default_factory=CoreSettings)
+    eviction: EvictionLimits = field(default_factory=EvictionLimits)

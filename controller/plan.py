@@ -38,6 +38,7 @@ from controller.model import (
     Action,
     CgroupId,
     Channel,
+    EvictionAnswer,
     Knob,
     Mode,
     Outcome,
@@ -89,6 +90,7 @@ class Planner:
         self._cookies = Cookies(settings.core)
         self._narrator = Narrator()
         self._quotas = GrantWriter(Knob.CPU_QUOTA, cpus_of, quota_text)
+        self._evictions = EvictionPolicy(settings.eviction)
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
         self._make_channels()
@@ -96,7 +98,6 @@ class Planner:
     def _make_channels(self) -> None:
         settings = self._settings
         self._assignment = Assignment()
-        self._evictions = EvictionPolicy()
         self._quota_part = QuotaPart()
         self._cpu = CpuChannel(settings)
         self._ladders: tuple[LadderChannel, ...] = ()
@@ -138,6 +139,7 @@ class Planner:
         if settings.mode is not before.mode:
             self._book.forget()
             self._senses.forget_links()  # they are shaped only while enforcing
+            self._evictions = EvictionPolicy(settings.eviction)
             self._make_channels()
         elif settings.host.cpus != before.host.cpus:
             self._make_channels()
@@ -147,6 +149,7 @@ class Planner:
         for channel in self._ladders:
             channel.reconfigure(settings)
         self._cookies.reconfigure(settings.core)
+        self._evictions.limits = settings.eviction
         self._idle.end_hold()
 
     def set_workloads(self, workloads: Sequence[Workload]) -> None:
@@ -189,7 +192,7 @@ class Planner:
         grants = self._move_channels(specs, scene, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
         actions = self._actions(grants, snapshot.core_overlap_ratio, scene)
         self._book.commit(actions)
-        return self._plan(actions, scene)
+        return self._plan(actions, scene, snapshot.evictions)
 
     def _move_channels(
         self, specs: Mapping[Channel, Specs], scene: Scene, hold: bool
@@ -203,7 +206,9 @@ class Planner:
         self._cpu.step(senses, roster, specs[Channel.CPU], blocked, now_ns, scene.dt_s, hold)
         return self._cpu.grant(self._quota_part.part, senses, roster, blocked, now_ns)
 
-    def _plan(self, actions: tuple[Action, ...], scene: Scene) -> Plan:
+    def _plan(
+        self, actions: tuple[Action, ...], scene: Scene, answers: Sequence[EvictionAnswer]
+    ) -> Plan:
         active = [loops for loops in self._loops.values() if loops]
         ladders = [each for each in self._ladders if each.loops]
         rung = self._cpu.rung
@@ -212,6 +217,7 @@ class Planner:
             cases_of(self._cpu, ladders, scene),
             lambda channel: candidates_of(channel, scene),
             self._roster.best_effort,
+            answers,
         )
         return Plan(
             time_ns=scene.now_ns,

@@ -4,7 +4,8 @@
 
 One at a time: after each, the policy waits until the workload is gone and looks whether the
 service is better for it, before it thinks of another. Without evidence against best-effort
-nobody goes, however much the service suffers.
+nobody goes, however much the service suffers. Who carries the evictions out answers later: who
+may not go makes room for the next one with the same evidence.
 """
 
 from collections import deque
@@ -13,7 +14,15 @@ from dataclasses import dataclass, field
 import math
 from typing import NamedTuple
 
-from controller.model import CgroupId, Channel, Eviction, Verdict
+from controller.model import (
+    CgroupId,
+    Channel,
+    Eviction,
+    EvictionAnswer,
+    EvictionLimits,
+    EvictionResult,
+    Verdict,
+)
 from controller.units import NS_PER_SEC
 
 __all__ = ("Candidate", "Case", "EvictionPolicy")
@@ -22,12 +31,12 @@ __all__ = ("Candidate", "Case", "EvictionPolicy")
 _LEAVE_NS = 120 * NS_PER_SEC
 # After it left, the windows and filters need this long to show what that changed.
 _VERIFY_NS = 30 * NS_PER_SEC
-_COOL_DOWN_NS = 60 * NS_PER_SEC
 _LONGEST_COOL_DOWN_NS = 3600 * NS_PER_SEC
 _HOUR_NS = 3600 * NS_PER_SEC
-_BUDGET_PER_HOUR = 3
 # What refuses to go (a disruption budget) is not asked again for this time.
 _REFUSED_NS = 300 * NS_PER_SEC
+# When nobody can be evicted at all, the next try is not before.
+_HELD_NS = 60 * NS_PER_SEC
 # The smallest fall of the deviation that counts as help: the half-width of a dead zone.
 _HELP = 0.1
 # A deviation that has been positive on the whole: this is its time constant.
@@ -67,6 +76,7 @@ class _Trial:
     eviction: Eviction
     before: float
     asked_ns: int
+    leave_ns: int = _LEAVE_NS
     gone_ns: int | None = None
 
 
@@ -77,7 +87,7 @@ class _Record:
     since_ns: int | None = None
     deviation: float = 0.0
     not_before_ns: int = 0
-    pause_ns: int = _COOL_DOWN_NS
+    pause_ns: int = 0
     told: bool = False
 
 
@@ -85,11 +95,13 @@ class _Record:
 class EvictionPolicy:
     """Decides in every tick. ``verdicts`` says what changed in the last one."""
 
+    limits: EvictionLimits = field(default_factory=EvictionLimits)
     verdicts: list[Verdict] = field(default_factory=list)
     _records: dict[Channel, _Record] = field(default_factory=dict)
     _trial: _Trial | None = None
     _done_ns: deque[int] = field(default_factory=deque)
     _refused_ns: dict[CgroupId, int] = field(default_factory=dict)
+    _held_until_ns: int = 0
     _last_ns: int | None = None
 
     def step(
@@ -98,19 +110,22 @@ class EvictionPolicy:
         cases: Iterable[Case],
         candidates: Callable[[Channel], Iterable[Candidate]],
         present: Container[CgroupId],
+        answers: Iterable[EvictionAnswer] = (),
     ) -> Eviction | None:
         """Return the eviction to ask for in this tick, at most one.
 
         *candidates* returns those who may be evicted for a channel at all; *present* is who is
-        here.
+        here; *answers* are those to what was asked for earlier.
         """
         self.verdicts = []
+        for answer in answers:
+            self._hear(answer, now_ns)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
         weight = 1.0 - math.exp(-dt_s / _SMOOTH_S)
         self._verify(now_ns, present)
         ripe = [case for case in cases if self._is_ripe(case, now_ns, weight)]
-        if self._trial is not None or not self._has_budget(now_ns):
+        if self._trial is not None or now_ns < self._held_until_ns or not self._has_budget(now_ns):
             return None
         for case in sorted(ripe, key=lambda each: -self._records[each.channel].deviation):
             victim = self._choose(candidates(case.channel), now_ns)
@@ -118,13 +133,33 @@ class EvictionPolicy:
                 return self._evict(case, victim, now_ns)
         return None
 
-    def refuse(self, cgroup: CgroupId, now_ns: int) -> None:
-        """Take note that *cgroup* may not be evicted now: it is the next one's turn."""
-        self._refused_ns[cgroup] = now_ns + _REFUSED_NS
-        if self._trial is not None and self._trial.eviction.cgroup == cgroup:
-            self._trial = None
-            if self._done_ns:
-                self._done_ns.pop()
+    def _hear(self, answer: EvictionAnswer, now_ns: int) -> None:
+        trial, result = self._trial, answer.result
+        if trial is None or trial.eviction.cgroup != answer.cgroup:
+            return  # it was given up
+        if result is EvictionResult.EVICTED:
+            trial.leave_ns = max(_LEAVE_NS, answer.wait_ns)
+        elif result in (EvictionResult.FROZEN, EvictionResult.KILLED):
+            trial.gone_ns = now_ns
+            self._leave_alone(answer.cgroup, now_ns, answer.wait_ns)
+        elif result is EvictionResult.GONE:
+            self._done_ns.pop()  # not by us; whether it helped is worth knowing all the same
+        elif result is EvictionResult.REFUSED:
+            self._take_back()
+            self._leave_alone(answer.cgroup, now_ns, answer.wait_ns or _REFUSED_NS)
+        else:
+            self._take_back()
+            self._held_until_ns = now_ns + (answer.wait_ns or _HELD_NS)
+        text = f"eviction {result}: {answer.message}"
+        self.verdicts.append(Verdict(subject=trial.eviction.name, text=text))
+
+    def _take_back(self) -> None:
+        self._trial = None
+        self._done_ns.pop()
+
+    def _leave_alone(self, cgroup: CgroupId, now_ns: int, wait_ns: int) -> None:
+        waiting = {each: until for each, until in self._refused_ns.items() if until > now_ns}
+        self._refused_ns = {**waiting, cgroup: now_ns + wait_ns}
 
     def _is_ripe(self, case: Case, now_ns: int, weight: float) -> bool:
         record = self._records.setdefault(case.channel, _Record())
@@ -151,7 +186,7 @@ class EvictionPolicy:
         if trial.gone_ns is None:
             if eviction.cgroup not in present:
                 trial.gone_ns = now_ns
-            elif now_ns - trial.asked_ns >= _LEAVE_NS:
+            elif now_ns - trial.asked_ns >= trial.leave_ns:
                 self._finish(trial, now_ns, helped=False, text="did not leave")
             return
         if now_ns - trial.gone_ns < _VERIFY_NS:
@@ -164,9 +199,10 @@ class EvictionPolicy:
     def _finish(self, trial: _Trial, now_ns: int, helped: bool, text: str) -> None:
         record = self._records[trial.eviction.channel]
         # What did not help is not repeated soon: the evidence was wrong, or something else is.
-        record.pause_ns = (
-            _COOL_DOWN_NS if helped else min(_LONGEST_COOL_DOWN_NS, 2 * record.pause_ns)
-        )
+        least_ns = self.limits.cool_down_ns
+        longest_ns = max(least_ns, _LONGEST_COOL_DOWN_NS)
+        pause_ns = max(least_ns, record.pause_ns)
+        record.pause_ns = least_ns if helped else min(longest_ns, 2 * pause_ns)
         record.not_before_ns = now_ns + record.pause_ns
         record.since_ns = None
         self._trial = None
@@ -179,7 +215,7 @@ class EvictionPolicy:
         done = self._done_ns
         while done and done[0] <= now_ns - _HOUR_NS:
             done.popleft()
-        return len(done) < _BUDGET_PER_HOUR
+        return len(done) < self.limits.per_hour
 
     def _choose(self, candidates: Iterable[Candidate], now_ns: int) -> Candidate | None:
         willing = [

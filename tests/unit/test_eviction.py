@@ -9,7 +9,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.control.eviction import Candidate, Case, EvictionPolicy
-from controller.model import CgroupId, Channel, Eviction
+from controller.model import (
+    CgroupId,
+    Channel,
+    Eviction,
+    EvictionAnswer,
+    EvictionLimits,
+    EvictionResult,
+)
 
 SECOND_NS = 1_000_000_000
 HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in (1, 2, 3))
@@ -22,8 +29,9 @@ def candidate(cgroup: CgroupId, blame: float, priority: int = 0, size: float = 1
 class Stepper:
     """A policy, one second per step."""
 
-    def __init__(self, *candidates: Candidate) -> None:
-        self.policy = EvictionPolicy()
+    def __init__(self, *candidates: Candidate, limits: EvictionLimits | None = None) -> None:
+        self.policy = EvictionPolicy(limits or EvictionLimits())
+        self.answers: list[EvictionAnswer] = []
         self.candidates = list(candidates)
         self.now_ns = 0
         self.said: list[str] = []
@@ -42,13 +50,19 @@ class Stepper:
             [case],
             lambda channel: self.candidates,
             {each.cgroup for each in self.candidates},
+            self.answers,
         )
+        self.answers = []
         self.said += [each.text for each in self.policy.verdicts]
         return eviction
 
     def run(self, seconds: int, deviation: float = 1.0, caused: bool = True) -> list[Eviction]:
         found = (self.step(deviation, caused=caused) for _ in range(seconds))
         return [each for each in found if each is not None]
+
+    def answer(self, cgroup: CgroupId, result: EvictionResult, wait_s: int = 0) -> None:
+        wait_ns = wait_s * SECOND_NS
+        self.answers = [EvictionAnswer(cgroup, Channel.CPU, result, "because", wait_ns)]
 
     def leave(self, cgroup: CgroupId) -> None:
         self.candidates = [each for each in self.candidates if each.cgroup != cgroup]
@@ -113,8 +127,63 @@ def test_it_says_what_came_of_it() -> None:
 def test_who_refuses_to_go_is_not_asked_again_and_the_next_is() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)[0].cgroup == HOG
-    stepper.policy.refuse(HOG, stepper.now_ns)
+    stepper.answer(HOG, EvictionResult.REFUSED)
     assert stepper.run(1)[0].cgroup == MOUSE
+    assert "eviction refused: because" in stepper.said
+    stepper.answer(MOUSE, EvictionResult.REFUSED)
+    assert stepper.run(200) == []
+    assert stepper.run(150)[0].cgroup == HOG, "after five minutes it is asked again"
+
+
+def test_a_server_that_is_away_holds_every_eviction_and_uses_up_nothing() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    for _ in range(5):
+        stepper.answer(HOG, EvictionResult.HELD)
+        assert stepper.run(60) == []
+        assert stepper.run(1)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.HELD, wait_s=100)
+    assert stepper.run(100) == []
+    assert stepper.run(1)[0].cgroup == HOG
+
+
+def test_what_only_would_be_done_is_told_once_and_again_after_its_wait() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.REPORTED, wait_s=600)
+    assert stepper.run(600) == []
+    assert not any("did not leave" in text for text in stepper.said)
+    assert stepper.run(1)[0].cgroup == HOG
+
+
+def test_a_frozen_one_stays_and_is_judged_as_if_it_had_left() -> None:
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.FROZEN, wait_s=600)
+    stepper.run(31, deviation=-0.5)
+    assert stepper.said[-1].startswith("its eviction helped")
+    assert stepper.run(500) == [], "it is frozen already"
+    assert stepper.run(150)[0].cgroup == HOG
+
+
+def test_who_needs_long_to_leave_is_waited_for() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.EVICTED, wait_s=600)
+    assert stepper.run(599) == []
+    assert not any("did not leave" in text for text in stepper.said)
+    stepper.run(2)
+    assert any("did not leave" in text for text in stepper.said)
+
+
+def test_budget_and_cool_down_are_those_of_the_configuration() -> None:
+    limits = EvictionLimits(per_hour=1, cool_down_ns=SECOND_NS)
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
+    stepper = Stepper(*crowd, limits=limits)
+    (first,) = stepper.run(61)
+    stepper.leave(first.cgroup)
+    assert stepper.run(3500) == []
+    assert len(stepper.run(200)) == 1
 
 
 def test_who_does_not_leave_does_not_block_the_others_for_ever() -> None:
@@ -162,6 +231,6 @@ def test_whatever_happens_evictions_are_few_and_never_of_the_innocent(
         if last is not None and then == "leave":
             stepper.leave(last.cgroup)
         elif last is not None and then == "refuse":
-            stepper.policy.refuse(last.cgroup, stepper.now_ns)
+            stepper.answer(last.cgroup, EvictionResult.REFUSED)
     # Three that went, and those that refused were asked at most once in five minutes.
     assert len(evicted) <= 3 + 2 * (1 + stepper.now_ns // (300 * SECOND_NS))
