@@ -17,7 +17,7 @@ from controller.host import CgroupLayout
 from controller.model import Knob, Profile, Workload
 from controller.resctrl_info import RESCTRL_DIR
 from controller.workloads.beside import beside
-from controller.workloads.kubernetes.choice import Choose, by_label
+from controller.workloads.kubernetes.choice import Choose, chooser
 from controller.workloads.kubernetes.classify import ClassRules
 from controller.workloads.kubernetes.managers import Holds, Managers
 from controller.workloads.kubernetes.pod import Pods
@@ -45,7 +45,7 @@ class Cluster:
         self._managers = Managers(layout, rules, RESCTRL_DIR)
         self._left: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
-        self._choose: Choose = by_label((), DEFAULT_PROFILE)
+        self._choose: Choose = chooser((), config.profiles, DEFAULT_PROFILE)
         self._conflicts: tuple[str, ...] = ()
         self._revision = 0
         self._state = ClusterState(node=config.node)
@@ -60,7 +60,7 @@ class Cluster:
         """
         if profiles is not self._profiles:
             self._profiles = profiles
-            self._choose = by_label(profiles, DEFAULT_PROFILE)
+            self._choose = chooser(profiles, self._config.profiles, DEFAULT_PROFILE)
         pods = self._source.scan(now_ns, self._choose)
         before, revision = self._conflicts, self._revision
         workloads, self._conflicts = beside(configured, pods)

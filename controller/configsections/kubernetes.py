@@ -15,17 +15,23 @@ from pydantic_core import PydanticCustomError
 
 from controller.configfields import Strict, written
 from controller.configfile import Document, Loc
+from controller.configsections.kube_profiles import (
+    AUTO,
+    NAMESPACE,
+    KubeProfilesConfig,
+    KubeProfilesModel,
+    build_kube_profiles,
+    kube_profiles_misfits,
+)
 
 __all__ = ("AUTO", "IN_CLUSTER", "KubernetesConfig", "KubernetesModel", "build_kubernetes")
 
-AUTO = "auto"
 IN_CLUSTER = "in-cluster"
 _MAX_ROOTS = 16
 
-# Names of namespaces and of nodes as the API server takes them (RFC 1123 label and subdomain).
-_NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+# The name of a node as the API server takes it (RFC 1123 subdomain).
 _NODE = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
-_Namespaces = Annotated[list[Annotated[str, Field(pattern=_NAMESPACE)]], Field(max_length=256)]
+_Namespaces = Annotated[list[Annotated[str, Field(pattern=NAMESPACE)]], Field(max_length=256)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class KubernetesConfig:
     trusted_namespaces: tuple[str, ...]
     cgroup_roots: tuple[str, ...] | None
     leave_to_others: bool = True
+    profiles: KubeProfilesConfig = KubeProfilesConfig()  # noqa: RUF009 - frozen
 
 
 def _roots(value: object) -> object:
@@ -88,6 +95,7 @@ class KubernetesModel(Strict):
     trusted_namespaces: _Namespaces = written([])
     cgroup_roots: _Roots = AUTO
     leave_to_others: bool = True
+    profiles: KubeProfilesModel = written({})
 
 
 def build_kubernetes(
@@ -105,6 +113,7 @@ def build_kubernetes(
         trusted_namespaces=tuple(sorted(set(model.trusted_namespaces))),
         cgroup_roots=model.cgroup_roots,
         leave_to_others=model.leave_to_others,
+        profiles=build_kube_profiles(model.profiles),
     )
 
 
@@ -127,3 +136,5 @@ def _misfits(model: KubernetesModel, node: str) -> Iterator[tuple[Loc, str]]:
     if both:
         text = f"{both[0]!r} is a system namespace: its pods are system whatever their labels"
         yield ("trusted_namespaces",), text
+    for at, text in kube_profiles_misfits(model.profiles):
+        yield ("profiles", *at), text

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from controller.cluster_state import ClusterState
+from controller.configsections.kube_profiles import KubeProfilesConfig
 from controller.host import CgroupLayout
 from controller.metrics_kube import kube_families
 from controller.model import QosClass, Workload
 from controller.units import NS_PER_SEC
-from controller.workloads.kubernetes.choice import by_label
+from controller.workloads.kubernetes.choice import chooser
 from controller.workloads.kubernetes.classify import ClassRules
 from controller.workloads.kubernetes.pod import PodError, Pods, parse_pod
 from controller.workloads.kubernetes.source import KubernetesSource
@@ -58,7 +59,7 @@ def as_workload(mount: Path, raw: dict[str, Any]) -> tuple[Workload, str]:
     layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
     pods = Pods(time_ns=0, pods={found.uid: found}, synced=True)
     source = KubernetesSource(layout, lambda: pods, ClassRules(own_uid=OWN))
-    (workload,) = source.scan(NS_PER_SEC, by_label(("default",), "default"))
+    (workload,) = source.scan(NS_PER_SEC, chooser(("default",), KubeProfilesConfig(), "default"))
     return workload, dict(source.problems).get(found.key, "")
 
 

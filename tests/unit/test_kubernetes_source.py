@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
+from controller.configsections.kube_profiles import KubeProfilesConfig
 from controller.host import CgroupLayout
 from controller.model import CgroupId, QosClass, Workload
 from controller.units import NS_PER_SEC
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.cgroups import PodCgroup
-from controller.workloads.kubernetes.choice import Choice, by_label
+from controller.workloads.kubernetes.choice import Choice, chooser
 from controller.workloads.kubernetes.classify import ClassRules
 from controller.workloads.kubernetes.pod import Owner, Pod, Pods
 from controller.workloads.kubernetes.source import KubernetesSource
 from controller.workloads.kubernetes.unlisted import classify_by_cgroup
 
-CHOOSE = by_label(("default", "redis"), "default")
+CHOOSE = chooser(("default", "redis"), KubeProfilesConfig(), "default")
 LEVELS = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}
 OWN = "00000000-0000-0000-0000-0000000000ff"
 

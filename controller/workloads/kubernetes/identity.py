@@ -6,9 +6,9 @@ import re
 
 from controller.workloads.kubernetes.pod import Pod
 
-__all__ = ("core_group", "evictable", "service_name")
+__all__ = ("APP_LABELS", "core_group", "evictable", "service_name")
 
-_APP_LABELS = ("app.kubernetes.io/name", "app", "k8s-app")
+APP_LABELS = ("app.kubernetes.io/name", "app", "k8s-app")
 _GROUP_KEYS = ("koordinator.sh/core-sched-group-id", "koordinator.sh/coreSchedulingGroup")
 _GROUP_POLICY = "koordinator.sh/core-sched-policy"
 # As in the configuration (controller.configsections.core_scheduling).
@@ -26,7 +26,7 @@ def service_name(pod: Pod) -> str:
         if owner.kind == "ReplicaSet" and (hashed := pod.labels.get("pod-template-hash")):
             name = name.removesuffix(f"-{hashed}")
         return f"{pod.namespace}/{name}"
-    labels = (pod.labels.get(key, "") for key in _APP_LABELS)
+    labels = (pod.labels.get(key, "") for key in APP_LABELS)
     return f"{pod.namespace}/{next(filter(_WORD.fullmatch, labels), pod.name)}"
 
 

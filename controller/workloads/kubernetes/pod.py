@@ -6,7 +6,7 @@ A pod's owner chooses its names, labels and annotations. Nothing of them is used
 command; what is kept is bounded, and a pod that does not make sense is refused as a whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 import re
 from typing import Any
@@ -19,6 +19,11 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CONTAINER_ID = re.compile(r"[a-z0-9-]{1,32}://([0-9a-f]{64})")
+# registry/path/NAME:tag@digest; a name as the distribution specification has it.
+_IMAGE = re.compile(
+    r"(?:[^\s@]{0,512}/)?([a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?)(?::[\w.-]{1,128})?(?:@.*)?"
+)
+_MOST_CONTAINERS = 64
 _QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
 # Keys of labels and annotations that mean something to us; the others are dropped.
 _PREFIXES = (
@@ -60,6 +65,7 @@ class Pod:
 
     ``containers`` are the ids of its running containers (64 hexadecimal digits), init and
     ephemeral ones included. ``oversized`` names annotations that were dropped for their length.
+    ``images`` are the last parts of its images' names, without tag and digest.
 
     ``mirror``: the API's image of a static pod. Anybody may create a pod that says so, but kubelet
     runs none under its own id: the ``uid`` of a mirror is the hash of the static pod's manifest.
@@ -80,6 +86,7 @@ class Pod:
     terminating: bool = False
     containers: tuple[str, ...] = ()
     oversized: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -101,8 +108,10 @@ class Pods:
     refused: int = 0
 
 
-def parse_pod(raw: Mapping[str, Any]) -> Pod:
+def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) -> Pod:
     """Return the pod in *raw*, an object as the API server sends it.
+
+    *label_keys* are labels that are kept, too, because a rule of the administrator's wants them.
 
     :raises PodError: a field that identifies the pod is missing or malformed.
     """
@@ -113,7 +122,7 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
     uid = annotations.get("kubernetes.io/config.hash") if mirror else meta.get("uid")
     if not isinstance(uid, str) or not (_MANIFEST_HASH if mirror else _UID).fullmatch(uid):
         raise PodError(f"pod {namespace}/{name}: {_shown(uid)} is not the id of a pod")
-    labels, _ = _known(_mapping(meta, "labels"), _LABELS)
+    labels, _ = _known(_mapping(meta, "labels"), _LABELS | label_keys)
     return Pod(
         uid=uid,
         namespace=namespace,
@@ -130,6 +139,7 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
         terminating=meta.get("deletionTimestamp") is not None,
         containers=tuple(_container_ids(status)),
         oversized=oversized,
+        images=tuple(sorted(set(_images(spec)))),
     )
 
 
@@ -218,3 +228,10 @@ def _container_ids(status: Mapping[str, Any]) -> list[str]:
             if match and "running" in _mapping(container, "state"):
                 found.append(match[1])
     return found
+
+
+def _images(spec: Mapping[str, Any]) -> Iterator[str]:
+    for container in _items(spec, "containers")[:_MOST_CONTAINERS]:
+        name = container.get("image")
+        if isinstance(name, str) and (match := _IMAGE.fullmatch(name[:1024])):
+            yield match[1]
