@@ -19,6 +19,12 @@ from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
 from controller.configsections.budget import BudgetConfig, build_budget
 from controller.configsections.core_scheduling import build_core_scheduling
 from controller.configsections.counters import build_counters
+from controller.configsections.eviction import (
+    EvictionConfig,
+    StandaloneAction,
+    build_eviction,
+    build_limits,
+)
 from controller.configsections.io import DiskConfig, build_io
 from controller.configsections.kubernetes import KubernetesConfig, build_kubernetes
 from controller.configsections.network import NetworkConfig, build_network
@@ -79,6 +85,7 @@ class Config:
     resctrl: ResctrlConfig
     disks: tuple[DiskConfig, ...]
     kubernetes: KubernetesConfig | None = None
+    eviction: EvictionConfig
 
 
 def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
@@ -134,12 +141,16 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
             stale_ticks=STALE_TICKS,
             mode=mode or model.mode,
             core=build_core_scheduling(model.core_scheduling),
+            eviction=build_limits(
+                model.kubernetes.eviction if model.kubernetes else model.eviction
+            ),
         ),
         service_level=service_level,
         network=network,
         resctrl=build_resctrl(model.resctrl),
         disks=build_io(model.io),
         kubernetes=kubernetes,
+        eviction=build_eviction(model.eviction),
     )
 
 
@@ -156,12 +167,13 @@ def _load_profiles(
 ) -> dict[str, Profile]:
     """Read the shipped profiles, then the administrator's, which may replace shipped ones."""
     shipped = sorted(profiles_dir().glob("*.yaml"))
-    profiles = {file.stem: _load_profile(file, model.tick) for file in shipped}
+    evicts = model.kubernetes is not None or model.eviction.standalone is not StandaloneAction.OFF
+    profiles = {file.stem: _load_profile(file, model.tick, evicts) for file in shipped}
     seen: dict[str, Path] = {}
     for index, name in enumerate(model.profiles):
         file = document.path.parent / name
         try:
-            profile = _load_profile(file, model.tick)
+            profile = _load_profile(file, model.tick, evicts)
         except ConfigError as error:
             problems += error.problems
             continue
@@ -173,9 +185,9 @@ def _load_profiles(
     return profiles
 
 
-def _load_profile(path: Path, tick_ns: int) -> Profile:
+def _load_profile(path: Path, tick_ns: int, evicts: bool) -> Profile:
     document, model = _read(path, ProfileModel)
-    return build_profile(document, model, tick_ns)
+    return build_profile(document, model, tick_ns, evicts=evicts)
 
 
 def _rules(

@@ -14,6 +14,7 @@ from controller.configfields import RATE, RATIO, Measure, Strict, Text, cpus, du
 from controller.configsections.budget import BudgetModel
 from controller.configsections.core_scheduling import CORE_GROUP, CoreSchedulingModel
 from controller.configsections.counters import CountersModel
+from controller.configsections.eviction import EvictionModel
 from controller.configsections.io import IoModel
 from controller.configsections.kubernetes import KubernetesModel
 from controller.configsections.network import NetworkModel
@@ -143,3 +144,4 @@ class ConfigModel(Strict):
     counters: CountersModel = written({})
     budget: BudgetModel = written({})
     kubernetes: KubernetesModel | None = None
+    eviction: EvictionModel = written({})

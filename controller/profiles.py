@@ -46,10 +46,13 @@ class _Reader:
         return read_limits(knob, model, complain)
 
 
-def build_profile(document: Document, model: ProfileModel, tick_ns: int) -> Profile:
+def build_profile(
+    document: Document, model: ProfileModel, tick_ns: int, *, evicts: bool
+) -> Profile:
     """Return the profile that *model*, read from *document*, stands for.
 
-    Gains that are ``auto`` are computed for a control period of *tick_ns*.
+    Gains that are ``auto`` are computed for a control period of *tick_ns*. *evicts*: there is
+    somebody here who can carry an eviction out, or report it.
 
     :raises ConfigError: fields that do not fit together, or that this version cannot act on.
     """
@@ -57,8 +60,9 @@ def build_profile(document: Document, model: ProfileModel, tick_ns: int) -> Prof
     specs = [reader.indicator(name, one) for name, one in model.indicators.items()]
     limits = {knob: reader.limits(knob, one) for knob, one in model.knobs.items()}
     channels = tuple(channel for channel in Channel if channel in model.channels)
-    if model.evict.enabled:
-        reader.complain(("evict", "enabled"), "this version cannot evict: leave it false")
+    if model.evict.enabled and not evicts:
+        text = "nothing here can evict: set eviction.standalone or kubernetes in the configuration"
+        reader.complain(("evict", "enabled"), text)
     if reader.problems:
         raise ConfigError(reader.problems)
     return Profile(

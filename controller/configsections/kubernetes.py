@@ -15,6 +15,11 @@ from pydantic_core import PydanticCustomError
 
 from controller.configfields import Strict, written
 from controller.configfile import Document, Loc
+from controller.configsections.kube_eviction import (
+    KubeEvictionConfig,
+    KubeEvictionModel,
+    build_kube_eviction,
+)
 from controller.configsections.kube_profiles import (
     AUTO,
     NAMESPACE,
@@ -49,6 +54,7 @@ class KubernetesConfig:
     system_namespaces: tuple[str, ...]
     trusted_namespaces: tuple[str, ...]
     cgroup_roots: tuple[str, ...] | None
+    eviction: KubeEvictionConfig
     leave_to_others: bool = True
     profiles: KubeProfilesConfig = KubeProfilesConfig()  # noqa: RUF009 - frozen
 
@@ -94,6 +100,7 @@ class KubernetesModel(Strict):
     system_namespaces: _Namespaces = written(["kube-system"])
     trusted_namespaces: _Namespaces = written([])
     cgroup_roots: _Roots = AUTO
+    eviction: KubeEvictionModel = written({})
     leave_to_others: bool = True
     profiles: KubeProfilesModel = written({})
 
@@ -112,6 +119,7 @@ def build_kubernetes(
         system_namespaces=tuple(sorted(set(model.system_namespaces))),
         trusted_namespaces=tuple(sorted(set(model.trusted_namespaces))),
         cgroup_roots=model.cgroup_roots,
+        eviction=build_kube_eviction(model.eviction),
         leave_to_others=model.leave_to_others,
         profiles=build_kube_profiles(model.profiles),
     )

@@ -181,7 +181,7 @@ def test_missing_profile_file(directory: Path) -> None:
         ("1/s", "fast/s", "9: knobs[\"cpu.quota\"].squeeze: 'fast/s' is not a rate such as 2/s"),
         ("1/s", "nan/s", '9: knobs["cpu.quota"].squeeze: must be between 0.01/s and 100/s'),
         ("step: 0.2", "step: 0", '9: knobs["cpu.quota"].release_step: must be greater than 0'),
-        ("enabled: false", "enabled: true", "10: evict.enabled: this version cannot evict"),
+        ("enabled: false", "enabled: true", "10: evict.enabled: nothing here can evict"),
         ("after: 2m", "after: 2", "10: evict.after: '2' is not a duration such as"),
         ("after: 2m", "until: 2m", "10: evict.until: unknown key (known: after, enabled)"),
         ("name: mine", "name: My Profile", "1: name: must match pattern"),

@@ -1,0 +1,59 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The section ``eviction:``, what is done on a host without Kubernetes, and how often."""
+
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from controller.configfields import Strict, Text, duration, written
+from controller.model import EvictionLimits
+
+__all__ = (
+    "EvictionConfig",
+    "EvictionModel",
+    "LimitsModel",
+    "StandaloneAction",
+    "build_eviction",
+    "build_limits",
+)
+
+
+class StandaloneAction(StrEnum):
+    """What an eviction is for a workload of this file: nothing, a pause, or its end."""
+
+    OFF = "off"
+    FREEZE = "freeze"
+    KILL = "kill"
+
+
+class EvictionConfig(NamedTuple):
+    """The checked section. A frozen workload runs again after ``freeze_ns``."""
+
+    standalone: StandaloneAction = StandaloneAction.OFF
+    freeze_ns: int = 600_000_000_000
+
+
+class LimitsModel(Strict):
+    """How often anybody may be evicted."""
+
+    per_hour: Annotated[int, Field(ge=1, le=60)] = 3
+    cool_down: Annotated[int, duration("10s", "24h")] = written("60s")
+
+
+class EvictionModel(LimitsModel):
+    """What becomes of a workload of this file that has to go; profiles say whether any has."""
+
+    standalone: Annotated[StandaloneAction, Text] = StandaloneAction.OFF
+    freeze_for: Annotated[int, duration("10s", "24h")] = written("10m")
+
+
+def build_eviction(model: EvictionModel) -> EvictionConfig:
+    """Return the checked section."""
+    return EvictionConfig(standalone=model.standalone, freeze_ns=model.freeze_for)
+
+
+def build_limits(model: LimitsModel) -> EvictionLimits:
+    """Return the limits that either section of evictions sets."""
+    return EvictionLimits(per_hour=model.per_hour, cool_down_ns=model.cool_down)
