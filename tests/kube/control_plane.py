@@ -49,8 +49,8 @@ def _make_certificates(home: Path) -> None:
         *("-addext", "extendedKeyUsage=serverAuth", "-CA", "ca.crt", "-CAkey", "ca.key"),
     )
     _openssl(home, "req", "-x509", *key, *server, "-keyout", "tls.key", "-out", "tls.crt")
-    curve = ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
-    _openssl(home, "genpkey", *curve, "-out", "accounts.key")
+    curve = ("-name", "prime256v1", "-genkey", "-noout")
+    _openssl(home, "ecparam", *curve, "-out", "accounts.key")
 
 
 class ControlPlane:
