@@ -97,6 +97,11 @@ class Executor:
                     readings.append(KnobReading(target, knob, value))
         return tuple(readings)
 
+    @property
+    def overwritten(self) -> Mapping[Knob, int]:
+        """How often somebody else replaced a value of ours, by knob, since the start."""
+        return dict(self._holdings.overwritten)
+
     def held(self) -> tuple[Target, ...]:
         """Return the targets of which at least one knob is not as others left it."""
         return tuple(dict.fromkeys(record.target for record in self._holdings.records()))

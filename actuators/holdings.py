@@ -6,6 +6,7 @@ After a write in this process the answer is exact: what we left there, or not. F
 an earlier process the journal answers: any value on the way of its last write is ours.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 import logging
 
@@ -22,12 +23,14 @@ class Holdings:
     """The journal, and the values that this process left in the kernel.
 
     Every method that changes something raises JournalError if the journal cannot follow.
+    ``overwritten`` counts the values of ours that somebody else replaced.
     """
 
     def __init__(self, journal: Journal, actuators: Mapping[Knob, Actuator]) -> None:
         self._journal = journal
         self._actuators = actuators
         self._applied: dict[tuple[Target, Knob], KnobValue] = {}
+        self.overwritten: Counter[Knob] = Counter()
 
     def records(self) -> list[Record]:
         """Return all knobs held."""
@@ -64,6 +67,7 @@ class Holdings:
             current,
             had,
         )
+        self.overwritten[knob] += 1
         self.release(target, knob)
         return True
 

@@ -261,6 +261,7 @@ class Agent:
             control_group=self._node.resctrl.state,
             cores=self._node.cores.state,
             blame=snapshot.blame,
+            overwritten=self._node.overwritten,
             cluster=None if self._node.cluster is None else self._node.cluster.state,
         )
 

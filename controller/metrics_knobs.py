@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.control.schemata import parse_bandwidth, parse_masks
 from controller.model import Knob
@@ -22,6 +22,7 @@ def knob_families(report: TickReport) -> Iterator[Metric]:
     yield from _workloads(report, names)
     yield from _groups(report)
     yield from _rungs(report)
+    yield _overwritten(report)
 
 
 def _workloads(report: TickReport, names: dict[int, str]) -> Iterator[Metric]:
@@ -93,3 +94,15 @@ def _rungs(report: TickReport) -> Iterator[Metric]:
         part.add_metric([rung.channel, rung.knob], rung.part)
         usable.add_metric([rung.channel, rung.knob], float(rung.usable))
     yield from (part, usable)
+
+
+def _overwritten(report: TickReport) -> Metric:
+    family = CounterMetricFamily(
+        "sweetpoint_knob_overwrites",
+        "Values of ours that somebody else replaced.",
+        labels=["knob"],
+    )
+    # There before the first time, or that would not be seen as a change.
+    for knob in sorted({reading.knob for reading in report.knobs} | report.overwritten.keys()):
+        family.add_metric([knob], report.overwritten.get(knob, 0))
+    return family

@@ -134,6 +134,11 @@ class Node:
         return self._readings.all
 
     @property
+    def overwritten(self) -> Mapping[Knob, int]:
+        """How often somebody else replaced a value of ours, by knob."""
+        return self._executor.overwritten
+
+    @property
     def host_pressure_ns(self) -> Mapping[str, int]:
         """Time in which some task of this host waited, by resource, as far as the kernel tells."""
         host: dict[str, int | None] = self._pressure.host._asdict()

@@ -166,6 +166,7 @@ class TickReport:
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
     cores: CoreState = field(default_factory=CoreState)
     blame: tuple[Blame, ...] = ()
+    overwritten: Mapping[Knob, int] = field(default_factory=dict)
     cluster: ClusterState | None = None
 
 

@@ -130,8 +130,8 @@ FIRES = (
     Case(
         "SweetpointKnobDrift",
         15,
-        {on("sweetpoint_knob_writes_total", knob="cpu.idle", result="foreign"): "0x9 1x20"},
-        NODE | {"knob": "cpu.idle", "result": "foreign"},
+        {on("sweetpoint_knob_overwrites_total", knob="cpu.idle"): "0x9 1x20"},
+        NODE | {"knob": "cpu.idle"},
         filled=N1 | {"{{ $labels.knob }}": "cpu.idle", "{{ $value | humanize }}": "1"},
     ),
     Case(
@@ -212,7 +212,7 @@ QUIET = (
         "SweetpointKnobDrift",
         30,
         {
-            on("sweetpoint_knob_writes_total", knob="cpu.idle", result="foreign"): "0+0x30",
+            on("sweetpoint_knob_overwrites_total", knob="cpu.idle"): "0+0x30",
             on("sweetpoint_knob_writes_total", knob="cpu.idle", result="applied"): "0+5x30",
         },
     ),

@@ -216,6 +216,7 @@ def test_the_audit_notices_a_foreign_value_once(
     for _ in range(3):
         assert agent.read([target])[1].value == "max 100000 0"
     assert len(caplog.records) == 1
+    assert agent.overwritten == {Knob.CPU_QUOTA: 1}
     assert agent.restore_all().results == ()
 
 

@@ -297,12 +297,18 @@ def test_blame_names_victim_and_culprit_and_keeps_to_the_top(port: int, board: B
 
 
 def test_counters_of_events_exist_before_the_first(port: int, board: Board) -> None:
-    board.report = report(time.monotonic_ns(), config_problem="config.yaml:3: unknown key")
+    board.report = report(
+        time.monotonic_ns(),
+        config_problem="config.yaml:3: unknown key",
+        overwritten={Knob.SCHED_IDLE: 2},
+    )
     board.writes[Knob.CPU_QUOTA, "applied"] = 4
     text = get(port, "/metrics")[1]
     assert 'sweetpoint_config_reloads_total{result="failed"} 0.0' in text
     assert 'sweetpoint_knob_writes_total{knob="cpu.quota",result="applied"} 4.0' in text
     assert 'sweetpoint_knob_writes_total{knob="cpu.quota",result="foreign"} 0.0' in text
+    assert 'sweetpoint_knob_overwrites_total{knob="cpu.quota"} 0.0' in text
+    assert 'sweetpoint_knob_overwrites_total{knob="cpu.idle"} 2.0' in text
     assert "sweetpoint_config_problem 1.0" in text
 
 

@@ -70,7 +70,16 @@ def knobs() -> list[Builder[Panel]]:
                 f"sum by ({NODE}, knob, result) ({rate('knob_writes_total')}) > 0",
                 "{{instance}} {{knob}} {{result}}",
             ),
-            span=24,
+        ),
+        graph(
+            "Knobs that somebody else wrote",
+            "Values of ours that somebody else replaced, in five minutes. Theirs is kept as the "
+            "original; after three times in ten minutes the knob is left to them.",
+            "none",
+            (
+                f"increase({series('knob_overwrites_total')}[5m]) > 0",
+                "{{instance}} {{knob}}",
+            ),
         ),
     ]
 
