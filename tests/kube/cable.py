@@ -1,0 +1,94 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cable between an agent and its API server, for tests that pull it or hold it."""
+
+import contextlib
+import socket
+import threading
+
+__all__ = ("Cable",)
+
+_CHUNK = 65536
+
+
+class Cable:
+    """Carries bytes between its own port and *port*, both on the loopback.
+
+    ``connections`` counts those that were made so far, however they fared.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.connections = 0
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._flows = threading.Event()
+        self._flows.set()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def __enter__(self) -> "Cable":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join()
+        self.release()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def url(self) -> str:
+        """What to call the API server at this end."""
+        return f"https://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """End every connection there is now; new ones can be made."""
+        with self._lock:
+            ends = list(self._open)
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def hold(self) -> None:
+        """From now on no byte comes through, and nobody is told."""
+        self._flows.clear()
+
+    def release(self) -> None:
+        """Let through what was held."""
+        self._flows.set()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            self.connections += 1
+            try:
+                far = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:  # the server is away, which is then what the agent sees
+                near.close()
+                continue
+            with self._lock:
+                self._open |= {near, far}
+            for source, sink in ((near, far), (far, near)):
+                thread = threading.Thread(target=self._carry, args=(source, sink))
+                thread.start()
+                self._threads.append(thread)
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(_CHUNK):
+                self._flows.wait()
+                sink.sendall(chunk)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._open.discard(source)
+        source.close()

@@ -1,0 +1,81 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent on a node of a cluster: its configuration, its identity and what it does there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from controller.demo.programs import free_port
+from tests.kernel.agent import AgentRun
+from tests.kube.client import Client, Json
+from tests.kube.cluster import Cluster
+from tests.kube.kubelet import Kubelet, Running
+
+__all__ = ("NodeSite",)
+
+_KNOB_FILES = ("cpu.idle", "cpu.shares", "cpu.weight", "cpu.max", "cpu.cfs_*_us")
+
+
+class NodeSite:
+    """What ``AgentRun`` needs to run the agent on the node of *kubelet* with a token.
+
+    ``client`` has the agent's token: what the agent may do, a test can try. The agent finds the
+    API server at *url*, by default where it is.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kubelet: Kubelet,
+        home: Path,
+        client: Client,
+        url: str | None = None,
+    ) -> None:
+        self.cluster, self.kubelet, self.home, self.client = cluster, kubelet, home, client
+        self.port = free_port()
+        self.config = home / "config.yaml"
+        self._kubeconfig = cluster.kubeconfig(home / "agent.kubeconfig", client, url)
+        self.write()
+
+    def write(self, extra: str = "", mode: str = "enforce", kubernetes: str = "") -> None:
+        """Write the configuration, *extra* lines behind it and *kubernetes* in that section."""
+        self.config.write_text(
+            f"mode: {mode}\n"
+            f"http: 127.0.0.1:{self.port}\n"
+            f"state_dir: {self.home}/state\n"
+            "kubernetes:\n"
+            f"  node: {self.kubelet.node}\n"
+            f"  kubeconfig: {self._kubeconfig}\n"
+            f"{kubernetes}"
+            f"{extra}"
+        )
+
+    def idle(self, cgroup: Path) -> bool:
+        """Whether *cgroup* is sched-idle now."""
+        return (cgroup / "cpu.idle").read_text().strip() == "1"
+
+    def protected(self) -> bool:
+        """Whether anything on the node is sched-idle."""
+        root = self.kubelet.kubepods.root
+        return any(file.read_text().strip() == "1" for file in root.rglob("cpu.idle"))
+
+    def knobs(self) -> dict[str, str]:
+        """Return every knob file of the node's pods."""
+        root = self.kubelet.kubepods.root
+        return {
+            str(file.relative_to(root)): file.read_text()
+            for pattern in _KNOB_FILES
+            for file in sorted(root.rglob(pattern))
+        }
+
+    def workload(self, agent: AgentRun, pod: Running) -> Json | None:
+        """Return what the agent says of *pod*; None while it does not know it."""
+        kubepods = self.kubelet.kubepods
+        path = f"/{pod.cgroup.relative_to(kubepods.layout.mount)}"
+        found: Iterator[Any] = (w for w in agent.status()["workloads"] if w["path"] == path)
+        return next(found, None)
+
+    def age_s(self, agent: AgentRun) -> float:
+        """Return how old the agent says its list of pods is."""
+        return float(agent.status()["cluster"]["age_s"])
