@@ -8,12 +8,10 @@ All or nothing: either every file is right and a whole ``Config`` comes back, or
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-import difflib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
+from controller.configcheck import check
 from controller.configfile import ConfigError, Document, Loc, read_document
 from controller.configmodels import ConfigModel, ProfileModel, WorkloadModel
 from controller.configsections.budget import BudgetConfig, build_budget
@@ -21,7 +19,6 @@ from controller.configsections.core_scheduling import build_core_scheduling
 from controller.configsections.counters import build_counters
 from controller.configsections.eviction import (
     EvictionConfig,
-    StandaloneAction,
     build_eviction,
     build_limits,
 )
@@ -31,9 +28,8 @@ from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
 from controller.host import online_cpus
-from controller.model import HostFacts, IndicatorName, Knob, Mode, Profile, QosClass, Settings
-from controller.profiles import build_profile
-from controller.resources import profiles_dir
+from controller.model import HostFacts, IndicatorName, Mode, Profile, QosClass, Settings
+from controller.profile_sets import load_profiles, misfits
 
 __all__ = (
     "Config",
@@ -46,10 +42,6 @@ __all__ = (
 # Ticks without data before the safe state.
 STALE_TICKS = 5
 DEFAULT_PROFILE = "default"
-
-_PYDANTIC_STEPS = ("<mapping>", "<auto>", "[key]")
-
-_ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +89,14 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     :raises ConfigError: anything is wrong with any of the files; nothing was changed.
     """
     cpus = len(online_cpus()) if cpus is None else cpus
-    document, model = _read(path, ConfigModel)
+    document = read_document(path)
+    model = check(document, ConfigModel)
     problems: list[str] = []
     if not model.workloads and model.kubernetes is None:
         given = ("workloads",) in document.lines
         text = "must have at least one entry" if given else "is missing"
         problems.append(document.problem(("workloads",), text))
-    profiles = _load_profiles(document, model, problems)
+    profiles = load_profiles(document, path.parent, model, problems)
     http = _parse_http(document, model.http, problems)
     rules = tuple(_rules(document, model.workloads, profiles, problems))
     state_dir = Path(model.state_dir)
@@ -162,34 +155,6 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     }
 
 
-def _load_profiles(
-    document: Document, model: ConfigModel, problems: list[str]
-) -> dict[str, Profile]:
-    """Read the shipped profiles, then the administrator's, which may replace shipped ones."""
-    shipped = sorted(profiles_dir().glob("*.yaml"))
-    evicts = model.kubernetes is not None or model.eviction.standalone is not StandaloneAction.OFF
-    profiles = {file.stem: _load_profile(file, model.tick, evicts) for file in shipped}
-    seen: dict[str, Path] = {}
-    for index, name in enumerate(model.profiles):
-        file = document.path.parent / name
-        try:
-            profile = _load_profile(file, model.tick, evicts)
-        except ConfigError as error:
-            problems += error.problems
-            continue
-        if profile.name in seen:
-            text = f"{file} and {seen[profile.name]} both define profile {profile.name!r}"
-            problems.append(document.problem(("profiles", index), text))
-        seen[profile.name] = file
-        profiles[profile.name] = profile
-    return profiles
-
-
-def _load_profile(path: Path, tick_ns: int, evicts: bool) -> Profile:
-    document, model = _read(path, ProfileModel)
-    return build_profile(document, model, tick_ns, evicts=evicts)
-
-
 def _rules(
     document: Document,
     models: Iterable[WorkloadModel],
@@ -233,7 +198,7 @@ def _rules(
             qos=model.qos,
             service=model.service or model.name,
             profile=profile,
-            origin=f"{document.path}:{document.lines[loc]}",
+            origin=f"{document.origin}:{document.lines[loc]}",
             core_group=model.core_group or "",
         )
 
@@ -267,15 +232,9 @@ def _misfits(
     """Name what is right in each file and does not fit together or on this host."""
     # Pods choose among all profiles.
     chosen = set(profiles) if model.kubernetes else {rule.profile for rule in rules}
-    used = sorted(chosen & set(profiles))
-    for profile in map(profiles.__getitem__, used):
-        for spec in profile.indicators:
-            if model.tick > spec.window_ns:
-                text = f"is longer than the window of {spec.name} in profile {profile.name!r}"
-                yield document.problem(("tick",), text)
-        if profile.limits[Knob.CPU_QUOTA].floor >= cpus:
-            text = f"profile {profile.name!r}: the floor of cpu.quota is not below {cpus} CPUs"
-            yield document.problem(("workloads",), text)
+    for name in sorted(chosen & set(profiles)):
+        for _, loc, text in misfits(profiles[name], model.tick, cpus):
+            yield document.problem(loc, text)
 
 
 def _steered(rules: Iterable[WorkloadRule], profiles: Mapping[str, Profile]) -> Mapping[str, bool]:
@@ -286,48 +245,3 @@ def _steered(rules: Iterable[WorkloadRule], profiles: Mapping[str, Profile]) -> 
         for spec in (profiles[rule.profile].indicators if rule.profile in profiles else ())
         if spec.name is IndicatorName.SERVICE
     }
-
-
-def _read(path: Path, model: type[_ModelT]) -> tuple[Document, _ModelT]:
-    document = read_document(path)
-    try:
-        return document, model.model_validate(document.data)
-    except ValidationError as error:
-        found = error.errors(include_url=False)
-        raise ConfigError([_explain(document, model, one) for one in found]) from None
-
-
-def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any]) -> str:
-    kind, message = error["type"], str(error["msg"])
-    *parents, last = error["loc"] or ("[key]",)
-    # Some parts are pydantic's own steps; an unknown key is always the file's.
-    own = [last] if kind == "extra_forbidden" or last not in _PYDANTIC_STEPS else []
-    loc: Loc = (*(part for part in parents if part not in _PYDANTIC_STEPS), *own)
-    if kind == "extra_forbidden":
-        message = _unknown_key(model, loc)
-    elif kind == "missing":
-        message = "is missing"
-    elif kind in ("model_type", "dict_type", "model_attributes_type"):
-        message = "must be a mapping"
-    elif kind == "too_short":
-        message = "must have at least one entry"
-    elif not isinstance(error["input"], list | dict) and kind not in ("unit", "gains"):
-        message = message.replace("Input should", "must").replace("String should", "must")
-        message += f", not {error['input']!r}"
-    return document.problem(loc, message)
-
-
-def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
-    for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        model = (field and _model_in(field.annotation)) or model
-    known = sorted(field.alias or name for name, field in model.model_fields.items())
-    close = difflib.get_close_matches(str(loc[-1])[:64], known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
-    return f"unknown key ({hint})"
-
-
-def _model_in(annotation: object) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)

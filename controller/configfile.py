@@ -17,7 +17,7 @@ import stat
 
 import yaml
 
-__all__ = ("ConfigError", "Document", "Loc", "read_document")
+__all__ = ("ConfigError", "Document", "Loc", "parse_document", "read_document")
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16  # the deepest field of our files is at 4
@@ -52,9 +52,12 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The data of a file and the line of every key and list item in it."""
+    """The data of a file and the line of every key and list item in it.
 
-    path: Path
+    ``origin`` is the file's path, or what else tells a reader where the text came from.
+    """
+
+    origin: str
     data: object
     lines: Mapping[Loc, int]
 
@@ -66,7 +69,7 @@ class Document:
         at = loc
         while at and at not in self.lines:
             at = at[:-1]
-        place = f"{self.path}:{self.lines.get(at, 1)}"
+        place = f"{self.origin}:{self.lines.get(at, 1)}"
         return f"{place}: {_field_name(loc)}: {message}" if loc else f"{place}: {message}"
 
 
@@ -75,23 +78,32 @@ def read_document(path: Path) -> Document:
 
     :raises ConfigError: unreadable, too big, not UTF-8, not YAML, or YAML that we refuse.
     """
-    text = _read_text(path)
-    builder = _Builder(path)
+    return parse_document(_read_text(path), str(path))
+
+
+def parse_document(text: str, origin: str) -> Document:
+    """Parse *text*, which came from *origin*.
+
+    :raises ConfigError: too big, not YAML, or YAML that we refuse.
+    """
+    if len(text) > MAX_BYTES:
+        raise ConfigError([f"{origin}: larger than {MAX_BYTES >> 20} MiB"])
+    builder = _Builder(origin)
     try:
-        _check_events(path, text)
+        _check_events(origin, text)
         root = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigError([f"{path}:{line}: not YAML: {error.reason}"]) from None
+        raise ConfigError([f"{origin}:{line}: not YAML: {error.reason}"]) from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError([f"{path}:{line}: not YAML: {error.problem}"]) from None
+        raise ConfigError([f"{origin}:{line}: not YAML: {error.problem}"]) from None
     if root is None:
-        raise ConfigError([f"{path}: the file is empty"])
+        raise ConfigError([f"{origin}: the file is empty"])
     data = builder.build(root, ())
     if builder.problems:
         raise ConfigError(builder.problems)
-    return Document(path=path, data=data, lines=builder.lines)
+    return Document(origin=origin, data=data, lines=builder.lines)
 
 
 def _read_text(path: Path) -> str:
@@ -120,11 +132,11 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-def _check_events(path: Path, text: str) -> None:
+def _check_events(origin: str, text: str) -> None:
     # Before composing: libyaml composes recursively and follows aliases.
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        place = f"{path}:{event.start_mark.line + 1 if event.start_mark else 1}"
+        place = f"{origin}:{event.start_mark.line + 1 if event.start_mark else 1}"
         if isinstance(event, yaml.AliasEvent):
             raise ConfigError([f"{place}: aliases (*{event.anchor}) are not supported"])
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
@@ -145,7 +157,7 @@ def _check_events(path: Path, text: str) -> None:
 
 @dataclass(slots=True)
 class _Builder:
-    path: Path
+    origin: str
     lines: dict[Loc, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -186,7 +198,7 @@ class _Builder:
         return float(text) if _FLOAT.fullmatch(text) else text
 
     def _complain(self, line: int, message: str) -> None:
-        self.problems.append(f"{self.path}:{line}: {message}")
+        self.problems.append(f"{self.origin}:{line}: {message}")
 
 
 def _field_name(loc: Loc) -> str:

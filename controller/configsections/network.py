@@ -255,7 +255,7 @@ def _device(document: Document, model: NetworkModel, index: int) -> DeviceConfig
         ingress=None if one.ingress == "off" else one.ingress,
         tiers={qos: Tier(t.guaranteed, t.max) for qos, t in zip(_TIERS, found, strict=True)},
         best_effort_class=one.best_effort_class,
-        origin=f"{document.path}:{document.lines[('network', 'devices', index)]}",
+        origin=f"{document.origin}:{document.lines[('network', 'devices', index)]}",
     )
 
 
