@@ -63,11 +63,15 @@ class WorkloadRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A checked configuration. ``http`` is (host, port), or ``None`` when switched off."""
+    """A checked configuration. ``http`` is (host, port), or ``None`` when switched off.
+
+    ``http_token_file`` holds the token that protects its pages; ``None``: nothing does.
+    """
 
     path: Path
     state_dir: Path
     http: tuple[str, int] | None
+    http_token_file: Path | None = None
     workloads: tuple[WorkloadRule, ...]
     counters: Mapping[str, str]
     budget: BudgetConfig
@@ -98,6 +102,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         problems.append(document.problem(("workloads",), text))
     profiles = load_profiles(document, path.parent, model, problems)
     http = _parse_http(document, model.http, problems)
+    token_file = _parse_token_file(document, model, problems)
     rules = tuple(_rules(document, model.workloads, profiles, problems))
     state_dir = Path(model.state_dir)
     if not state_dir.is_absolute() or ".." in state_dir.parts:
@@ -122,6 +127,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         path=path,
         state_dir=state_dir,
         http=http,
+        http_token_file=token_file,
         workloads=rules,
         counters=build_counters(model.counters),
         budget=build_budget(model.budget),
@@ -220,6 +226,17 @@ def _parse_http(document: Document, text: str, problems: list[str]) -> tuple[str
         )
         return None
     return host, int(port)
+
+
+def _parse_token_file(document: Document, model: ConfigModel, problems: list[str]) -> Path | None:
+    text = model.http_token_file
+    if text is None:
+        return None
+    if not text.startswith("/") or ".." in Path(text).parts or "\0" in text:
+        problems.append(
+            document.problem(("http_token_file",), "must be an absolute path without '..'")
+        )
+    return Path(text)
 
 
 def _misfits(

@@ -132,6 +132,7 @@ class ConfigModel(Strict):
     tick: Annotated[int, duration("50ms", "10s")] = written("200ms")
     state_dir: str = "/run/sweetpoint"
     http: str = "127.0.0.1:9464"
+    http_token_file: str | None = None
     reserve: Annotated[float, cpus("0cpu", "1024cpu")] = written("100mcpu")
     safe_state: Annotated[SafeState, Text] = SafeState.STATIC
     workloads: list[WorkloadModel] = written([])

@@ -36,7 +36,7 @@ _SCAN_NS = 1 * NS_PER_SEC
 _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 # What a reload cannot change.
-_FIXED = ("state_dir", "http", "network", "resctrl", "counters", "kubernetes")
+_FIXED = ("state_dir", "http", "http_token_file", "network", "resctrl", "counters", "kubernetes")
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
 _NICE = -10
@@ -269,7 +269,12 @@ class Agent:
         if self._config.http is None:
             return None
         healthy_ns = max(_HEALTHY_TICKS * self._config.settings.tick_ns, 2 * NS_PER_SEC)
-        return Httpd(self._board, self._config.http, healthy_ns=healthy_ns)
+        return Httpd(
+            self._board,
+            self._config.http,
+            healthy_ns=healthy_ns,
+            token_file=self._config.http_token_file,
+        )
 
     def _say_hello(self) -> None:
         settings = self._config.settings

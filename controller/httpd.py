@@ -11,10 +11,12 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import json
 import logging
+from pathlib import Path
 import socket
 import threading
 import time
 
+from controller.httptoken import TokenError, TokenFile
 from controller.metrics import Exporter
 from controller.report import Board
 from controller.units import NS_PER_SEC
@@ -26,6 +28,8 @@ _log = logging.getLogger(__name__)
 _CLIENT_TIMEOUT_S = 5.0
 _POLL_S = 0.25  # how soon a close is noticed
 _TEXT = "text/plain; charset=utf-8"
+# What tells of other people's work; the others say no more than whether we are well.
+_PROTECTED = frozenset({"/metrics", "/statusz"})
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -37,10 +41,18 @@ class Httpd:
     """Serves *board* on *address* until closed.
 
     :param healthy_ns: age of the last tick from which on /healthz fails.
-    :raises HttpError: the address is in use or not ours.
+    :param token_file: holds the bearer token that /metrics and /statusz want; ``None``: none.
+    :raises HttpError: the address is in use or not ours, or there is no token in the file.
     """
 
-    def __init__(self, board: Board, address: tuple[str, int], *, healthy_ns: int) -> None:
+    def __init__(
+        self,
+        board: Board,
+        address: tuple[str, int],
+        *,
+        healthy_ns: int,
+        token_file: Path | None = None,
+    ) -> None:
         exporter = Exporter(board)
         pages: Pages = {
             "/metrics": lambda: (HTTPStatus.OK, _METRICS, exporter.render()),
@@ -49,7 +61,10 @@ class Httpd:
             "/readyz": lambda: _ready(board),
         }
         try:
-            self._server = _Server(address, pages)
+            token = None if token_file is None else TokenFile(token_file)
+            self._server = _Server(address, pages, token)
+        except TokenError as error:
+            raise HttpError(str(error)) from None
         except OSError as error:
             raise HttpError(
                 f"http: cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose "
@@ -74,8 +89,9 @@ class _Server(ThreadingHTTPServer):
     # A client that stalls holds its own thread until its time-out, and nobody else.
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], pages: Pages) -> None:
+    def __init__(self, address: tuple[str, int], pages: Pages, token: TokenFile | None) -> None:
         self.pages = pages
+        self.token = token
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
@@ -86,16 +102,32 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        assert isinstance(self.server, _Server)
-        page = self.server.pages.get(self.path.partition("?")[0])
-        status, kind, body = (
-            (HTTPStatus.NOT_FOUND, _TEXT, b"not found\n") if page is None else page()
-        )
+        path = self.path.partition("?")[0]
+        status, kind, body = self._refusal(path) or self._page(path)
         self.send_response(status)
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _page(self, path: str) -> Page:
+        assert isinstance(self.server, _Server)
+        page = self.server.pages.get(path)
+        return (HTTPStatus.NOT_FOUND, _TEXT, b"not found\n") if page is None else page()
+
+    def _refusal(self, path: str) -> Page | None:
+        assert isinstance(self.server, _Server)
+        if self.server.token is None or path not in _PROTECTED:
+            return None
+        given = self.headers.get_all("Authorization", [])
+        try:
+            if len(given) == 1 and self.server.token.admits(given[0]):
+                return None
+        except TokenError:  # its reason is in the log and nobody's business here
+            return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no token is set up\n"
+        return HTTPStatus.UNAUTHORIZED, _TEXT, b"a bearer token is needed\n"
 
     def log_message(self, format: str, *args: object) -> None:
         _log.debug(format, *args)
