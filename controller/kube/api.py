@@ -1,0 +1,276 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Kubernetes API in raw JSON: get, list, watch, create, patch, delete.
+
+Nothing here retries; a request ends within a time limit whatever the server does, and its answer
+is bounded. The model classes of the Kubernetes client are not used: they take 57 MiB more.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+import json
+from pathlib import Path
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from controller.kube.call import Call
+from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.json_list import ListError, read_list
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
+    from controller.kube.connection import Answer
+
+__all__ = ("Api", "Limits", "PatchKind", "segment")
+
+# etcd takes objects of 1.5 MiB in protobuf; JSON may need twice that.
+_LONGEST_OBJECT = 8 << 20
+_LONGEST_ERROR = 64 << 10
+_CHUNK = 64 << 10
+_LONGEST_RETRY_AFTER_S = 600.0
+# Credentials in a kubeconfig's token file: kubelet renews a projected token when a fifth of its
+# life, which is at least ten minutes, is left.
+_RELOAD_S = 60.0
+
+
+class PatchKind(StrEnum):
+    """How the API server is to understand a patch."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long to wait, in seconds: for a connection, an answer to its last byte, a long list.
+
+    A watch is given up after ``silence_s`` without a word; the server sends a bookmark about
+    every minute (bookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher).
+    """
+
+    connect_s: float = 5.0
+    answer_s: float = 15.0
+    list_s: float = 60.0
+    silence_s: float = 100.0
+
+
+class Api:
+    """The API server, for several threads at a time; connects with the first request.
+
+    Every request raises ``ApiError`` if the server says no and ``ApiUnreachable`` if there is no
+    answer, or none that makes sense, or no way to ask.
+
+    :param kubeconfig: says where the server is and who we are; ``None``: this pod's service
+        account. Read again every minute, and after the server did not know us.
+    """
+
+    def __init__(self, kubeconfig: Path | None = None, limits: Limits | None = None) -> None:
+        self._kubeconfig = kubeconfig
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._loaded: tuple[float, Configuration] | None = None
+        self._calls: dict[int, Call] = {}
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the object at *path*, of at most 8 MiB."""
+        return self._ask("GET", _target(path, query))
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Post *body* to the collection or subresource *path*; return what came of it."""
+        return self._ask("POST", path, body)
+
+    def patch(self, path: str, body: object, *, kind: PatchKind) -> dict[str, Any]:
+        """Patch the object at *path*; return it as it is now."""
+        return self._ask("PATCH", path, body, kind)
+
+    def delete(self, path: str) -> None:
+        """Delete the object at *path*."""
+        self._ask("DELETE", path)
+
+    def items(
+        self, path: str, query: Mapping[str, str], take: Callable[[dict[str, Any]], None]
+    ) -> str:
+        """Pass each object of the list at *path* to *take* as it comes; return the list's version.
+
+        What *take* raises comes through.
+        """
+        with self._request("GET", _target(path, query), self._limits.list_s) as answer:
+            chunks = iter(lambda: answer.read(_CHUNK), b"")
+            try:
+                rest = read_list(chunks, take, longest=_LONGEST_OBJECT)
+            except ListError as error:
+                raise ApiUnreachable(f"not a list: {error}") from None
+        metadata = rest.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        if not isinstance(version, str):
+            raise ApiUnreachable("a list without a resourceVersion")
+        return version
+
+    @contextmanager
+    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[dict[str, Any]]]:
+        """Watch the collection *path*: yield an iterator over its events, which ends with them.
+
+        The iterator raises like a request; an event of type ERROR is raised as an ``ApiError``.
+        """
+        target = _target(path, {**query, "watch": "1"})
+        with self._request("GET", target, self._limits.answer_s, watch=True) as answer:
+            yield _events(answer)
+
+    def cut(self, thread: threading.Thread) -> None:
+        """Make the request that *thread* is in fail at once, if it is in one."""
+        call = self._calls.get(thread.ident or 0)
+        if call is not None:
+            call.cut("cut off by ourselves")
+
+    def _ask(
+        self, method: str, target: str, body: object = None, kind: str = "application/json"
+    ) -> dict[str, Any]:
+        with self._request(method, target, self._limits.answer_s, body, kind) as answer:
+            return _object(_whole(answer))
+
+    @contextmanager
+    def _request(
+        self,
+        method: str,
+        target: str,
+        limit_s: float,
+        body: object = None,
+        kind: str = "application/json",
+        *,
+        watch: bool = False,
+    ) -> Iterator["Answer"]:
+        ident = threading.get_ident()
+        call = self._calls[ident] = Call()
+        silence_s = self._limits.silence_s if watch else limit_s
+        try:
+            call.within(limit_s)
+            answer = self._send(call, method, target, body, kind, silence_s)
+            try:
+                if answer.status >= 300:
+                    raise self._refusal(answer)
+                if watch:
+                    call.in_time()
+                yield answer
+            finally:
+                answer.close()
+        finally:
+            call.ended()
+            del self._calls[ident]
+
+    def _send(
+        self, call: Call, method: str, target: str, body: object, kind: str, silence_s: float
+    ) -> "Answer":
+        from controller.kube import connection
+
+        with self._lock:
+            now = time.monotonic()
+            if self._loaded is None or now - self._loaded[0] > _RELOAD_S:
+                self._loaded = now, connection.load(self._kubeconfig)
+            configuration = self._loaded[1]
+        return connection.send(
+            configuration,
+            call,
+            method,
+            target,
+            body=body,
+            content_type=kind,
+            connect_s=self._limits.connect_s,
+            silence_s=silence_s,
+        )
+
+    def _refusal(self, answer: "Answer") -> ApiError:
+        if answer.status == 401:
+            with self._lock:
+                self._loaded = None
+        text = answer.read(_LONGEST_ERROR)
+        try:
+            status = _object(text)
+        except ApiUnreachable:  # from a proxy, or from before the handlers
+            status = {"message": text[:1000].decode(errors="replace")}
+        return _error(answer.status, answer.reason, status, answer.header("Retry-After"))
+
+
+def segment(text: str) -> str:
+    """Return *text*, which somebody else may have chosen, fit as one segment of a path.
+
+    :raises ValueError: it cannot be one.
+    """
+    if text in ("", ".", "..") or "/" in text or "\0" in text or len(text) > 253:
+        raise ValueError(f"{text[:64]!r} cannot be a name")
+    return quote(text, safe="")
+
+
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _whole(answer: "Answer") -> bytes:
+    found = answer.read(_LONGEST_OBJECT + 1)
+    if len(found) > _LONGEST_OBJECT:
+        raise ApiUnreachable(f"an answer of more than {_LONGEST_OBJECT >> 20} MiB")
+    return found
+
+
+def _object(text: bytes | bytearray) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ApiUnreachable("an answer that is not JSON") from None
+    if not isinstance(found, dict):
+        raise ApiUnreachable("an answer that is not an object")
+    return found
+
+
+def _events(answer: "Answer") -> Iterator[dict[str, Any]]:
+    for text in _lines(answer):
+        event = _object(text)
+        if event.get("type") == "ERROR":
+            status = event.get("object")
+            status = status if isinstance(status, dict) else {}
+            code = status.get("code")
+            raise _error(code if isinstance(code, int) else 500, "", status, None)
+        yield event
+
+
+def _lines(answer: "Answer") -> Iterator[bytearray]:
+    text = bytearray()
+    while part := answer.read_some(_CHUNK):
+        searched = len(text)
+        text += part
+        while (end := text.find(b"\n", searched)) >= 0:
+            yield text[:end]
+            del text[: end + 1]
+            searched = 0
+        if len(text) > _LONGEST_OBJECT:
+            raise ApiUnreachable(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
+
+
+def _error(code: int, reason: str, status: Mapping[str, Any], retry_after: str | None) -> ApiError:
+    details = status.get("details")
+    details = details if isinstance(details, dict) else {}
+    causes = details.get("causes")
+    return ApiError(
+        code,
+        str(status.get("reason") or reason),
+        str(status.get("message", "")),
+        _seconds(retry_after) or _seconds(details.get("retryAfterSeconds")),
+        tuple(
+            str(cause.get("reason"))[:100]
+            for cause in (causes[:10] if isinstance(causes, list) else ())
+            if isinstance(cause, dict)
+        ),
+    )
+
+
+def _seconds(value: object) -> float | None:
+    # A date, which RFC 9110 allows as well, is nothing that the API server sends.
+    text = str(value)
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
+        return None
+    return min(float(text), _LONGEST_RETRY_AFTER_S)

@@ -1,0 +1,197 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP to the API server over the Kubernetes client: one connection per request.
+
+Imported with the first request, because the client takes 35 MiB that a host outside any cluster
+need not pay. Every request has a connection of its own: another thread, or a deadline, can cut
+it whatever it waits for (time-outs of sockets hold for a single read only), a rotated
+certificate is used at once, and no server can close it while it lies in a pool. A handshake
+every few seconds costs nothing beside that.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+import os
+from pathlib import Path
+import re
+import ssl
+import threading
+
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError
+from urllib3.exceptions import TimeoutError as SocketTimeout
+import yaml
+
+from controller.kube.call import Call
+from controller.kube.errors import ApiUnreachable
+
+__all__ = ("Answer", "load", "send")
+
+_current = threading.local()
+
+
+class _Http(HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        _current.call.connected(self.sock)
+
+
+class _Https(HTTPSConnection):
+    def connect(self) -> None:
+        super().connect()
+        _current.call.connected(self.sock)
+
+
+class _HttpPool(HTTPConnectionPool):
+    ConnectionCls = _Http
+
+
+class _HttpsPool(HTTPSConnectionPool):
+    ConnectionCls = _Https
+
+
+_POOLS = {"http": _HttpPool, "https": _HttpsPool}
+
+
+class Answer:
+    """What came back, whose body is read bit by bit; must be closed."""
+
+    def __init__(self, response: BaseHTTPResponse, call: Call) -> None:
+        self._response = response
+        self._call = call
+        self.status = response.status
+        self.reason = response.reason or ""
+
+    def header(self, name: str) -> str | None:
+        """Return a header, None if there is none of that name."""
+        return self._response.headers.get(name)
+
+    def read(self, size: int) -> bytes:
+        """Return *size* bytes, fewer only at the end.
+
+        :raises ApiUnreachable: the connection broke, was cut, or nothing came in time.
+        """
+        with _translated(self._call):
+            found = self._response.read(size, decode_content=False)
+        return self._checked(found, size)
+
+    def read_some(self, size: int) -> bytes:
+        """Return what is there, at least one byte and at most *size*; none at the end.
+
+        :raises ApiUnreachable: the connection broke, was cut, or nothing came in time.
+        """
+        with _translated(self._call):
+            found = self._response.read1(size, decode_content=False)
+        return self._checked(found, 1)
+
+    def _checked(self, found: bytes, expected: int) -> bytes:
+        # A connection that was cut looks like the end of an answer without a length.
+        if len(found) < expected and self._call.why_cut:
+            raise ApiUnreachable(self._call.why_cut)
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self._call.ended()
+        connection = self._response.connection
+        self._response.close()
+        if connection is not None:
+            connection.close()
+
+
+def load(kubeconfig: Path | None) -> Configuration:
+    """Return where the server is and who we are there, read anew.
+
+    :raises ApiUnreachable: there is no such file, or it makes no sense.
+    """
+    # Proxies come from the environment, as for every other client of Kubernetes.
+    configuration = Configuration()
+    configuration.retries = False
+    configuration.keep_alive = True
+    try:
+        if kubeconfig is None:
+            load_incluster_config(configuration)
+        else:
+            load_kube_config(
+                str(kubeconfig), client_configuration=configuration, persist_config=False
+            )
+    except (ConfigException, OSError) as error:
+        raise ApiUnreachable(f"{kubeconfig or 'in-cluster'}: {error}") from None
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError):
+        # Their texts quote the file, which holds secrets.
+        raise ApiUnreachable(f"{kubeconfig}: not a kubeconfig") from None
+    return configuration
+
+
+def send(
+    configuration: Configuration,
+    call: Call,
+    method: str,
+    target: str,
+    *,
+    body: object = None,
+    content_type: str = "application/json",
+    connect_s: float,
+    silence_s: float,
+) -> Answer:
+    """Send a request and return the answer when its head has come, whatever its status.
+
+    :param target: path and query.
+    :raises ApiUnreachable: there is no answer.
+    """
+    client = ApiClient(configuration)
+    client.rest_client.pool_manager.pool_classes_by_scheme = _POOLS
+    _current.call = call
+    with _translated(call):
+        response = client.call_api(
+            method,
+            configuration.host + target,
+            header_params=_headers(configuration, None if body is None else content_type),
+            body=body,
+            _request_timeout=(connect_s, silence_s),
+        )
+    return Answer(response.response, call)
+
+
+def _headers(configuration: Configuration, content_type: str | None) -> dict[str, str]:
+    headers = {"Accept": "application/json", "User-Agent": "sweetpoint", "Connection": "close"}
+    if content_type is not None:
+        headers["Content-Type"] = content_type
+    try:
+        found = configuration.auth_settings().get("BearerToken")
+    except (ConfigException, OSError) as error:
+        raise ApiUnreachable(f"credentials: {error}") from None
+    token = str(found["value"] or "").strip() if found else ""
+    if not re.fullmatch(r"[ -~]*", token):
+        raise ApiUnreachable("credentials: the token is not one line of text")
+    return {**headers, "Authorization": token} if token else headers
+
+
+@contextmanager
+def _translated(call: Call) -> Iterator[None]:
+    try:
+        yield
+    except (HTTPError, HTTPException, ApiException, OSError, ValueError) as error:
+        raise ApiUnreachable(call.why_cut or _reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ApiException):  # this is how the client wraps TLS errors
+        return f"TLS: {error.reason}"
+    if isinstance(error, NameResolutionError):
+        return "cannot find the server's address"
+    if isinstance(error, SocketTimeout) and not isinstance(error, NewConnectionError):
+        return "no answer in time"
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError):
+            return f"TLS: {getattr(seen, 'verify_message', '') or seen.reason}"
+        if isinstance(seen, OSError) and not isinstance(seen, HTTPError) and seen.errno:
+            return os.strerror(seen.errno)
+        seen = seen.__cause__ or seen.__context__
+    return f"the connection broke ({type(error).__name__})"

@@ -1,0 +1,44 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong between us and the API server, in lines that are safe to print."""
+
+__all__ = ("ApiError", "ApiUnreachable", "line")
+
+_LONGEST_LINE = 300
+
+
+def line(text: object) -> str:
+    """Return somebody else's text fit for a log: one line of printable ASCII, short."""
+    found = " ".join(ascii(str(text)[: 4 * _LONGEST_LINE])[1:-1].replace("\\n", " ").split())
+    return found if len(found) <= _LONGEST_LINE else found[: _LONGEST_LINE - 3] + "..."
+
+
+class ApiError(Exception):
+    """The API server said no.
+
+    ``status`` is the HTTP status, or the ``code`` of an error inside a watch. ``reason`` and
+    ``message`` are those of its Status object, ``causes`` the reasons in its details (such as
+    ``DisruptionBudget``). ``retry_after_s``: how long it wants to be left in peace, if it said.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after_s: float | None = None,
+        causes: tuple[str, ...] = (),
+    ) -> None:
+        self.status = status
+        self.reason = line(reason)
+        self.message = line(message)
+        self.retry_after_s = retry_after_s
+        self.causes = causes
+        super().__init__(f"{status} {self.reason}: {self.message}")
+
+
+class ApiUnreachable(Exception):
+    """No answer, half an answer, or no way to ask; whether a change was made is not known."""
+
+    def __init__(self, why: object) -> None:
+        super().__init__(line(why))

@@ -1,0 +1,119 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: a long list of the API server, object by object in bounded memory.
+
+A list of 1,000 pods has 10 MiB of JSON and more, from which Python would make some 100 MiB.
+"""
+
+import codecs
+from collections.abc import Callable, Iterable
+import json
+from typing import Any
+
+__all__ = ("ListError", "read_list")
+
+_WHITE = " \t\r\n"
+
+
+class ListError(Exception):
+    """This is not a list of objects as the API server sends it."""
+
+
+def read_list(
+    chunks: Iterable[bytes], take: Callable[[dict[str, Any]], None], *, longest: int
+) -> dict[str, Any]:
+    """Pass each of a list's items to *take* as it comes; return the list without its items.
+
+    :param longest: how many characters an item may have.
+    :raises ListError: this is no such list.
+    What *take* raises comes through.
+    """
+    text = _Text(chunks, longest)
+    rest: dict[str, Any] = {}
+    text.expect("{")
+    if text.next_is("}"):
+        return rest
+    while True:
+        key = text.value()
+        text.expect(":")
+        if key == "items" and text.next_is("["):
+            _read_items(text, take)
+        else:
+            rest[str(key)] = text.value()
+        if text.next_is("}"):
+            return rest
+        text.expect(",")
+
+
+def _read_items(text: "_Text", take: Callable[[dict[str, Any]], None]) -> None:
+    if text.next_is("]"):
+        return
+    while True:
+        item = text.value()
+        if not isinstance(item, dict):
+            raise ListError("an item that is not an object")
+        take(item)
+        if text.next_is("]"):
+            return
+        text.expect(",")
+
+
+class _Text:
+    def __init__(self, chunks: Iterable[bytes], longest: int) -> None:
+        self._chunks = iter(chunks)
+        self._longest = longest
+        self._bytes = codecs.getincrementaldecoder("utf-8")()
+        self._json = json.JSONDecoder()
+        self._text = ""
+        self._at = 0
+
+    def next_is(self, character: str) -> bool:
+        """Skip *character* if it is next."""
+        self._skip_white()
+        found = self._text[self._at] == character
+        self._at += found
+        return found
+
+    def expect(self, character: str) -> None:
+        if not self.next_is(character):
+            raise ListError(f"{self._text[self._at]!r} in the place of {character!r}")
+
+    def value(self) -> Any:
+        self._skip_white()
+        while True:
+            try:
+                found, end = self._json.raw_decode(self._text, self._at)
+            except RecursionError:
+                raise ListError("nested too deeply") from None
+            except ValueError:
+                end = len(self._text)
+            # A number or a word that ends with the text may go on.
+            if end < len(self._text):
+                self._at = end
+                return found
+            # Twice as much each time: parsing what is incomplete again and again must not
+            # take longer than parsing it all.
+            self._fill(len(self._text) - self._at)
+
+    def _skip_white(self) -> None:
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _WHITE:
+                self._at += 1
+            if self._at < len(self._text):
+                return
+            self._fill(1)
+
+    def _fill(self, wanted: int) -> None:
+        left = self._text[self._at :]
+        if len(left) > self._longest:
+            raise ListError(f"not JSON, or an object of more than {self._longest >> 20} MiB")
+        parts, added = [left], 0
+        while added < wanted and (chunk := next(self._chunks, b"")):
+            try:
+                parts.append(self._bytes.decode(chunk))
+            except UnicodeDecodeError:
+                raise ListError("not UTF-8") from None
+            added += len(parts[-1])
+        if not added:
+            raise ListError("it ends in the middle")
+        self._text, self._at = "".join(parts), 0
