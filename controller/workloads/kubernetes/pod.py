@@ -66,6 +66,7 @@ class Pod:
     ``containers`` are the ids of its running containers (64 hexadecimal digits), init and
     ephemeral ones included. ``oversized`` names annotations that were dropped for their length.
     ``images`` are the last parts of its images' names, without tag and digest.
+    ``grace_s`` is how long it may take to stop.
 
     ``mirror``: the API's image of a static pod. Anybody may create a pod that says so, but kubelet
     runs none under its own id: the ``uid`` of a mirror is the hash of the static pod's manifest.
@@ -87,6 +88,7 @@ class Pod:
     containers: tuple[str, ...] = ()
     oversized: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    grace_s: int = 30
 
     @property
     def key(self) -> str:
@@ -139,6 +141,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         terminating=meta.get("deletionTimestamp") is not None,
         containers=tuple(_container_ids(status)),
         oversized=oversized,
+        grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),
         images=tuple(sorted(set(_images(spec)))),
     )
 
