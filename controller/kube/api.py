@@ -94,7 +94,7 @@ class Api:
         self._ask("DELETE", path)
 
     def items(
-        self, path: str, query: Mapping[str, str], take: Callable[[dict[str, Any]], None]
+        self, path: str, query: Mapping[str, str], take: Callable[[dict[str, Any]], object]
     ) -> str:
         """Pass each object of the list at *path* to *take* as it comes; return the list's version.
 

@@ -20,7 +20,7 @@ class ListError(Exception):
 
 
 def read_list(
-    chunks: Iterable[bytes], take: Callable[[dict[str, Any]], None], *, longest: int
+    chunks: Iterable[bytes], take: Callable[[dict[str, Any]], object], *, longest: int
 ) -> dict[str, Any]:
     """Pass each of a list's items to *take* as it comes; return the list without its items.
 
@@ -45,7 +45,7 @@ def read_list(
         text.expect(",")
 
 
-def _read_items(text: "_Text", take: Callable[[dict[str, Any]], None]) -> None:
+def _read_items(text: "_Text", take: Callable[[dict[str, Any]], object]) -> None:
     if text.next_is("]"):
         return
     while True:

@@ -1,0 +1,239 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""This node's pods as the API server has them: one list, then a watch, in a thread of its own."""
+
+from collections.abc import Iterable, Mapping
+import logging
+from random import Random
+import threading
+import time
+from types import MappingProxyType
+from typing import Any
+
+from controller.kube.api import Api
+from controller.kube.backoff import Backoff
+from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.troubles import Troubles
+from controller.units import NS_PER_SEC
+from controller.workloads.kubernetes.pod import Pod, PodError, Pods, parse_pod
+
+__all__ = ("PodWatcher",)
+
+_log = logging.getLogger(__name__)
+
+_PODS = "/api/v1/pods"
+# The server ends a watch after this long. Not all at once: they come back.
+_WATCH_S = (240, 300)
+# Statuses after which a watch may go on where it was; after others only a new list helps.
+_GO_ON = (401, 403, 429, 503, 504)
+_END_S = 2.0
+
+
+class PodWatcher:
+    """Keeps ``pods`` up to date until closed; any thread may read it without a lock.
+
+    While the API server does not answer, what it said last stays. ``failure`` is a bug with which
+    the thread ended; the control thread must raise it.
+
+    :param node: the name of this host's Node object.
+    :param label_keys: labels to keep beside those that mean something to everybody.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        label_keys: frozenset[str] = frozenset(),
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._api = api
+        self._select = {"fieldSelector": f"spec.nodeName={node}"}
+        self._random = Random()  # noqa: S311 - jitter is no secret
+        self._backoff = backoff or Backoff(self._random)
+        self._label_keys = label_keys
+        self._roll = _Roll(label_keys)
+        # Of the last list or event; None: a list is needed.
+        self._version: str | None = None
+        # Not older than this. "0": whatever the server has in memory, rather than every node of
+        # the cluster asking etcd for all pods after the server was started anew.
+        self._list_from = "0"
+        self._contact_ns: int | None = None
+        self._troubles = Troubles(_log)
+        self._anew = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pod-watcher", daemon=True)
+        self.pods = Pods(time_ns=time.monotonic_ns())
+        self.lists = 0
+        self.watches = 0
+        self.failure: Exception | None = None
+        self._thread.start()
+
+    def age_s(self, now_ns: int) -> float | None:
+        """Return the time since the API server confirmed ``pods`` last, None before it ever did.
+
+        On a quiet node it does so about every minute.
+        """
+        contact_ns = self._contact_ns
+        return None if contact_ns is None else max(0, now_ns - contact_ns) / NS_PER_SEC
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        """How many requests failed, by ``unreachable`` or HTTP status."""
+        return self._troubles.counts
+
+    @property
+    def problem(self) -> str:
+        """Why ``pods`` is not kept up to date now, empty if it is."""
+        return "; ".join(self._troubles.last.values())
+
+    def keep_labels(self, label_keys: frozenset[str]) -> None:
+        """From now on keep these labels; the pods are read again if they may have others."""
+        known, self._label_keys = self._label_keys, label_keys
+        if not label_keys <= known:
+            self._anew.set()
+            self._api.cut(self._thread)
+
+    def close(self) -> None:
+        """End, whatever the thread waits for."""
+        self._closed.set()
+        until_s = time.monotonic() + _END_S
+        while self._thread.is_alive() and time.monotonic() < until_s:
+            self._api.cut(self._thread)
+            self._thread.join(0.05)
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                # A watch that ends at once, time and again, is slowed down like a failure.
+                self._closed.wait(self._backoff.next_s(self._follow()))
+        except Exception as error:  # the control thread raises it
+            self.failure = error
+
+    def _follow(self) -> float | None:
+        """List if need be and watch to the end; return for how long the server wants peace."""
+        if self._anew.is_set():
+            self._version = None
+            self._anew.clear()
+        try:
+            if self._version is None:
+                self._list()
+            self._watch()
+        except ApiUnreachable as error:
+            if not (self._closed.is_set() or self._anew.is_set()):
+                self._troubles.failed("pods", error)
+        except ApiError as error:
+            if error.status != 410:  # what it had of the past is gone; nothing is wrong
+                self._troubles.failed("pods", error)
+            if error.status not in _GO_ON:
+                self._version = None
+            return error.retry_after_s
+        return None
+
+    def _list(self) -> None:
+        roll = _Roll(self._label_keys, self._roll.refused.values())
+        try:
+            version = self._api.items(
+                _PODS, {**self._select, "resourceVersion": self._list_from}, roll.add
+            )
+        except ApiError as error:
+            # After etcd was restored from a backup the server's present is our future.
+            if error.status == 410 or "Too large resource version" in error.message:
+                self._list_from = ""
+            raise
+        self._roll = roll
+        self._version = self._list_from = version
+        self.lists += 1
+        self._confirmed()
+        self._publish()
+
+    def _watch(self) -> None:
+        query = {
+            **self._select,
+            "resourceVersion": self._version or "",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._random.randint(*_WATCH_S)),
+        }
+        with self._api.watch(_PODS, query) as events:
+            self.watches += 1
+            self._confirmed()
+            while not self._anew.is_set() and (event := next(events, None)) is not None:
+                self._take(event)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        kind, raw = event.get("type"), event.get("object")
+        version = _metadata(raw).get("resourceVersion")
+        if not isinstance(raw, dict) or not isinstance(version, str):
+            self._version = None
+            raise ApiUnreachable("an event that makes no sense")
+        if kind == "DELETED":
+            changed = self._roll.remove(raw)
+        elif kind in ("ADDED", "MODIFIED"):
+            changed = self._roll.add(raw)
+        else:  # BOOKMARK, and what later servers may have
+            changed = False
+        self._version = self._list_from = version
+        self._confirmed()
+        if changed:
+            self._publish()
+
+    def _confirmed(self) -> None:
+        self._contact_ns = time.monotonic_ns()
+        self._troubles.worked("pods")
+
+    def _publish(self) -> None:
+        # Two objects may claim to be the same static pod. It does not matter which is taken: who
+        # says that is `system`.
+        pods = {pod.uid: pod for pod in self._roll.pods.values()}
+        self.pods = Pods(
+            time_ns=time.monotonic_ns(),
+            pods=MappingProxyType(pods),
+            synced=True,
+            refused=len(self._roll.refused),
+        )
+
+
+class _Roll:
+    """Pods, and why others were refused, by the ids of their objects.
+
+    These are not always the ids of the pods: those of static pods are in their manifests.
+
+    :param told: what was logged already.
+    """
+
+    def __init__(self, label_keys: frozenset[str], told: Iterable[str] = ()) -> None:
+        self._label_keys = label_keys
+        self._told = frozenset(told)
+        self.pods: dict[str, Pod] = {}
+        self.refused: dict[str, str] = {}
+
+    def add(self, raw: Mapping[str, Any]) -> bool:
+        """Take the object as it is now; return whether that changes anything for us."""
+        key = _key(raw)
+        try:
+            pod = parse_pod(raw, self._label_keys)
+        except PodError as error:
+            text = str(error)
+            if text not in self._told and self.refused.get(key) != text:
+                _log.warning("%s", text)
+            self.pods.pop(key, None)
+            self.refused[key] = text
+            return True
+        changed = self.refused.pop(key, None) is not None or self.pods.get(key) != pod
+        if changed:
+            self.pods[key] = pod
+        return changed
+
+    def remove(self, raw: Mapping[str, Any]) -> bool:
+        """Forget the object; return whether that changes anything for us."""
+        key = _key(raw)
+        known = self.pods.pop(key, None) is not None
+        return (self.refused.pop(key, None) is not None) or known
+
+
+def _key(raw: Mapping[str, Any]) -> str:
+    return str(_metadata(raw).get("uid"))[:64]
+
+
+def _metadata(raw: object) -> Mapping[str, Any]:
+    found = raw.get("metadata") if isinstance(raw, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
