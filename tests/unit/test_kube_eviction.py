@@ -1,0 +1,244 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Evictions and the node's mark against a server that says yes, no, later, or nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.configsections.kube_eviction import MarkEffect
+from controller.kube.api import Api
+from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.evictor import Evictor, Victim
+from controller.kube.mark import MARK, Mark, unmark
+from controller.model import CgroupId, Channel, Eviction, EvictionAnswer, EvictionResult
+from tests.api_stand_in import ApiStandIn, Asked, status
+
+NODE = "/api/v1/nodes/n1"
+EVICTION = "/api/v1/namespaces/jobs/pods/hog/eviction"
+FOREIGN = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026"}
+OURS = {"key": MARK, "effect": "PreferNoSchedule"}
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+VICTIM = Victim(
+    Eviction(
+        cgroup=CgroupId("cpu", 7),
+        name="jobs/hog",
+        channel=Channel.CPU,
+        service="shop/web@default",
+        blame=0.5,
+        reason="",
+    ),
+    namespace="jobs",
+    name="hog",
+    uid="u-1",
+    grace_s=30,
+)
+
+
+@pytest.fixture
+def server() -> Iterator[ApiStandIn]:
+    with ApiStandIn() as server:
+        server.put(NODE, {"metadata": {"name": "n1"}, "spec": {"taints": [FOREIGN]}})
+        yield server
+
+
+@pytest.fixture
+def api(server: ApiStandIn, tmp_path: Path) -> Api:
+    return Api(server.kubeconfig(tmp_path / "kubeconfig"))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def mark(api: Api, clock: Clock) -> Mark:
+    mark = Mark(api, "n1", MarkEffect.PREFER_NO_SCHEDULE, 600.0, clock)
+    mark.tend()
+    return mark
+
+
+def node(server: ApiStandIn) -> tuple[list[Any], str | None]:
+    found = server.objects[NODE]
+    return found["spec"].get("taints", []), found["metadata"].get("annotations", {}).get(MARK)
+
+
+def answer_to(server: ApiStandIn, code: int, message: str, *causes: str, **more: int) -> None:
+    """Let the server refuse evictions, and nothing else."""
+
+    def before(asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        return status(code, message, *causes, **more) if asked.path == EVICTION else None
+
+    server.before = before
+
+
+def evict(api: Api, mark: Mark) -> EvictionAnswer:
+    return Evictor(api, mark).evict(VICTIM)
+
+
+def test_a_pod_is_asked_to_go_by_its_uid_and_the_node_marked_first(
+    server: ApiStandIn, api: Api, mark: Mark
+) -> None:
+    found = evict(api, mark)
+    assert (found.cgroup, found.channel, found.result) == (
+        CgroupId("cpu", 7),
+        Channel.CPU,
+        EvictionResult.EVICTED,
+    )
+    assert found.wait_ns == 90 * 10**9
+    *_, patch, post = server.asked
+    assert (patch.method, patch.path) == ("PATCH", NODE)
+    assert patch.content_type.startswith("application/merge-patch+json")
+    assert post == ("POST", EVICTION, post.body, post.content_type)
+    assert post.body == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": "jobs", "name": "hog"},
+        "deleteOptions": {"preconditions": {"uid": "u-1"}},
+    }
+    assert node(server) == ([FOREIGN, OURS], "2023-11-14T22:23:20+00:00")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "causes", "result", "wait_s"),
+    [
+        (429, BUDGET, ("DisruptionBudget",), EvictionResult.REFUSED, 0),
+        (500, "This pod has more than one PodDisruptionBudget, ...", (), EvictionResult.REFUSED, 0),
+        (403, "denied by a policy", (), EvictionResult.REFUSED, 0),
+        (422, "no", (), EvictionResult.REFUSED, 0),
+        (404, 'pods "hog" not found', (), EvictionResult.GONE, 0),
+        (409, "the UID in the precondition (u-1) does not match", (), EvictionResult.GONE, 0),
+        (429, "Too many requests, please try again later.", (), EvictionResult.HELD, 7),
+        (403, 'cannot create resource "pods/eviction"', (), EvictionResult.HELD, 300),
+        (500, "etcdserver: leader changed", (), EvictionResult.HELD, 7),
+        (503, "shutting down", (), EvictionResult.HELD, 7),
+    ],
+)
+def test_every_no_means_something_else_and_leaves_no_mark(
+    server: ApiStandIn,
+    api: Api,
+    mark: Mark,
+    code: int,
+    message: str,
+    causes: tuple[str, ...],
+    result: EvictionResult,
+    wait_s: int,
+) -> None:
+    answer_to(server, code, message, *causes, retryAfterSeconds=7)
+    found = evict(api, mark)
+    assert (found.result, found.wait_ns) == (result, wait_s * 10**9)
+    assert message[:20] in found.message
+    assert len(server.asked_for("POST")) == 1, "asked once, not again and again"
+    assert node(server) == ([FOREIGN], None)
+    assert not mark.present
+
+
+def test_a_refusal_leaves_the_mark_of_an_earlier_eviction(
+    server: ApiStandIn, api: Api, mark: Mark
+) -> None:
+    assert evict(api, mark).result is EvictionResult.EVICTED
+    answer_to(server, 429, BUDGET, "DisruptionBudget")
+    assert evict(api, mark).result is EvictionResult.REFUSED
+    assert node(server)[0] == [FOREIGN, OURS]
+
+
+def test_a_server_that_says_nothing_holds_and_the_mark_is_taken_back_later(
+    server: ApiStandIn, api: Api, mark: Mark
+) -> None:
+    def silent(asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        return (0, {}) if asked.method == "POST" or server.asked_for("POST") else None
+
+    server.before = silent
+    assert evict(api, mark).result is EvictionResult.HELD
+    assert node(server)[0] == [FOREIGN, OURS], "it could not be taken back"
+    with pytest.raises(ApiUnreachable):
+        mark.tend()
+    server.before = lambda _: None
+    mark.tend()
+    assert node(server) == ([FOREIGN], None)
+
+
+def test_nobody_is_asked_to_go_when_the_node_cannot_be_marked(
+    server: ApiStandIn, api: Api, mark: Mark
+) -> None:
+    server.before = lambda asked: status(403, "no") if asked.method == "PATCH" else None
+    assert evict(api, mark).result is EvictionResult.HELD
+    assert server.asked_for("POST") == []
+
+
+def test_the_mark_ends_and_lasts_longer_with_every_eviction(
+    server: ApiStandIn, mark: Mark, clock: Clock
+) -> None:
+    mark.put()
+    clock.now_s += 500
+    mark.put()
+    clock.now_s += 500
+    mark.tend()
+    assert node(server)[0] == [FOREIGN, OURS]
+    clock.now_s += 100
+    mark.tend()
+    assert node(server) == ([FOREIGN], None)
+    asked = len(server.asked)
+    mark.tend()
+    assert len(server.asked) == asked, "there is nothing to do"
+
+
+def test_the_mark_of_an_earlier_run_goes_at_the_start(
+    server: ApiStandIn, api: Api, mark: Mark, clock: Clock
+) -> None:
+    mark.put()
+    again = Mark(api, "n1", MarkEffect.NONE, 600.0, clock)
+    assert again.present
+    again.tend()
+    assert node(server) == ([FOREIGN], None)
+    assert not again.present
+
+
+def test_other_writers_lose_nothing(server: ApiStandIn, mark: Mark) -> None:
+    others = [{"key": f"other-{number}", "effect": "NoSchedule"} for number in range(3)]
+
+    def meddle(asked: Asked) -> None:
+        if asked.method == "PATCH" and others:
+            found = server.objects[NODE]
+            taints = [*found["spec"]["taints"], others.pop()]
+            server.put(NODE, {**found, "spec": {"taints": taints}})
+
+    server.before = meddle
+    mark.put()
+    assert not others
+    keys = {taint["key"] for taint in node(server)[0]}
+    assert keys == {FOREIGN["key"], MARK, "other-0", "other-1", "other-2"}
+    mark.take_back()
+    assert {taint["key"] for taint in node(server)[0]} == keys - {MARK}
+    assert node(server)[0][0] == FOREIGN, "as it was, to the last field"
+
+
+def test_a_node_that_always_changes_is_given_up(server: ApiStandIn, mark: Mark) -> None:
+    server.before = lambda asked: status(409, "modified") if asked.method == "PATCH" else None
+    with pytest.raises(ApiError):
+        mark.put()
+    assert len(server.asked_for("PATCH")) == 5
+
+
+def test_a_mark_that_is_not_wanted_asks_nobody(server: ApiStandIn, api: Api, clock: Clock) -> None:
+    mark = Mark(api, "n1", MarkEffect.NONE, 600.0, clock)
+    mark.put()
+    assert server.asked == []
+
+
+def test_unmark_says_whether_there_was_one(server: ApiStandIn, api: Api, mark: Mark) -> None:
+    mark.put()
+    assert unmark(api, "n1")
+    assert not unmark(api, "n1")
+    assert not unmark(api, "gone")
