@@ -110,6 +110,7 @@ class Node:
         self.services = ServiceLevels(config.service_level)
         self._burst_profiles: frozenset[str] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
+        self._scanned_at = -1
         if self.resctrl.facts is not None:
             self._load_members()
         self.take(self._idle.place(workloads, time.monotonic_ns()))
@@ -135,11 +136,17 @@ class Node:
         host: dict[str, int | None] = self._pressure.host._asdict()
         return {resource: value for resource, value in host.items() if value is not None}
 
+    def has_changed(self) -> bool:
+        """Whether cgroups came or went since the last ``scan``, as far as anybody tells."""
+        return self._probe is None or self._probe.cgroup_changes != self._scanned_at
+
     def scan(self, config: Config) -> tuple[Workload, ...]:
         """Return who is here now by the rules of *config*; ``take`` makes it so.
 
         :raises ConfigError: two rules claim one cgroup, or one workload lies in another.
         """
+        if self._probe is not None:
+            self._scanned_at = self._probe.cgroup_changes
         workloads = static.scan(self._layout, config.workloads, missing_ok=True)
         return self._idle.place(workloads, time.monotonic_ns())
 

@@ -192,6 +192,15 @@ def test_a_recreated_cgroup_starts_at_zero(probe: SchedProbe, groups: Groups) ->
     assert sample.runq_histogram is not None and sum(sample.runq_histogram) == 0
 
 
+def test_cgroups_that_come_and_go_are_counted(probe: SchedProbe, groups: Groups) -> None:
+    before = probe.cgroup_changes
+    path = groups.make("a")
+    made = probe.cgroup_changes
+    path.rmdir()
+    # Others on this host make cgroups as well.
+    assert before < made < probe.cgroup_changes
+
+
 def test_no_room_is_told(groups: Groups, cgroup_layout: CgroupLayout) -> None:
     small = SchedProbe(cpus=max(possible_cpus()) + 1, max_slots=4, max_latency=1)
     try:
