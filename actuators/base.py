@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
-from controller.model import Action, Knob, KnobValue, Outcome, Target
+from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target
 
 __all__ = (
     "Actuator",
@@ -24,7 +24,9 @@ __all__ = (
     "Restored",
     "Trace",
     "Turn",
+    "gone",
     "no_trace",
+    "refused",
 )
 
 # Called with the name of each step that is about to be done or was just done. Only the crash
@@ -46,6 +48,18 @@ class RefusedError(Exception):
     def __init__(self, errno: int, message: str) -> None:
         super().__init__(message)
         self.errno = errno
+
+
+def gone(action: Action, error: GoneError) -> Outcome:
+    """Return what becomes of *action* when its target left."""
+    return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
+
+
+def refused(action: Action, applied: KnobValue | None, code: int | None, message: str) -> Outcome:
+    """Return what becomes of *action* when the kernel said no; *applied* is what there is now."""
+    return Outcome(
+        action=action, applied=applied, failure=Failure.REFUSED, errno=code, message=message
+    )
 
 
 class Turn(IntEnum):

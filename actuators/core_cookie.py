@@ -19,14 +19,14 @@ import hashlib
 import os
 from pathlib import Path
 
-from actuators.base import RefusedError, Trace, Turn, no_trace
+from actuators.base import RefusedError, Trace, Turn, no_trace, refused
 from actuators.core_book import CookieBook
 from actuators.core_errand import Report, Wanted, erase, reconcile
 from actuators.core_helper import Helper
 from actuators.core_prctl import unsupported
 from actuators.journal import JournalError
 from actuators.tasks import threads
-from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target, TargetKind
+from controller.model import Action, Knob, KnobValue, Outcome, Target, TargetKind
 
 __all__ = ("BEST_EFFORT", "CoreCookie", "core_group")
 
@@ -84,13 +84,13 @@ class CoreCookie:
             if action.value == _NONE:
                 problem = self._clear(group, trace)
                 if problem:
-                    return _refused(action, KnobValue(group), errno.EBUSY, problem)
+                    return refused(action, KnobValue(group), errno.EBUSY, problem)
             elif group not in self.book.groups:
                 trace("before cookie order")
                 self.book.order(group)
                 trace("after cookie order")
         except (JournalError, OSError) as error:
-            return _refused(action, self.read(action.target), error.errno, str(error))
+            return refused(action, self.read(action.target), error.errno, str(error))
         return Outcome(action=action, applied=action.value)
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
@@ -162,9 +162,3 @@ class CoreCookie:
         trace("after cookies cleared")
         self.book.drop(group)
         return ""
-
-
-def _refused(action: Action, applied: KnobValue, code: int | None, message: str) -> Outcome:
-    return Outcome(
-        action=action, applied=applied, failure=Failure.REFUSED, errno=code, message=message
-    )

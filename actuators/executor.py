@@ -25,7 +25,9 @@ from actuators.base import (
     RestoreReport,
     RestoreResult,
     Trace,
+    gone,
     no_trace,
+    refused,
 )
 from actuators.holdings import Holdings
 from actuators.journal import Journal, JournalError, Record
@@ -207,9 +209,9 @@ class Executor:
             current = self._actuators[action.knob].read(action.target)
         except GoneError as error:
             self._forget(*key)
-            return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
+            return gone(action, error)
         except RefusedError as error:
-            outcome = _refused(action, None, error.errno, str(error))
+            outcome = refused(action, None, error.errno, str(error))
             self._count(outcome, now_ns)
             return outcome
         if self._holdings.disown_foreign(*key, current) or not self._expected(action, current):
@@ -217,7 +219,7 @@ class Executor:
             return Outcome(action=action, applied=current, foreign=current, message=message)
         refusal = self._backoff.waiting(*key, now_ns)
         if refusal is not None:
-            return _refused(action, current, refusal.errno, refusal.message)
+            return refused(action, current, refusal.errno, refusal.message)
         return current
 
     def _write(self, action: Action, current: KnobValue) -> Outcome:
@@ -237,7 +239,7 @@ class Executor:
             if action.value != current:
                 self._holdings.announce(record)
         except JournalError as error:
-            return _refused(action, current, error.errno, str(error))
+            return refused(action, current, error.errno, str(error))
         actuator = self._actuators[action.knob]
         outcome = actuator.apply(replace(action, previous=current), self._trace)
         applied = outcome.applied
@@ -320,15 +322,9 @@ def restore_leftovers(state_dir: Path, actuators: Iterable[Actuator]) -> Restore
     return Executor(Journal(state_dir / "journal"), actuators).restore_all()
 
 
-def _refused(action: Action, applied: KnobValue | None, code: int | None, message: str) -> Outcome:
-    return Outcome(
-        action=action, applied=applied, failure=Failure.REFUSED, errno=code, message=message
-    )
-
-
 def _refused_with(action: Action, applied: KnobValue | None, obstacle: Outcome) -> Outcome:
     message = f"{action.target.path}: {action.knob} left at '{applied}' because {obstacle.message}"
-    return _refused(action, applied, obstacle.errno, message)
+    return refused(action, applied, obstacle.errno, message)
 
 
 def _any_failed(results: Mapping[tuple[Target, Knob], RestoreResult]) -> bool:

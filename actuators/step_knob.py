@@ -10,9 +10,9 @@ write, so that a process that died in the middle is recognised by the one that r
 from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, TypeVar
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, no_trace
+from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
 from actuators.kernfs import Directory
-from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target
+from controller.model import Action, Knob, KnobValue, Outcome, Target
 
 __all__ = ("Step", "StepKnob")
 
@@ -81,9 +81,9 @@ class StepKnob(ABC, Generic[_Dir]):
             with self.open(action.target) as directory:
                 return self._take_all(directory, action, steps, trace)
         except GoneError as error:
-            return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
+            return gone(action, error)
         except RefusedError as error:
-            return _refused(action, None, error)
+            return refused(action, None, error.errno, str(error))
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: every value on the way, both ends included."""
@@ -98,15 +98,5 @@ class StepKnob(ABC, Generic[_Dir]):
                 self.take(directory, step)
                 trace(f"after write {step.file}={step.text}")
         except RefusedError as error:
-            return _refused(action, self.read_from(directory), error)
+            return refused(action, self.read_from(directory), error.errno, str(error))
         return Outcome(action=action, applied=self.read_from(directory))
-
-
-def _refused(action: Action, applied: KnobValue | None, error: RefusedError) -> Outcome:
-    return Outcome(
-        action=action,
-        applied=applied,
-        failure=Failure.REFUSED,
-        errno=error.errno,
-        message=str(error),
-    )

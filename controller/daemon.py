@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _SCAN_NS = 1 * NS_PER_SEC
+# Also when no cgroup came or went: processes of others may have turned up.
+_RESCAN_NS = 30 * NS_PER_SEC
 _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 # What a reload cannot change.
@@ -79,7 +81,7 @@ class Agent:
         self._new_planner = self._new_settings = self._new_workloads = True
         self._cost = CostMeter(self._config.budget, DETAILS, self._node.probe_costs)
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
-        self._next_scan_ns = self._next_audit_ns = 0
+        self._next_scan_ns = self._next_rescan_ns = self._next_audit_ns = 0
 
     def run(self) -> int:
         """Run until a signal, or two ticks with ``--once``; return the exit code.
@@ -152,9 +154,8 @@ class Agent:
     def _tick(self) -> None:
         started_ns = time.monotonic_ns()
         self._ticks += 1
-        if started_ns >= self._next_scan_ns:
-            self._next_scan_ns = started_ns + _SCAN_NS
-            self._scan()
+        if self._is_scan_due(started_ns):
+            self._scan(started_ns)
         if started_ns >= self._next_audit_ns:
             self._next_audit_ns = started_ns + _AUDIT_NS
             self._node.audit()
@@ -171,8 +172,15 @@ class Agent:
         self._publish(snapshot, plan, started_ns)
         self._heartbeat.beat()
 
-    def _scan(self) -> None:
+    def _is_scan_due(self, now_ns: int) -> bool:
+        if now_ns >= self._next_rescan_ns:
+            return True
+        return now_ns >= self._next_scan_ns and self._node.has_changed()
+
+    def _scan(self, now_ns: int) -> None:
         """Look who is here; a conflict keeps the workloads as they were."""
+        self._next_scan_ns = now_ns + _SCAN_NS
+        self._next_rescan_ns = now_ns + _RESCAN_NS
         try:
             workloads = self._node.scan(self._config)
         except ConfigError as error:

@@ -24,7 +24,7 @@ from controller.units import NS_PER_SEC
 __all__ = ("KnobReadings",)
 
 _ROUND_NS = 5 * NS_PER_SEC
-_PER_LOOK = 8
+_PER_LOOK = 4
 
 _ByKnob = dict[Knob, KnobReading]
 

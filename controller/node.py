@@ -114,6 +114,7 @@ class Node:
         self._burst_profiles: frozenset[str] = frozenset()
         self._left: frozenset[Knob] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
+        self._scanned_at = -1
         if self.resctrl.facts is not None:
             self._load_members()
         self.take(self._idle.place(workloads, time.monotonic_ns()))
@@ -144,12 +145,23 @@ class Node:
         host: dict[str, int | None] = self._pressure.host._asdict()
         return {resource: value for resource, value in host.items() if value is not None}
 
+    def has_changed(self) -> bool:
+        """Whether cgroups came or went since the last ``scan``, as far as anybody tells.
+
+        Of pods also what the API server says of them may change, so they are asked for always.
+        """
+        if self._probe is None or self.cluster is not None:
+            return True
+        return self._probe.cgroup_changes != self._scanned_at
+
     def scan(self, config: Config) -> tuple[Workload, ...]:
         """Return who is here now by the rules of *config*; ``take`` makes it so.
 
         :raises ConfigError: two rules claim one cgroup, or one workload lies in another.
         """
         now_ns = time.monotonic_ns()
+        if self._probe is not None:
+            self._scanned_at = self._probe.cgroup_changes
         workloads = static.scan(self._layout, config.workloads, missing_ok=True)
         if self.cluster is not None:
             workloads = self.cluster.scan(workloads, config.settings.profiles, now_ns)

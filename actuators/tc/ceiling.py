@@ -11,11 +11,11 @@ target's path is ``DEVICE/MAJOR:MINOR``.
 import errno
 import re
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, no_trace
+from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import MAJOR, TIER_CEILING
 from actuators.tc.tree import ifb_name
-from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target, TargetKind
+from controller.model import Action, Knob, KnobValue, Outcome, Target, TargetKind
 
 __all__ = ("TcCeiling", "class_id")
 
@@ -61,17 +61,10 @@ class TcCeiling:
                     refusal = error
                 applied = _text(_read(netlink, action.target))
             except GoneError as error:
-                message = str(error)
-                return Outcome(action=action, applied=None, failure=Failure.GONE, message=message)
+                return gone(action, error)
         if refusal is None:
             return Outcome(action=action, applied=applied)
-        return Outcome(
-            action=action,
-            applied=applied,
-            failure=Failure.REFUSED,
-            errno=refusal.errno,
-            message=f"{action.target.path}: {refusal}",
-        )
+        return refused(action, applied, refusal.errno, f"{action.target.path}: {refusal}")
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: egress is moved before ingress."""

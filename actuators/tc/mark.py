@@ -9,12 +9,12 @@ pod never answers. Both pass every packet on to the next filter.
 
 import errno
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, no_trace
+from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
 from actuators.tc.hooks import drop_clsact, ensure_clsact, has_any_filter, has_clsact, has_filter
 from actuators.tc.netlink import EGRESS, INGRESS, Netlink
 from actuators.tc.shape import ABSENT, ABSENT_CLSACT, CLASSIFIED, is_absent
 from actuators.tc.tree import Programs
-from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target, TargetKind
+from controller.model import Action, Knob, KnobValue, Outcome, Target, TargetKind
 
 __all__ = ("TcMark",)
 
@@ -55,16 +55,10 @@ class TcMark:
                 self._write(netlink, action, trace)
                 return Outcome(action=action, applied=_read(netlink, action.target.id))
             except GoneError as error:
-                message = str(error)
-                return Outcome(action=action, applied=None, failure=Failure.GONE, message=message)
+                return gone(action, error)
             except RefusedError as error:
-                return Outcome(
-                    action=action,
-                    applied=_read(netlink, action.target.id),
-                    failure=Failure.REFUSED,
-                    errno=error.errno,
-                    message=f"{action.target.path}: {error}",
-                )
+                applied = _read(netlink, action.target.id)
+                return refused(action, applied, error.errno, f"{action.target.path}: {error}")
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: both ends, and what may be between them."""

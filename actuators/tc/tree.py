@@ -14,7 +14,7 @@ there, and anything that is ours counts as ours.
 import errno
 from typing import NamedTuple
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, no_trace
+from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
 from actuators.tc.hooks import (
     HOOKS,
     drop_clsact,
@@ -39,7 +39,7 @@ from actuators.tc.shape import (
     is_absent,
     shape_of,
 )
-from controller.model import Action, Failure, Knob, KnobValue, Outcome, QosClass, Target, TargetKind
+from controller.model import Action, Knob, KnobValue, Outcome, QosClass, Target, TargetKind
 
 __all__ = ("Programs", "TcTree", "ifb_name", "refuse_foreign")
 
@@ -94,17 +94,10 @@ class TcTree:
                 refusal = self._try(netlink, action, trace)
                 applied = _read(netlink, action.target)
             except GoneError as error:
-                message = str(error)
-                return Outcome(action=action, applied=None, failure=Failure.GONE, message=message)
+                return gone(action, error)
         if refusal is None:
             return Outcome(action=action, applied=applied)
-        return Outcome(
-            action=action,
-            applied=applied,
-            failure=Failure.REFUSED,
-            errno=refusal.errno,
-            message=f"{action.target.path}: {refusal}",
-        )
+        return refused(action, applied, refusal.errno, f"{action.target.path}: {refusal}")
 
     def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: both ends; of what is between them, ``same`` recognises all that is ours."""

@@ -30,6 +30,8 @@ struct cached_group {
 
 BPF_HASH(slot_of_cgroup, u64, struct owner, MAX_SLOTS);
 BPF_F_TABLE("array", u32, u64, generation, 1, BPF_F_MMAPABLE);
+// How often a cgroup came, went or got another name: user space looks at the tree when it moved.
+BPF_F_TABLE("array", u32, u64, cgroup_changes, 1, BPF_F_MMAPABLE);
 
 static __always_inline struct owner find_owner(u64 css)
 {
@@ -77,6 +79,26 @@ static __always_inline struct owner owner_of_group(struct cached_group *cache, u
 	return owner;
 }
 
+static __always_inline int count_change(void)
+{
+	u32 zero = 0;
+	u64 *changes = cgroup_changes.lookup(&zero);
+
+	if (changes)
+		__sync_fetch_and_add(changes, 1);
+	return 0;
+}
+
+RAW_TRACEPOINT_PROBE(cgroup_mkdir)
+{
+	return count_change();
+}
+
+RAW_TRACEPOINT_PROBE(cgroup_rename)
+{
+	return count_change();
+}
+
 RAW_TRACEPOINT_PROBE(cgroup_rmdir)
 {
 	u32 zero = 0;
@@ -84,5 +106,5 @@ RAW_TRACEPOINT_PROBE(cgroup_rmdir)
 
 	if (now)
 		__sync_fetch_and_add(now, 1);
-	return 0;
+	return count_change();
 }

@@ -34,7 +34,7 @@ _LOOK_NS = 5 * NS_PER_SEC
 # A descriptor each. What is done in one tick is bounded: a count takes 33 us, a look 85 us.
 _MAX_NAMESPACES = 200
 _MAX_COUNTS_PER_TICK = 40
-_MAX_LOOKS_PER_TICK = 8
+_MAX_LOOKS_PER_TICK = 4
 _MAX_CGROUPS = 32
 
 _GET_LINK = 18  # RTM_GETLINK

@@ -124,6 +124,7 @@ class SchedProbe:
         blames = MappedArray(fds["blame"], np.dtype("u8"), max_latency * max_slots)
         self._blame = BlamePairs(blames.values.reshape(max_latency, max_slots))
         self._generation = MappedArray(fds["generation"], np.dtype("u8"), 1)
+        self._changes = MappedArray(fds["cgroup_changes"], np.dtype("u8"), 1)
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
         self._slots = Slots(max_slots, max_latency)
         # What was published last, and what the arrays held when a slot was assigned.
@@ -148,6 +149,11 @@ class SchedProbe:
         """The slot of what runs on each CPU now, by CPU number; the kernel writes it."""
         slots: NDArray[np.uint64] = self._cpus.values["slot"]
         return slots
+
+    @property
+    def cgroup_changes(self) -> int:
+        """How often a cgroup was made, removed or renamed since the probe was loaded."""
+        return int(self._changes.values[0])
 
     def slots_of(self, cgroups: Iterable[CgroupId]) -> list[int]:
         """Return the slots of those of *cgroups* that are counted for."""

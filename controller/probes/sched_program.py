@@ -79,6 +79,7 @@ def sched_spec(
             "blame",
             "slot_of_cgroup",
             "generation",
+            "cgroup_changes",
             "slow_path",
             *counter_maps(counters or {}),
         ),

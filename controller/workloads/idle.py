@@ -14,14 +14,14 @@ from controller.units import NS_PER_SEC
 
 __all__ = ("IdlePlacer", "without_effect")
 
-_LOOK_NS = 10 * NS_PER_SEC
+_LOOK_NS = 20 * NS_PER_SEC
 
 
 class IdlePlacer:
     """Fills in ``Workload.idle_at``.
 
-    The tree is looked at when the workloads change, and every ten seconds for processes of
-    others that turned up among best-effort work.
+    The tree is looked at when the workloads change, and now and then for processes of others
+    that turned up among best-effort work.
     """
 
     def __init__(self, layout: CgroupLayout) -> None:

@@ -2,14 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cgroups that the sched probe of a test counts for."""
 
+from collections.abc import Iterable
 from pathlib import Path
 import time
+
+import pytest
 
 from controller.host import CgroupLayout
 from controller.model import CgroupId, WorkloadSample
 from controller.probes.sched import SchedProbe, SchedReading
+from tests.kernel.loads import Running
 
-__all__ = ("Groups",)
+__all__ = ("QUIET_NS", "Groups")
+
+QUIET_NS = 2_000_000  # what a load spends at its gate, which is not its work
+LONGEST_SLICE_NS = 4_000_000
 
 
 class Groups:
@@ -31,6 +38,25 @@ class Groups:
 
     def sample(self, reading: SchedReading, path: Path) -> WorkloadSample:
         return next(w for w in reading.workloads if w.cgroup == self.id(path))
+
+    def assert_agree(self, probe: SchedProbe, running: Running, cgroups: Iterable[Path]) -> None:
+        """Let *running* work: the probe has seen what the kernel counted, within one percent."""
+        cgroups = tuple(cgroups)
+        before, first = [running.schedstat(path) for path in cgroups], probe.read()
+        running.work()
+        after, last = [running.schedstat(path) for path in cgroups], probe.read()
+        # None on a sound host, see docs/ARCHITECTURE.md.
+        lost_ns = (last.missed_switches - first.missed_switches) * LONGEST_SLICE_NS
+        for path, then, now in zip(cgroups, before, after, strict=True):
+            old, new = self.sample(first, path), self.sample(last, path)
+            assert old.wait_total_ns is not None and new.wait_total_ns is not None
+            assert old.oncpu_ns is not None and new.oncpu_ns is not None
+            ran_ns, waited_ns = now.oncpu_ns - then.oncpu_ns, now.wait_ns - then.wait_ns
+            seen_ns = new.wait_total_ns - old.wait_total_ns
+            print(f"{path.name}: {seen_ns / waited_ns - 1:+.4%} of {waited_ns / 1e9:.3f} s")
+            assert new.oncpu_ns - old.oncpu_ns == pytest.approx(ran_ns, rel=0.01, abs=QUIET_NS)
+            assert seen_ns <= 1.01 * waited_ns + QUIET_NS
+            assert seen_ns >= 0.99 * waited_ns - QUIET_NS - lost_ns
 
     def blame(self, reading: SchedReading, victim: Path, culprit: Path) -> int:
         pair = self.id(victim), self.id(culprit)

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import NamedTuple
 
-__all__ = ("Load", "loads", "schedstat")
+__all__ = ("Load", "Running", "Schedstat", "loads", "schedstat")
 
 _WORKER = """
 import os, sys, time

@@ -19,7 +19,8 @@ from controller.probes.classify import Classifier
 from controller.probes.qdisc import QdiscReader
 from tests.helpers import remove_cgroup
 from tests.kernel.links import BOTH, change, link_executor, load_programs, uplink, veth
-from tests.kernel.wire import PODS, Host, entered
+from tests.kernel.netns import entered
+from tests.kernel.wire import PODS, Host
 
 __all__ = ("BEST_EFFORT", "LIMITED", "SENSITIVE", "SYSTEM", "Shaped", "shaped_host")
 

@@ -14,7 +14,8 @@ import pytest
 
 from controller.host import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
-from tests.kernel.wire import Flow, Host, dump, entered
+from tests.kernel.netns import entered
+from tests.kernel.wire import Flow, Host, dump
 
 pytestmark = pytest.mark.kernel
 

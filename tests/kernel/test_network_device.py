@@ -15,7 +15,8 @@ from controller.configsections.network import NetworkConfig
 from controller.doctor.network import find_links
 from controller.network.device import Device, DeviceError, open_device
 from controller.network.veth import host_ends
-from tests.kernel.wire import Host, entered
+from tests.kernel.netns import entered
+from tests.kernel.wire import Host
 
 pytestmark = pytest.mark.kernel
 

@@ -16,7 +16,8 @@ from controller.network.marks import Marks
 from controller.probes.classify import Classifier
 from controller.units import NS_PER_SEC
 from tests.kernel.links import link_executor, load_programs
-from tests.kernel.wire import Host, dump, entered
+from tests.kernel.netns import entered
+from tests.kernel.wire import Host, dump
 
 pytestmark = pytest.mark.kernel
 

@@ -13,13 +13,12 @@ from controller.host import CgroupLayout, possible_cpus
 from controller.indicators.histogram import UPPER_NS
 from controller.probes.sched import SchedProbe
 from controller.probes.slots import SLOT_SYSTEM
-from tests.kernel.groups import Groups
+from tests.kernel.groups import QUIET_NS, Groups
 from tests.kernel.loads import Load, loads
 
 pytestmark = pytest.mark.kernel
 
 CPU = max(os.sched_getaffinity(0))
-QUIET_NS = 2_000_000  # what a load spends at its gate, which is not its work
 
 
 # Both ways of reading the kernel's memory.
@@ -60,21 +59,7 @@ def test_pinned_tasks_agree_with_schedstat_within_one_percent(
     cgroups = {name: groups.make(name, latency=name == "a") for name in "ab"}
     wanted = [Load(cgroups[name], kind, CPU) for name, kind in PINNED[mix]]
     with loads(wanted, seconds=2) as running:
-        before = {name: running.schedstat(path) for name, path in cgroups.items()}
-        first = probe.read()
-        running.work()
-        after = {name: running.schedstat(path) for name, path in cgroups.items()}
-        last = probe.read()
-    for name, path in cgroups.items():
-        old, new = groups.sample(first, path), groups.sample(last, path)
-        assert old.wait_total_ns is not None and new.wait_total_ns is not None
-        assert old.oncpu_ns is not None and new.oncpu_ns is not None
-        waited_ns = after[name].wait_ns - before[name].wait_ns
-        ran_ns = after[name].oncpu_ns - before[name].oncpu_ns
-        assert new.wait_total_ns - old.wait_total_ns == pytest.approx(
-            waited_ns, rel=0.01, abs=QUIET_NS
-        )
-        assert new.oncpu_ns - old.oncpu_ns == pytest.approx(ran_ns, rel=0.01, abs=QUIET_NS)
+        groups.assert_agree(probe, running, cgroups.values())
 
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="tasks cannot migrate on one CPU")
@@ -205,6 +190,15 @@ def test_a_recreated_cgroup_starts_at_zero(probe: SchedProbe, groups: Groups) ->
     sample = groups.sample(probe.read(), again)
     assert (sample.oncpu_ns, sample.wait_total_ns, sample.waits) == (0, 0, 0)
     assert sample.runq_histogram is not None and sum(sample.runq_histogram) == 0
+
+
+def test_cgroups_that_come_and_go_are_counted(probe: SchedProbe, groups: Groups) -> None:
+    before = probe.cgroup_changes
+    path = groups.make("a")
+    made = probe.cgroup_changes
+    path.rmdir()
+    # Others on this host make cgroups as well.
+    assert before < made < probe.cgroup_changes
 
 
 def test_no_room_is_told(groups: Groups, cgroup_layout: CgroupLayout) -> None:

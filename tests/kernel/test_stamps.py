@@ -21,7 +21,6 @@ from tests.kernel.without import btf_without_sched_info
 pytestmark = pytest.mark.kernel
 
 CPU = max(os.sched_getaffinity(0))
-QUIET_NS = 2_000_000  # what a load spends at its gate, which is not its work
 
 
 @pytest.fixture
@@ -53,21 +52,7 @@ def test_agrees_with_schedstat_within_one_percent(
     cgroups = {name: groups.make(name, latency=name == "a") for name in "ab"}
     wanted = [Load(cgroups[name], kind, cpu) for name, kind, cpu in MIXES[mix]]
     with loads(wanted, seconds=2) as running:
-        before = {name: running.schedstat(path) for name, path in cgroups.items()}
-        first = probe.read()
-        running.work()
-        after = {name: running.schedstat(path) for name, path in cgroups.items()}
-        last = probe.read()
-    for name, path in cgroups.items():
-        old, new = groups.sample(first, path), groups.sample(last, path)
-        assert old.wait_total_ns is not None and new.wait_total_ns is not None
-        assert old.oncpu_ns is not None and new.oncpu_ns is not None
-        waited_ns = after[name].wait_ns - before[name].wait_ns
-        ran_ns = after[name].oncpu_ns - before[name].oncpu_ns
-        seen_ns = new.wait_total_ns - old.wait_total_ns
-        print(f"{mix}, {name}: {seen_ns / waited_ns - 1:+.4%} of {waited_ns / 1e9:.3f} s")
-        assert seen_ns == pytest.approx(waited_ns, rel=0.01, abs=QUIET_NS)
-        assert new.oncpu_ns - old.oncpu_ns == pytest.approx(ran_ns, rel=0.01, abs=QUIET_NS)
+        groups.assert_agree(probe, running, cgroups.values())
 
 
 def test_histogram_and_blame_are_the_same(probe: SchedProbe, groups: Groups) -> None:

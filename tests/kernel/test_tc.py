@@ -25,7 +25,8 @@ from tests.kernel.links import (
     uplink,
     veth,
 )
-from tests.kernel.wire import Host, dump, entered
+from tests.kernel.netns import entered
+from tests.kernel.wire import Host, dump
 
 pytestmark = pytest.mark.kernel
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.kernel.netns import entered
 from tests.kernel.shaped import (
     BEST_EFFORT,
     LIMITED,
@@ -18,7 +19,7 @@ from tests.kernel.shaped import (
     Shaped,
     shaped_host,
 )
-from tests.kernel.wire import WIRE, WIRE6, entered
+from tests.kernel.wire import WIRE, WIRE6
 
 pytestmark = pytest.mark.kernel
 

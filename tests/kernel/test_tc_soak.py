@@ -12,8 +12,9 @@ from actuators.tc.shape import CLASSIFIED
 from actuators.tc.tree import Programs
 from controller.model import Knob, Target, TargetKind
 from tests.kernel.links import GUARANTEED_MBIT, LINK_MBIT, change, link_executor, load_programs
+from tests.kernel.netns import entered
 from tests.kernel.shaped import BEST_EFFORT, SENSITIVE, shaped_host
-from tests.kernel.wire import Flow, Host, dump, entered, run
+from tests.kernel.wire import Flow, Host, dump, run
 
 pytestmark = [pytest.mark.kernel, pytest.mark.soak]
 

@@ -6,9 +6,7 @@
 as it works on the host's links.
 """
 
-from collections.abc import Iterator, Sequence
-import contextlib
-import ctypes
+from collections.abc import Sequence
 import itertools
 import json
 import os
@@ -17,9 +15,8 @@ import re
 import subprocess
 from typing import Any
 
-__all__ = ("PODS", "WIRE", "WIRE6", "Flow", "Host", "dump", "entered")
+__all__ = ("PODS", "WIRE", "WIRE6", "Flow", "Host", "dump")
 
-_CLONE_NEWNET = 0x40000000
 _numbers = itertools.count()
 _ports = itertools.count(5201)
 WIRE, WIRE6 = "10.77.0.2", "fd77::2"
@@ -32,23 +29,6 @@ def run(*command: str, text: str = "") -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done.stdout
-
-
-@contextlib.contextmanager
-def entered(namespace: str) -> Iterator[None]:
-    """Be in a network namespace with this thread."""
-    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{namespace}") as there:
-        _setns(there.fileno())
-        try:
-            yield
-        finally:
-            _setns(before.fileno())
-
-
-def _setns(fd: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(fd, _CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns")
 
 
 class Host:
