@@ -45,6 +45,13 @@ def pods() -> list[Builder[Panel]]:
             (series("kube_conflicts"), "{{instance}} conflicts"),
         ),
         graph(
+            "Knobs left to others",
+            "1 for each knob that koordlet or katalyst-agent already owns on the node, with the "
+            "reason. Two owners of one knob would protect nobody.",
+            "none",
+            (series("kube_left_knob"), "{{instance}} {{knob}}: {{reason}}"),
+        ),
+        graph(
             "Pods whose labels are not believed",
             "1 for each, with the reason: labels that contradict each other, a class above what "
             "the pod may have, a profile that does not exist.",
