@@ -199,8 +199,8 @@ def decisions() -> list[Builder[Panel]]:
         ),
         graph(
             "Evictions by reason and result",
-            "In five minutes. evicted: on its way. refused: a disruption budget said no, another pod "
-            "with the same evidence is next. held: nobody can be evicted now, the API server is "
+            "In five minutes. evicted: on its way. refused: a disruption budget said no, the next "
+            "pod is asked for. held: nobody can be evicted now, the API server is "
             "away. reported: what would be evicted, but the agent only observes. frozen, killed: "
             "on plain hosts that are configured so.",
             "none",
