@@ -19,8 +19,6 @@ from controller.config import DEFAULT_PROFILE
 from controller.configsections.kubernetes import KubernetesConfig
 from controller.host import CgroupLayout
 from controller.kube.api import Api
-from controller.kube.worker import Worker
-from controller.kube.api import Api
 from controller.kube.events import Events
 from controller.kube.worker import Worker
 from controller.model import Knob, Mode, Plan, Profile, Workload
@@ -60,8 +58,6 @@ class Cluster:
         asked = frozenset(key for rule in config.profiles.rules for key, _ in rule.labels)
         self._watcher = watcher = PodWatcher(self._api, config.node, asked)
         self._source = KubernetesSource(layout, lambda: watcher.pods, rules, config.cgroup_roots)
-        self._api = Api(config.kubeconfig)
-        self._worker = Worker(self._api)
         events = Events(self._api, self._worker, config.node)
         pod_of = self._source.pod_of
         self._squeezes = Squeezes(events, config.node, pod_of)
@@ -115,12 +111,7 @@ class Cluster:
         return frozenset(left)
 
     def follow(self, plan: Plan, mode: Mode) -> None:
-        """Tell the cluster what *plan* means for its pods.
-
-        Raises what ended the thread that talks to the API server: a bug.
-        """
-        if self._worker.failure is not None:
-            raise self._worker.failure
+        """Tell the cluster what *plan* means for its pods."""
         self._squeezes.follow(plan, mode)
 
     @property
@@ -135,6 +126,7 @@ class Cluster:
             requests=self._requests(),
             pods=len(pods.pods),
             refused=pods.refused,
+            marked_until_s=self.evictions.marked_until_s,
             left_knobs={str(knob): reason for knob, reason in self._left.items()},
         )
 
@@ -143,7 +135,6 @@ class Cluster:
         self.evictions.take_back()
         self._worker.close(_LAST_WORDS_S)
         self._watcher.close()
-        self._worker.close()
 
     def _requests(self) -> Mapping[str, int]:
         # How many requests failed, by what came of them.

@@ -21,6 +21,7 @@ class ClusterState:
     configured workloads at most a hundred each are kept. ``left_knobs`` are left to another agent
     of this node, with the reason. ``problem`` says why the list is not kept up to date now;
     ``requests`` counts those that failed, by ``unreachable`` or HTTP status.
+    ``marked_until_s``: the node bears the mark of an eviction, until then since the epoch.
     """
 
     node: str
@@ -37,6 +38,7 @@ class ClusterState:
     left_knobs: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
+    marked_until_s: float | None = None
 
     def status(self) -> dict[str, Any]:
         """Return it for /statusz: plain types."""
@@ -58,4 +60,5 @@ class ClusterState:
             "left_knobs": dict(self.left_knobs),
             "problem": self.problem,
             "failed_requests": dict(self.requests),
+            "marked_until_s": self.marked_until_s,
         }

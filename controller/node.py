@@ -86,10 +86,6 @@ class Node:
         self._executor = Executor(
             Journal(config.state_dir / "journal"), registry.build(self._layout, cookies, programs)
         )
-        self._evictions = Evictions(
-            Standalone(config.eviction, self._layout, self._executor),
-            None if self.cluster is None else self.cluster.evictions,
-        )
         self.resctrl = ResctrlControl(config.resctrl, self._executor, self._layout)
         self.monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
         self._readings = KnobReadings(self._executor)
@@ -124,6 +120,10 @@ class Node:
         # Last: it has threads, and what loads the probes is forked off.
         kubernetes = config.kubernetes
         self.cluster = None if kubernetes is None else Cluster(kubernetes, self._layout)
+        self._evictions = Evictions(
+            Standalone(config.eviction, self._layout, self._executor),
+            None if self.cluster is None else self.cluster.evictions,
+        )
 
     def complete(self, config: Config) -> Config:
         """Return *config* with what this host was found to have; measure what it wants."""
