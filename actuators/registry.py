@@ -3,6 +3,7 @@
 """Every actuator there is, in one tuple; nothing registers itself by being imported."""
 
 from actuators.base import Actuator
+from actuators.cgroup_freeze import freezers
 from actuators.core_cookie import CoreCookie
 from actuators.cpu_idle import CpuIdle
 from actuators.cpu_quota import CpuQuota
@@ -35,6 +36,7 @@ def build(
     """
     return (
         *(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS),
+        *freezers(layout),
         cookies,
         ResctrlMounter(),
         control_groups(),

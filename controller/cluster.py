@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Kubernetes side of the node: its pods as workloads, and what there is to tell of them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 import itertools
@@ -9,30 +10,41 @@ import logging
 import os
 from pathlib import Path
 import re
+import time
 
+from controller.cluster_evictions import PodEvictions
+from controller.cluster_squeezes import Squeezes
 from controller.cluster_state import ClusterState
 from controller.config import DEFAULT_PROFILE
 from controller.configsections.kubernetes import KubernetesConfig
 from controller.host import CgroupLayout
-from controller.model import Knob, Profile, Workload
+from controller.kube.api import Api
+from controller.kube.events import Events
+from controller.kube.worker import Worker
+from controller.model import Knob, Mode, Plan, Profile, Workload
 from controller.resctrl_info import RESCTRL_DIR
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.choice import Choose, chooser
 from controller.workloads.kubernetes.classify import ClassRules
 from controller.workloads.kubernetes.managers import Holds, Managers
-from controller.workloads.kubernetes.pod import Pods
 from controller.workloads.kubernetes.source import KubernetesSource
+from controller.workloads.kubernetes.watcher import PodWatcher
 
 __all__ = ("Cluster",)
 
 _log = logging.getLogger(__name__)
 
 _MOST_TEXTS = 100
+# What is still to be said at the end must be said before the guardian loses patience.
+_LAST_WORDS_S = 1.5
 _OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class Cluster:
-    """What the control thread asks of Kubernetes; nothing here waits for the network."""
+    """What the control thread asks of Kubernetes; nothing here waits for the network.
+
+    One thread follows the list of pods, another one sends requests.
+    """
 
     def __init__(self, config: KubernetesConfig, layout: CgroupLayout) -> None:
         self._config = config
@@ -41,7 +53,17 @@ class Cluster:
             trusted_namespaces=frozenset(config.trusted_namespaces),
             own_uid=_own_uid(),
         )
-        self._source = KubernetesSource(layout, self._pods, rules, config.cgroup_roots)
+        self._api = Api(config.kubeconfig)
+        self._worker = Worker(self._api)
+        asked = frozenset(key for rule in config.profiles.rules for key, _ in rule.labels)
+        self._watcher = watcher = PodWatcher(self._api, config.node, asked)
+        self._source = KubernetesSource(layout, lambda: watcher.pods, rules, config.cgroup_roots)
+        events = Events(self._api, self._worker, config.node)
+        pod_of = self._source.pod_of
+        self._squeezes = Squeezes(events, config.node, pod_of)
+        self.evictions = PodEvictions(
+            self._api, self._worker, events, config.eviction, config.node, pod_of
+        )
         self._managers = Managers(layout, rules, RESCTRL_DIR)
         self._left: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
@@ -50,6 +72,12 @@ class Cluster:
         self._revision = 0
         self._state = ClusterState(node=config.node)
         self._told: frozenset[str] = frozenset()
+
+    def check(self) -> None:
+        """Raise what ended one of the threads: a bug."""
+        for failure in (self._watcher.failure, self._worker.failure):
+            if failure is not None:
+                raise failure
 
     def scan(
         self, configured: tuple[Workload, ...], profiles: Mapping[str, Profile], now_ns: int
@@ -73,7 +101,7 @@ class Cluster:
         """Look at the other agents of this node and return the knobs that are theirs."""
         if self._config.leave_to_others:
             levels = self._source.best_effort_levels
-            self._managers.look(now_ns, self._pods().pods.values(), levels, holds)
+            self._managers.look(now_ns, self._watcher.pods.pods.values(), levels, holds)
         left, before = self._managers.left, self._left
         for knob in left.keys() - before.keys():
             _log.warning("%s is left alone: %s", knob, left[knob])
@@ -82,24 +110,35 @@ class Cluster:
         self._left = left
         return frozenset(left)
 
+    def follow(self, plan: Plan, mode: Mode) -> None:
+        """Tell the cluster what *plan* means for its pods."""
+        self._squeezes.follow(plan, mode)
+
     @property
     def state(self) -> ClusterState:
         """What there is to tell of it now."""
-        pods = self._pods()
+        pods = self._watcher.pods
         return replace(
             self._state,
             synced=pods.synced,
-            age_s=None,
+            age_s=self._watcher.age_s(time.monotonic_ns()),
+            problem=self._watcher.problem,
+            requests=self._requests(),
             pods=len(pods.pods),
             refused=pods.refused,
+            marked_until_s=self.evictions.marked_until_s,
             left_knobs={str(knob): reason for knob, reason in self._left.items()},
         )
 
     def close(self) -> None:
-        """Stop talking to the API server."""
+        """Take the node's mark back and stop talking to the API server."""
+        self.evictions.take_back()
+        self._worker.close(_LAST_WORDS_S)
+        self._watcher.close()
 
-    def _pods(self) -> Pods:
-        return _NOBODY
+    def _requests(self) -> Mapping[str, int]:
+        # How many requests failed, by what came of them.
+        return Counter(self._watcher.errors) + Counter(self._worker.errors)
 
     def _tell(self) -> None:
         source = self._source
@@ -119,9 +158,6 @@ class Cluster:
             if text not in self._told:
                 _log.warning("%s", text)
         self._told = frozenset(texts)
-
-
-_NOBODY = Pods(time_ns=0)
 
 
 def _own_uid() -> str | None:

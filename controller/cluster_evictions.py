@@ -58,8 +58,8 @@ class PodEvictions:
         self._pod_of = pod_of
         self._mark = Mark(api, node, config.mark, config.mark_ns / NS_PER_SEC)
         self._evictor = Evictor(api, self._mark)
-        self._answers: deque[EvictionAnswer] = deque()  # from the worker's thread
-        self._asked: dict[CgroupId, tuple[Pod, str]] = {}
+        # Written by the worker's thread as well: the answer, whose it is, and the explanation.
+        self._answers: deque[tuple[EvictionAnswer, Pod, str]] = deque()
         worker.every(_TEND_S, self._mark.tend, _MARK_JOB)
 
     @property
@@ -72,24 +72,27 @@ class PodEvictions:
         pod = self._pod_of(eviction.cgroup)
         if pod is None:
             return False
-        self._asked[eviction.cgroup] = pod, explain(eviction, plan)
+        about = pod, explain(eviction, plan)
         which = eviction.cgroup, eviction.channel
         if not (enforcing and self._config.enabled):
             why = "kubernetes.eviction is not enabled" if enforcing else "the agent only observes"
             answer = EvictionAnswer(*which, EvictionResult.REPORTED, why, _REPORT_NS)
-            self._answers.append(answer)
+            self._answers.append((answer, *about))
             return True
         victim = Victim(eviction, pod.namespace, pod.name, pod.uid, pod.grace_s)
-        if not self._worker.submit(lambda: self._answers.append(self._evictor.evict(victim)), _JOB):
+
+        def evict() -> None:
+            self._answers.append((self._evictor.evict(victim), *about))
+
+        if not self._worker.submit(evict, _JOB):
             why = "too much waits for the API server"
-            self._answers.append(EvictionAnswer(*which, EvictionResult.HELD, why))
+            self._answers.append((EvictionAnswer(*which, EvictionResult.HELD, why), *about))
         return True
 
     def answers(self) -> Iterator[EvictionAnswer]:
         """Yield the answers that came since the last call, and tell of each."""
         while self._answers:
-            answer = self._answers.popleft()
-            pod, why = self._asked.pop(answer.cgroup)
+            answer, pod, why = self._answers.popleft()
             regarding = Regarding("Pod", pod.namespace, pod.name, pod.uid)
             kind: EventType = "Warning" if answer.result is EvictionResult.EVICTED else "Normal"
             note = f"{answer.result}: {why} [{answer.message}]"

@@ -19,7 +19,9 @@ class ClusterState:
     the list does not have. ``foreign_roots`` hold the pods of other nodes. Of texts that the
     owners of pods caused (``label_problems``, by pod) and of ``conflicts`` between pods and
     configured workloads at most a hundred each are kept. ``left_knobs`` are left to another agent
-    of this node, with the reason.
+    of this node, with the reason. ``problem`` says why the list is not kept up to date now;
+    ``requests`` counts those that failed, by ``unreachable`` or HTTP status.
+    ``marked_until_s``: the node bears the mark of an eviction, until then since the epoch.
     """
 
     node: str
@@ -34,6 +36,9 @@ class ClusterState:
     label_problems: Mapping[str, str] = field(default_factory=dict)
     conflicts: tuple[str, ...] = ()
     left_knobs: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    marked_until_s: float | None = None
 
     def status(self) -> dict[str, Any]:
         """Return it for /statusz: plain types."""
@@ -53,4 +58,7 @@ class ClusterState:
             "label_problems": dict(self.label_problems),
             "conflicts": self.conflicts,
             "left_knobs": dict(self.left_knobs),
+            "problem": self.problem,
+            "failed_requests": dict(self.requests),
+            "marked_until_s": self.marked_until_s,
         }

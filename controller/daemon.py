@@ -38,7 +38,16 @@ _RESCAN_NS = 30 * NS_PER_SEC
 _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 # What a reload cannot change.
-_FIXED = ("state_dir", "http", "http_token_file", "network", "resctrl", "counters", "kubernetes")
+_FIXED = (
+    "state_dir",
+    "http",
+    "http_token_file",
+    "network",
+    "resctrl",
+    "counters",
+    "kubernetes",
+    "eviction",
+)
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
 _NICE = -10
@@ -164,7 +173,8 @@ class Agent:
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
-        self._board.count(plan, self._outcomes)
+        self._node.follow(plan)
+        self._board.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
         if self._cost.read(started_ns) and self._cost.cost is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.metrics_cost import agent_cost
+from controller.model import EvictionResult
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC
 
@@ -37,6 +38,18 @@ def board_families(board: Board) -> Iterator[Metric]:
         for result in _WRITES:
             writes.add_metric([knob, result], counts.get((knob, result), 0))
     yield writes
+    evictions = CounterMetricFamily(
+        "sweetpoint_evictions",
+        "Evictions by the channel that they were for, and by what became of them.",
+        labels=["reason", "result"],
+    )
+    evicted = board.evictions.copy()
+    for reason in sorted({channel for channel, _ in (*board.decisions, *evicted)}):
+        for eviction_result in EvictionResult:
+            evictions.add_metric(
+                [reason, eviction_result], evicted.get((reason, eviction_result), 0)
+            )
+    yield evictions
     reloads = CounterMetricFamily(
         "sweetpoint_config_reloads", "Configuration reloads by result.", labels=["result"]
     )

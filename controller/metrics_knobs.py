@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.control.schemata import parse_bandwidth, parse_masks
-from controller.model import Knob
+from controller.model import Channel, Knob
 from controller.report import TickReport
 
 __all__ = ("knob_families",)
@@ -90,6 +90,10 @@ def _rungs(report: TickReport) -> Iterator[Metric]:
     usable = GaugeMetricFamily(
         "sweetpoint_rung_usable", "1 if the knob can be moved now.", labels=["channel", "knob"]
     )
+    for demand in report.plan.demands:
+        if demand.channel is Channel.CPU:
+            # Its ladder has this one rung, so the channel's demand is the rung's part.
+            part.add_metric([Channel.CPU, Knob.CPU_QUOTA], demand.applied)
     for rung in report.plan.rungs:
         part.add_metric([rung.channel, rung.knob], rung.part)
         usable.add_metric([rung.channel, rung.knob], float(rung.usable))

@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.cluster_state import ClusterState
 
@@ -51,6 +51,14 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     for pod, problem in sorted(state.label_problems.items()):
         problems.add_metric([pod, problem], 1)
     yield problems
+    failed = CounterMetricFamily(
+        "sweetpoint_kube_failed_requests",
+        "Requests to the API server that failed, by HTTP status or unreachable.",
+        labels=["result"],
+    )
+    for result, count in sorted(state.requests.items()):
+        failed.add_metric([result], count)
+    yield failed
     left = GaugeMetricFamily(
         "sweetpoint_kube_left_knob",
         "1 for a knob that is left to another agent of this node.",

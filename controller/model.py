@@ -106,13 +106,15 @@ class Knob(StrEnum):
     MEMORY_HIGH = "memory.high"
     IO_WEIGHT = "io.weight"
     IO_MAX = "io.max"
+    FREEZE = "cgroup.freeze"
 
 
 # A knob's setting in canonical text, equal for equal settings, so that journal, recording,
 # read-back and log share one form. cpu.quota: "QUOTA_US PERIOD_US BURST_US" with "max" for no
 # quota. cpu.idle: "IDLE WEIGHT" (weight is cpu.shares on v1, cpu.weight on v2), because the
 # kernel forgets the weight when a cgroup turns idle. tc.ceiling: "EGRESS INGRESS" of the
-# best-effort tier in bytes per second, 0 for a direction that is not shaped. Those of
+# best-effort tier in bytes per second, 0 for a direction that is not shaped. cgroup.freeze: "0" or
+# "1"; its targets have the scope "freezer", and only who carries out evictions moves it. Those of
 # STRUCTURAL_KNOBS are objects that other knobs or tasks live in: "absent" or what was made;
 # undoing them removes the object. tc.mark: the filters at the host's end of a pod's veth.
 KnobValue = NewType("KnobValue", str)

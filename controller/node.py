@@ -17,6 +17,7 @@ from controller.cluster import Cluster
 from controller.config import Config
 from controller.cores import Cores
 from controller.disks import find_disks
+from controller.evictions import Evictions
 from controller.host import find_cgroup_layout, memory_bytes, possible_cpus
 from controller.knob_readings import KnobReadings
 from controller.model import (
@@ -49,6 +50,7 @@ from controller.probes.usage import UsageMeter
 from controller.resctrl_control import ResctrlControl
 from controller.resctrl_monitor import ResctrlMonitor
 from controller.service_level.collector import ServiceLevels
+from controller.standalone import Standalone
 from controller.workloads import static
 from controller.workloads.idle import IdlePlacer
 
@@ -77,8 +79,6 @@ class Node:
         self._layout = find_cgroup_layout()
         self._idle = IdlePlacer(self._layout)
         workloads = static.scan(self._layout, config.workloads, missing_ok=False)
-        kubernetes = config.kubernetes
-        self.cluster = None if kubernetes is None else Cluster(kubernetes, self._layout)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
         self.links = None if config.network is None else Links(config.network, self._layout)
@@ -118,6 +118,13 @@ class Node:
         if self.resctrl.facts is not None:
             self._load_members()
         self.take(self._idle.place(workloads, time.monotonic_ns()))
+        # Last: it has threads, and what loads the probes is forked off.
+        kubernetes = config.kubernetes
+        self.cluster = None if kubernetes is None else Cluster(kubernetes, self._layout)
+        self._evictions = Evictions(
+            Standalone(config.eviction, self._layout, self._executor),
+            None if self.cluster is None else self.cluster.evictions,
+        )
 
     def complete(self, config: Config) -> Config:
         """Return *config* with what this host was found to have; measure what it wants."""
@@ -242,6 +249,8 @@ class Node:
 
     def measure(self) -> Snapshot:
         """Read the probes and return everything known at this instant."""
+        if self.cluster is not None:
+            self.cluster.check()
         reading = self.reading = None if self._probe is None else self._probe.read()
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
         samples = self._unmeasured if reading is None else reading.workloads
@@ -269,6 +278,7 @@ class Node:
             links=() if self.links is None else self.links.samples(),
             core_overlap_ratio=self.cores.overlap(now_ns),
             pressure_ns=self._pressure.read_ns,
+            evictions=self._evictions.answers(),
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
@@ -286,10 +296,18 @@ class Node:
         self.cores.tick(now_ns, moves)
         return outcomes
 
+    def follow(self, plan: Plan) -> None:
+        """Evict whom *plan* says, and tell the cluster of what it does; also while observing."""
+        now_ns = time.monotonic_ns()
+        self._evictions.follow(plan, self.workloads, enforcing=self.enforcing, now_ns=now_ns)
+        if self.cluster is not None:
+            self.cluster.follow(plan, Mode.ENFORCE if self.enforcing else Mode.OBSERVE)
+
     def restore(self) -> RestoreReport:
         """Put every knob back."""
         report = self._executor.restore_all()
         self._readings.forget()
+        self._evictions.forget()
         self.resctrl.forget()
         self.monitor.forget()
         if self.links is not None:

@@ -12,6 +12,7 @@ from controller.cluster_state import ClusterState
 from controller.model import (
     Blame,
     CgroupId,
+    EvictionAnswer,
     Knob,
     KnobReading,
     KnobValue,
@@ -188,6 +189,7 @@ class Board:
     between_ticks: threading.Event = field(default_factory=_set_event)
     writes: dict[tuple[Knob, str], int] = field(default_factory=dict)
     decisions: dict[tuple[str, str], int] = field(default_factory=dict)
+    evictions: dict[tuple[str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
 
@@ -195,8 +197,13 @@ class Board:
         """Wait until the tick that is under way is over; whether it was, before too long."""
         return self.between_ticks.wait(_GIVE_WAY_S)
 
-    def count(self, plan: Plan, outcomes: tuple[Outcome, ...]) -> None:
-        """Add the decisions of *plan* and the results of its writes to the counters."""
+    def count(
+        self, plan: Plan, outcomes: tuple[Outcome, ...], evictions: tuple[EvictionAnswer, ...] = ()
+    ) -> None:
+        """Count the decisions of *plan*, the results of its writes, the answers to *evictions*."""
+        for answer in evictions:
+            eviction = answer.channel, answer.result
+            self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
         for demand in plan.demands:
             decision = demand.channel, demand.state
             self.decisions[decision] = self.decisions.get(decision, 0) + 1

@@ -15,6 +15,11 @@ from pydantic_core import PydanticCustomError
 
 from controller.configfields import Strict, written
 from controller.configfile import Document, Loc
+from controller.configsections.kube_capacity import (
+    KubeCapacityConfig,
+    KubeCapacityModel,
+    build_kube_capacity,
+)
 from controller.configsections.kube_eviction import (
     KubeEvictionConfig,
     KubeEvictionModel,
@@ -57,6 +62,7 @@ class KubernetesConfig:
     eviction: KubeEvictionConfig
     leave_to_others: bool = True
     profiles: KubeProfilesConfig = KubeProfilesConfig()  # noqa: RUF009 - frozen
+    capacity: KubeCapacityConfig = KubeCapacityConfig()  # noqa: RUF009 - frozen
 
 
 def _roots(value: object) -> object:
@@ -103,6 +109,7 @@ class KubernetesModel(Strict):
     eviction: KubeEvictionModel = written({})
     leave_to_others: bool = True
     profiles: KubeProfilesModel = written({})
+    capacity: KubeCapacityModel = written({})
 
 
 def build_kubernetes(
@@ -122,6 +129,7 @@ def build_kubernetes(
         eviction=build_kube_eviction(model.eviction),
         leave_to_others=model.leave_to_others,
         profiles=build_kube_profiles(model.profiles),
+        capacity=build_kube_capacity(model.capacity),
     )
 
 

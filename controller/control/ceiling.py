@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Feed-forward: the CPUs that best-effort may have while it is squeezed at all."""
+"""Feed-forward: what best-effort may have of a resource without being in the services' way."""
 
 from collections import deque
 
@@ -14,15 +14,17 @@ class Ceiling:
     """Tracks what the services need, and moves best-effort's ceiling out of their way.
 
     ``target`` is the CPUs that best-effort may use, less system work and the reserve, less the
-    peak over 2 s of what the services need: their on-CPU time, and of the wait inflicted on
+    peak over *peak_ns* of what the services need: their on-CPU time, and of the wait inflicted on
     them the part that their sweet points do not accept. ``cpus`` falls to it at once and rises
-    to it with a time constant of 2 s.
+    to it with a time constant of *rise_s*.
     """
 
-    __slots__ = ("_needs", "cpus", "target")
+    __slots__ = ("_needs", "_peak_ns", "_rise_s", "cpus", "target")
 
-    def __init__(self, cpus: float) -> None:
+    def __init__(self, cpus: float, peak_ns: int = _PEAK_NS, rise_s: float = _RISE_S) -> None:
         self._needs: deque[tuple[int, float]] = deque()
+        self._peak_ns = peak_ns
+        self._rise_s = rise_s
         self.cpus = cpus
         self.target = cpus
 
@@ -36,13 +38,13 @@ class Ceiling:
         while needs and needs[-1][1] <= services_need:
             needs.pop()
         needs.append((now_ns, services_need))
-        while needs[0][0] < now_ns - _PEAK_NS:
+        while needs[0][0] < now_ns - self._peak_ns:
             needs.popleft()
         self.target = max(0.0, available - needs[0][1])
         if self.target < self.cpus:
             self.cpus = self.target
         else:
-            self.cpus += min(1.0, dt_s / _RISE_S) * (self.target - self.cpus)
+            self.cpus += min(1.0, dt_s / self._rise_s) * (self.target - self.cpus)
         return self.cpus
 
     def start_at(self, cpus: float) -> None:

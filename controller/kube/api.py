@@ -249,6 +249,8 @@ def _lines(answer: "Answer") -> Iterator[bytearray]:
             searched = 0
         if len(text) > _LONGEST_OBJECT:
             raise ApiUnreachable(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
+    if text.strip():
+        raise ApiUnreachable("it ended in the middle of an event")
 
 
 def _error(code: int, reason: str, status: Mapping[str, Any], retry_after: str | None) -> ApiError:

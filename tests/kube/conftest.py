@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.host import CgroupLayout
+from tests.kube.cable import Cable
 from tests.kube.cluster import Cluster
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import Kubelet
@@ -38,3 +39,10 @@ def kubelet(cluster: Cluster, kubepods: Kubepods) -> Iterator[Kubelet]:
     """A node of the test's own, whose pods run in real cgroups."""
     with Kubelet(cluster, cluster.new_name("node"), kubepods) as node:
         yield node
+
+
+@pytest.fixture
+def cable(cluster: Cluster) -> Iterator[Cable]:
+    """A way to the API server that a test can cut or hold."""
+    with Cable(cluster.plane.port) as cable:
+        yield cable

@@ -192,6 +192,7 @@ def test_metrics_are_in_base_units_and_parse(port: int, board: Board) -> None:
     assert values["sweetpoint_indicator_value"] == [0.003]
     assert values["sweetpoint_indicator_sweet_point"] == [0.002]
     assert values["sweetpoint_channel_demand_ratio"] == [0.2]
+    assert values["sweetpoint_rung_part_ratio"] == [0.2]
     assert values["sweetpoint_quota_applied_cpus"] == [0.5]
     assert values["sweetpoint_sched_idle"] == [1]
     assert values["sweetpoint_best_effort_granted_cpus"] == [1.5]

@@ -19,6 +19,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     Panel,
+    RowPanel,
     VariableOption,
     VariableRefresh,
     VariableSort,
@@ -76,21 +77,22 @@ def dashboard() -> Dashboard:
     )
     for name, label, query in _VARIABLES:
         made = made.with_variable(_variable(name, label, query))
-    number = 0
     for title, panels, folded in _ROWS:
-        number += 1
-        row = Row(title).id(number).collapsed(folded)
-        numbered = []
-        for panel in panels():
-            number += 1
-            numbered.append(panel.id(number))
-        made = _folded(made, row, numbered) if folded else _open(made, row, numbered)
+        row = Row(title).collapsed(folded)
+        made = _folded(made, row, panels()) if folded else _open(made, row, panels())
     return made
 
 
 def text() -> str:
-    """Return the file's content."""
-    return json.dumps(dashboard().build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+    """Return the file's content; panels are numbered in the order in which they stand."""
+    built = dashboard().build()
+    number = 0
+    for panel in built.panels or ():
+        inside = panel.panels if isinstance(panel, RowPanel) else None
+        for each in (panel, *(inside or ())):
+            number += 1
+            each.id_val = number
+    return json.dumps(built, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 
 def _open(made: Dashboard, row: Row, panels: list[Builder[Panel]]) -> Dashboard:

@@ -5,7 +5,7 @@
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
-from tools.dashboard.panels import graph, series
+from tools.dashboard.panels import graph, rate, series
 
 __all__ = ("pods",)
 
@@ -43,6 +43,20 @@ def pods() -> list[Builder[Panel]]:
             (series("kube_refused_pods"), "{{instance}} refused"),
             (series("kube_unlisted_pods"), "{{instance}} unlisted"),
             (series("kube_conflicts"), "{{instance}} conflicts"),
+        ),
+        graph(
+            "Requests to the API server that failed",
+            "Per second, by HTTP status; 'unreachable' had no answer at all. 403: the agent's "
+            "ClusterRole lacks a right. 429: the server asks for less.",
+            "reqps",
+            (f"{rate('kube_failed_requests_total')} > 0", "{{instance}} {{result}}"),
+        ),
+        graph(
+            "Knobs left to others",
+            "1 for each knob that koordlet or katalyst-agent already owns on the node, with the "
+            "reason. Two owners of one knob would protect nobody.",
+            "none",
+            (series("kube_left_knob"), "{{instance}} {{knob}}: {{reason}}"),
         ),
         graph(
             "Pods whose labels are not believed",

@@ -20,6 +20,7 @@ from tools.dashboard.panels import (
 
 __all__ = ("demand", "glance", "services")
 
+_EVICTED = 'result=~"evicted|frozen|killed"'
 _TIMES = 'indicator=~"runq_.*|net_backlog"'
 _RATIOS = 'indicator=~"wait_ratio|psi_.*|net_drops"'
 _OTHERS = 'indicator!~"runq_.*|net_backlog|wait_ratio|psi_.*|net_drops"'
@@ -78,10 +79,10 @@ def glance() -> list[Builder[Panel]]:
         ),
         stat(
             "Evictions in an hour",
-            "Best-effort pods evicted in the last hour, because squeezing was not enough.",
+            "Best-effort pods evicted in the last hour, because squeezing was not enough; on plain "
+            "hosts, workloads frozen or killed.",
             "none",
-            f"sum(increase({series('evictions_total', equal('result', 'evicted'))}[1h])) "
-            "or vector(0)",
+            f"sum(increase({series('evictions_total', _EVICTED)}[1h])) or vector(0)",
             limit=(1, 5),
         ),
         stat(

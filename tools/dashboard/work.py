@@ -199,8 +199,10 @@ def decisions() -> list[Builder[Panel]]:
         ),
         graph(
             "Evictions by reason and result",
-            "Evictions in five minutes. A disruption budget that says no is not a failure: another "
-            "pod with the same evidence is asked for, or it is tried again later.",
+            "In five minutes. evicted: on its way. refused: a disruption budget said no, the next "
+            "pod is asked for. held: nobody can be evicted now, the API server is "
+            "away. reported: what would be evicted, but the agent only observes. frozen, killed: "
+            "on plain hosts that are configured so.",
             "none",
             (
                 f"sum by (reason, result) (increase({series('evictions_total')}[5m])) > 0",

@@ -1,0 +1,77 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the dashboard and the rules ask of Prometheus."""
+
+from collections.abc import Iterator
+import json
+from pathlib import Path
+import re
+from typing import Any, NamedTuple
+
+import yaml
+
+__all__ = ("METRIC", "Query", "dashboard_queries", "panels", "rule_queries", "variables")
+
+_DEPLOY = Path(__file__).parents[2] / "deploy"
+_DASHBOARD = _DEPLOY / "dashboards" / "sweetpoint.json"
+_RULES = _DEPLOY / "rules"
+
+METRIC = re.compile(r"\bsweetpoint_[a-z0-9_]+")
+
+
+class Query(NamedTuple):
+    """One PromQL expression and where it stands."""
+
+    place: str
+    expression: str
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the committed dashboard."""
+    return dict(json.loads(_DASHBOARD.read_text()))
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    """Yield every panel that shows something, those of folded rows included."""
+    for panel in dashboard()["panels"]:
+        if panel["type"] == "row":
+            yield from panel["panels"]
+        else:
+            yield panel
+
+
+def dashboard_queries() -> list[Query]:
+    """Return the queries of all panels, as Grafana sends them with everything selected."""
+    return [
+        Query(f"{panel['title']} {target['refId']}", _selected(target["expr"]))
+        for panel in panels()
+        for target in panel["targets"]
+    ]
+
+
+def variables() -> list[tuple[str, Query]]:
+    """Return (label, series whose values of it are listed) of the variables."""
+    found = []
+    for variable in dashboard()["templating"]["list"]:
+        if variable["type"] == "query":
+            match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
+            assert match is not None, variable
+            found.append((match[2], Query(variable["name"], _selected(match[1]))))
+    return found
+
+
+def rule_queries() -> list[Query]:
+    """Return the expressions of all alert rules."""
+    return [
+        Query(rule["alert"], rule["expr"])
+        for file in sorted(_RULES.glob("*.yaml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+
+
+def _selected(expression: str) -> str:
+    every = re.sub(r'=~"\$\w+"', '=~".*"', expression)
+    every = every.replace("$__rate_interval", "10s")
+    assert "$" not in every, every
+    return every

@@ -1,0 +1,86 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The committed dashboard is what its code makes, and asks for metrics that there are."""
+
+from prometheus_client.parser import text_string_to_metric_families
+import pytest
+
+from controller.cluster_state import ClusterState
+from controller.metrics import Exporter
+from controller.model import CgroupId, WorkloadSample
+from controller.report import Board, CoreState, MonitorState
+from tests.deploy.queries import METRIC, Query, dashboard, dashboard_queries, panels, rule_queries
+from tests.unit.test_httpd import report
+from tools.dashboard.__main__ import OUTPUT, text
+
+_COUNTERS = ("cycles", "instructions", "llc_misses", "llc_references", "stalled_cycles")
+
+
+@pytest.fixture(scope="module")
+def metrics() -> frozenset[str]:
+    """The names of everything that an agent can export, on a host that has everything."""
+    board = Board()
+    board.report = report(
+        1,
+        samples=(WorkloadSample(CgroupId("cpu", 6), **dict.fromkeys(_COUNTERS, 1)),),
+        monitor=MonitorState(
+            problem="", groups=1, adopted=0, without_room=0, elsewhere=0, errors=0
+        ),
+        cores=CoreState(carrying=1, foreign=0, overlap_ratio=0.5),
+        cluster=ClusterState(node="n1", age_s=1.0),
+    )
+    names = set()
+    for family in text_string_to_metric_families(Exporter(board).render().decode()):
+        names.add(f"{family.name}_total" if family.type == "counter" else family.name)
+    return frozenset(names)
+
+
+def test_the_committed_dashboard_is_up_to_date() -> None:
+    assert OUTPUT.read_text() == text(), "run: .venv/bin/python -m tools.dashboard"
+
+
+@pytest.mark.parametrize("query", [*dashboard_queries(), *rule_queries()], ids=lambda q: q.place)
+def test_every_metric_exists(query: Query, metrics: frozenset[str]) -> None:
+    assert set(METRIC.findall(query.expression)) <= metrics
+
+
+def test_every_panel_can_be_understood() -> None:
+    for panel in panels():
+        title = panel["title"]
+        assert len(panel["description"]) >= 15, title
+        assert panel["description"].endswith("."), title
+        # Bars say their states in words, a table has a unit for each column.
+        if panel["type"] == "state-timeline":
+            assert panel["fieldConfig"]["defaults"]["mappings"], title
+        elif panel["type"] != "table":
+            assert panel["fieldConfig"]["defaults"]["unit"], title
+        for target in panel["targets"]:
+            assert panel["type"] in ("stat", "table") or target["legendFormat"], title
+
+
+def test_every_panel_follows_the_choice_of_nodes() -> None:
+    free = {panel["title"] for panel in panels() for each in panel["targets"] if _free(each)}
+    # Rules may be evaluated for all clusters by one Prometheus, whose labels we do not know.
+    assert free == {"Alerts"}
+
+
+def _free(target: dict[str, str]) -> bool:
+    names = METRIC.findall(target["expr"])
+    return not names or target["expr"].count('instance=~"$instance"') < len(names)
+
+
+def test_ids_are_unique_and_nothing_overlaps() -> None:
+    every = [*panels(), *(each for each in dashboard()["panels"] if each["type"] == "row")]
+    ids = [panel["id"] for panel in every]
+    assert len(ids) == len(set(ids))
+    taken: set[tuple[int, int]] = set()
+    for panel in every:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells

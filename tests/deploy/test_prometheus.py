@@ -1,0 +1,214 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes the real agent at work, and answers what dashboard and rules ask.
+
+The agent squeezes a hog beside a service, so most of what there is to see is there to see.
+"""
+
+from collections.abc import Iterator
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+from typing import Any
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from controller.demo.programs import free_port
+from controller.host import CgroupLayout
+from tests.deploy.queries import Query, dashboard_queries, rule_queries, variables
+from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.loads import Load, loads
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
+]
+
+RULES = Path(__file__).parents[2] / "deploy" / "rules" / "sweetpoint.yaml"
+
+_NO_HARDWARE = "needs resctrl or hardware counters, which this host may not have"
+_NO_V2 = "needs the memory or io controller on cgroup v2"
+_NO_KUBERNETES = "no Kubernetes here"
+_NO_LINK = "no link is shaped"
+_NOTHING = "nothing of the kind happened"
+
+# Panels, or one query of a panel, that may be empty, and why.
+MAY_BE_EMPTY = {
+    "Other indicators": "the profile has no indicator that is neither time nor share",
+    "Shares": "the profile has no indicator that is a share",
+    "Services' own figures": "the service has no source of its own",
+    "Which knobs can be moved now": "told for the other channels, and only cpu is steered here",
+    "Applied: memory.high, the ten smallest": _NO_V2,
+    "Applied: io.weight, the ten smallest": _NO_V2,
+    "Pressure of services": "the kernel may have no PSI, or no cgroup2 tree with the service",
+    "Pressure of nodes": "the kernel may have no PSI",
+    "Network traffic of workloads": "nobody sent anything, and there may be no cgroup2 tree",
+    "Applied: sched-idle and cookies C": "needs core scheduling",
+    "Evictions by reason and result": _NOTHING,
+    "Knobs that somebody else wrote": _NOTHING,
+    "Time that the probes' programs take": "kernel.bpf_stats_enabled is 0",
+    "Time since the API server's last word": _NO_KUBERNETES,
+    "Pods by class and by what gave it to them": _NO_KUBERNETES,
+    "Pods": _NO_KUBERNETES,
+    "Requests to the API server that failed": _NO_KUBERNETES,
+    "Knobs left to others": _NO_KUBERNETES,
+    "Pods whose labels are not believed": _NO_KUBERNETES,
+    "Links: what each tier carries": _NO_LINK,
+    "Links: bytes that wait": _NO_LINK,
+    "Links: packets dropped": _NO_LINK,
+    "Links that are not shaped": _NO_LINK,
+    "Cache ways of best-effort work": _NO_HARDWARE,
+    "Memory bandwidth limit of best-effort work": _NO_HARDWARE,
+    "Last-level cache held": _NO_HARDWARE,
+    "Memory bandwidth used": _NO_HARDWARE,
+    "Control group of best-effort work": _NO_HARDWARE,
+    "Cores shared with services": "needs SMT",
+    "Cycles per instruction": _NO_HARDWARE,
+}
+
+
+class Prometheus:
+    """A server that scrapes one agent every second and evaluates the rules as often."""
+
+    def __init__(self, home: Path, agent_port: int) -> None:
+        self._log = home / "prometheus.log"
+        address = f"127.0.0.1:{free_port()}"
+        self._url = f"http://{address}"
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [
+                {
+                    "job_name": "sweetpoint",
+                    "static_configs": [{"targets": [f"127.0.0.1:{agent_port}"]}],
+                }
+            ],
+        }
+        (home / "prometheus.yaml").write_text(json.dumps(config))
+        command = ["prometheus", f"--config.file={home}/prometheus.yaml"]
+        command += [f"--storage.tsdb.path={home}/tsdb", f"--web.listen-address={address}"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def ask(self, page: str, **parameters: str) -> Any:
+        """Return the data of the answer; the message where it is an error."""
+        url = f"{self._url}/api/v1/{page}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(json.load(error)["error"])
+
+    def query(self, expression: str) -> Any:
+        """Return the series, or the message of the error."""
+        answer = self.ask("query", query=expression)
+        return answer if isinstance(answer, str) else answer["result"]
+
+    def ready(self) -> bool:
+        assert self._process.poll() is None, self.log
+        try:
+            return bool(self.query("sweetpoint_ticks_total"))
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
+    site = Site(cgroup_root, cgroup_layout, tmp_path)
+    site.write("profiles: [tight.yaml]\n")
+    (site.home / "tight.yaml").write_text(
+        "name: nginx\ndescription: test\nsched_idle: false\n"
+        "indicators:\n  runq_p99: {sweet_point: 200us}\n"
+    )
+    return site
+
+
+@pytest.fixture
+def prometheus(site: Site) -> Iterator[Prometheus]:
+    server = Prometheus(site.home, site.port)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_every_query_is_answered_and_every_panel_shows_something(
+    site: Site, prometheus: Prometheus
+) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    wanted = [Load(site.service, "bursts", cpu), Load(site.batch[0], "hog", cpu)]
+    with loads(wanted, seconds=60) as running, AgentRun(site) as agent:
+        agent.ready()
+        running.start()
+        eventually("a scrape", 30, prometheus.ready)
+        # The last to appear: a quota, and rates, which take two scrapes.
+        last = "sweetpoint_quota_applied_cpus and on () rate(sweetpoint_ticks_total[10s]) > 0"
+        eventually("a squeeze that was scraped", 30, lambda: prometheus.query(last))
+        eventually(
+            "a first look at the cost", 20, lambda: prometheus.query("sweetpoint_agent_used_cpus")
+        )
+        problems = [
+            *_outdated(dashboard_queries()),
+            *_unanswered(prometheus, [*dashboard_queries(), *rule_queries()]),
+            *_empty(prometheus, dashboard_queries()),
+            *_unfilled(prometheus),
+            *_broken_rules(prometheus),
+        ]
+        assert agent.stop() == 0
+    assert problems == []
+    # Such as series that are told twice in one scrape.
+    assert "ingest" not in prometheus.log
+
+
+def _unanswered(server: Prometheus, queries: list[Query]) -> Iterator[str]:
+    for query in queries:
+        answer = server.query(query.expression)
+        if isinstance(answer, str):
+            yield f"{query.place}: {answer}"
+
+
+def _outdated(queries: list[Query]) -> Iterator[str]:
+    places = {query.place for query in queries} | {query.place[:-2] for query in queries}
+    for place in MAY_BE_EMPTY.keys() - places:
+        yield f"MAY_BE_EMPTY names a panel that is gone: {place}"
+
+
+def _empty(server: Prometheus, queries: list[Query]) -> Iterator[str]:
+    for place, expression in queries:
+        allowed = place in MAY_BE_EMPTY or place[:-2] in MAY_BE_EMPTY
+        if not allowed and not server.query(expression):
+            yield f"{place}: no data: {expression}"
+
+
+def _unfilled(server: Prometheus) -> Iterator[str]:
+    for label, query in variables():
+        series = server.query(query.expression)
+        # A plain Prometheus has no labels that only a cluster's relabelling adds.
+        if label not in ("cluster", "namespace") and not all(label in s["metric"] for s in series):
+            yield f"variable {query.place}: no {label} in {query.expression}"
+        if not series:
+            yield f"variable {query.place}: no series"
+
+
+def _broken_rules(server: Prometheus) -> Iterator[str]:
+    groups = server.ask("rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    if len(rules) != len(rule_queries()):
+        yield f"{len(rules)} rules instead of {len(rule_queries())}"
+    for rule in rules:
+        if rule["health"] != "ok":
+            yield f"{rule['name']}: {rule['health']}: {rule.get('lastError')}"

@@ -1,0 +1,143 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles from a ConfigMap of the real API server, read with no more rights than a Role gives."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+import time
+
+import pytest
+
+from controller.cluster_profiles import ClusterProfiles, Reload
+from controller.kube.api import Api
+from controller.kube.config_map import ConfigMapWatch
+from tests.kube.client import Client, Json, Refused
+from tests.kube.cluster import Cluster
+
+NAME = "tuning"
+RULE = {
+    "apiGroups": [""],
+    "resources": ["configmaps"],
+    "resourceNames": [NAME],
+    "verbs": ["list", "watch"],
+}
+
+
+def gold(milliseconds: int) -> str:
+    return f"name: gold\nindicators: {{runq_p99: {{sweet_point: {milliseconds}ms}}}}\n"
+
+
+class Site:
+    """A namespace with a ConfigMap, and a service account that may read it and nothing else."""
+
+    def __init__(self, cluster: Cluster, namespace: str, directory: Path) -> None:
+        self._admin = cluster.admin
+        self.namespace = namespace
+        self.path = f"/api/v1/namespaces/{namespace}/configmaps"
+        cluster.make_service_account(namespace, "agent")
+        roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        self._admin.create(f"{roles}/roles", {"metadata": {"name": "agent"}, "rules": [RULE]})
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"}
+        subject = {"kind": "ServiceAccount", "name": "agent", "namespace": namespace}
+        self._admin.create(
+            f"{roles}/rolebindings",
+            {"metadata": {"name": "agent"}, "roleRef": reference, "subjects": [subject]},
+        )
+        client = cluster.client(namespace, "agent")
+        self.api = Api(cluster.kubeconfig(directory / "kubeconfig", client))
+        # The server's authorizer learns of a new role a moment later.
+        _wait(lambda: _may(client, f"{self.path}?fieldSelector=metadata.name={NAME}"))
+        self.profiles = ClusterProfiles(namespace, NAME, tick_ns=2 * 10**8, cpus=4)
+
+    def make(self, name: str = NAME, **data: str) -> None:
+        self._admin.create(self.path, _config_map(name, data))
+
+    def change(self, **data: str | None) -> None:
+        self._admin.patch(f"{self.path}/{NAME}", {"data": data})
+
+    def delete(self) -> None:
+        self._admin.delete(f"{self.path}/{NAME}")
+
+    def wait_for(self, **reloads: int) -> None:
+        """Wait until as many changes had these results."""
+        wanted = dict.fromkeys(Reload, 0) | {Reload(key): n for key, n in reloads.items()}
+        _wait(lambda: dict(self.profiles.state.reloads) == wanted)
+
+
+def _config_map(name: str, data: dict[str, str]) -> Json:
+    return {"metadata": {"name": name}, "data": {f"{key}.yaml": text for key, text in data.items()}}
+
+
+def _may(client: Client, path: str) -> bool:
+    try:
+        client.get(path)
+    except Refused:
+        return False
+    return True
+
+
+def _wait(true: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until_s, "it does not come"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def site(cluster: Cluster, namespace: str, tmp_path: Path) -> Site:
+    return Site(cluster, namespace, tmp_path)
+
+
+@pytest.fixture
+def watch(site: Site) -> Iterator[ConfigMapWatch]:
+    following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.take)
+    yield following
+    following.close()
+    assert following.failure is None
+
+
+def test_each_change_is_applied_or_refused_as_a_whole(site: Site, watch: ConfigMapWatch) -> None:
+    site.wait_for(missing=1)
+    site.make("other", gold=gold(9))  # not ours: a state of it would be one reload more
+    site.make(gold=gold(3))
+    site.wait_for(missing=1, applied=1)
+    site.change(**{"bad.yaml": "name: bad\n"})
+    site.wait_for(missing=1, applied=1, failed=1)
+    assert site.profiles.state.profiles["gold"].indicators[0].sweet_point == 3e6
+    site.change(**{"bad.yaml": None, "gold.yaml": gold(4)})
+    site.wait_for(missing=1, applied=2, failed=1)
+    assert site.profiles.state.profiles["gold"].indicators[0].sweet_point == 4e6
+    site.delete()
+    site.wait_for(missing=2, applied=2, failed=1)
+    assert set(site.profiles.state.profiles) == {"gold"}
+    site.make(gold=gold(5))
+    site.wait_for(missing=2, applied=3, failed=1)
+    assert not watch.problem and not watch.errors
+
+
+def test_what_is_there_before(site: Site) -> None:
+    site.make(gold=gold(3))
+    following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.take)
+    site.wait_for(applied=1)
+    following.close()
+
+
+def test_what_is_not_granted_is_told_and_not_asked_for_again_and_again(site: Site) -> None:
+    following = ConfigMapWatch(site.api, site.namespace, "other", site.profiles.take)
+    _wait(lambda: bool(following.problem))
+    assert following.problem.startswith("403 Forbidden: ")
+    time.sleep(1.5)
+    following.close()
+    # Full jitter from one second on: some ten in a second and a half would be a hot loop.
+    assert 1 <= following.errors["403"] <= 8
+    assert site.profiles.state.result is None
+
+
+def test_a_lost_watch_misses_nothing(site: Site, watch: ConfigMapWatch) -> None:
+    site.wait_for(missing=1)
+    site.make(gold=gold(3))
+    site.wait_for(missing=1, applied=1)
+    site.api.cut(watch._thread)  # as a broken connection does
+    site.change(**{"gold.yaml": gold(4)})
+    site.wait_for(missing=1, applied=2)
+    assert site.profiles.state.profiles["gold"].indicators[0].sweet_point == 4e6

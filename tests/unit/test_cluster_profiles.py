@@ -1,0 +1,95 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A ConfigMap's states one after the other: what is in force, and what is told of it."""
+
+from typing import Any
+
+from controller.cluster_profiles import ClusterProfiles, Reload
+
+GOLD = "name: gold\nindicators: {runq_p99: {sweet_point: 3ms, window: 1s}}\n"
+TICK_NS = 2 * 10**8
+
+
+def found(data: object, uid: str = "u1", **more: object) -> dict[str, Any]:
+    return {"metadata": {"uid": uid, "resourceVersion": "7"}, "data": data, **more}
+
+
+def profiles() -> ClusterProfiles:
+    times = iter(range(100, 200))
+    return ClusterProfiles(
+        "ops", "tuning", tick_ns=TICK_NS, cpus=4, clock=lambda: float(next(times))
+    )
+
+
+def test_before_it_was_read() -> None:
+    state = profiles().state
+    assert (state.config_map, state.result, state.applied_at_s) == ("ops/tuning", None, None)
+    assert (dict(state.profiles), dict(state.reloads)) == (
+        {},
+        {"applied": 0, "failed": 0, "missing": 0},
+    )
+
+
+def test_a_bad_change_keeps_what_is_in_force_and_a_good_one_replaces_it() -> None:
+    kept = profiles()
+    kept.take(found({"gold.yaml": GOLD}))
+    good = kept.state
+    assert good.result is Reload.APPLIED and good.applied_at_s == 100.0 and good.uid == "u1"
+    assert good.note == "profiles in force: gold"
+    for bad in (
+        found({"gold.yaml": GOLD, "bad.yaml": "name: bad\n"}),
+        found({"gold.yaml": GOLD.replace("3ms", "3")}),
+        found([1]),
+        found({"gold.yaml": GOLD}, binaryData={"x": "AA=="}),
+    ):
+        kept.take(bad)
+        assert kept.state.result is Reload.FAILED
+        assert kept.state.profiles is good.profiles
+        assert kept.state.applied_at_s == 100.0
+        assert kept.state.note.startswith("ConfigMap ops/tuning: ")
+        assert kept.state.note.endswith("; the profiles stay as they were")
+    kept.take(found({"gold.yaml": GOLD.replace("3ms", "4ms")}, uid="u2"))
+    assert kept.state.profiles["gold"].indicators[0].sweet_point == 4e6
+    assert (kept.state.applied_at_s, kept.state.problems, kept.state.uid) == (101.0, (), "u2")
+    assert dict(kept.state.reloads) == {"applied": 2, "failed": 4, "missing": 0}
+    assert good.profiles["gold"].indicators[0].sweet_point == 3e6
+
+
+def test_gone_takes_nothing_with_it_and_empty_takes_all() -> None:
+    kept = profiles()
+    kept.take(None)
+    assert kept.state.result is Reload.MISSING
+    kept.take(found({"gold.yaml": GOLD}))
+    kept.take(None)
+    assert (kept.state.result, set(kept.state.profiles)) == (Reload.MISSING, {"gold"})
+    assert kept.state.note == (
+        "ConfigMap ops/tuning: does not exist; the profiles stay as they were"
+    )
+    kept.take(found(None))
+    assert (kept.state.result, dict(kept.state.profiles)) == (Reload.APPLIED, {})
+    assert kept.state.note == "profiles in force: none"
+
+
+def test_only_the_first_problems_are_for_people() -> None:
+    kept = profiles()
+    kept.take(found({f"p{i}.yaml": "x" for i in range(9)}))
+    assert len(kept.state.problems) == 9
+    assert "p2.yaml" in kept.state.note and "p3.yaml" not in kept.state.note
+    assert "and 6 more problems" in kept.state.note
+
+
+def test_another_control_period_is_another_check() -> None:
+    kept = profiles()
+    kept.configure(tick_ns=TICK_NS * 2, cpus=4)
+    assert kept.state.result is None
+    kept.take(found({"gold.yaml": GOLD}))
+    before = kept.state
+    kept.configure(tick_ns=TICK_NS * 2, cpus=4)
+    assert kept.state is before
+    kept.configure(tick_ns=TICK_NS, cpus=4)
+    gains = [state.profiles["gold"].indicators[0].gains for state in (before, kept.state)]
+    assert gains[0] != gains[1]  # they are made for the period
+    kept.configure(tick_ns=10**10, cpus=4)
+    assert kept.state.result is Reload.FAILED
+    assert "the tick is longer than the window of runq_p99" in kept.state.note
+    assert set(kept.state.profiles) == {"gold"}

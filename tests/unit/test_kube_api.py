@@ -1,0 +1,383 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to real HTTP servers that are not what an API server should be."""
+
+from collections.abc import Callable
+import json
+from pathlib import Path
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from controller.kube.api import Api, Limits, PatchKind, segment
+from controller.kube.errors import ApiError, ApiUnreachable
+from tests.odd_servers import OddServer, ok
+
+SECRET = "s3cr3t-t0k3n"
+SHORT = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=0.3)
+STATUS = {
+    "kind": "Status",
+    "message": "Cannot evict pod as it would\nviolate the pod's disruption budget.",
+    "reason": "TooManyRequests",
+    "details": {
+        "causes": [{"reason": "DisruptionBudget", "message": "..."}],
+        "retryAfterSeconds": 10,
+    },
+    "code": 429,
+}
+
+
+def refusal(status: int, body: bytes, *headers: str) -> bytes:
+    head = (f"HTTP/1.1 {status} Oops", f"Content-Length: {len(body)}", *headers, "", "")
+    return "\r\n".join(head).encode() + body
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Callable[..., Api]:
+    def make(server: OddServer, limits: Limits | None = None, **fields: str) -> Api:
+        user = {"token": SECRET} if "tokenFile" not in fields else {}
+        user |= {key: text for key, text in fields.items() if key == "tokenFile"}
+        cluster = {"server": server.url} | {k: v for k, v in fields.items() if k != "tokenFile"}
+        config = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": user}],
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(config))
+        return Api(path, limits)
+
+    return make
+
+
+Connect = Callable[..., Api]
+
+
+def cut_off(api: Api) -> list[str]:
+    """Return what a watch in another thread ended with, that the server would not have ended."""
+    errors = []
+
+    def ask() -> None:
+        try:
+            watch(api)
+        except ApiUnreachable as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while thread.is_alive():
+        api.cut(thread)
+        thread.join(0.01)
+    api.cut(thread)
+    return errors
+
+
+def watch(api: Api) -> list[dict[str, Any]]:
+    with api.watch("/api/v1/pods", {"resourceVersion": "5"}) as events:
+        return list(events)
+
+
+def test_what_is_sent(connect: Connect) -> None:
+    with OddServer(ok(b'{"a": 1}')) as server:
+        api = connect(server)
+        assert api.get("/api/v1/nodes/x", {"a": "b&c"}) == {"a": 1}
+        api.create("/api/v1/pods", {"kind": "Pod"})
+        api.patch("/api/v1/nodes/x", [{"op": "test"}], kind=PatchKind.JSON)
+        api.patch("/api/v1/nodes/x", {"spec": None}, kind=PatchKind.STRATEGIC)
+        api.delete("/api/v1/pods/x")
+    get, create, patch, strategic, delete = server.requests
+    assert get.startswith("GET /api/v1/nodes/x?a=b%26c HTTP/1.1\r\n")
+    assert f"Authorization: Bearer {SECRET}\r\n" in get
+    assert create.startswith("POST /api/v1/pods ")
+    assert "Content-Type: application/json\r\n" in create
+    assert "Content-Type: application/json-patch+json\r\n" in patch
+    assert "Content-Type: application/strategic-merge-patch+json\r\n" in strategic
+    assert delete.startswith("DELETE /api/v1/pods/x ")
+
+
+def test_a_refusal_says_why_in_one_line(connect: Connect) -> None:
+    answer = refusal(429, json.dumps(STATUS).encode())
+    with OddServer(answer) as server, pytest.raises(ApiError) as error:
+        connect(server).create("/evict", {})
+    assert (error.value.status, error.value.reason) == (429, "TooManyRequests")
+    assert error.value.retry_after_s == 10
+    assert error.value.causes == ("DisruptionBudget",)
+    assert str(error.value).startswith("429 TooManyRequests: Cannot evict pod as it would violate")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [("3", 3), ("0", None), ("-1", None), ("1e9", None), ("999999999", 600), ("\u00b2", None)],
+)
+def test_retry_after(connect: Connect, header: str, expected: float | None) -> None:
+    answer = refusal(503, b"no", f"Retry-After: {header}")
+    with OddServer(answer) as server, pytest.raises(ApiError) as error:
+        connect(server).get("/x")
+    assert error.value.retry_after_s == expected
+
+
+def test_nothing_is_retried_and_no_redirect_followed(connect: Connect) -> None:
+    with OddServer(b"") as other, OddServer(b"") as server:
+        for status in (302, 307, 429, 500, 503):
+            head = (f"Location: {other.url}/y", "Retry-After: 1")
+            server.answer = refusal(status, b"", *head)
+            with pytest.raises(ApiError, match=str(status)):
+                connect(server).get("/x")
+    assert len(server.requests) == 5
+    assert other.requests == []
+
+
+HOSTILE = {
+    "not HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "nothing": b"",
+    "half": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+    "bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "not JSON": ok(b"<html>"),
+    "not an object": ok(b"[]"),
+    "deep": ok(b"[" * 200_000),
+    "not text": ok(b'{"a": "\xff\xfe"}'),
+    "long head": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n{}",
+    "many heads": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n{}",
+    "long": b"HTTP/1.1 200 OK\r\n\r\n" + b'{"a": "' + b"x" * (9 << 20),
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_an_answer_that_makes_no_sense_is_no_answer(connect: Connect, answer: bytes) -> None:
+    with OddServer(answer) as server:
+        api = connect(server)
+        for ask in (lambda: api.get("/x"), lambda: api.items("/x", {}, id), lambda: watch(api)):
+            with pytest.raises(ApiUnreachable) as error:
+                ask()
+            assert "\n" not in str(error.value)
+            assert SECRET not in str(error.value)
+
+
+def test_no_answer_ends_in_time(connect: Connect) -> None:
+    def slow_body(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        server.drip(connection)
+
+    with OddServer(b"") as server:
+        api = connect(server, SHORT)
+        for answer in (server.hang, server.drip, slow_body):
+            server.answer = answer
+            for ask in (lambda: api.get("/x"), lambda: api.items("/x", {}, id)):
+                with pytest.raises(ApiUnreachable, match="no answer"):
+                    ask()
+        for answer in (server.hang, server.drip):
+            server.answer = answer
+            with pytest.raises(ApiUnreachable, match="no answer"):
+                watch(api)
+        with socket.create_server(("127.0.0.1", 0)) as deaf:  # takes no connection that it gets
+            server.port = deaf.getsockname()[1]
+            with pytest.raises(ApiUnreachable, match="no answer"):
+                connect(server, SHORT).get("/x")
+    with pytest.raises(ApiUnreachable, match="refused"):
+        api.get("/x")
+
+
+def test_a_list_comes_object_by_object(connect: Connect) -> None:
+    items = [{"number": number, "text": "ü" * number} for number in range(500)]
+    whole = {"metadata": {"resourceVersion": "77"}, "items": items}
+    found: list[dict[str, Any]] = []
+    with OddServer(ok(json.dumps(whole).encode())) as server:
+        assert connect(server).items("/x", {"limit": "1"}, found.append) == "77"
+        assert found == items
+        server.answer = ok(b'{"items": [], "metadata": {"resourceVersion": 7}}')
+        with pytest.raises(ApiUnreachable, match="resourceVersion"):
+            connect(server).items("/x", {}, found.append)
+
+
+def test_a_watch_gives_events_as_they_come_and_ends_with_them(connect: Connect) -> None:
+    seen = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED", "num')
+        connection.sendall(b'ber": 1}\n{"type": "MODIFIED"}\n{"ty')
+        assert seen.wait(5)
+        connection.sendall(b'pe": "DELETED"}\n')
+
+    with OddServer(answer) as server, connect(server).watch("/x", {"a": "b"}) as events:
+        assert next(events) == {"type": "ADDED", "number": 1}
+        assert next(events) == {"type": "MODIFIED"}
+        seen.set()
+        assert list(events) == [{"type": "DELETED"}]
+    assert server.requests[0].startswith("GET /x?a=b&watch=1 ")
+
+
+def test_an_error_in_a_watch_is_an_error(connect: Connect) -> None:
+    event = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
+    with OddServer(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(event).encode() + b"\n") as server:
+        with pytest.raises(ApiError, match="410 Expired: too old"):
+            watch(connect(server))
+        server.answer = refusal(410, b"gone")
+        with pytest.raises(ApiError, match="410"):
+            watch(connect(server))
+
+
+def test_a_watch_outlasts_the_limit_of_an_answer_but_not_silence(connect: Connect) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(8):
+            time.sleep(0.1)
+            connection.sendall(b'{"type": "BOOKMARK"}\n')
+        server.hang(connection)
+
+    count = 0
+    limits = Limits(answer_s=0.3, silence_s=1.5)
+    with (
+        OddServer(answer) as server,
+        connect(server, limits).watch("/x", {}) as events,
+        pytest.raises(ApiUnreachable, match="no answer in time"),
+    ):
+        for _ in events:
+            count += 1
+    assert count == 8
+
+
+def test_a_line_of_a_watch_is_bounded(connect: Connect) -> None:
+    answer = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (9 << 20)
+    with OddServer(answer) as server, pytest.raises(ApiUnreachable, match="more than 8 MiB"):
+        watch(connect(server))
+
+
+@pytest.mark.parametrize("place", ["before the answer", "in the middle"])
+def test_another_thread_can_cut_a_request_off(connect: Connect, place: str) -> None:
+    def middle(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        server.hang(connection)
+
+    with OddServer(b"") as server:
+        server.answer = middle if place == "in the middle" else server.hang
+        assert cut_off(connect(server)) == ["cut off by ourselves"]
+
+
+def test_several_threads_at_a_time(connect: Connect) -> None:
+    found: list[Any] = []
+    with OddServer(ok(b'{"a": 1}')) as server:
+        api = connect(server)
+
+        def ask() -> None:
+            found.extend(api.get("/x")["a"] for _ in range(20))
+
+        threads = [threading.Thread(target=ask) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [1] * 100
+
+
+def test_a_new_token_is_used_after_the_old_one_was_refused(
+    connect: Connect, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    with OddServer(ok(b"{}")) as server:
+        api = connect(server, tokenFile=str(token))
+        api.get("/x")
+        token.write_text("second")
+        server.answer = refusal(401, b'{"reason": "Unauthorized", "message": "who?"}')
+        with pytest.raises(ApiError, match="401 Unauthorized: who"):
+            api.get("/x")
+        server.answer = ok(b"{}")
+        api.get("/x")
+    sent = [head.split("Authorization: Bearer ")[1].split("\r\n")[0] for head in server.requests]
+    assert sent == ["first", "first", "second"]
+
+
+def test_a_token_that_is_no_header_is_not_sent_and_not_shown(
+    connect: Connect, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(f"{SECRET}\r\nEvil: yes")
+    with OddServer(ok(b"{}")) as server, pytest.raises(ApiUnreachable) as error:
+        connect(server, tokenFile=str(tmp_path / "token")).get("/x")
+    assert SECRET not in str(error.value)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "[]",
+        "{",
+        f"users: [{SECRET}]",
+        f"token: {SECRET}\n\tb",
+        f'{{"current-context": "x", "contexts": "{SECRET}"}}',
+        '{"current-context": "x", "contexts": [{"name": "x"}]}',
+    ],
+)
+def test_a_bad_kubeconfig_is_no_answer(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    api = Api(path)
+    for _ in range(2):
+        with pytest.raises(ApiUnreachable, match="kubeconfig") as error:
+            api.get("/x")
+        assert SECRET not in str(error.value)
+
+
+def test_outside_a_cluster_there_is_no_in_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ApiUnreachable, match="in-cluster"):
+        Api().get("/x")
+
+
+def test_tls_is_verified_and_a_new_authority_is_used_at_once(
+    connect: Connect, tmp_path: Path
+) -> None:
+    for name in ("old", "new"):
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+                *("ec_paramgen_curve:P-256", "-nodes", "-keyout", tmp_path / f"{name}.key"),
+                *("-out", tmp_path / f"{name}.crt", "-days", "2", "-subj", f"/CN={name}"),
+                *("-addext", "subjectAltName=IP:127.0.0.1"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "new.crt", tmp_path / "new.key")
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes((tmp_path / "old.crt").read_bytes())
+    with OddServer(ok(b"{}"), tls=context) as server:
+        api = connect(server, **{"certificate-authority": str(authority)})
+        with pytest.raises(ApiUnreachable, match=r"TLS: .*self-signed"):
+            api.get("/x")
+        assert server.requests == []
+        authority.write_bytes((tmp_path / "new.crt").read_bytes())
+        assert api.get("/x") == {}
+        server.answer = server.hang
+        assert cut_off(api) == ["cut off by ourselves"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0b", "x" * 254, "../../x"])
+def test_a_name_that_is_no_segment_of_a_path(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a name"):
+        segment(name)
+
+
+def test_a_segment_is_quoted() -> None:
+    assert segment("web-1.x") == "web-1.x"
+    assert segment("a?b#c%2f \n") == "a%3Fb%23c%252f%20%0A"
+
+
+def test_a_host_outside_a_cluster_does_not_pay_for_the_client() -> None:
+    code = (
+        "import sys, controller.daemon, controller.kube.worker\n"
+        "import controller.workloads.kubernetes.watcher\n"
+        "sys.exit('kubernetes' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

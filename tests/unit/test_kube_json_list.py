@@ -1,0 +1,101 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lists that come in pieces: the same as if they were read as a whole, or refused."""
+
+from collections.abc import Iterator
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from controller.kube.json_list import ListError, read_list
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+_ITEMS = st.lists(st.dictionaries(st.text(), _JSON, max_size=4), max_size=6)
+_REST = st.dictionaries(st.text().filter(lambda key: key != "items"), _JSON, max_size=4)
+
+
+def pieces(text: bytes, size: int) -> Iterator[bytes]:
+    return (text[at : at + size] for at in range(0, len(text), size))
+
+
+def read(text: bytes, size: int = 7, longest: int = 1 << 20) -> tuple[Any, list[Any]]:
+    items: list[Any] = []
+    rest = read_list(pieces(text, size), items.append, longest=longest)
+    return rest, items
+
+
+@given(
+    before=_REST,
+    items=_ITEMS,
+    after=_REST,
+    size=st.integers(1, 100),
+    ascii_only=st.booleans(),
+    indent=st.sampled_from([None, 1]),
+)
+def test_any_list_in_any_pieces(
+    before: Any, items: Any, after: Any, size: int, ascii_only: bool, indent: int | None
+) -> None:
+    whole = {**before, "items": items, **after}
+    text = json.dumps(whole, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace")
+    rest, found = read(text, size)
+    expected = json.loads(text)
+    assert found == expected.pop("items")
+    assert rest == expected
+
+
+@given(cut=st.integers(0, 200), size=st.integers(1, 50))
+def test_half_a_list_is_no_list(cut: int, size: int) -> None:
+    text = json.dumps({"metadata": {"a": "b"}, "items": [{"number": 12345}] * 8}).encode()
+    with pytest.raises(ListError):
+        read(text[: min(cut, len(text) - 1)], size)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"  ",
+        b"[]",
+        b"null",
+        b'{"items":[1]}',
+        b'{"items":[{}{}]}',
+        b'{"items":[{},]}',
+        b'{"items":[{"a":\xff"x"}]}',
+        b'{"items" [{}]}',
+        b'{"items":[{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
+        b'{"items":[' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}",
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_what_is_no_list(text: bytes) -> None:
+    with pytest.raises(ListError):
+        read(text, 1000)
+
+
+def test_no_items() -> None:
+    assert read(b'{"items":null,"kind":"PodList"}') == ({"items": None, "kind": "PodList"}, [])
+    assert read(b'{"items":[]}') == ({}, [])
+    assert read(b"{}") == ({}, [])
+
+
+def test_an_item_is_bounded_and_a_list_is_not() -> None:
+    item = json.dumps({"a": "x" * 900}).encode()
+    text = b'{"items":[' + b",".join([item] * 100) + b"]}"
+    assert len(read(text, 100, longest=1000)[1]) == 100
+    with pytest.raises(ListError, match="more than"):
+        read(text, 100, longest=500)
+
+
+def test_what_take_raises_comes_through() -> None:
+    def take(_: dict[str, Any]) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        read_list([b'{"items":[{}]}'], take, longest=100)
