@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_schema(commands)
     _add_replay(commands)
+    _add_import_koordinator(commands)
     return parser
 
 
@@ -292,6 +293,22 @@ def _replay(arguments: argparse.Namespace) -> int:
         return _FAILED
     print(f"{ticks} ticks, {different} plans differ from the recorded ones")
     return _FAILED if different and settings is None else _DONE
+
+
+def _add_import_koordinator(commands: "_Commands[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "import-koordinator", help="a configuration and a profile from a slo-controller-config"
+    )
+    from controller.koordinator.command import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(command=_import_koordinator)
+
+
+def _import_koordinator(arguments: argparse.Namespace) -> int:
+    from controller.koordinator.command import main as import_koordinator
+
+    return import_koordinator(arguments)
 
 
 def _config_option(parser: argparse.ArgumentParser) -> None:

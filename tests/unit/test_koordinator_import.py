@@ -1,0 +1,239 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The import of a slo-controller-config: every field becomes something or is told, none is lost."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.cli import main
+from controller.config import load
+from controller.model import CoreMode, Knob, QosClass
+
+ALL: dict[str, Any] = {
+    "resource-threshold-config": {
+        "clusterStrategy": {
+            "enable": True,
+            "cpuSuppressThresholdPercent": 70,
+            "cpuSuppressPolicy": "cpuset",
+            "memoryEvictThresholdPercent": 75,
+        },
+        "nodeStrategies": [{"name": "big", "cpuSuppressThresholdPercent": 80}],
+    },
+    "resource-qos-config": {
+        "clusterStrategy": {
+            "policies": {"cpuPolicy": "coreSched", "netQOSPolicy": "tc"},
+            "lsClass": {
+                "cpuQOS": {"enable": True, "groupIdentity": 2},
+                "networkQOS": {"enable": True, "egressRequest": 50, "ingressRequest": "300M"},
+            },
+            "beClass": {
+                "cpuQOS": {"enable": True, "groupIdentity": -1, "schedIdle": 1},
+                "resctrlQOS": {
+                    "enable": True,
+                    "catRangeStartPercent": 0,
+                    "catRangeEndPercent": 30,
+                    "mbaPercent": 40,
+                },
+                "networkQOS": {"enable": True, "egressLimit": "0.5G", "ingressLimit": 40},
+                "memoryQOS": {"enable": True, "wmarkRatio": 95},
+            },
+        }
+    },
+    "system-config": {"clusterStrategy": {"totalNetworkBandwidth": "1G", "minFreeKbytesFactor": 9}},
+    "colocation-config": {"enable": True, "cpuReclaimThresholdPercent": 60},
+    "host-application-config": {
+        "applications": [
+            {
+                "name": "nginx",
+                "qos": "LS",
+                "cgroupPath": {"parentDir": "host-latency-sensitive", "relativePath": "nginx/"},
+            },
+            {"name": "evil", "qos": "LS", "cgroupPath": {"parentDir": "../../etc"}},
+            {"name": "pods", "qos": "BE", "cgroupPath": {"base": "Kubepods", "parentDir": "x"}},
+        ]
+    },
+    "mystery-config": {"clusterStrategy": {"depth": {"x\nmode: enforce": [1]}}},
+}
+
+
+def config_map(sections: dict[str, Any], kind: str = "yaml") -> str:
+    data = {key: json.dumps(value, indent=2) for key, value in sections.items()}
+    top = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": data}
+    return json.dumps(top) if kind == "json" else yaml.safe_dump(top)
+
+
+def run(tmp_path: Path, sections: dict[str, Any], *options: str, kind: str = "yaml") -> Path:
+    source = tmp_path / "slo.yaml"
+    source.write_text(config_map(sections, kind))
+    output = tmp_path / "out"
+    assert main(["import-koordinator", str(source), "--output", str(output), *options]) == 0
+    return output
+
+
+@pytest.mark.parametrize("kind", ["yaml", "json"])
+def test_everything_that_has_a_counterpart(tmp_path: Path, kind: str) -> None:
+    options = ("--cpus", "64", "--cache-ways", "11", "--device", "eth0")
+    config = load(run(tmp_path, ALL, *options, kind=kind) / "config.yaml", cpus=64)
+    assert config.settings.reserve_cpus == pytest.approx(0.3 * 64)
+    assert config.settings.core.mode is CoreMode.AUTO
+    assert config.kubernetes is not None and config.kubernetes.profiles.default == "koordinator"
+    profile = config.settings.profiles["koordinator"]
+    assert profile.sched_idle
+    assert profile.limits[Knob.MBA].floor == pytest.approx(0.4)
+    assert profile.limits[Knob.LLC_WAYS].floor == 4  # ceil(11 * 30 %)
+    (rule,) = config.workloads
+    assert (rule.name, rule.qos) == ("nginx", QosClass.LS)
+    assert rule.cgroup == "/host-latency-sensitive/nginx"
+    assert config.network is not None
+    (device,) = config.network.devices
+    assert (device.name, device.egress, device.ingress) == ("eth0", 125_000_000, 125_000_000)
+    services, best_effort = device.tiers[QosClass.LS], device.tiers[QosClass.BE]
+    assert services.guaranteed.egress.ratio == pytest.approx(0.5)
+    assert services.guaranteed.ingress.bytes_per_s == 37_500_000
+    assert services.most.egress.ratio == 1
+    assert best_effort.most.egress.bytes_per_s == 62_500_000
+    assert best_effort.most.ingress.ratio == pytest.approx(0.4)
+    assert best_effort.guaranteed.egress.ratio == 0
+
+
+def test_what_has_none_is_told(tmp_path: Path) -> None:
+    text = (run(tmp_path, ALL) / "config.yaml").read_text()
+    for told in (
+        "cpuSuppressThresholdPercent = 70: leaves 30 % of a node's CPUs alone; with --cpus",
+        'cpuSuppressPolicy = "cpuset": cpu.quota is the knob',
+        "memoryEvictThresholdPercent = 75: evictions follow what a service suffers",
+        "nodeStrategies = [{",
+        'policies/netQOSPolicy = "tc"',
+        "lsClass/cpuQOS/groupIdentity = 2: kernels of Anolis only",
+        "with --cache-ways that becomes a floor",
+        "with --device this becomes the section network",
+        "memoryQOS/wmarkRatio = 95: memory.high moves",
+        "minFreeKbytesFactor = 9: settings of the kernel",
+        "colocation-config/cpuReclaimThresholdPercent = 60: see kubernetes.capacity",
+        '"name": "evil"',
+        '"name": "pods"',
+        "mystery-config/depth/x\\nmode: enforce = [1]: not known to this import",
+    ):
+        assert told in text, told
+    # What somebody else wrote stays within its comment.
+    assert yaml.safe_load(text)["mode"] == "observe"
+
+
+def test_what_is_off_there_stays_off(tmp_path: Path) -> None:
+    off = {
+        "resource-threshold-config": {"clusterStrategy": {"cpuSuppressThresholdPercent": 70}},
+        "resource-qos-config": {
+            "clusterStrategy": {
+                "beClass": {
+                    "cpuQOS": {"enable": False, "schedIdle": 1},
+                    "resctrlQOS": {"enable": False, "mbaPercent": 40},
+                    "networkQOS": {"enable": False, "egressLimit": 10},
+                }
+            }
+        },
+    }
+    output = run(tmp_path, off, "--cpus", "8", "--device", "eth0")
+    config = load(output / "config.yaml", cpus=8)
+    assert config.network is None
+    assert config.settings.reserve_cpus == pytest.approx(0.1)  # our own default
+    other = tmp_path / "other"
+    other.mkdir()
+    plain = load(run(other, {}) / "config.yaml", cpus=8)
+    assert config.settings.profiles["koordinator"] == plain.settings.profiles["koordinator"]
+    assert (output / "config.yaml").read_text().count("off there") == 4
+
+
+def test_the_default_that_is_meant_is_told(tmp_path: Path) -> None:
+    sections = {"resource-threshold-config": {"clusterStrategy": {"enable": True}}}
+    output = run(tmp_path, sections, "--cpus", "10")
+    assert load(output / "config.yaml", cpus=10).settings.reserve_cpus == pytest.approx(3.5)
+    assert (
+        "35 % of 10 CPUs (cpuSuppressThresholdPercent; its default)"
+        in (output / "config.yaml").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("resctrlQOS", "mbaPercent"), 400),
+        (("resctrlQOS", "mbaPercent"), "40"),
+        (("resctrlQOS", "catRangeEndPercent"), -1),
+        (("networkQOS", "egressLimit"), "12parsecs"),
+        (("networkQOS", "egressLimit"), 101),
+        (("networkQOS", "egressLimit"), "1"),
+        (("networkQOS", "surprise"), 1),
+        (("cpuQOS", "schedIdle"), True),
+    ],
+)
+def test_what_makes_no_sense_is_not_guessed(
+    tmp_path: Path, path: tuple[str, str], value: object
+) -> None:
+    group, key = path
+    best_effort = {"beClass": {group: {"enable": True, key: value}}}
+    if value is True:
+        best_effort["beClass"][group]["enable"] = 1
+    sections = {"resource-qos-config": {"clusterStrategy": best_effort}}
+    options = ("--cpus", "8", "--cache-ways", "11", "--device", "eth0")
+    output = run(tmp_path, sections, *options)
+    config = load(output / "config.yaml", cpus=8)
+    assert config.network is None
+    assert f"{key}" in (output / "config.yaml").read_text()
+    profile = yaml.safe_load((output / "koordinator.yaml").read_text())
+    assert set(profile) == {"name", "indicators"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "slo.yaml: the file is empty"),
+        ("[]", "slo.yaml:1: is not a ConfigMap"),
+        ("data: {a: '{'}", "slo.yaml:1: data.a: must be JSON with a mapping"),
+        ("data: {a: '[]'}", "slo.yaml:1: data.a: must be JSON with a mapping"),
+        ("data: {a: '" + "[" * 100_000 + "'}", "slo.yaml:1: data.a: must be JSON"),
+        ("data: {a: '" + '{"a":' * 300 + "1" + "}" * 300 + "'}", ""),
+        ("data: {a: '" + '{"a":' * 5000 + "1" + "}" * 5000 + "'}", "data.a: must be JSON"),
+        ("data: {a: &x b, c: *x}", "slo.yaml:1: anchors"),
+    ],
+)
+def test_wrong_input(
+    tmp_path: Path, text: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "slo.yaml"
+    source.write_text(text)
+    assert main(["import-koordinator", str(source)]) == (2 if problem else 0)
+    said = capsys.readouterr()
+    assert problem in said.err
+    assert len(said.err) < 1000
+
+
+def test_from_stdin_to_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(config_map(ALL).encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert main(["import-koordinator", "-", "--cpus", "8"]) == 0
+    said = capsys.readouterr().out
+    assert "# ---- config.yaml\n" in said and "# ---- koordinator.yaml\n" in said
+    assert "\nreserve: 2400mcpu\n" in said
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = run(tmp_path, ALL)
+    before = (output / "config.yaml").read_bytes()
+    arguments = ["import-koordinator", str(tmp_path / "slo.yaml"), "--output", str(output)]
+    assert main(arguments) == 1
+    assert "config.yaml: is there already" in capsys.readouterr().err
+    assert (output / "config.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", [["--cpus", "0"], ["--cpus", "x"], []])
+def test_wrong_use(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["import-koordinator", *wrong])
+    assert caught.value.code == 2
