@@ -1,0 +1,130 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent on a Kubernetes node whose API server it has never reached: only cgroups tell."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import subprocess
+from typing import Any
+
+import pytest
+
+from controller.demo.programs import free_port
+from controller.host import CgroupLayout
+from tests.kernel.agent import AgentRun, eventually
+from tests.kube.kubepods import Kubepods
+
+pytestmark = pytest.mark.kernel
+
+WEB = "00000000-0000-4000-8000-000000000001"
+BATCH = "00000000-0000-4000-8000-000000000002"
+PROXY = "00000000-0000-4000-8000-000000000003"
+STATIC = "0123456789abcdef0123456789abcdef"
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: none}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
+
+class Node:
+    """Pods in real cgroups with a process each, and a configuration that trusts the cgroups."""
+
+    def __init__(self, root: Path, layout: CgroupLayout, home: Path) -> None:
+        self.kubepods = Kubepods(root, layout)
+        self.kubepods.make_qos_levels()
+        self.port = free_port()
+        self.config = home / "config.yaml"
+        kubeconfig = home / "kubeconfig"
+        kubeconfig.write_text(KUBECONFIG)
+        self.config.write_text(
+            f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nstate_dir: {home}/state\n"
+            f"kubernetes:\n  node: n\n  kubeconfig: {kubeconfig}\n"
+            f"  cgroup_roots: [{self.kubepods.config_root}]\n"
+        )
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.web = self.start(WEB, "Burstable", 0)
+        self.batch = self.start(BATCH, "BestEffort", 1000)
+
+    def start(self, uid: str, qos: str, oom_score_adj: int) -> Path:
+        """Make a pod with a process such as kubelet starts it, and return its cgroup."""
+        pod = self.kubepods.pod(uid, qos)
+        container = self.kubepods.make_container(pod, "ab" * 32)
+        for score in (0, oom_score_adj):  # the sandbox, which is in every pod, and one more
+            process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            self.processes.append(process)
+            (container / "cgroup.procs").write_text(str(process.pid))
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text(str(score))
+        return pod
+
+    @property
+    def level(self) -> Path:
+        return self.kubepods.qos_level("besteffort")
+
+    def protected(self) -> bool:
+        """Whether sched-idle is on the cgroup of all BestEffort pods."""
+        return (self.level / "cpu.idle").read_text().strip() == "1"
+
+    def classes(self, agent: AgentRun) -> dict[str, str]:
+        """Return the classes of all workloads by the name of the cgroup."""
+        workloads: list[dict[str, Any]] = agent.status()["workloads"]
+        return {w["path"].rpartition("/")[2]: w["qos"] for w in workloads}
+
+
+@pytest.fixture
+def node(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Node]:
+    node = Node(cgroup_root, cgroup_layout, tmp_path)
+    yield node
+    for process in node.processes:
+        process.kill()
+        process.wait()
+
+
+def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
+    node.start(STATIC, "Burstable", 0)
+    with AgentRun(node) as agent:
+        agent.ready().enforcing()
+        assert node.classes(agent) == {
+            f"pod{WEB}": "latency-sensitive",
+            f"pod{BATCH}": "best-effort",
+            f"pod{STATIC}": "system",
+        }
+        assert not any(w["evictable"] for w in agent.status()["workloads"])
+        cluster = agent.status()["cluster"]
+        assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (False, 0, 3)
+        # One that may be kube-proxy joins the best-effort ones: now idle has to go below it.
+        node.start(PROXY, "BestEffort", 0)
+        eventually("the proxy", 15, lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
+        eventually("idle below", 15, lambda: not node.protected())
+        eventually("idle there", 15, lambda: (node.batch / "cpu.idle").read_text() == "1\n")
+        assert agent.stop() == 0
+    assert not node.protected()
+    assert (node.batch / "cpu.idle").read_text() == "0\n"
+
+
+def test_what_another_agent_manages_is_given_back_and_left(
+    node: Node, cgroup_layout: CgroupLayout
+) -> None:
+    v2 = cgroup_layout.version == "v2"
+    with AgentRun(node) as agent:
+        agent.ready().enforcing()
+        assert agent.status()["cluster"]["left_knobs"] == {}
+        # As CPUSuppress does it: one quota for all BestEffort pods.
+        file, value = ("cpu.max", "50000 100000") if v2 else ("cpu.cfs_quota_us", "50000")
+        (node.level / file).write_text(value)
+
+        def left() -> dict[str, str]:
+            return dict(agent.status()["cluster"]["left_knobs"])
+
+        reason = f"somebody else set {file} of {node.kubepods.config_root}/besteffort to 50000"
+        eventually("the quota left", 15, lambda: left() == {"cpu.quota": reason})
+        knobs = {each["knob"] for each in agent.status()["knobs"]}
+        assert "cpu.idle" in knobs
+        assert "cpu.quota" not in knobs
+        assert node.protected(), "other knobs are still ours"
+        assert agent.stop() == 0
+    assert agent.output.count("cpu.quota is left alone: ") == 1
+    assert (node.level / file).read_text().split()[0] == "50000"
