@@ -176,7 +176,8 @@ class Workload(NamedTuple):
     ``idle_at`` is where cpu.idle is to be set for it: a cgroup above with nothing but
     best-effort work in it, ``None`` for its own. ``evictable``: it is nobody's to keep here
     (DaemonSet and static pods are); of two that are equally to blame the one of lower
-    ``priority`` goes first.
+    ``priority`` goes first. ``limit_cpus`` and ``limit_memory_bytes`` are what a best-effort
+    workload asked for and the most that it gets; ``None``: it did not say.
     """
 
     name: str
@@ -189,6 +190,8 @@ class Workload(NamedTuple):
     idle_at: Target | None = None
     priority: int = 0
     evictable: bool = True
+    limit_cpus: float | None = None
+    limit_memory_bytes: int | None = None
 
 
 class WorkloadSample(NamedTuple):

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.control.assignment import Assignment
 from controller.control.attribution import Usage
+from controller.control.bounds import Bounds
 from controller.control.channel import LadderChannel, facts_for, rungs_of
 from controller.control.cookie_step import Cookies
 from controller.control.cpu import CpuChannel
@@ -61,6 +62,7 @@ class Planner:
         "_assignment",
         "_blocked",
         "_book",
+        "_bounds",
         "_cookies",
         "_cpu",
         "_evictions",
@@ -90,6 +92,7 @@ class Planner:
         self._cookies = Cookies(settings.core)
         self._narrator = Narrator()
         self._quotas = GrantWriter(Knob.CPU_QUOTA, cpus_of, quota_text)
+        self._bounds = Bounds()
         self._evictions = EvictionPolicy(settings.eviction)
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
@@ -178,6 +181,8 @@ class Planner:
         )
         specs = self._assignment.update(self._roster, self._loops, now_ns)
         watched = {each.channel: each.demand > 0 for each in self._ladders if specs[each.channel]}
+        if self._roster.memory_limits:
+            watched.setdefault(Channel.MEMORY, False)
         self._usage.update(snapshot, self._roster, watched)
         scene = Scene(
             now_ns=now_ns,
@@ -196,7 +201,7 @@ class Planner:
 
     def _move_channels(
         self, specs: Mapping[Channel, Specs], scene: Scene, hold: bool
-    ) -> dict[CgroupId, float]:
+    ) -> Mapping[CgroupId, float]:
         roster, senses, now_ns = self._roster, self._senses, scene.now_ns
         if self._blocked is None or scene.anew:
             self._blocked = self._book.blocked(roster.best_effort, Knob.CPU_QUOTA, now_ns)
@@ -204,7 +209,8 @@ class Planner:
         for channel in self._ladders:
             channel.step(specs[channel.channel], scene, hold)
         self._cpu.step(senses, roster, specs[Channel.CPU], blocked, now_ns, scene.dt_s, hold)
-        return self._cpu.grant(self._quota_part.part, senses, roster, blocked, now_ns)
+        grants = self._cpu.grant(self._quota_part.part, senses, roster, blocked, now_ns)
+        return self._bounds.apply(grants, roster.cpu_limits)
 
     def _plan(
         self, actions: tuple[Action, ...], scene: Scene, answers: Sequence[EvictionAnswer]
@@ -245,7 +251,7 @@ class Planner:
         return bool(working) and all(loops.safe for loops in working)
 
     def _actions(
-        self, grants: dict[CgroupId, float], overlap: float | None, scene: Scene
+        self, grants: Mapping[CgroupId, float], overlap: float | None, scene: Scene
     ) -> tuple[Action, ...]:
         quota_loops = self._loops[Channel.CPU]
         if self._quota_part.part > self._cpu.demand:
@@ -259,6 +265,7 @@ class Planner:
             scene.anew,
             scene.now_ns,
         )
+        quotas = self._bounds.explain(quotas)
         actions = self._idle_actions(scene)
         cache = self._loops[Channel.CACHE]
         actions += self._cookies.actions(cache, overlap, self._idle.on, scene)

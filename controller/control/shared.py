@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import math
 
 from controller.control.amounts import format_amount, format_disks, parse_amount, parse_disks
+from controller.control.bounds import Bounds
 from controller.control.grants import GrantWriter
 from controller.control.ladder import Scene
 from controller.control.share_rung import ShareRung
@@ -57,15 +58,14 @@ class SharedRung(ABC):
         share.ceiling.update(scene.now_ns, scene.dt_s, available, need)
         floor = self._floor(limits)
         used = self._used(scene)
-        grants = share.update(part, used, _NOBODY, self._blocked, floor, scene.now_ns)
-        self._grants = self._limit(grants, scene)
+        self._grants = share.update(part, used, _NOBODY, self._blocked, floor, scene.now_ns)
         return part if share.engaged else None
 
     def actions(self, scene: Scene, reason: str) -> list[Action]:
         """Return what has to be written."""
-        floor = self._share.floor_each
+        floor, grants = self._share.floor_each, self._limit(self._grants, scene)
         return self._writer.actions(
-            self._grants, floor, scene.roster, scene.book, reason, scene.anew, scene.now_ns
+            grants, floor, scene.roster, scene.book, reason, scene.anew, scene.now_ns
         )
 
     def release(self) -> None:
@@ -98,6 +98,7 @@ class SharedRung(ABC):
         return limits.floor
 
     def _limit(self, grants: Mapping[CgroupId, float], scene: Scene) -> Mapping[CgroupId, float]:
+        """Return what of *grants* may be written now."""
         return grants
 
 
@@ -115,6 +116,7 @@ class MemoryRung(SharedRung):
         self._memory_bytes = memory_bytes
         # Grants that every write may go to at once.
         self._reached: Mapping[CgroupId, float] | None = None
+        self._bounds = Bounds()
 
     def usable(self, scene: Scene) -> bool:
         """Return whether memory can be limited, and whose it is is known."""
@@ -125,6 +127,10 @@ class MemoryRung(SharedRung):
         total = self._share.total
         return "memory free" if total is None else f"memory {format_bytes(total)}"
 
+    def actions(self, scene: Scene, reason: str) -> list[Action]:
+        """Return what has to be written, also for the workloads' own limits."""
+        return self._bounds.explain(super().actions(scene, reason))
+
     def _use(self, scene: Scene) -> dict[CgroupId, float]:
         rates = scene.usage.of(Channel.MEMORY).rates
         return {cgroup: rates[cgroup] for cgroup in scene.roster.best_effort if cgroup in rates}
@@ -133,6 +139,7 @@ class MemoryRung(SharedRung):
         return float(self._memory_bytes), scene.usage.of(Channel.MEMORY).others
 
     def _limit(self, grants: Mapping[CgroupId, float], scene: Scene) -> Mapping[CgroupId, float]:
+        grants = self._bounds.apply(grants, scene.roster.memory_limits)
         if grants is self._reached:
             return grants
         use = self._used(scene)
@@ -140,7 +147,9 @@ class MemoryRung(SharedRung):
         for cgroup, amount in grants.items():
             value = scene.book.value(*cgroup, self.knob)
             now = math.inf if value is None else parse_amount(value)
-            limited[cgroup] = max(amount, min(now, use.get(cgroup, now)) - _MEMORY_STEP)
+            start = min(now, use.get(cgroup, now))
+            if start < math.inf:  # before its use is known, its limit has to wait
+                limited[cgroup] = max(amount, start - _MEMORY_STEP)
         if limited == grants:
             self._reached = grants
             return grants

@@ -25,12 +25,16 @@ class Roster:
     ``best_effort``, ``sensitive`` and ``system`` are by cgroup, in the order in which they
     were given. ``profiles`` are those in use by a service, ``longest_window_ns`` the longest of
     their windows, ``idle_targets`` the cgroups on which best-effort's cpu.idle belongs.
+    ``cpu_limits`` and ``memory_limits`` are what best-effort workloads are held to in any case, in
+    CPUs and bytes.
     """
 
     __slots__ = (
         "best_effort",
+        "cpu_limits",
         "idle_targets",
         "longest_window_ns",
+        "memory_limits",
         "profiles",
         "sensitive",
         "services",
@@ -44,6 +48,16 @@ class Roster:
             by_class[workload.qos][workload.cgroup] = workload
         self.best_effort = by_class[QosClass.BE]
         self.system = by_class[QosClass.SYSTEM]
+        self.cpu_limits = {
+            cgroup: each.limit_cpus
+            for cgroup, each in self.best_effort.items()
+            if each.limit_cpus is not None
+        }
+        self.memory_limits = {
+            cgroup: float(each.limit_memory_bytes)
+            for cgroup, each in self.best_effort.items()
+            if each.limit_memory_bytes is not None
+        }
         self.idle_targets = dict.fromkeys(
             CgroupId(each.idle_at.scope, each.idle_at.id) if each.idle_at else cgroup
             for cgroup, each in self.best_effort.items()

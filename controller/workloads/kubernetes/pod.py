@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import re
 from typing import Any
 
+from controller.workloads.kubernetes.asked import asked_for
+
 __all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
 
 # How kubelet names the cgroup of a pod: by the API server's UUID, or for a static pod by the MD5
@@ -66,7 +68,8 @@ class Pod:
     ``containers`` are the ids of its running containers (64 hexadecimal digits), init and
     ephemeral ones included. ``oversized`` names annotations that were dropped for their length.
     ``images`` are the last parts of its images' names, without tag and digest.
-    ``grace_s`` is how long it may take to stop.
+    ``grace_s`` is how long it may take to stop. ``asked`` is what it asked for of the extended
+    resources for best-effort work, by the resource's name.
 
     ``mirror``: the API's image of a static pod. Anybody may create a pod that says so, but kubelet
     runs none under its own id: the ``uid`` of a mirror is the hash of the static pod's manifest.
@@ -89,6 +92,7 @@ class Pod:
     oversized: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     grace_s: int = 30
+    asked: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -143,6 +147,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         oversized=oversized,
         grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),
         images=tuple(sorted(set(_images(spec)))),
+        asked=asked_for(spec),
     )
 
 

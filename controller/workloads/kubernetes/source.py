@@ -52,6 +52,7 @@ class KubernetesSource:
 
     :param pods: returns what is known from the API server now; must not block.
     :param roots: cgroups that hold this node's pods; ``None``: they are looked for.
+    :param names: the extended resources, CPU and memory, that best-effort pods are held to.
     """
 
     def __init__(
@@ -60,10 +61,12 @@ class KubernetesSource:
         pods: Callable[[], Pods],
         rules: ClassRules,
         roots: tuple[str, ...] | None = None,
+        names: tuple[str, str] = ("", ""),
     ) -> None:
         self._layout = layout
         self._pods = pods
         self._rules = rules
+        self._names = names
         self._cgroups = PodCgroups(layout.mount, roots)
         self._all_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
@@ -186,9 +189,12 @@ class KubernetesSource:
             profile, problem = choose(pod)
             problems.append(problem)
             service = f"{name if pod is None else service_name(pod)}@{profile}"
-        elif qos is QosClass.BE and pod is not None:
+        asked: Mapping[str, int] = {}
+        if qos is QosClass.BE and pod is not None:
             group, problem = core_group(pod)
             problems.append(problem)
+            asked = pod.asked
+        milli_cpus, memory_bytes = (asked.get(name) for name in self._names)
         workload = Workload(
             name=name,
             cgroup=CgroupId(self._layout.hierarchy, cgroup.inode),
@@ -199,6 +205,8 @@ class KubernetesSource:
             core_group=group,
             priority=0 if pod is None else pod.priority,
             evictable=qos is QosClass.BE and entry.listed and pod is not None and evictable(pod),
+            limit_cpus=None if milli_cpus is None else milli_cpus / 1000,
+            limit_memory_bytes=memory_bytes,
         )
         return workload, "; ".join(filter(None, problems)) or None
 

@@ -1,0 +1,94 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: what a pod asked for of the extended resources for best-effort work."""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+import math
+import re
+from typing import Any
+
+__all__ = ("asked_for", "parse_quantity")
+
+_RESOURCES = frozenset(
+    {
+        "sweetpoint.dev/cpu",
+        "sweetpoint.dev/memory",
+        "kubernetes.io/batch-cpu",
+        "kubernetes.io/batch-memory",
+        "resource.katalyst.kubewharf.io/reclaimed_millicpu",
+        "resource.katalyst.kubewharf.io/reclaimed_memory",
+    }
+)
+# k8s.io/apimachinery/pkg/api/resource/quantity.go; longer numbers and exponents make no sense.
+_QUANTITY = re.compile(
+    r"([0-9]{1,19}(?:\.[0-9]{0,9})?)(?:[eE]([0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)"
+)
+_SCALES = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", 1)},
+}
+_MOST = 2**63 - 1
+
+
+def parse_quantity(value: object) -> int | None:
+    """Return a positive quantity of the API such as ``1500``, ``2k`` or ``1Gi``, rounded up.
+
+    ``None``: it is not one, or 0, or larger than the API's own whole numbers.
+    """
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) and len(value) <= 32 else None
+    if match is None:
+        return None
+    number = math.ceil(Fraction(match[1]) * 10 ** int(match[2] or 0) * _SCALES[match[3] or ""])
+    return number if 0 < number <= _MOST else None
+
+
+def asked_for(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return what the pod with *spec* asked for, by resource; what makes no sense is left out.
+
+    As the scheduler counts: its containers together, or its largest init container if that is
+    more. The whole pod is held to that, so a container that asks for nothing gives it nothing.
+    """
+    total: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    for container in _containers(spec, "containers"):
+        _add(total, _limits(container))
+    for container in _containers(spec, "initContainers"):
+        limits = _limits(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, limits)  # a sidecar, which runs beside the others
+        else:
+            largest |= {name: max(amount, largest.get(name, 0)) for name, amount in limits.items()}
+    return {
+        name: max(total.get(name, 0), largest.get(name, 0))
+        for name in sorted(total.keys() | largest.keys())
+    }
+
+
+def _containers(spec: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    found = spec.get(key)
+    for container in found if isinstance(found, list) else ():
+        if isinstance(container, Mapping):
+            yield container
+
+
+def _limits(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources")
+    found: dict[str, int] = {}
+    for kind in ("requests", "limits"):  # limits are more where they differ
+        amounts = resources.get(kind) if isinstance(resources, Mapping) else None
+        if isinstance(amounts, Mapping):
+            for name in _RESOURCES & amounts.keys():
+                amount = parse_quantity(amounts[name])
+                if amount is not None:
+                    found[name] = amount
+    return found
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
