@@ -46,7 +46,8 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     problems = GaugeMetricFamily(
         "sweetpoint_kube_label_problem",
         "1 for a pod whose labels or annotations are not believed.",
-        labels=["pod", "problem"],
+        # Not "pod": scrapers name the scraped pod so.
+        labels=["workload", "problem"],
     )
     for pod, problem in sorted(state.label_problems.items()):
         problems.add_metric([pod, problem], 1)

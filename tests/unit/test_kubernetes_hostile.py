@@ -186,5 +186,5 @@ def test_what_they_wrote_comes_out_as_one_value() -> None:
     assert json.loads(json.dumps(state.status()))["label_problems"] == state.label_problems
     (family,) = (f for f in kube_families(state) if f.name == "sweetpoint_kube_label_problem")
     assert [sample.labels for sample in family.samples] == [
-        {"pod": "shop/job", "problem": 'a"b\\n{} #'}
+        {"workload": "shop/job", "problem": 'a"b\\n{} #'}
     ]

@@ -63,6 +63,6 @@ def pods() -> list[Builder[Panel]]:
             "1 for each, with the reason: labels that contradict each other, a class above what "
             "the pod may have, a profile that does not exist.",
             "none",
-            (series("kube_label_problem"), "{{instance}} {{pod}}: {{problem}}"),
+            (series("kube_label_problem"), "{{instance}} {{workload}}: {{problem}}"),
         ),
     ]
