@@ -11,7 +11,7 @@ import pytest
 from actuators.base import GoneError, Restored
 from actuators.cgroupfs import Cgroup
 from controller.host import CgroupLayout
-from controller.model import Failure, Knob, Outcome
+from controller.model import CgroupId, Failure, Knob, Outcome
 from tests.kernel.knobs import (
     action,
     dump,
@@ -92,6 +92,26 @@ def test_restore_knows_the_first_value_after_many_writes(
     (result,) = executor(cgroup_layout, tmp_path).restore_all().results
     assert result.result is Restored.RESTORED
     assert dump(pod) == before
+
+
+def test_one_knob_is_given_back_and_the_others_stay(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    squeeze = [
+        action(target, Knob.CPU_QUOTA, "max 100000 0", "5000 10000 0"),
+        action(target, Knob.SCHED_IDLE, "0 333", "1"),
+    ]
+    agent.execute(squeeze, now_ns=0)
+    cgroup = CgroupId(target.scope, target.id)
+    assert agent.holds(cgroup, Knob.CPU_QUOTA) and agent.holds(cgroup, Knob.SCHED_IDLE)
+    (result,) = agent.restore_all({Knob.CPU_QUOTA}).results
+    assert result.result is Restored.RESTORED
+    assert [r.value for r in agent.read([target])] == ["1", "max 100000 0"]
+    assert not agent.holds(cgroup, Knob.CPU_QUOTA)
+    assert agent.holds(cgroup, Knob.SCHED_IDLE)
+    assert agent.restore_all().clean
 
 
 def test_a_refused_value_leaves_the_old_one_and_waits(
