@@ -97,6 +97,28 @@ FIRES = (
     ),
     Case("SweetpointSafeState", 3, {on("sweetpoint_safe_state"): "1+0x5"}, NODE, "critical", N1),
     Case(
+        "SweetpointSafeState",
+        6,
+        {
+            on("sweetpoint_safe_state"): "0+0x10",
+            on("sweetpoint_channel_state", channel="network", state="safe"): "1+0x10",
+        },
+        NODE | {"channel": "network", "state": "safe"},
+        filled=N1 | {"{{ $labels.channel }}": "network"},
+    ),
+    # All of them: one alert is enough.
+    Case(
+        "SweetpointSafeState",
+        9,
+        {
+            on("sweetpoint_safe_state"): "1+0x10",
+            on("sweetpoint_channel_state", channel="cpu", state="safe"): "1+0x10",
+        },
+        NODE,
+        "critical",
+        N1,
+    ),
+    Case(
         "SweetpointConfigReloadFailed",
         7,
         {on("sweetpoint_config_problem"): "0 1+0x10"},
@@ -192,7 +214,15 @@ QUIET = (
             on("sweetpoint_probe_up", probe="net", reason=""): "1+0x30",
         },
     ),
-    Case("SweetpointSafeState", 10, {on("sweetpoint_safe_state"): "0 1 0 1 0+0x10"}),
+    Case(
+        "SweetpointSafeState",
+        10,
+        {
+            on("sweetpoint_safe_state"): "0 1 0 1 0+0x10",
+            on("sweetpoint_channel_state", channel="cpu", state="safe"): "_ 1 _ 1 _x10",
+            on("sweetpoint_channel_state", channel="cpu", state="free"): "1 _ 1 _ 1+0x10",
+        },
+    ),
     Case("SweetpointConfigReloadFailed", 10, {on("sweetpoint_config_problem"): "0 1 1 0+0x10"}),
     Case(
         "SweetpointStalePodCache",
