@@ -15,13 +15,14 @@ import time
 from controller.cluster_evictions import PodEvictions
 from controller.cluster_squeezes import Squeezes
 from controller.cluster_state import ClusterState
+from controller.cluster_tuning import Tuning
 from controller.config import DEFAULT_PROFILE
 from controller.configsections.kubernetes import KubernetesConfig
 from controller.host import CgroupLayout
 from controller.kube.api import Api
 from controller.kube.events import Events
 from controller.kube.worker import Worker
-from controller.model import Knob, Mode, Plan, Profile, Workload
+from controller.model import Knob, Mode, Plan, Profile, Settings, Workload
 from controller.resctrl_info import RESCTRL_DIR
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.choice import Choose, chooser
@@ -60,6 +61,8 @@ class Cluster:
         self._source = KubernetesSource(layout, lambda: watcher.pods, rules, config.cgroup_roots)
         events = Events(self._api, self._worker, config.node)
         pod_of = self._source.pod_of
+        config_map = config.profiles.config_map
+        self._tuning = None if config_map is None else Tuning(self._api, events, config_map)
         self._squeezes = Squeezes(events, config.node, pod_of)
         self.evictions = PodEvictions(
             self._api, self._worker, events, config.eviction, config.node, pod_of
@@ -75,9 +78,18 @@ class Cluster:
 
     def check(self) -> None:
         """Raise what ended one of the threads: a bug."""
-        for failure in (self._watcher.failure, self._worker.failure):
+        tuning = None if self._tuning is None else self._tuning.failure
+        for failure in (self._watcher.failure, self._worker.failure, tuning):
             if failure is not None:
                 raise failure
+
+    def take_profiles(self) -> bool:
+        """Have ``with_profiles`` use the newest ones; whether they are others than before."""
+        return self._tuning is not None and self._tuning.take()
+
+    def with_profiles(self, settings: Settings) -> Settings:
+        """Return *settings*, whose profiles are those of files, with the cluster's as well."""
+        return settings if self._tuning is None else self._tuning.beside(settings)
 
     def scan(
         self, configured: tuple[Workload, ...], profiles: Mapping[str, Profile], now_ns: int
@@ -89,6 +101,8 @@ class Cluster:
         if profiles is not self._profiles:
             self._profiles = profiles
             self._choose = chooser(profiles, self._config.profiles, DEFAULT_PROFILE)
+        if self._tuning is not None:
+            self._tuning.tell()
         pods = self._source.scan(now_ns, self._choose)
         before, revision = self._conflicts, self._revision
         workloads, self._conflicts = beside(configured, pods)
@@ -127,18 +141,22 @@ class Cluster:
             pods=len(pods.pods),
             refused=pods.refused,
             marked_until_s=self.evictions.marked_until_s,
+            profiles=None if self._tuning is None else self._tuning.state,
             left_knobs={str(knob): reason for knob, reason in self._left.items()},
         )
 
     def close(self) -> None:
         """Take the node's mark back and stop talking to the API server."""
         self.evictions.take_back()
+        if self._tuning is not None:
+            self._tuning.close()
         self._worker.close(_LAST_WORDS_S)
         self._watcher.close()
 
     def _requests(self) -> Mapping[str, int]:
         # How many requests failed, by what came of them.
-        return Counter(self._watcher.errors) + Counter(self._worker.errors)
+        tuning = {} if self._tuning is None else self._tuning.errors
+        return Counter(self._watcher.errors) + Counter(self._worker.errors) + Counter(tuning)
 
     def _tell(self) -> None:
         source = self._source

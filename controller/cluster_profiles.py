@@ -35,7 +35,8 @@ class ProfilesState:
 
     ``profiles`` are those in force, of the version that was applied last, ``applied_at_s`` since
     the epoch (``None``: none ever was). ``result`` and ``problems`` are those of the last change,
-    whose object had the id ``uid``; ``None``: the ConfigMap was not read yet.
+    whose object had the id ``uid``; ``None``: the ConfigMap was not read yet. ``unreadable`` says
+    why it cannot be read now.
     """
 
     config_map: str
@@ -44,6 +45,7 @@ class ProfilesState:
     result: Reload | None = None
     problems: tuple[str, ...] = ()
     uid: str = ""
+    unreadable: str = ""
     reloads: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(Reload, 0))
 
     @property
@@ -64,6 +66,7 @@ class ProfilesState:
             "applied_at_s": self.applied_at_s,
             "result": self.result,
             "problems": self.problems,
+            "unreadable": self.unreadable,
             "reloads": dict(self.reloads),
         }
 

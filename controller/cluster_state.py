@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.cluster_profiles import ProfilesState
+
 __all__ = ("ClusterState",)
 
 
@@ -22,6 +24,7 @@ class ClusterState:
     of this node, with the reason. ``problem`` says why the list is not kept up to date now;
     ``requests`` counts those that failed, by ``unreachable`` or HTTP status.
     ``marked_until_s``: the node bears the mark of an eviction, until then since the epoch.
+    ``profiles``: what is known of the ConfigMap with profiles; ``None``: none is asked for.
     """
 
     node: str
@@ -39,6 +42,7 @@ class ClusterState:
     problem: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
     marked_until_s: float | None = None
+    profiles: ProfilesState | None = None
 
     def status(self) -> dict[str, Any]:
         """Return it for /statusz: plain types."""
@@ -58,6 +62,7 @@ class ClusterState:
             "label_problems": dict(self.label_problems),
             "conflicts": self.conflicts,
             "left_knobs": dict(self.left_knobs),
+            "profiles": None if self.profiles is None else self.profiles.status(),
             "problem": self.problem,
             "failed_requests": dict(self.requests),
             "marked_until_s": self.marked_until_s,

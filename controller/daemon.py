@@ -15,11 +15,11 @@ from pathlib import Path
 import signal
 import time
 
-from controller.config import ConfigError, load
+from controller.config import Config, ConfigError, load
 from controller.cost import CostMeter
 from controller.guardian import Heartbeat
 from controller.httpd import Httpd
-from controller.model import Mode, Outcome, Plan, QosClass, Snapshot
+from controller.model import Mode, Outcome, Plan, QosClass, Snapshot, Workload
 from controller.node import Node
 from controller.plan import Planner
 from controller.probes.sched import DETAILS
@@ -78,6 +78,7 @@ class Agent:
         self._options = options
         self._heartbeat = heartbeat
         self._config = load(options.config, mode=options.mode)
+        self._file_profiles = self._config.settings.profiles
         self._recorder = None if options.record is None else Recorder(options.record)
         self._board = Board()
         self._http = self._listen()
@@ -86,6 +87,7 @@ class Agent:
         self._planner = Planner(self._config.settings, self._node.workloads)
         self._outcomes: tuple[Outcome, ...] = ()
         self._config_problem = ""
+        self._new_profiles = False
         # What a recording must say before its next entry.
         self._new_planner = self._new_settings = self._new_workloads = True
         self._cost = CostMeter(self._config.budget, DETAILS, self._node.probe_costs)
@@ -192,6 +194,12 @@ class Agent:
         self._next_scan_ns = now_ns + _SCAN_NS
         self._next_rescan_ns = now_ns + _RESCAN_NS
         try:
+            if self._node.cluster is not None and self._node.cluster.take_profiles():
+                self._new_profiles = True
+            if self._new_profiles:
+                config = self._complete(self._config)
+                self._adopt(config, self._node.scan(config))
+                return
             workloads = self._node.scan(self._config)
         except ConfigError as error:
             if str(error) != self._config_problem:
@@ -206,7 +214,8 @@ class Agent:
 
     def _reload(self) -> None:
         try:
-            config = self._node.complete(load(self._options.config, mode=self._options.mode))
+            loaded = load(self._options.config, mode=self._options.mode)
+            config = self._node.complete(loaded)
             workloads = self._node.scan(config)
         except ConfigError as error:
             self._board.count_reload("failed")
@@ -221,16 +230,27 @@ class Agent:
             self._node.restore()
             self._node.enforcing = config.settings.mode is Mode.ENFORCE
             self._outcomes = ()
-        config = self._config = self._node.complete(config)
-        self._config_problem = ""
+        self._file_profiles = loaded.settings.profiles
+        config = self._complete(config)
         self._node.services.configure(config.service_level)
         self._cost.configure(config.budget)
+        self._adopt(config, workloads)
+        self._board.count_reload("applied")
+        _log.info("reload: %s applied", self._options.config)
+
+    def _complete(self, config: Config) -> Config:
+        settings = replace(config.settings, profiles=self._file_profiles)
+        return self._node.complete(replace(config, settings=settings))
+
+    def _adopt(self, config: Config, workloads: tuple[Workload, ...]) -> None:
+        """Go on with *config* without a bump."""
+        self._config = config
+        self._config_problem = ""
+        self._new_profiles = False
         self._node.take(workloads)
         self._planner.reconfigure(config.settings, workloads)
         self._new_settings = self._new_workloads = True
         self._next_audit_ns = 0
-        self._board.count_reload("applied")
-        _log.info("reload: %s applied", self._options.config)
 
     def _record(self, snapshot: Snapshot, plan: Plan) -> None:
         if self._recorder is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from controller.cluster_profiles import ProfilesState
 from controller.cluster_state import ClusterState
 
 __all__ = ("kube_families",)
@@ -43,6 +44,8 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     for (qos, rule), count in sorted(state.classes.items()):
         classes.add_metric([qos, rule], count)
     yield classes
+    if state.profiles is not None:
+        yield from _profiles(state.profiles)
     problems = GaugeMetricFamily(
         "sweetpoint_kube_label_problem",
         "1 for a pod whose labels or annotations are not believed.",
@@ -68,3 +71,23 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     for knob, reason in sorted(state.left_knobs.items()):
         left.add_metric([knob, reason], 1)
     yield left
+
+
+def _profiles(state: ProfilesState) -> Iterator[Metric]:
+    reloads = CounterMetricFamily(
+        "sweetpoint_kube_profiles_reload",
+        "Changes of the ConfigMap with profiles, by what came of them.",
+        labels=["result"],
+    )
+    for result, count in sorted(state.reloads.items()):
+        reloads.add_metric([result], count)
+    yield reloads
+    yield GaugeMetricFamily(
+        "sweetpoint_kube_profiles", "Profiles of the ConfigMap in force.", len(state.profiles)
+    )
+    if state.applied_at_s is not None:
+        yield GaugeMetricFamily(
+            "sweetpoint_kube_profiles_last_applied_timestamp_seconds",
+            "When profiles of the ConfigMap were applied last.",
+            state.applied_at_s,
+        )

@@ -127,7 +127,12 @@ class Node:
         )
 
     def complete(self, config: Config) -> Config:
-        """Return *config* with what this host was found to have; measure what it wants."""
+        """Return *config* with what this host was found to have; measure what it wants.
+
+        To the profiles of *config*, which are those of files, a cluster's are added.
+        """
+        if self.cluster is not None:
+            config = replace(config, settings=self.cluster.with_profiles(config.settings))
         self.cores.configure(config.settings.core)
         profiles = config.settings.profiles.values()
         self._burst_profiles = frozenset(p.name for p in profiles if p.cpu_burst_us)
