@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_demo(commands)
     _add_release(commands)
+    _add_retire(commands)
     _add_check(commands)
     _add_schema(commands)
     _add_replay(commands)
@@ -212,6 +213,31 @@ def _release(arguments: argparse.Namespace) -> int:
     from controller.release import release
 
     return release(arguments.state_dir, stop=arguments.stop)
+
+
+def _add_retire(commands: "_Commands[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("retire", help="stop all agents of a DaemonSet in this cluster")
+    parser.add_argument("namespace")
+    parser.add_argument("daemonset")
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="seconds (default: %(default)s)"
+    )
+    parser.add_argument("--kubeconfig", type=Path, help="default: the pod's own service account")
+    parser.set_defaults(command=_retire)
+
+
+def _retire(arguments: argparse.Namespace) -> int:
+    from controller.kube.api import Api
+    from controller.kube.errors import ApiError, ApiUnreachable
+    from controller.kube.retire import RetireError, retire
+
+    try:
+        api = Api(arguments.kubeconfig)
+        retire(api, arguments.namespace, arguments.daemonset, arguments.timeout)
+    except (ApiError, ApiUnreachable, RetireError) as error:
+        print(f"sweetpoint: {error}", file=sys.stderr)
+        return _FAILED
+    return _DONE
 
 
 def _add_check(commands: "_Commands[argparse.ArgumentParser]") -> None:

@@ -1,0 +1,88 @@
+{{/*
+Copyright The sweetpoint authors
+SPDX-License-Identifier: Apache-2.0
+*/}}
+
+{{- define "sweetpoint.name" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 53 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sweetpoint.selector" -}}
+app.kubernetes.io/name: sweetpoint
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "sweetpoint.labels" -}}
+{{ include "sweetpoint.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: node-agent
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "sweetpoint.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Shaping links needs the host's network: its devices are there. */}}
+{{- define "sweetpoint.hostNetwork" -}}
+{{- if .Values.config.network -}}true{{- end -}}
+{{- end -}}
+
+{{- define "sweetpoint.user" -}}
+{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "sweetpoint.name" .) -}}
+{{- end -}}
+
+{{/* What does not fit together, before anything is installed. */}}
+{{- define "sweetpoint.check" -}}
+{{- $http := .Values.http -}}
+{{- $loopback := has $http.host (list "127.0.0.1" "[::1]") -}}
+{{- if include "sweetpoint.hostNetwork" . -}}
+{{- if not (or $loopback $http.tokenSecret) -}}
+{{- fail "config.network puts the agent on the host's network, where everybody who reaches the node could read /metrics: set http.tokenSecret, or http.host to 127.0.0.1" -}}
+{{- end -}}
+{{- else if $loopback -}}
+{{- fail "http.host is a loopback address of the pod, where neither kubelet nor Prometheus reaches it" -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The agent's configuration. JSON, which is YAML too: Helm has every number as a float, and writes
+1000000 as 1e+06 in YAML.
+*/}}
+{{- define "sweetpoint.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $kubernetes := $config.kubernetes | default dict -}}
+{{- $profiles := $kubernetes.profiles | default dict -}}
+{{- $_ := set $profiles "config_map" ($profiles.config_map | default (printf "%s-profiles" (include "sweetpoint.name" .))) -}}
+{{- $_ := set $kubernetes "profiles" $profiles -}}
+{{- $_ := set $config "kubernetes" $kubernetes -}}
+{{- $_ := set $config "mode" .Values.mode -}}
+{{- $_ := set $config "http" (printf "%s:%d" .Values.http.host (int .Values.http.port)) -}}
+{{- if .Values.http.tokenSecret -}}
+{{- $_ := set $config "http_token_file" "/etc/sweetpoint-http/token" -}}
+{{- end -}}
+{{- toPrettyJson $config -}}
+{{- end -}}
+
+{{/* An HTTP probe of a page. kubelet asks the pod's address, on the host's network the host's. */}}
+{{- define "sweetpoint.probe" -}}
+{{- $root := index . 0 -}}
+httpGet:
+  path: {{ index . 1 }}
+  port: http
+  {{- if include "sweetpoint.hostNetwork" $root | and (has $root.Values.http.host (list "127.0.0.1" "[::1]")) }}
+  host: {{ trimAll "[]" $root.Values.http.host | quote }}
+  {{- end }}
+{{- end -}}

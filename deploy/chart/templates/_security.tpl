@@ -1,0 +1,105 @@
+{{/*
+Copyright The sweetpoint authors
+SPDX-License-Identifier: Apache-2.0
+
+privileged: everything works on every node.
+
+capabilities: what the agent uses, and nothing else. Two things are lost: probes that are
+switched on by a trial alone stay off where the node's kernel wants more (sweetpoint doctor tells),
+and nodes whose LSM forbids BPF to containers must allow it. Links in pods' network namespaces
+(config.network) need SYS_ADMIN, which is little better than privileged.
+*/}}
+{{- define "sweetpoint.securityContext" -}}
+# bcc asks for the user id, and cgroup files belong to root.
+runAsUser: 0
+runAsGroup: 0
+readOnlyRootFilesystem: true
+{{- if eq .Values.securityProfile "privileged" }}
+privileged: true
+{{- else }}
+privileged: false
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+  add:
+    - BPF # load programs and make maps (kernel/bpf/syscall.c, bpf_capable)
+    - PERFMON # tracing programs read kernel memory; counters of all tasks (perfmon_capable)
+    - NET_ADMIN # programs at cgroups that count bytes (cgroup_skb); queueing disciplines
+    - SYS_RESOURCE # locked memory of maps before Linux 5.11; oom_score_adj of the guardian
+    - SYS_PTRACE # core-scheduling cookies of others' tasks, /proc/PID/ns and smaps of others
+    - SYS_NICE # scheduling of others' tasks
+    - DAC_READ_SEARCH # cgroups and /proc of pods in user namespaces, whose owner is not root
+    - KILL # a release that stops an agent of the same node
+    {{- if include "sweetpoint.hostNetwork" . }}
+    - SYS_ADMIN # setns into pods' network namespaces (kernel/nsproxy.c)
+    {{- end }}
+# The runtime's filter allows bpf and perf_event_open to who has the capabilities above.
+seccompProfile:
+  type: RuntimeDefault
+# The runtime's profile forbids to write below /sys and to trace.
+appArmorProfile:
+  type: Unconfined
+{{- end }}
+# container_t may neither use BPF nor write to cgroups; without SELinux it means nothing.
+seLinuxOptions:
+  type: spc_t
+{{- end -}}
+
+{{- define "sweetpoint.mounts" -}}
+# Knobs. The container's own view of it shows only its own cgroup.
+- name: cgroup
+  mountPath: /sys/fs/cgroup
+# Journal and lock; on a tmpfs, because knobs do not survive a reboot either.
+- name: state
+  mountPath: /run/sweetpoint
+{{- if .Values.resctrl.mount }}
+# Memory bandwidth and cache ways: groups of tasks, one directory each.
+- name: resctrl
+  mountPath: /sys/fs/resctrl
+{{- end }}
+# Configuration; profiles come by the API, so that a change needs no restart.
+- name: config
+  mountPath: /etc/sweetpoint
+  readOnly: true
+{{- if .Values.http.tokenSecret }}
+# The token that /metrics and /statusz want.
+- name: http-token
+  mountPath: /etc/sweetpoint-http
+  readOnly: true
+{{- end }}
+# The compiler's temporary files: the image is read-only.
+- name: tmp
+  mountPath: /tmp
+{{- end -}}
+
+{{- define "sweetpoint.volumes" -}}
+- name: cgroup
+  hostPath:
+    path: /sys/fs/cgroup
+    type: Directory
+- name: state
+  hostPath:
+    path: /run/sweetpoint
+    type: DirectoryOrCreate
+{{- if .Values.resctrl.mount }}
+- name: resctrl
+  hostPath:
+    path: /sys/fs/resctrl
+    type: Directory
+{{- end }}
+- name: config
+  configMap:
+    name: {{ include "sweetpoint.name" . }}
+{{- with .Values.http.tokenSecret }}
+- name: http-token
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0400
+    items:
+      - key: {{ $.Values.http.tokenKey }}
+        path: token
+{{- end }}
+- name: tmp
+  emptyDir:
+    sizeLimit: 64Mi
+{{- end -}}

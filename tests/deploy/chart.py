@@ -1,0 +1,103 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The chart as real Helm renders it, one case for each values file in deploy/chart/ci."""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+import shutil
+import tempfile
+from typing import Any, NamedTuple
+
+from helm_python import Chart, disable_logging
+import kubernetes_validate
+import yaml
+
+from tools.chart.__main__ import CHART
+
+__all__ = (
+    "CASES",
+    "NAMESPACE",
+    "NEWEST",
+    "OLDEST",
+    "Case",
+    "Manifest",
+    "find",
+    "misfits",
+    "render",
+    "rendered",
+)
+
+Manifest = dict[str, Any]
+
+NAMESPACE = "node-agents"
+# What Chart.yaml's kubeVersion says; the newest is the newest that is known to the validator.
+OLDEST = "1.30"
+NEWEST = kubernetes_validate.latest_version()
+_OPERATOR_API = 'APIVersions.Has "monitoring.coreos.com/v1"'
+
+
+class Case(NamedTuple):
+    """One values file, in a cluster with or without the Prometheus operator."""
+
+    name: str
+    operator: bool
+
+
+_NAMES = sorted(file.name.removesuffix("-values.yaml") for file in (CHART / "ci").iterdir())
+CASES = tuple(Case(name, operator) for name in _NAMES for operator in (False, True))
+
+disable_logging()
+
+
+@cache
+def rendered(case: Case) -> tuple[Manifest, ...]:
+    """Return the objects of *case*; nobody may change them."""
+    text = (CHART / "ci" / f"{case.name}-values.yaml").read_text()
+    return tuple(render(yaml.safe_load(text), operator=case.operator))
+
+
+def render(values: Manifest, *, operator: bool = False) -> Iterator[Manifest]:
+    """Yield the objects that Helm makes of *values*.
+
+    :raises HelmError: the schema or a template refuses the values.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        chart = CHART
+        if operator:
+            # Offline, Helm knows the APIs of Kubernetes alone: the chart asks for one of those.
+            chart = Path(shutil.copytree(CHART, Path(folder) / "sweetpoint"))
+            file = chart / "templates" / "monitoring.yaml"
+            text = file.read_text()
+            assert text.count(_OPERATOR_API) == 1
+            file.write_text(text.replace(_OPERATOR_API, 'APIVersions.Has "apps/v1"'))
+        with Chart.load(chart) as loaded:
+            files = loaded.render(values, name="sweetpoint", namespace=NAMESPACE)
+    for text in files.values():
+        yield from (found for found in yaml.safe_load_all(text) if found is not None)
+
+
+def find(manifests: Iterable[Manifest], kind: str, name: str = "") -> Manifest:
+    """Return the one object of *kind*, whose name ends with *name*."""
+    (found,) = (
+        each
+        for each in manifests
+        if each["kind"] == kind and each["metadata"]["name"].endswith(name)
+    )
+    return found
+
+
+def misfits(manifest: Manifest) -> list[str]:
+    """Say where *manifest* does not fit the strict schema of the oldest or newest Kubernetes.
+
+    Empty as well for objects of other projects, of which there is no schema.
+    """
+    if manifest["apiVersion"] == "monitoring.coreos.com/v1":
+        return []
+    found = []
+    for version in (OLDEST, NEWEST):
+        try:
+            kubernetes_validate.validate(manifest, version, strict=True)
+        except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as no:
+            found.append(f"{version}: {getattr(no, 'message', no)}")
+    return found

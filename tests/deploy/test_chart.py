@@ -1,0 +1,151 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The chart: every object is valid, what is refused, and the agent reads what it is given."""
+
+from pathlib import Path
+
+from helm_python import HelmError, lint
+import pytest
+import yaml
+
+from controller.config import Config, ConfigError, load
+from controller.model import Mode
+from controller.profile_sets import parse_profiles
+from tests.deploy.chart import CASES, NAMESPACE, Case, Manifest, find, misfits, render, rendered
+from tools.chart.__main__ import CHART, generated
+
+ROOT = CHART.parents[1]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.name}-{c.operator}")
+every_values_file = pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
+
+
+@pytest.fixture(autouse=True)
+def pod_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the DaemonSet's downward API gives."""
+    monkeypatch.setenv("NODE_NAME", "n1")
+    monkeypatch.setenv("POD_NAMESPACE", NAMESPACE)
+
+
+def test_generated_files_are_up_to_date() -> None:
+    for path, text in generated().items():
+        assert path.read_text() == text, "run: .venv/bin/python -m tools.chart"
+
+
+@every_values_file
+def test_helm_lint_finds_nothing(case: Case) -> None:
+    values = yaml.safe_load((CHART / "ci" / f"{case.name}-values.yaml").read_text())
+    report = lint(CHART, values, strict=True, kube_version="v1.30.0")
+    assert report["errors"] == []
+    # An icon would be a URL.
+    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
+
+
+@every_case
+def test_every_object_is_valid(case: Case) -> None:
+    assert [problem for each in rendered(case) for problem in misfits(each)] == []
+
+
+def test_the_validator_would_notice() -> None:
+    broken = yaml.safe_load(yaml.safe_dump(find(rendered(CASES[0]), "DaemonSet")))
+    broken["spec"]["template"]["spec"]["hostPid"] = True
+    assert len(misfits(broken)) == 2
+
+
+@every_case
+def test_names_are_the_releases_and_every_object_says_whose_it_is(case: Case) -> None:
+    for each in rendered(case):
+        assert each["metadata"]["name"].startswith(("sweetpoint", "node-qos"))
+        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "sweetpoint"
+        cluster_wide = each["kind"].startswith(("Cluster", "Validating"))
+        assert cluster_wide or each["metadata"]["namespace"] in (NAMESPACE, "platform")
+
+
+def agents_config(manifests: tuple[Manifest, ...], home: Path) -> Config:
+    """Return what the agent makes of the configuration in its ConfigMap."""
+    (name,) = (
+        volume["configMap"]["name"]
+        for volume in find(manifests, "DaemonSet")["spec"]["template"]["spec"]["volumes"]
+        if "configMap" in volume
+    )
+    (config_map,) = (
+        each
+        for each in manifests
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name
+    )
+    file = home / "config.yaml"
+    file.write_text(config_map["data"]["config.yaml"])
+    return load(file, cpus=8)
+
+
+@every_values_file
+def test_the_agent_reads_its_configuration(case: Case, tmp_path: Path) -> None:
+    config = agents_config(rendered(case), tmp_path)
+    (container,) = find(rendered(case), "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    assert config.http is not None
+    assert config.http[1] == container["ports"][0]["containerPort"]
+    assert config.kubernetes is not None
+    assert config.kubernetes.profiles.config_map is not None
+    roles = [each for each in rendered(case) if each["kind"] == "Role"]
+    namespace, name = config.kubernetes.profiles.config_map
+    assert (namespace, [name]) in [
+        (each["metadata"]["namespace"], each["rules"][0]["resourceNames"]) for each in roles
+    ]
+
+
+def test_nothing_is_written_by_default(tmp_path: Path) -> None:
+    assert agents_config(tuple(render({})), tmp_path).settings.mode is Mode.OBSERVE
+
+
+def test_profiles_reach_the_agent(tmp_path: Path) -> None:
+    enforce = next(case for case in CASES if case.name == "enforce")
+    texts = find(rendered(enforce), "ConfigMap", "-profiles")["data"]
+    profiles = parse_profiles(texts, "profiles", tick_ns=200_000_000, cpus=8)
+    (spec,) = profiles["search"].indicators
+    # A million, which Helm has as a float, is still a whole number.
+    assert spec.min_samples == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"mod": "enforce"}, "mod"),
+        ({"mode": "on"}, "observe"),
+        ({"config": {"tikc": "1s"}}, "tikc"),
+        # What the chart sets itself.
+        ({"config": {"mode": "enforce"}}, "mode"),
+        ({"config": {"state_dir": "/"}}, "state_dir"),
+        ({"config": {"kubernetes": {"eviction": {"enabled": "yes"}}}}, "enabled"),
+        ({"profiles": {"a": {"indicators": {}}}}, "indicators"),
+        ({"profiles": {"../a": {"indicators": {"runq_p99": {"sweet_point": "1ms"}}}}}, "a"),
+        ({"image": {"digest": "latest"}}, "digest"),
+        ({"http": {"host": "127.0.0.1"}}, "loopback address of the pod"),
+        ({"config": {"network": {"devices": [{"name": "eth0"}]}}}, "tokenSecret"),
+    ],
+)
+def test_what_does_not_fit_is_refused(values: Manifest, text: str) -> None:
+    with pytest.raises(HelmError, match=text):
+        list(render(values))
+
+
+def test_what_the_schema_admits_and_the_agent_refuses_is_refused_by_the_agent(
+    tmp_path: Path,
+) -> None:
+    # A schema knows no ranges of quantities; the agent says it with line and field.
+    with pytest.raises(ConfigError, match="tick"):
+        agents_config(tuple(render({"config": {"tick": "1h"}})), tmp_path)
+
+
+def test_rules_and_dashboard_are_those_of_the_tree() -> None:
+    manifests = tuple(render({}, operator=True))
+    rules = yaml.safe_load((ROOT / "deploy" / "rules" / "sweetpoint.yaml").read_text())
+    assert find(manifests, "PrometheusRule")["spec"] == rules
+    dashboard = (ROOT / "deploy" / "dashboards" / "sweetpoint.json").read_text()
+    config_map = find(manifests, "ConfigMap", "-dashboard")
+    assert config_map["data"]["sweetpoint.json"].strip() == dashboard.strip()
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_without_the_operator_there_is_nothing_of_it() -> None:
+    kinds = {each["kind"] for each in render({})}
+    assert not kinds & {"PodMonitor", "PrometheusRule"}

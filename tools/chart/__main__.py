@@ -1,0 +1,106 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Write values.schema.json, values.yaml and the README's table from the models."""
+
+from collections.abc import Iterator
+import json
+from pathlib import Path
+import re
+from typing import Any
+
+from pydantic import BaseModel
+import yaml
+
+from tools.chart.values import ChartValues
+
+__all__ = ("CHART", "generated", "schema")
+
+CHART = Path(__file__).parents[2] / "deploy" / "chart"
+
+# Keys of the agent's configuration that are the chart's to set.
+_CHARTS_OWN = ("mode", "http", "http_token_file", "state_dir", "profiles")
+_HEAD = """\
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Generated from tools/chart/values.py: python -m tools.chart
+"""
+_TABLE = re.compile(r"(?<=<!-- values -->\n).*(?=<!-- /values -->)", re.DOTALL)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of the chart's values."""
+    found = ChartValues.model_json_schema(by_alias=True)
+    config = found["$defs"]["ConfigModel"]
+    for name in _CHARTS_OWN:
+        del config["properties"][name]
+    # The agent is on a cluster's node, so the section has to be there.
+    config["properties"]["kubernetes"] = {"$ref": "#/$defs/KubernetesModel"}
+    profile = found["$defs"]["ProfileModel"]
+    del profile["properties"]["name"]
+    profile["required"].remove("name")
+    _forbid_other_names(found)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def _forbid_other_names(node: object) -> None:
+    # pydantic says which names have which values, and not that there are no others.
+    if isinstance(node, dict):
+        if "patternProperties" in node:
+            node["additionalProperties"] = False
+        for each in node.values():
+            _forbid_other_names(each)
+    elif isinstance(node, list):
+        for each in node:
+            _forbid_other_names(each)
+
+
+def generated() -> dict[Path, str]:
+    """Return what belongs into each generated file."""
+    readme = CHART / "README.md"
+    table = "".join(_table())
+    return {
+        CHART / "values.schema.json": json.dumps(schema(), indent=2) + "\n",
+        CHART / "values.yaml": _HEAD + "".join(_yaml(ChartValues())),
+        readme: _TABLE.sub(lambda _: table, readme.read_text(encoding="utf-8")),
+    }
+
+
+def _fields(model: BaseModel) -> Iterator[tuple[str, str, Any]]:
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        about = field.description or (type(value).__doc__ or "").strip()
+        yield field.alias or name, about, value
+
+
+def _yaml(model: BaseModel, indent: str = "") -> Iterator[str]:
+    for key, about, value in _fields(model):
+        if key == "global":
+            continue
+        yield f"{'' if indent else chr(10)}{indent}# {about}\n"
+        if isinstance(value, BaseModel):
+            yield f"{indent}{key}:\n"
+            yield from _yaml(value, indent + "  ")
+            continue
+        text = yaml.safe_dump({key: _plain(value)}, default_flow_style=False, width=10**6)
+        yield from (f"{indent}{line}\n" for line in text.splitlines())
+
+
+def _table(model: BaseModel | None = None, prefix: str = "") -> Iterator[str]:
+    if model is None:
+        yield "| value | default | meaning |\n|---|---|---|\n"
+        model = ChartValues()
+    for key, about, value in _fields(model):
+        if isinstance(value, BaseModel):
+            yield from _table(value, f"{prefix}{key}.")
+        else:
+            yield f"| `{prefix}{key}` | `{json.dumps(_plain(value))}` | {about} |\n"
+
+
+def _plain(value: object) -> Any:
+    return str(value) if isinstance(value, str) else value
+
+
+if __name__ == "__main__":
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")
