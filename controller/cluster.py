@@ -12,6 +12,7 @@ from pathlib import Path
 import re
 import time
 
+from controller.cluster_capacity import ClusterCapacity
 from controller.cluster_evictions import PodEvictions
 from controller.cluster_squeezes import Squeezes
 from controller.cluster_state import ClusterState
@@ -22,7 +23,7 @@ from controller.host import CgroupLayout
 from controller.kube.api import Api
 from controller.kube.events import Events
 from controller.kube.worker import Worker
-from controller.model import Knob, Mode, Plan, Profile, Settings, Workload
+from controller.model import Knob, Mode, Plan, Profile, Settings, Snapshot, Workload
 from controller.resctrl_info import RESCTRL_DIR
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.choice import Choose, chooser
@@ -58,7 +59,13 @@ class Cluster:
         self._worker = Worker(self._api)
         asked = frozenset(key for rule in config.profiles.rules for key, _ in rule.labels)
         self._watcher = watcher = PodWatcher(self._api, config.node, asked)
-        self._source = KubernetesSource(layout, lambda: watcher.pods, rules, config.cgroup_roots)
+        self._source = KubernetesSource(
+            layout,
+            lambda: watcher.pods,
+            rules,
+            config.cgroup_roots,
+            config.capacity.names,
+        )
         events = Events(self._api, self._worker, config.node)
         pod_of = self._source.pod_of
         config_map = config.profiles.config_map
@@ -66,6 +73,9 @@ class Cluster:
         self._squeezes = Squeezes(events, config.node, pod_of)
         self.evictions = PodEvictions(
             self._api, self._worker, events, config.eviction, config.node, pod_of
+        )
+        self._capacity = ClusterCapacity(
+            self._api, self._worker, config.capacity, config.node, layout
         )
         self._managers = Managers(layout, rules, RESCTRL_DIR)
         self._left: Mapping[Knob, str] = {}
@@ -124,9 +134,14 @@ class Cluster:
         self._left = left
         return frozenset(left)
 
-    def follow(self, plan: Plan, mode: Mode) -> None:
-        """Tell the cluster what *plan* means for its pods."""
+    def follow(
+        self, snapshot: Snapshot, plan: Plan, workloads: tuple[Workload, ...], mode: Mode
+    ) -> None:
+        """Tell the cluster what *plan*, made from *snapshot*, means for its pods."""
         self._squeezes.follow(plan, mode)
+        pods = self._watcher.pods.pods.values()
+        enforcing = mode is Mode.ENFORCE
+        self._capacity.follow(snapshot, plan, workloads, pods, enforcing=enforcing)
 
     @property
     def state(self) -> ClusterState:
@@ -141,12 +156,14 @@ class Cluster:
             pods=len(pods.pods),
             refused=pods.refused,
             marked_until_s=self.evictions.marked_until_s,
+            reclaimable=self._capacity.state,
             profiles=None if self._tuning is None else self._tuning.state,
             left_knobs={str(knob): reason for knob, reason in self._left.items()},
         )
 
     def close(self) -> None:
-        """Take the node's mark back and stop talking to the API server."""
+        """Take back what was done to the node and stop talking to the API server."""
+        self._capacity.take_off()
         self.evictions.take_back()
         if self._tuning is not None:
             self._tuning.close()

@@ -4,11 +4,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.cluster_profiles import ProfilesState
 
-__all__ = ("ClusterState",)
+__all__ = ("ClusterState", "ReclaimState")
+
+
+class ReclaimState(NamedTuple):
+    """An extended resource of the node: how much is offered, in its own unit, and granted of it.
+
+    ``stale``: nothing can be offered for want of data. ``foreign``: somebody else publishes it.
+    """
+
+    resource: str
+    amount: int
+    granted: int
+    stale: bool
+    foreign: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +37,7 @@ class ClusterState:
     of this node, with the reason. ``problem`` says why the list is not kept up to date now;
     ``requests`` counts those that failed, by ``unreachable`` or HTTP status.
     ``marked_until_s``: the node bears the mark of an eviction, until then since the epoch.
+    ``reclaimable`` is what the node offers to best-effort pods.
     ``profiles``: what is known of the ConfigMap with profiles; ``None``: none is asked for.
     """
 
@@ -42,6 +56,7 @@ class ClusterState:
     problem: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
     marked_until_s: float | None = None
+    reclaimable: tuple[ReclaimState, ...] = ()
     profiles: ProfilesState | None = None
 
     def status(self) -> dict[str, Any]:
@@ -66,4 +81,5 @@ class ClusterState:
             "problem": self.problem,
             "failed_requests": dict(self.requests),
             "marked_until_s": self.marked_until_s,
+            "reclaimable": [each._asdict() for each in self.reclaimable],
         }

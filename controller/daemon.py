@@ -175,7 +175,7 @@ class Agent:
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
-        self._node.follow(plan)
+        self._node.follow(snapshot, plan)
         self._board.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)

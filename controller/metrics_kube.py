@@ -63,6 +63,7 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     for result, count in sorted(state.requests.items()):
         failed.add_metric([result], count)
     yield failed
+    yield from _reclaimable(state)
     left = GaugeMetricFamily(
         "sweetpoint_kube_left_knob",
         "1 for a knob that is left to another agent of this node.",
@@ -91,3 +92,32 @@ def _profiles(state: ProfilesState) -> Iterator[Metric]:
             "When profiles of the ConfigMap were applied last.",
             state.applied_at_s,
         )
+
+
+def _reclaimable(state: ClusterState) -> Iterator[Metric]:
+    for name, text, values in (
+        (
+            "amount",
+            "What this node offers to best-effort pods, in the resource's own unit.",
+            [each.amount for each in state.reclaimable],
+        ),
+        (
+            "granted",
+            "What the pods of this node asked for of it.",
+            [each.granted for each in state.reclaimable],
+        ),
+        (
+            "stale",
+            "1 if nothing is offered for want of fresh data.",
+            [each.stale for each in state.reclaimable],
+        ),
+        (
+            "foreign",
+            "1 if somebody else publishes it on this node: left alone.",
+            [each.foreign for each in state.reclaimable],
+        ),
+    ):
+        family = GaugeMetricFamily(f"sweetpoint_reclaimable_{name}", text, labels=["resource"])
+        for each, value in zip(state.reclaimable, values, strict=True):
+            family.add_metric([each.resource], float(value))
+        yield family

@@ -301,12 +301,13 @@ class Node:
         self.cores.tick(now_ns, moves)
         return outcomes
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, snapshot: Snapshot, plan: Plan) -> None:
         """Evict whom *plan* says, and tell the cluster of what it does; also while observing."""
         now_ns = time.monotonic_ns()
         self._evictions.follow(plan, self.workloads, enforcing=self.enforcing, now_ns=now_ns)
         if self.cluster is not None:
-            self.cluster.follow(plan, Mode.ENFORCE if self.enforcing else Mode.OBSERVE)
+            mode = Mode.ENFORCE if self.enforcing else Mode.OBSERVE
+            self.cluster.follow(snapshot, plan, self.workloads, mode)
 
     def restore(self) -> RestoreReport:
         """Put every knob back."""
