@@ -20,7 +20,9 @@ __all__ = ("MARK", "Mark", "unmark")
 
 # Key of the taint, and of the annotation with the time at which it ends.
 MARK = "sweetpoint.dev/overloaded"
-_TRIES = 5
+# Somebody else changed the node between our look and our change; the pause grows with each try.
+_TRIES = 8
+_PAUSE_S = 0.02
 
 
 class Mark:
@@ -92,7 +94,8 @@ def unmark(api: Api, node: str) -> bool:
 def _change(api: Api, node: str, taint: dict[str, str] | None, end: str | None) -> bool:
     """Bring the node's taint and annotation to these; whether that took a change."""
     path = f"/api/v1/nodes/{segment(node)}"
-    for left in reversed(range(_TRIES)):
+    for tried in range(_TRIES):
+        time.sleep(tried * _PAUSE_S)
         try:
             patch = _patch(api.get(path), taint, end)
             if patch is not None:
@@ -100,7 +103,7 @@ def _change(api: Api, node: str, taint: dict[str, str] | None, end: str | None) 
         except ApiError as error:
             if error.status == 404:
                 return False
-            if error.status != 409 or not left:
+            if error.status != 409 or tried == _TRIES - 1:
                 raise
         else:
             return patch is not None

@@ -228,7 +228,7 @@ def test_a_node_that_always_changes_is_given_up(server: ApiStandIn, mark: Mark) 
     server.before = lambda asked: status(409, "modified") if asked.method == "PATCH" else None
     with pytest.raises(ApiError):
         mark.put()
-    assert len(server.asked_for("PATCH")) == 5
+    assert len(server.asked_for("PATCH")) == 8
 
 
 def test_a_mark_that_is_not_wanted_asks_nobody(server: ApiStandIn, api: Api, clock: Clock) -> None:
