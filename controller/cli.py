@@ -212,7 +212,15 @@ def _add_release(commands: "_Commands[argparse.ArgumentParser]") -> None:
 def _release(arguments: argparse.Namespace) -> int:
     from controller.release import release
 
-    return release(arguments.state_dir, stop=arguments.stop)
+    code = release(arguments.state_dir, stop=arguments.stop)
+    if code == _DONE or arguments.stop:
+        from controller.kube.mark_note import release_mark
+
+        done, text = release_mark(arguments.state_dir)
+        if text:
+            print(text, file=sys.stdout if done else sys.stderr)
+        code = code if done else _FAILED
+    return code
 
 
 def _add_retire(commands: "_Commands[argparse.ArgumentParser]") -> None:

@@ -67,6 +67,11 @@ class PodEvictions:
         """When the node's mark ends, in seconds since the epoch; ``None``: there is none."""
         return self._mark.until_s or None
 
+    @property
+    def may_be_marked(self) -> bool:
+        """Whether the node bears the mark, as far as is known."""
+        return self._mark.present
+
     def ask(self, eviction: Eviction, plan: Plan, *, enforcing: bool) -> bool:
         """Begin *eviction*, which *plan* holds; False if it is not one of a pod."""
         pod = self._pod_of(eviction.cgroup)

@@ -20,6 +20,7 @@ from controller.disks import find_disks
 from controller.evictions import Evictions
 from controller.host import find_cgroup_layout, memory_bytes, possible_cpus
 from controller.knob_readings import KnobReadings
+from controller.kube.mark_note import remove_note, write_note
 from controller.model import (
     CgroupId,
     Knob,
@@ -121,6 +122,9 @@ class Node:
         # Last: it has threads, and what loads the probes is forked off.
         kubernetes = config.kubernetes
         self.cluster = None if kubernetes is None else Cluster(kubernetes, self._layout)
+        self._state_dir = config.state_dir
+        if kubernetes is not None:
+            write_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
         self._evictions = Evictions(
             Standalone(config.eviction, self._layout, self._executor),
             None if self.cluster is None else self.cluster.evictions,
@@ -338,6 +342,8 @@ class Node:
         for opened in (*meters, self._members, self.links, self.cluster):
             if opened is not None:
                 opened.close()
+        if self.cluster is not None and not self.cluster.evictions.may_be_marked:
+            remove_note(self._state_dir)
 
     def _tell_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
         for counter, reason in reasons.items():

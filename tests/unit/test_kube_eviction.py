@@ -13,6 +13,7 @@ from controller.kube.api import Api
 from controller.kube.errors import ApiError, ApiUnreachable
 from controller.kube.evictor import Evictor, Victim
 from controller.kube.mark import MARK, Mark, unmark
+from controller.kube.mark_note import release_mark, remove_note, write_note
 from controller.model import CgroupId, Channel, Eviction, EvictionAnswer, EvictionResult
 from tests.api_stand_in import ApiStandIn, Asked, status
 
@@ -242,3 +243,25 @@ def test_unmark_says_whether_there_was_one(server: ApiStandIn, api: Api, mark: M
     assert unmark(api, "n1")
     assert not unmark(api, "n1")
     assert not unmark(api, "gone")
+
+
+def test_who_was_not_there_takes_the_mark_back(
+    server: ApiStandIn, mark: Mark, tmp_path: Path
+) -> None:
+    assert release_mark(tmp_path) == (True, "")
+    mark.put()
+    write_note(tmp_path, "n1", tmp_path / "kubeconfig")
+    server.before = lambda _: (0, {})
+    done, text = release_mark(tmp_path)
+    assert not done and text.startswith("node n1: the mark may still be there: ")
+    server.before = lambda _: None
+    assert release_mark(tmp_path) == (True, "node n1: the mark is taken back")
+    assert node(server) == ([FOREIGN], None)
+    assert release_mark(tmp_path) == (True, ""), "the note is gone with it"
+    write_note(tmp_path, "n1", tmp_path / "kubeconfig")
+    assert release_mark(tmp_path) == (True, "node n1: the mark is not there")
+    write_note(tmp_path, "n1", None)
+    remove_note(tmp_path)
+    remove_note(tmp_path)
+    (tmp_path / "node-mark.json").write_text("{")
+    assert not release_mark(tmp_path)[0]

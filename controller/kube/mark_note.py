@@ -1,0 +1,57 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the node's mark can be taken back by who was not there when it was put.
+
+The note lies beside the journal as long as there may be a mark: ``sweetpoint release`` has no
+configuration, and the agent may be gone.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from controller.kube.api import Api
+from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.mark import unmark
+
+__all__ = ("release_mark", "remove_note", "write_note")
+
+_NAME = "node-mark.json"
+
+
+def write_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
+    """Write down which node may be marked and how to reach its API server.
+
+    :raises OSError: it cannot be written.
+    """
+    new = state_dir / f"{_NAME}.new"
+    where = None if kubeconfig is None else str(kubeconfig)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump({"node": node, "kubeconfig": where}, file)
+    new.replace(state_dir / _NAME)
+
+
+def remove_note(state_dir: Path) -> None:
+    """Remove the note: there is no mark."""
+    (state_dir / _NAME).unlink(missing_ok=True)
+
+
+def release_mark(state_dir: Path) -> tuple[bool, str]:
+    """Take the mark back that the note tells of; whether there is none now, and one line about it.
+
+    The line is empty if there is no note.
+    """
+    try:
+        note = json.loads((state_dir / _NAME).read_text(encoding="utf-8"))
+        node, kubeconfig = str(note["node"]), note["kubeconfig"]
+    except FileNotFoundError:
+        return True, ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return False, f"{state_dir / _NAME}: {error}"
+    try:
+        found = unmark(Api(None if kubeconfig is None else Path(kubeconfig)), node)
+    except (ApiError, ApiUnreachable, ValueError) as error:
+        return False, f"node {node}: the mark may still be there: {error}"
+    remove_note(state_dir)
+    return True, f"node {node}: the mark is {'taken back' if found else 'not there'}"
