@@ -98,6 +98,9 @@ def parse_document(text: str, origin: str) -> Document:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError([f"{origin}:{line}: not YAML: {error.problem}"]) from None
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can escape
+        line = text.count("\n", 0, error.start) + 1
+        raise ConfigError([f"{origin}:{line}: not UTF-8 text"]) from None
     if root is None:
         raise ConfigError([f"{origin}: the file is empty"])
     data = builder.build(root, ())

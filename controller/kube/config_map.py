@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import logging
 from random import Random
 import threading
+import time
 from typing import Any
 
 from controller.kube.api import Api, segment
@@ -71,8 +72,11 @@ class ConfigMapWatch:
     def close(self) -> None:
         """Stop; a request under way is cut off."""
         self._closing.set()
-        self._api.cut(self._thread)
-        self._thread.join(_CUT_S)
+        until_s = time.monotonic() + _CUT_S
+        while self._thread.is_alive() and time.monotonic() < until_s:
+            # Again and again: the thread may be about to begin a request.
+            self._api.cut(self._thread)
+            self._thread.join(0.05)
 
     def _run(self) -> None:
         try:

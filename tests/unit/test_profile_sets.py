@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles that come as text: all of them or none, and bounded whatever they say."""
 
+from hypothesis import given
+from hypothesis import strategies as st
 import pytest
 
 from controller.configfile import ConfigError
@@ -82,3 +84,20 @@ def test_bounds() -> None:
     assert problems({"x.yaml": "#" * (MAX_CHARS + 1)}) == [f"more than {MAX_CHARS >> 10} KiB"]
     (found,) = problems({"x" * 253: "a"})
     assert len(found) < 200
+
+
+_WORDS = (
+    *("name: x\n", "indicators:", "runq_p99", "sweet_point", "knobs", "cpu.quota", "evict"),
+    *(": ", "- ", "{", "}", "[", "]", ",", "\n", "  ", "&a ", "*a", "!!int ", "? ", "|", ">", "#"),
+    *("'", '"', "\t", "\0", "\ud800", "\u2028", "1e400", "-1", "3ms", "9" * 30, "~", "---\n", "%"),
+)
+
+
+@given(st.lists(st.sampled_from(_WORDS) | st.text(max_size=5), max_size=40).map("".join))
+def test_any_text_is_a_profile_or_refused(text: str) -> None:
+    try:
+        found = parse_profiles({"x.yaml": text}, ORIGIN, tick_ns=2 * 10**8, cpus=4)
+    except ConfigError as error:
+        assert all(problem.startswith(ORIGIN) for problem in error.problems)
+    else:
+        assert set(found) == {"x"}
