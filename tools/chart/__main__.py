@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Write values.schema.json, values.yaml and the README's table from the models."""
+"""Write the chart's schema, values and README table from the models, and the kustomize base."""
 
 from collections.abc import Iterator
 import json
@@ -11,11 +11,14 @@ from typing import Any
 from pydantic import BaseModel
 import yaml
 
+from tools.chart.kustomize import base
 from tools.chart.values import ChartValues
 
-__all__ = ("CHART", "generated", "schema")
+__all__ = ("CHART", "KUSTOMIZE_BASE", "generated", "main", "schema")
 
-CHART = Path(__file__).parents[2] / "deploy" / "chart"
+_DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = _DEPLOY / "chart"
+KUSTOMIZE_BASE = _DEPLOY / "kustomize" / "agent.yaml"
 
 # Keys of the agent's configuration that are the chart's to set.
 _CHARTS_OWN = ("mode", "http", "http_token_file", "state_dir", "profiles")
@@ -101,6 +104,12 @@ def _plain(value: object) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write them, and then what comes of the chart with them."""
     for path, text in generated().items():
         path.write_text(text, encoding="utf-8")
+    KUSTOMIZE_BASE.write_text(base(CHART), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

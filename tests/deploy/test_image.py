@@ -1,0 +1,125 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The image: what its Dockerfile says, and what comes of it in a clean root."""
+
+from collections.abc import Iterator
+from importlib.metadata import requires
+import json
+import os
+from pathlib import Path
+import re
+import shutil
+import subprocess
+import tomllib
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+import pytest
+
+from tests.deploy.clean_root import build, chroot, context_of, steps
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+LOCK = (ROOT / "deploy" / "requirements.txt").read_text()
+# Not a registry's: that comes from whoever builds.
+_PINNED = re.compile(
+    r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n?)+)", re.M
+)
+
+
+def locked() -> dict[str, Version]:
+    """Return every locked package; each has at least one hash."""
+    return {name: Version(version) for name, version, _ in _PINNED.findall(LOCK)}
+
+
+def test_every_line_of_the_lock_is_a_version_with_hashes() -> None:
+    rest = _PINNED.sub("", LOCK)
+    assert [line for line in rest.splitlines() if line and not line.startswith("#")] == []
+
+
+def test_what_the_project_needs_is_locked_in_a_version_that_fits() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for text in project["dependencies"]:
+        requirement = Requirement(text)
+        assert locked()[requirement.name.lower()] in requirement.specifier, text
+
+
+def test_what_the_locked_packages_need_is_locked() -> None:
+    # As far as they are installed here, in the same versions or not.
+    for name in locked():
+        for text in requires(name) or ():
+            need = Requirement(text)
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                assert need.name.lower().replace("_", "-") in locked(), f"{name} needs {text}"
+
+
+def test_the_dockerfile_says_what_it_should() -> None:
+    found = list(steps(DOCKERFILE))
+    assert [each.word for each in found].count("FROM") == 2
+    assert found[0] == ("ARG", "BASE=debian:bookworm-slim")
+    assert all("${BASE}" in each.text for each in found if each.word == "FROM")
+    assert "HEALTHCHECK" not in {each.word for each in found}
+    (label,) = (each.text for each in found if each.word == "LABEL")
+    for name in ("title", "description", "licenses", "version", "revision"):
+        assert f"org.opencontainers.image.{name}=" in label
+    for each in found:
+        if "pip install" in each.text and "--requirement" in each.text:
+            assert "--require-hashes" in each.text
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The root of the image, from a Debian that was made for it."""
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        pytest.skip("needs root and debootstrap")
+    home = tmp_path_factory.mktemp("image")
+    base = home / "base"
+    made = subprocess.run(
+        ["debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", base],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert made.returncode == 0, made.stdout[-2000:]
+    (base / "etc" / "apt" / "apt.conf.d" / "80retries").write_text('Acquire::Retries "3";\n')
+    shutil.copy("/etc/resolv.conf", base / "etc" / "resolv.conf")
+    # This machine may reach the packages through a proxy with a certificate of its own.
+    shutil.copy("/etc/ssl/certs/ca-certificates.crt", base / "etc" / "ssl" / "certs")
+    try:
+        yield build(DOCKERFILE, context_of(ROOT, home), base, home)
+    finally:
+        shutil.rmtree(home)
+
+
+@pytest.mark.soak
+def test_the_image_can_be_built_and_runs(image: Path) -> None:
+    help_text = chroot(image, "/opt/sweetpoint/bin/sweetpoint --help")
+    assert "the agent: measure, plan" in help_text
+    # bcc is found, beside our numpy and not the distribution's.
+    text = chroot(image, "/opt/sweetpoint/bin/python -c 'import bcc, numpy; print(numpy.__file__)'")
+    assert text.startswith("/opt/sweetpoint/")
+    # What is shipped is there: programs, headers, profiles.
+    check = "/opt/sweetpoint/bin/python -c 'from controller.resources import profiles_dir as p; "
+    assert "nginx.yaml" in chroot(image, check + "print(*p().iterdir())'")
+
+
+@pytest.mark.soak
+def test_the_image_says_what_is_in_it(image: Path) -> None:
+    bill = json.loads((image / "usr/share/sweetpoint/sbom.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    found = {each["purl"].partition("?")[0]: each["version"] for each in bill["components"]}
+    assert len(found) == len(bill["components"])
+    for name, version in locked().items():
+        assert Version(found[f"pkg:pypi/{name}@{version}"]) == version
+    names = {purl.partition("@")[0] for purl in found}
+    assert {"pkg:deb/debian/python3-bpfcc", "pkg:deb/debian/libc6", "pkg:pypi/sweetpoint"} <= names
+    assert "pkg:pypi/pip" not in names
+
+
+@pytest.mark.soak
+def test_nothing_of_ours_in_the_image_can_be_written_or_is_roots(image: Path) -> None:
+    for path in (image / "opt" / "sweetpoint").rglob("*"):
+        info = path.lstat()
+        assert info.st_uid == 65532, path
+        assert path.is_symlink() or not info.st_mode & 0o222, path
+    assert not (image / "src").exists()

@@ -1,0 +1,57 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Without Helm: the kustomize base, and the unit for hosts outside Kubernetes."""
+
+from pathlib import Path
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from tests.deploy.chart import misfits
+from tools.chart.__main__ import CHART, KUSTOMIZE_BASE
+from tools.chart.kustomize import base
+
+UNIT = CHART.parent / "systemd" / "sweetpoint.service"
+
+
+def test_the_base_is_what_the_chart_makes() -> None:
+    assert KUSTOMIZE_BASE.read_text() == base(CHART), "run: .venv/bin/python -m tools.chart"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_kustomize_makes_valid_objects_of_it() -> None:
+    done = subprocess.run(
+        ["kubectl", "kustomize", KUSTOMIZE_BASE.parent], capture_output=True, text=True, check=True
+    )
+    objects = list(yaml.safe_load_all(done.stdout))
+    assert [problem for each in objects for problem in misfits(each)] == []
+    kinds = {each["kind"] for each in objects}
+    assert {"Namespace", "DaemonSet", "ClusterRole", "ValidatingAdmissionPolicy"} <= kinds
+    for each in objects:
+        assert each["metadata"].get("namespace", "sweetpoint-system") == "sweetpoint-system"
+    assert "helm" not in done.stdout.lower()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    # It looks whether the program is there.
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/sweetpoint/bin/sweetpoint", "/bin/true"))
+    good = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert (good.returncode, good.stderr) == (0, "")
+    unit.write_text(unit.read_text().replace("KillMode=", "KilMode="))
+    bad = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert "KilMode" in bad.stderr
+
+
+def test_the_unit_leaves_the_knobs_writable_and_the_journal_in_place() -> None:
+    lines = set(UNIT.read_text().splitlines())
+    assert {"KillMode=mixed", "RuntimeDirectoryPreserve=yes", "RestartPreventExitStatus=2"} <= lines
+    for breaking in ("ProtectControlGroups", "ProtectKernelTunables", "MemoryDenyWriteExecute"):
+        assert not any(line.startswith(f"{breaking}=") for line in lines)

@@ -1,0 +1,210 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the chart's objects may do: mounts, capabilities, rights; and how kubelet looks after it."""
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.deploy.chart import CASES, Case, Manifest, find, render, rendered
+from tools.chart.__main__ import CHART
+
+every_case = pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
+
+# The host's directories that the agent may see, all that there are.
+HOST_PATHS = {"/sys/fs/cgroup", "/run/sweetpoint", "/sys/fs/resctrl"}
+CAPABILITIES = {
+    *("BPF", "PERFMON", "NET_ADMIN", "SYS_RESOURCE", "SYS_PTRACE", "SYS_NICE"),
+    *("DAC_READ_SEARCH", "KILL"),
+}
+READING = {"pods": {"list", "watch"}}
+WRITING = {"nodes": {"get", "patch"}, "events": {"create", "patch"}}
+EVICTING = {"pods/eviction": {"create"}}
+PUBLISHING = {"nodes/status": {"patch"}}
+
+
+def values_of(case: Case) -> Manifest:
+    """Return the values of *case* as they are written."""
+    found = yaml.safe_load((CHART / "ci" / f"{case.name}-values.yaml").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def pod_spec(case: Case, kind: str = "DaemonSet") -> Manifest:
+    """Return the pod that *kind* makes."""
+    found = find(rendered(case), kind)["spec"]["template"]["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+def agent(case: Case) -> Manifest:
+    """Return the agent's container; there is no other."""
+    (found,) = pod_spec(case)["containers"]
+    assert "initContainers" not in pod_spec(case)
+    assert isinstance(found, dict)
+    return found
+
+
+@every_case
+def test_only_these_of_the_hosts_directories_are_mounted(case: Case) -> None:
+    paths = {each["hostPath"]["path"] for each in pod_spec(case)["volumes"] if "hostPath" in each}
+    wanted = HOST_PATHS if values_of(case).get("resctrl") else HOST_PATHS - {"/sys/fs/resctrl"}
+    assert paths == wanted
+    mounts = {each["name"]: each for each in agent(case)["volumeMounts"]}
+    assert set(mounts) == {each["name"] for each in pod_spec(case)["volumes"]}
+    assert not any("mountPropagation" in each for each in mounts.values())
+    for volume in pod_spec(case)["volumes"]:
+        if "configMap" in volume or "secret" in volume:
+            assert mounts[volume["name"]]["readOnly"]
+
+
+@every_case
+def test_capabilities_are_these_or_all(case: Case) -> None:
+    context = agent(case)["securityContext"]
+    assert context["readOnlyRootFilesystem"]
+    assert any("emptyDir" in each for each in pod_spec(case)["volumes"])
+    if values_of(case).get("securityProfile") != "capabilities":
+        assert context["privileged"]
+        assert "capabilities" not in context
+        return
+    assert not context["privileged"]
+    assert not context["allowPrivilegeEscalation"]
+    assert context["capabilities"]["drop"] == ["ALL"]
+    network = "network" in values_of(case).get("config", {})
+    wanted = CAPABILITIES | {"SYS_ADMIN"} if network else CAPABILITIES
+    assert set(context["capabilities"]["add"]) == wanted
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def lines_without_reason() -> Iterator[str]:
+    """Yield capabilities and mounts without a comment behind or before them."""
+    before = ""
+    for line in (CHART / "templates" / "_security.tpl").read_text().splitlines():
+        text = line.strip()
+        capability = text.startswith("- ") and text[2:3].isupper()
+        if (capability and "#" not in text) or (
+            text.startswith("- name:")
+            and "mountPath" not in before
+            and not before.startswith("#")
+            and "volumes" not in before
+        ):
+            yield text
+        before = text
+        if text.startswith('{{- define "sweetpoint.volumes"'):
+            return
+
+
+def test_every_capability_and_mount_has_a_reason() -> None:
+    assert list(lines_without_reason()) == []
+
+
+@every_case
+def test_the_hosts_namespaces(case: Case) -> None:
+    spec = pod_spec(case)
+    network = "network" in values_of(case).get("config", {})
+    assert (spec["hostPID"], spec["hostNetwork"]) == (True, network)
+    assert "hostIPC" not in spec
+    assert spec["dnsPolicy"] == ("ClusterFirstWithHostNet" if network else "ClusterFirst")
+    assert spec["enableServiceLinks"] is False
+
+
+@every_case
+def test_how_it_is_run_and_replaced(case: Case) -> None:
+    spec = find(rendered(case), "DaemonSet")["spec"]
+    assert spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "10%"
+    assert (spec["minReadySeconds"], spec["revisionHistoryLimit"]) == (10, 3)
+    pod = pod_spec(case)
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert pod["terminationGracePeriodSeconds"] == 30
+    assert pod["nodeSelector"]["kubernetes.io/os"] == "linux"
+    environment = {each["name"]: each for each in agent(case)["env"]}
+    assert {"NODE_NAME", "POD_UID", "POD_NAMESPACE"} <= set(environment)
+
+
+@every_case
+def test_kubelet_asks_by_http_and_not_for_metrics(case: Case) -> None:
+    container = agent(case)
+    pages = {
+        probe: container[probe]["httpGet"]["path"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert pages == {
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
+    # The guardian gives a new agent two minutes, and a silent one ten seconds.
+    start, live = container["startupProbe"], container["livenessProbe"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 120
+    assert live["periodSeconds"] * live["failureThreshold"] > 10
+
+
+def granted(rules: list[Manifest]) -> dict[str, set[str]]:
+    """Return verbs by resource, as far as they are for all objects."""
+    found: dict[str, set[str]] = {}
+    for rule in rules:
+        assert "nonResourceURLs" not in rule
+        for resource in rule["resources"]:
+            assert resource not in found
+            found[resource] = set(rule["verbs"])
+    return found
+
+
+@every_case
+def test_rights_are_exactly_these(case: Case) -> None:
+    eviction = values_of(case).get("config", {}).get("kubernetes", {}).get("eviction", {})
+    wanted = READING | WRITING | (EVICTING if eviction.get("enabled") else {})
+    assert granted(find(rendered(case), "ClusterRole")["rules"]) == wanted
+    uninstall = values_of(case).get("uninstall", {}).get("enabled", True)
+    roles = {
+        tuple(rule["resources"]): (set(rule["verbs"]), len(rule["resourceNames"]))
+        for each in rendered(case)
+        if each["kind"] == "Role"
+        for rule in each["rules"]
+    }
+    profiles = {("configmaps",): ({"get", "list", "watch"}, 1)}
+    assert roles == profiles | ({("daemonsets",): ({"get", "patch"}, 1)} if uninstall else {})
+
+
+def test_publishing_capacity_needs_one_right_more() -> None:
+    values = {"config": {"kubernetes": {"capacity": {"enabled": True}}}}
+    role = find(render(values), "ClusterRole")
+    assert granted(role["rules"]) == READING | WRITING | PUBLISHING
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_wildcards_anywhere(case: Case) -> None:
+    for each in rendered(case):
+        for rule in each.get("rules") or ():
+            assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            assert not {"secrets", "nodes/proxy"} & set(rule["resources"])
+
+
+@every_case
+def test_every_binding_is_to_a_role_and_an_identity_of_the_chart(case: Case) -> None:
+    names = {(each["kind"], each["metadata"]["name"]) for each in rendered(case)}
+    for each in rendered(case):
+        if each["kind"].endswith("RoleBinding"):
+            assert (each["roleRef"]["kind"], each["roleRef"]["name"]) in names
+            (subject,) = each["subjects"]
+            assert (subject["kind"], subject["name"]) in names
+        if each["kind"] == "ValidatingAdmissionPolicyBinding":
+            assert ("ValidatingAdmissionPolicy", each["spec"]["policyName"]) in names
+            assert each["spec"]["validationActions"] == ["Deny"]
+    if "admissionPolicy" not in values_of(case):
+        user = "system:serviceaccount:node-agents:"
+        for part in ("-nodes", "-evictions"):
+            policy = find(rendered(case), "ValidatingAdmissionPolicy", part)["spec"]
+            (condition,) = policy["matchConditions"]
+            assert f"'{user}{pod_spec(case)['serviceAccountName']}'" in condition["expression"]
+            assert policy["failurePolicy"] == "Fail"
+
+
+def test_who_uninstalls_needs_nothing_of_the_host() -> None:
+    spec = pod_spec(CASES[0], "Job") if CASES[0].name != "bare" else pod_spec(CASES[2], "Job")
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "volumes" not in spec
+    assert not {"hostPID", "hostNetwork"} & set(spec)

@@ -1,0 +1,53 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The kustomize base: the chart with its default values, without what is Helm's."""
+
+from pathlib import Path
+from typing import Any
+
+from helm_python import Chart
+import yaml
+
+__all__ = ("base",)
+
+_NAMESPACE = "sweetpoint-system"
+_HELMS_OWN = ("helm.sh/chart", "app.kubernetes.io/managed-by")
+_HEAD = """\
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Generated from the chart, which says what each line is for: python -m tools.chart
+"""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else "")
+
+
+_Dumper.add_representer(str, _text)
+
+
+def base(chart: Path) -> str:
+    """Return the objects as one file."""
+    with Chart.load(chart) as loaded:
+        # Hooks are Helm's.
+        values = {"uninstall": {"enabled": False}}
+        files = loaded.render(values, name="sweetpoint", namespace=_NAMESPACE)
+    objects = [each for _, text in sorted(files.items()) for each in yaml.safe_load_all(text)]
+    return _HEAD + "---\n".join(
+        yaml.dump(_without_helm(each), Dumper=_Dumper, sort_keys=False, width=100)
+        for each in objects
+        if each is not None
+    )
+
+
+def _without_helm(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_helm(each) for key, each in node.items() if key not in _HELMS_OWN}
+    if isinstance(node, list):
+        return [_without_helm(each) for each in node]
+    return node
