@@ -117,8 +117,14 @@ class AgentRun:
 
     def ready(self) -> "AgentRun":
         """Wait until it measures."""
-        eventually("ready", START_S, lambda: self.get("/readyz"))
+        eventually("ready", START_S, lambda: self.get("/readyz") or self._has_ended())
+        assert self.process.poll() is None, f"it ended: {self.output}"
         return self
+
+    def _has_ended(self) -> bool:
+        if ended := self.process.poll() is not None:
+            self.wait()
+        return ended
 
     def enforcing(self) -> "AgentRun":
         """Wait until best-effort work is sched-idle."""

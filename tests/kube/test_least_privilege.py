@@ -1,0 +1,128 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the chart gives the agent at a real server: exactly its verbs, and only its own node."""
+
+import pytest
+
+from tests.kernel.agent import eventually
+from tests.kube.client import Client, Json, Refused
+from tests.kube.cluster import Cluster
+from tests.kube.installed import Installed
+from tests.kube.permissions import EVERYBODY, allowed, granted
+
+pytestmark = pytest.mark.kube
+
+OVERLOADED = {"key": "sweetpoint.dev/overloaded", "effect": "PreferNoSchedule"}
+FOREIGN = {"key": "example.org/mine", "effect": "NoSchedule"}
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster) -> Installed:
+    return Installed(cluster, {"config": {"kubernetes": {"eviction": {"enabled": True}}}})
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> str:
+    name = cluster.new_name("node")
+    cluster.make_node(name)
+    return name
+
+
+@pytest.fixture
+def agent(installed: Installed, node: str) -> Client:
+    return installed.agent(node)
+
+
+def refusal(client: Client, method: str, path: str, body: Json) -> str:
+    """Return why the server forbids it, empty if it does not; any other error is the test's."""
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    try:
+        client.call(method, path, body, kind)
+    except Refused as error:
+        assert error.status == 403, error
+        return str(error.answer["message"])
+    return ""
+
+
+def taint(client: Client, node: str, taints: list[Json]) -> str:
+    return refusal(client, "PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
+
+
+def eviction(client: Client, pod: Json, options: Json) -> str:
+    meta = pod["metadata"]
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta["name"]},
+        "deleteOptions": options,
+    }
+    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
+    return refusal(client, "POST", path, body)
+
+
+def test_its_verbs_are_those_of_the_role_and_no_others(
+    installed: Installed, agent: Client, namespace: str
+) -> None:
+    rules = installed.rules
+    assert not any("*" in rule[key] for rule in rules for key in rule)
+    assert not any("resourceNames" in rule for rule in rules)
+    assert allowed(agent, namespace) == EVERYBODY | granted(rules)
+
+
+def test_of_config_maps_it_reads_only_its_profiles(
+    cluster: Cluster, installed: Installed, agent: Client
+) -> None:
+    maps = f"/api/v1/namespaces/{installed.namespace}/configmaps"
+    names = {each["metadata"]["name"] for each in cluster.admin.get(maps)["items"]}
+    assert len(names) > 1 and f"{installed.name}-profiles" in names
+    for name in names:
+        its_own = name == f"{installed.name}-profiles"
+        selector = f"?fieldSelector=metadata.name%3D{name}"
+        for path in (f"{maps}/{name}", f"{maps}{selector}"):
+            try:
+                agent.get(path)
+            except Refused as error:
+                assert (error.status, its_own) == (403, False), path
+            else:
+                assert its_own, path
+    with pytest.raises(Refused) as refused:
+        agent.get(maps)
+    assert refused.value.status == 403
+
+
+def test_the_policy_lets_it_mark_its_own_node_and_no_more(
+    cluster: Cluster, installed: Installed, node: str, agent: Client
+) -> None:
+    other = cluster.new_name("node")
+    cluster.make_node(other)
+    # A policy takes effect a moment after it was made.
+    eventually("the policy", 20, lambda: taint(agent, other, [OVERLOADED]))
+    assert "its own node" in taint(agent, other, [])
+    assert taint(agent, node, [OVERLOADED]) == ""
+    assert "taint" in taint(agent, node, [OVERLOADED, FOREIGN])
+    assert taint(agent, node, []) == ""
+    assert "its own node" in taint(installed.stranger(), node, [OVERLOADED])
+    path = f"/api/v1/nodes/{node}"
+    for change, word in (
+        ({"metadata": {"annotations": {"example.org/mine": "1"}}}, "annotations"),
+        ({"metadata": {"labels": {"example.org/mine": "1"}}}, "labels"),
+        ({"spec": {"unschedulable": True}}, "labels"),
+    ):
+        assert word in refusal(agent, "PATCH", path, change)
+    own = {"metadata": {"annotations": {"sweetpoint.dev/overloaded": "1"}}}
+    assert refusal(agent, "PATCH", path, own) == ""
+    assert refusal(agent, "PATCH", f"{path}/status", {"status": {}})
+
+
+def test_the_policy_lets_it_evict_a_certain_pod_and_no_more(
+    cluster: Cluster, installed: Installed, node: str, agent: Client, namespace: str
+) -> None:
+    pod = cluster.make_pod(namespace, "batch", node=node)
+    eventually("the policy", 20, lambda: eviction(agent, pod, {"dryRun": ["All"]}))
+    exact = {"preconditions": {"uid": pod["metadata"]["uid"]}}
+    assert "uid" in eviction(agent, pod, {})
+    assert "time to stop" in eviction(agent, pod, {**exact, "gracePeriodSeconds": 0})
+    assert "token" in eviction(installed.stranger(), pod, exact)
+    assert eviction(agent, pod, exact) == ""
+    path = f"/api/v1/namespaces/{namespace}/pods/batch"
+    assert "deletionTimestamp" in cluster.admin.get(path)["metadata"]
