@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from controller.kube.call import Call
-from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.errors import ApiError, ApiNonsense, ApiUnreachable
 from controller.kube.json_list import ListError, read_list
 
 if TYPE_CHECKING:
-    from kubernetes.client import Configuration
-
-    from controller.kube.connection import Answer
+    from controller.kube.connection import Answer, Server
 
 __all__ = ("Api", "Limits", "PatchKind", "segment")
 
@@ -74,7 +72,7 @@ class Api:
         self._kubeconfig = kubeconfig
         self._limits = limits or Limits()
         self._lock = threading.Lock()
-        self._loaded: tuple[float, Configuration] | None = None
+        self._loaded: tuple[float, Server] | None = None
         self._calls: dict[int, Call] = {}
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -105,11 +103,11 @@ class Api:
             try:
                 rest = read_list(chunks, take, longest=_LONGEST_OBJECT)
             except ListError as error:
-                raise ApiUnreachable(f"not a list: {error}") from None
+                raise ApiNonsense(f"not a list: {error}") from None
         metadata = rest.get("metadata")
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
         if not isinstance(version, str):
-            raise ApiUnreachable("a list without a resourceVersion")
+            raise ApiNonsense("a list without a resourceVersion")
         return version
 
     @contextmanager
@@ -149,8 +147,17 @@ class Api:
         call = self._calls[ident] = Call()
         silence_s = self._limits.silence_s if watch else limit_s
         try:
+            server = self._server()
             call.within(limit_s)
-            answer = self._send(call, method, target, body, kind, silence_s)
+            answer = server.send(
+                call,
+                method,
+                target,
+                body=body,
+                content_type=kind,
+                connect_s=self._limits.connect_s,
+                silence_s=silence_s,
+            )
             try:
                 if answer.status >= 300:
                     raise self._refusal(answer)
@@ -163,26 +170,14 @@ class Api:
             call.ended()
             del self._calls[ident]
 
-    def _send(
-        self, call: Call, method: str, target: str, body: object, kind: str, silence_s: float
-    ) -> "Answer":
+    def _server(self) -> "Server":
         from controller.kube import connection
 
         with self._lock:
             now = time.monotonic()
             if self._loaded is None or now - self._loaded[0] > _RELOAD_S:
                 self._loaded = now, connection.load(self._kubeconfig)
-            configuration = self._loaded[1]
-        return connection.send(
-            configuration,
-            call,
-            method,
-            target,
-            body=body,
-            content_type=kind,
-            connect_s=self._limits.connect_s,
-            silence_s=silence_s,
-        )
+            return self._loaded[1]
 
     def _refusal(self, answer: "Answer") -> ApiError:
         if answer.status == 401:
@@ -191,7 +186,7 @@ class Api:
         text = answer.read(_LONGEST_ERROR)
         try:
             status = _object(text)
-        except ApiUnreachable:  # from a proxy, or from before the handlers
+        except ApiNonsense:  # from a proxy, or from before the handlers
             status = {"message": text[:1000].decode(errors="replace")}
         return _error(answer.status, answer.reason, status, answer.header("Retry-After"))
 
@@ -213,7 +208,7 @@ def _target(path: str, query: Mapping[str, str] | None) -> str:
 def _whole(answer: "Answer") -> bytes:
     found = answer.read(_LONGEST_OBJECT + 1)
     if len(found) > _LONGEST_OBJECT:
-        raise ApiUnreachable(f"an answer of more than {_LONGEST_OBJECT >> 20} MiB")
+        raise ApiNonsense(f"an answer of more than {_LONGEST_OBJECT >> 20} MiB")
     return found
 
 
@@ -221,9 +216,9 @@ def _object(text: bytes | bytearray) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise ApiUnreachable("an answer that is not JSON") from None
+        raise ApiNonsense("an answer that is not JSON") from None
     if not isinstance(found, dict):
-        raise ApiUnreachable("an answer that is not an object")
+        raise ApiNonsense("an answer that is not an object")
     return found
 
 
@@ -248,7 +243,7 @@ def _lines(answer: "Answer") -> Iterator[bytearray]:
             del text[: end + 1]
             searched = 0
         if len(text) > _LONGEST_OBJECT:
-            raise ApiUnreachable(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
+            raise ApiNonsense(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
     if text.strip():
         raise ApiUnreachable("it ended in the middle of an event")
 

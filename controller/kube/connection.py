@@ -30,7 +30,7 @@ import yaml
 from controller.kube.call import Call
 from controller.kube.errors import ApiUnreachable
 
-__all__ = ("Answer", "load", "send")
+__all__ = ("Answer", "Server", "load")
 
 _current = threading.local()
 
@@ -104,7 +104,45 @@ class Answer:
             connection.close()
 
 
-def load(kubeconfig: Path | None) -> Configuration:
+class Server:
+    """Where the API server is and who we are there; for several threads at a time."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+
+    def send(
+        self,
+        call: Call,
+        method: str,
+        target: str,
+        *,
+        body: object,
+        content_type: str,
+        connect_s: float,
+        silence_s: float,
+    ) -> Answer:
+        """Send a request and return the answer when its head has come, whatever its status.
+
+        :param target: path and query.
+        :raises ApiUnreachable: there is no answer.
+        """
+        configuration = self._configuration
+        client = ApiClient(configuration)
+        client.rest_client.pool_manager.pool_classes_by_scheme = _POOLS
+        _current.call = call
+        headers = _headers(configuration, None if body is None else content_type)
+        with _translated(call):
+            response = client.call_api(
+                method,
+                configuration.host + target,
+                header_params=headers,
+                body=body,
+                _request_timeout=(connect_s, silence_s),
+            )
+        return Answer(response.response, call)
+
+
+def load(kubeconfig: Path | None) -> Server:
     """Return where the server is and who we are there, read anew.
 
     :raises ApiUnreachable: there is no such file, or it makes no sense.
@@ -125,37 +163,7 @@ def load(kubeconfig: Path | None) -> Configuration:
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError):
         # Their texts quote the file, which holds secrets.
         raise ApiUnreachable(f"{kubeconfig}: not a kubeconfig") from None
-    return configuration
-
-
-def send(
-    configuration: Configuration,
-    call: Call,
-    method: str,
-    target: str,
-    *,
-    body: object = None,
-    content_type: str = "application/json",
-    connect_s: float,
-    silence_s: float,
-) -> Answer:
-    """Send a request and return the answer when its head has come, whatever its status.
-
-    :param target: path and query.
-    :raises ApiUnreachable: there is no answer.
-    """
-    client = ApiClient(configuration)
-    client.rest_client.pool_manager.pool_classes_by_scheme = _POOLS
-    _current.call = call
-    with _translated(call):
-        response = client.call_api(
-            method,
-            configuration.host + target,
-            header_params=_headers(configuration, None if body is None else content_type),
-            body=body,
-            _request_timeout=(connect_s, silence_s),
-        )
-    return Answer(response.response, call)
+    return Server(configuration)
 
 
 def _headers(configuration: Configuration, content_type: str | None) -> dict[str, str]:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong between us and the API server, in lines that are safe to print."""
 
-__all__ = ("ApiError", "ApiUnreachable", "line")
+__all__ = ("ApiError", "ApiNonsense", "ApiUnreachable", "line")
 
 _LONGEST_LINE = 300
 
@@ -42,3 +42,7 @@ class ApiUnreachable(Exception):
 
     def __init__(self, why: object) -> None:
         super().__init__(line(why))
+
+
+class ApiNonsense(ApiUnreachable):
+    """An answer that makes no sense."""

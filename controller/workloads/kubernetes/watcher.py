@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.kube.api import Api
 from controller.kube.backoff import Backoff
-from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.errors import ApiError, ApiNonsense, ApiUnreachable
 from controller.kube.troubles import Troubles
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.pod import Pod, PodError, Pods, parse_pod
@@ -119,6 +119,8 @@ class PodWatcher:
                 self._list()
             self._watch()
         except ApiUnreachable as error:
+            if isinstance(error, ApiNonsense):  # the same would come again
+                self._version = None
             if not (self._closed.is_set() or self._anew.is_set()):
                 self._troubles.failed("pods", error)
         except ApiError as error:
@@ -163,8 +165,7 @@ class PodWatcher:
         kind, raw = event.get("type"), event.get("object")
         version = _metadata(raw).get("resourceVersion")
         if not isinstance(raw, dict) or not isinstance(version, str):
-            self._version = None
-            raise ApiUnreachable("an event that makes no sense")
+            raise ApiNonsense("an event that makes no sense")
         if kind == "DELETED":
             changed = self._roll.remove(raw)
         elif kind in ("ADDED", "MODIFIED"):

@@ -1,0 +1,108 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A real HTTP server that lists and watches pods as a test says; TLS and RBAC are another's."""
+
+from collections import deque
+from collections.abc import Callable
+import json
+from pathlib import Path
+import select
+import socket
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.odd_servers import OddServer, ok
+
+__all__ = ("PodServer", "pod", "refusal")
+
+Json = dict[str, Any]
+Script = bytes | Callable[[socket.socket], None] | None
+
+
+def pod(name: str, **metadata: Any) -> Json:
+    """Return a BestEffort pod whose id follows from its name."""
+    uid = f"00000000-0000-4000-8000-{abs(hash(name)) % 10**12:012d}"
+    return {
+        "metadata": {"uid": uid, "namespace": "shop", "name": name, **metadata},
+        "spec": {},
+        "status": {"qosClass": "BestEffort", "phase": "Running"},
+    }
+
+
+def refusal(status: int, reason: str, *headers: str) -> bytes:
+    """Return an answer with a Status object."""
+    body = json.dumps({"kind": "Status", "code": status, "reason": reason, "message": "no"})
+    head = (f"HTTP/1.1 {status} No", f"Content-Length: {len(body)}", *headers, "", "")
+    return ("\r\n".join(head) + body).encode()
+
+
+class PodServer(OddServer):
+    """Says what ``pods`` are, and streams what is told; *script* says otherwise for a while.
+
+    ``lists`` and ``watches`` are the queries that came. A watch goes on until ``cut`` or the end.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.pods: list[Json] = []
+        self.version = 100
+        self.lists: list[dict[str, str]] = []
+        self.watches: list[dict[str, str]] = []
+        self.script: list[Script] = []
+        self._events: deque[bytes | None] = deque()
+        super().__init__(self._api)
+        user = {"name": "test", "user": {"token": "x"}}
+        self.kubeconfig = home / f"kubeconfig-{self.port}"
+        config = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": {"server": self.url}}],
+            "users": [user],
+        }
+        self.kubeconfig.write_text(json.dumps(config))
+
+    def tell(self, kind: str, raw: Json) -> None:
+        """Send an event to the watch that there is, or to the next."""
+        self.version += 1
+        metadata = {**raw.get("metadata", {}), "resourceVersion": str(self.version)}
+        event = {"type": kind, "object": {**raw, "metadata": metadata}}
+        self._events.append(json.dumps(event).encode() + b"\n")
+
+    def say(self, text: bytes) -> None:
+        """Send *text* to the watch that there is, or to the next."""
+        self._events.append(text)
+
+    def cut(self) -> None:
+        """End the watch that there is, or the next as soon as it begins."""
+        self._events.append(None)
+
+    def _api(self, connection: socket.socket) -> None:
+        words = self.requests[-1].split(" ")
+        if len(words) < 2:  # hung up before it asked
+            return
+        query = dict(parse_qsl(urlsplit(words[1]).query, keep_blank_values=True))
+        watching = "watch" in query
+        (self.watches if watching else self.lists).append(query)
+        answer = self.script.pop(0) if self.script else None
+        if callable(answer):
+            answer(connection)
+        elif answer is not None:
+            connection.sendall(answer)
+        elif watching:
+            self._stream(connection)
+        else:
+            items = {"metadata": {"resourceVersion": str(self.version)}, "items": self.pods}
+            connection.sendall(ok(json.dumps(items).encode()))
+
+    def _stream(self, connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        while not (self._ended.wait(0.005) or _hung_up(connection)):
+            while self._events:
+                text = self._events.popleft()
+                if text is None:
+                    return
+                connection.sendall(text)
+
+
+def _hung_up(connection: socket.socket) -> bool:
+    ready, _, _ = select.select([connection], [], [], 0)
+    return bool(ready)  # nothing is sent after a request but its end

@@ -1,0 +1,335 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods by list and watch, from servers that fail in every way."""
+
+from collections.abc import Callable, Iterator
+import logging
+from pathlib import Path
+from random import Random
+import socket
+import threading
+import time
+
+import pytest
+
+from controller.kube.api import Api, Limits
+from controller.kube.backoff import Backoff
+from controller.workloads.kubernetes.watcher import PodWatcher
+from tests.kernel.agent import eventually
+from tests.pod_server import PodServer, pod, refusal
+
+LIMITS = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=30)
+Watch = Callable[..., PodWatcher]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PodServer]:
+    with PodServer(tmp_path) as server:
+        server.pods = [pod("one"), pod("two")]
+        yield server
+
+
+@pytest.fixture
+def watch(server: PodServer) -> Iterator[Watch]:
+    made = []
+
+    def make(longest_s: float = 0.02, label_keys: frozenset[str] = frozenset()) -> PodWatcher:
+        backoff = Backoff(Random(1), first_s=0.01, longest_s=longest_s)
+        api = Api(server.kubeconfig, LIMITS)
+        made.append(PodWatcher(api, "node-1", label_keys, backoff))
+        return made[-1]
+
+    yield make
+    for watcher in made:
+        watcher.close()
+        assert watcher.failure is None
+
+
+def names(watcher: PodWatcher) -> list[str]:
+    return sorted(pod.name for pod in watcher.pods.pods.values())
+
+
+def has(watcher: PodWatcher, *expected: str) -> None:
+    eventually(f"{expected}", 10, lambda: names(watcher) == list(expected))
+
+
+def following(watcher: PodWatcher, server: PodServer, name: str = "later") -> None:
+    """The watcher learns what happens now."""
+    eventually("a list", 10, lambda: watcher.pods.synced)
+    server.pods.append(pod(name))
+    server.tell("ADDED", pod(name))
+    eventually(name, 10, lambda: name in names(watcher))
+
+
+def test_it_knows_nothing_before_the_first_answer(server: PodServer, watch: Watch) -> None:
+    server.script = [server.hang]
+    watcher = watch()
+    assert not watcher.pods.synced
+    assert watcher.age_s(time.monotonic_ns()) is None
+    has(watcher, "one", "two")
+    assert watcher.pods.synced
+    age_s = watcher.age_s(time.monotonic_ns())
+    assert age_s is not None
+    assert 0 <= age_s < 10
+
+
+def test_what_it_asks_for(server: PodServer, watch: Watch) -> None:
+    following(watch(), server)
+    assert server.lists == [{"fieldSelector": "spec.nodeName=node-1", "resourceVersion": "0"}]
+    (query,) = server.watches
+    assert 240 <= int(query.pop("timeoutSeconds")) <= 300
+    assert query == {
+        "fieldSelector": "spec.nodeName=node-1",
+        "resourceVersion": "100",
+        "allowWatchBookmarks": "true",
+        "watch": "1",
+    }
+
+
+def test_pods_come_change_and_go(server: PodServer, watch: Watch) -> None:
+    watcher = watch()
+    has(watcher, "one", "two")
+    before = watcher.pods
+    server.tell("ADDED", pod("three"))
+    has(watcher, "one", "three", "two")
+    assert len(before.pods) == 2
+    server.tell("MODIFIED", pod("one", labels={"app": "web"}))
+    labels = lambda: {p.name: dict(p.labels) for p in watcher.pods.pods.values()}  # noqa: E731
+    eventually("the label", 10, lambda: labels()["one"] == {"app": "web"})
+    server.tell("DELETED", pod("one"))
+    server.tell("DELETED", pod("never-seen"))
+    has(watcher, "three", "two")
+    assert watcher.lists == 1
+
+
+def test_a_change_that_means_nothing_to_us_changes_nothing(server: PodServer, watch: Watch) -> None:
+    watcher = watch()
+    following(watcher, server)
+    before = watcher.pods
+    server.tell("MODIFIED", pod("one", annotations={"example.org/beat": "1"}))
+    server.tell("BOOKMARK", {"kind": "Pod"})
+    server.tell("NEW-KIND", {"kind": "Pod"})
+    server.cut()
+    eventually("another watch", 10, lambda: len(server.watches) == 2)
+    assert watcher.pods is before
+    assert server.watches[1]["resourceVersion"] == str(server.version)
+
+
+def test_a_watch_that_was_cut_goes_on_where_it_was(server: PodServer, watch: Watch) -> None:
+    watcher = watch()
+    following(watcher, server, "a")
+    for name in "bcd":
+        server.cut()
+        following(watcher, server, name)
+    assert watcher.lists == 1
+    assert [query["resourceVersion"] for query in server.watches] == ["100", "101", "102", "103"]
+
+
+@pytest.mark.parametrize("how", ["event", "status"])
+def test_when_the_past_is_gone_it_lists_again(server: PodServer, watch: Watch, how: str) -> None:
+    watcher = watch()
+    has(watcher, "one", "two")
+    server.pods = [pod("two"), pod("three")]
+    if how == "event":
+        server.say(b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"old"}}\n')
+    else:
+        server.script = [refusal(410, "Expired")]
+        server.cut()
+    has(watcher, "three", "two")
+    assert server.lists[1]["resourceVersion"] == "100"
+    assert watcher.errors == {}
+    assert watcher.problem == ""
+
+
+@pytest.mark.parametrize("status", [410, 504])
+def test_when_the_server_went_back_in_time_it_takes_what_there_is(
+    server: PodServer, watch: Watch, status: int
+) -> None:
+    watcher = watch()
+    has(watcher, "one", "two")
+    server.version = 7
+    answer = refusal(status, "Oops").replace(b'"no"', b'"Too large resource version: 100"')
+    answer = answer.replace(b"Content-Length", b"X")
+    server.script = [refusal(410, "Expired"), answer]
+    server.cut()
+    eventually("a list", 10, lambda: watcher.lists == 2)
+    assert [query["resourceVersion"] for query in server.lists[1:]] == ["100", ""]
+    following(watcher, server)
+    assert server.watches[-1]["resourceVersion"] == "7"
+
+
+def cut_in_the_middle(connection: socket.socket) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    connection.sendall(head + b'ff\r\n{"items": [{"metadata": {')
+
+
+FAILURES = {
+    "429": refusal(429, "TooManyRequests"),
+    "500": refusal(500, "InternalError"),
+    "503": refusal(503, "ServiceUnavailable"),
+    "403": refusal(403, "Forbidden"),
+    "401": refusal(401, "Unauthorized"),
+    "nothing": b"",
+    "nonsense": b"HTTP/1.1 200 OK\r\n\r\n<html>",
+    "cut": cut_in_the_middle,
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("when", ["at first", "later"])
+def test_whatever_fails_what_is_known_stays_and_it_recovers(
+    server: PodServer, watch: Watch, when: str, failure: bytes
+) -> None:
+    server.script = [failure] * 3 if when == "at first" else []
+    watcher = watch()
+    has(watcher, "one", "two")
+    if when == "later":
+        server.script = [failure] * 3
+        server.cut()
+        eventually("trouble", 10, lambda: watcher.errors)
+        assert names(watcher) == ["one", "two"]
+    following(watcher, server)
+    assert sum(watcher.errors.values()) == 3
+    assert watcher.problem == ""
+
+
+def test_a_server_that_hangs_is_given_up_in_time(server: PodServer, watch: Watch) -> None:
+    server.script = [server.hang, server.drip]
+    watcher = watch()
+    has(watcher, "one", "two")
+    assert watcher.errors == {"unreachable": 2}
+    server.script = [server.hang, server.drip]
+    server.cut()
+    following(watcher, server)
+    assert watcher.errors == {"unreachable": 4}
+
+
+def test_a_server_that_is_away_is_told_once(
+    tmp_path: Path, watch: Watch, server: PodServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server.script = [refusal(503, "Away")] * 20
+    watcher = watch()
+    has(watcher, "one", "two")
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["API server, pods: 503 Away: no", "API server, pods: works again"]
+    assert watcher.errors == {"503": 20}
+
+
+def test_watches_that_end_at_once_are_no_hot_loop(server: PodServer, watch: Watch) -> None:
+    for _ in range(1000):
+        server.cut()
+    watcher = watch(longest_s=30)
+    has(watcher, "one", "two")
+    time.sleep(1)
+    # From 10 ms on and doubling, a thousand watches take weeks and seven of them a second.
+    assert len(server.watches) < 30
+
+
+def test_it_waits_as_long_as_it_is_asked_to(server: PodServer, watch: Watch) -> None:
+    server.script = [refusal(429, "TooManyRequests", "Retry-After: 1")]
+    began = time.monotonic()
+    has(watch(), "one", "two")
+    assert time.monotonic() - began >= 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"type": "ADDED"}\n',
+        b'{"type": "ADDED", "object": []}\n',
+        b'{"type": "ADDED", "object": {"metadata": []}}\n',
+        b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": 7}}}\n',
+        b"[]\n",
+        b'{"type": "ERROR", "object": 7}\n',
+        b'{"type": "ERROR", "object": {"code": "x"}}\n',
+    ],
+)
+def test_after_an_event_that_makes_no_sense_it_goes_on(
+    server: PodServer, watch: Watch, event: bytes
+) -> None:
+    watcher = watch()
+    has(watcher, "one", "two")
+    server.say(event)
+    following(watcher, server)
+    assert sum(watcher.errors.values()) == 1
+
+
+def test_bad_pods_are_refused_singly_and_told_once(
+    server: PodServer, watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = pod("bad") | {"metadata": {"uid": "x", "namespace": "shop", "name": "../../etc"}}
+    odd = {"metadata": {"uid": "../", "namespace": "shop", "name": "odd"}}
+    deep: object = []
+    for _ in range(500):
+        deep = [deep]
+    server.pods += [bad, odd, {}, {"metadata": deep}, pod("three", annotations={"a": deep})]
+    watcher = watch()
+    has(watcher, "one", "three", "two")
+    refused = watcher.pods.refused
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == len(set(lines)) == 3  # two have neither name nor id
+    assert all("\n" not in line and len(line) < 400 for line in lines)
+    server.tell("MODIFIED", bad)
+    server.tell("ADDED", pod("four"))
+    has(watcher, "four", "one", "three", "two")
+    server.pods.append(pod("four"))
+    server.script = [refusal(410, "Expired")]
+    server.cut()
+    eventually("a list", 10, lambda: watcher.lists == 2)
+    assert [record.getMessage() for record in caplog.records] == lines
+    assert watcher.pods.refused == refused
+    server.tell("DELETED", bad)
+    eventually("one less", 10, lambda: watcher.pods.refused == refused - 1)
+    server.tell("MODIFIED", pod("odd", uid="../"))
+    server.tell("MODIFIED", pod("two", uid="../"))
+    server.tell("DELETED", pod("two"))
+    has(watcher, "four", "one", "three")
+
+
+def test_a_static_pod_goes_by_the_hash_of_its_manifest(server: PodServer, watch: Watch) -> None:
+    marks = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "0" * 32}
+    mirror = pod("static", annotations=marks)
+    server.pods.append(mirror)
+    watcher = watch()
+    has(watcher, "one", "static", "two")
+    assert "0" * 32 in watcher.pods.pods
+    server.tell("DELETED", mirror)
+    has(watcher, "one", "two")
+
+
+def test_other_labels_are_read_when_they_are_wanted(server: PodServer, watch: Watch) -> None:
+    server.pods = [pod("one", labels={"team": "x", "tier": "y"})]
+    watcher = watch(label_keys=frozenset({"team"}))
+    has(watcher, "one")
+
+    def labels() -> dict[str, str]:
+        (only,) = watcher.pods.pods.values()
+        return dict(only.labels)
+
+    assert labels() == {"team": "x"}
+    watcher.keep_labels(frozenset({"team"}))
+    watcher.keep_labels(frozenset({"tier"}))
+    eventually("the label", 10, lambda: labels() == {"tier": "y"})
+    assert watcher.lists == 2
+    assert watcher.errors == {}
+
+
+@pytest.mark.parametrize("place", ["list", "watch", "wait"])
+def test_it_ends_wherever_it_is(server: PodServer, watch: Watch, place: str) -> None:
+    server.script = {
+        "list": [server.hang],
+        "watch": [],
+        "wait": [refusal(429, "TooManyRequests", "Retry-After: 600")],
+    }[place]
+    watcher = watch()
+    if place == "watch":
+        following(watcher, server)
+    else:
+        eventually("a request", 10, lambda: server.lists)
+    if place == "wait":
+        eventually("the answer", 10, lambda: watcher.errors)
+    began = time.monotonic()
+    watcher.close()
+    assert time.monotonic() - began < 1.5
+    assert not any(thread.name == "pod-watcher" for thread in threading.enumerate())
