@@ -20,7 +20,7 @@ from controller.kube.api import Api
 from controller.kube.capacity import NodeResources, take_off
 from controller.kube.worker import Worker
 from controller.model import Plan, QosClass, Snapshot, Workload
-from controller.probes.memory import OthersMemory
+from controller.probes.memory import OthersMemory, find_memory
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.pod import Pod
 
@@ -90,7 +90,7 @@ class ClusterCapacity:
         self._config = config
         self._node = node
         self._clock_ns = clock_ns
-        self._memory = OthersMemory(layout.unified)
+        self._memory = OthersMemory(find_memory(layout.unified))
         self._others = OthersUse()
         self._rooms = {"cpu": Reclaimable(config.cpu), "memory": Reclaimable(config.memory)}
         self._granted = {"cpu": 0, "memory": 0}

@@ -5,11 +5,12 @@
 from collections.abc import Iterable, Iterator
 import itertools
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from controller.host import mounts
 from controller.model import CgroupId, Workload
 
-__all__ = ("OthersMemory",)
+__all__ = ("MemoryHierarchy", "OthersMemory", "find_memory")
 
 # Reading memory.stat makes the kernel add up every CPU's part.
 _PER_READ = 20
@@ -21,20 +22,34 @@ _KEPT = {
 }
 
 
+class MemoryHierarchy(NamedTuple):
+    """Where the memory controller is; ``mount`` of ``None``: nowhere."""
+
+    version: Literal["v1", "v2"]
+    mount: Path | None
+
+
+def find_memory(unified: Path | None) -> MemoryHierarchy:
+    """Return where this host has the memory controller; *unified* is the mount of cgroup2.
+
+    A v1 mount with it wins: the kernel gives a controller to one hierarchy only.
+    """
+    for each in mounts(None, {"cgroup"}):
+        if "memory" in each.options:
+            return MemoryHierarchy("v1", each.point)
+    return MemoryHierarchy("v2", unified)
+
+
 class OthersMemory:
     """Follows what is used on this host by everybody but the given workloads.
 
     What a workload uses is known some seconds after it came; until then it counts as others'.
     """
 
-    def __init__(
-        self, unified: Path | None, meminfo: Path = Path("/proc/meminfo"), v1: Path | None = None
-    ) -> None:
-        """*unified* is the mount of cgroup2, *v1* that of v1's memory controller."""
+    def __init__(self, hierarchy: MemoryHierarchy, meminfo: Path = Path("/proc/meminfo")) -> None:
         self._meminfo = meminfo
-        v1 = v1 or _v1_mount()
-        self._mount = v1 or unified
-        self._keys = _KEPT["v2" if v1 is None else "v1"]
+        self._mount = hierarchy.mount
+        self._keys = _KEPT[hierarchy.version]
         self._paths: dict[CgroupId, str] = {}
         self._next: Iterator[CgroupId] = iter(())
         self._used: dict[CgroupId, int] = {}
@@ -63,11 +78,6 @@ class OthersMemory:
             return None
         found = _fields(self._mount / path[1:] / "memory.stat")
         return sum(found.get(key, 0) for key in self._keys) if found else None
-
-
-def _v1_mount() -> Path | None:
-    found = (each for each in mounts(None, {"cgroup"}) if "memory" in each.options)
-    return next((each.point for each in found), None)
 
 
 def _fields(path: Path) -> dict[str, int]:

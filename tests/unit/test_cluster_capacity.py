@@ -1,0 +1,224 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When the node's capacity is told, what while nothing is known, and what memory is left."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from controller.cluster_capacity import ClusterCapacity, Pace
+from controller.configsections.kube_capacity import KubeCapacityConfig
+from controller.host import CgroupLayout
+from controller.kube.api import Api
+from controller.kube.capacity import STAMP
+from controller.kube.worker import Worker
+from controller.model import CgroupId, Plan, QosClass, Snapshot, Workload
+from controller.probes.memory import MemoryHierarchy, OthersMemory
+from controller.units import NS_PER_SEC
+from controller.workloads.kubernetes.pod import Pod
+from tests.api_stand_in import ApiStandIn, Asked, status
+
+NODE = "/api/v1/nodes/n1"
+CPU, MEMORY = "sweetpoint.dev/cpu", "sweetpoint.dev/memory"
+LAYOUT = CgroupLayout(hierarchy="v2", mount=Path("/none"), version="v2", unified=Path("/none"))
+
+
+def at(seconds: float) -> int:
+    return round(seconds * NS_PER_SEC)
+
+
+def test_small_news_waits_for_the_heartbeat_and_big_news_for_the_interval() -> None:
+    pace = Pace(KubeCapacityConfig(interval_ns=at(10), heartbeat_ns=at(60), change_ratio=0.05))
+    assert pace.due({CPU: 1000}, at(0))
+    pace.told({CPU: 1000}, at(0))
+    assert not pace.due({CPU: 500}, at(9))
+    assert pace.due({CPU: 500}, at(10))
+    assert not pace.due({CPU: 951}, at(59))
+    assert not pace.due({CPU: 1049}, at(59))
+    assert pace.due({CPU: 949}, at(59))
+    assert pace.due({CPU: 1000}, at(60))
+    pace.told({CPU: 3}, at(60))
+    assert pace.due({CPU: 0}, at(70))
+    pace.told({CPU: 0}, at(70))
+    assert not pace.due({CPU: 0}, at(80))
+    assert pace.due({CPU: 1}, at(80))
+    pace.forget()
+    assert pace.due({CPU: 0}, at(81))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns = at(1000)
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Scene:
+    """The control thread and the worker's, with a server that also has nodes/status."""
+
+    def __init__(self, server: ApiStandIn, api: Api, enabled: bool = True) -> None:
+        self.server = server
+        server.before = self.route
+        server.put(NODE, {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4"}}})
+        self.clock = Clock()
+        self.refuse = False
+        self.worker = Worker(api)
+        config = KubeCapacityConfig(enabled=enabled, interval_ns=20_000_000, heartbeat_ns=1)
+        self.capacity = ClusterCapacity(api, self.worker, config, "n1", LAYOUT, self.clock)
+        self.system_ns = 0
+
+    def route(self, asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        if self.refuse:
+            return status(503, "not now")
+        if asked.path.endswith("/status"):
+            return self.server._act(asked._replace(path=asked.path.removesuffix("/status")))
+        return None
+
+    def tick(self, *pods: Pod, age_s: float | None = 0.0, enforcing: bool = True) -> None:
+        self.clock.now_ns += at(1)
+        self.system_ns += at(0.01)
+        snapshot = Snapshot(
+            time_ns=self.clock.now_ns,
+            age_ns=None if age_s is None else at(age_s),
+            workloads=(),
+            system_oncpu_ns=self.system_ns,
+        )
+        plan = Plan(time_ns=self.clock.now_ns)
+        self.capacity.follow(snapshot, plan, (), pods, enforcing=enforcing)
+
+    def found(self) -> dict[str, str]:
+        capacity = self.server.objects[NODE]["status"]["capacity"]
+        return {name: amount for name, amount in capacity.items() if "/" in name}
+
+    def eventually(self, what: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + 10
+        while not what():
+            assert self.worker.failure is None
+            assert time.monotonic() < until_s, self.found()
+            threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[ApiStandIn]:
+    with ApiStandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def scene(server: ApiStandIn, tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")))
+    yield scene
+    scene.worker.close()
+    assert scene.worker.failure is None
+
+
+def pod(name: str, **more: Any) -> Pod:
+    return Pod(uid=name, namespace="n", name=name, qos_class="BestEffort", priority=0, **more)
+
+
+def test_it_is_published_never_below_what_is_granted_and_taken_off_at_the_end(
+    scene: Scene,
+) -> None:
+    asked = {CPU: 1_500_000_000, MEMORY: 7}
+    granted = (pod("a", asked=asked), pod("b", asked=asked, finished=True))
+    for _ in range(5):
+        scene.tick(*granted)
+    scene.eventually(lambda: scene.found().get(CPU) == "1500M")
+    assert int(scene.found()[MEMORY]) > 7  # rising
+    state = {each.resource: each for each in scene.capacity.state}
+    assert state[CPU].granted == 1_500_000_000
+    assert not state[CPU].stale
+    scene.capacity.take_off()
+    scene.eventually(lambda: scene.found() == {})
+    assert STAMP not in scene.server.objects[NODE]["metadata"]["annotations"]
+
+
+def test_dead_probes_and_a_control_thread_that_hangs_offer_nothing(scene: Scene) -> None:
+    granted = pod("a", asked={CPU: 1500})
+    for _ in range(30):
+        scene.tick(granted)
+    scene.eventually(lambda: scene.found().get(CPU, "0") != "0")
+    for _ in range(12):
+        scene.tick(granted, age_s=None)
+    scene.eventually(lambda: scene.found()[CPU] == "0")
+    assert scene.found()[MEMORY] != "0"  # which needs no probe
+    for _ in range(5):
+        scene.tick(granted)
+    scene.eventually(lambda: scene.found()[CPU] != "0")
+    scene.clock.now_ns += at(11)
+    scene.eventually(lambda: scene.found() == {CPU: "0", MEMORY: "0"})
+
+
+def test_who_only_observes_offers_nothing_and_takes_back_what_an_earlier_run_did(
+    scene: Scene,
+) -> None:
+    stamp = '{"resources": {"sweetpoint.dev/cpu": "900"}}'
+    scene.server.put(
+        NODE,
+        {
+            "metadata": {"name": "n1", "annotations": {STAMP: stamp}},
+            "status": {"capacity": {"cpu": "4", CPU: "900"}},
+        },
+    )
+    scene.tick(enforcing=False)
+    scene.eventually(lambda: scene.found() == {})
+    for _ in range(5):
+        scene.tick(enforcing=False)
+    assert scene.capacity.state[0].amount > 0  # what it would offer
+    asked = len(scene.server.asked)
+    scene.eventually(lambda: scene.worker.waiting == 0)
+    threading.Event().wait(0.1)
+    assert len(scene.server.asked) == asked  # and has nothing more to ask
+
+
+def test_a_server_that_is_away_gets_it_later(scene: Scene) -> None:
+    scene.refuse = True
+    scene.tick()
+    scene.tick()
+    scene.eventually(lambda: bool(scene.worker.errors))
+    assert scene.found() == {}
+    scene.refuse = False
+    scene.eventually(lambda: CPU in scene.found())
+
+
+def workload(number: int) -> Workload:
+    cgroup = CgroupId("v2", number)
+    return Workload(f"w{number}", cgroup, f"/w{number}", QosClass.BE, "", "")
+
+
+def test_others_memory_is_what_is_not_available_and_not_best_effort_s_own(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(
+        "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\nHugePages_Total: 0\n"
+    )
+    for number in range(60):
+        (tmp_path / f"w{number}").mkdir()
+        text = "anon 1024\nfile 999999\nshmem 2048\nslab_unreclaimable 1024\npagetables 0\n"
+        (tmp_path / f"w{number}" / "memory.stat").write_text(text)
+    who = [workload(number) for number in range(60)]
+    meter = OthersMemory(MemoryHierarchy("v2", tmp_path), meminfo)
+    assert meter.read(()) == 600 << 10
+    assert meter.read(who) == (600 - 20 * 4) << 10  # the others count as others' at first
+    meter.read(who)
+    assert meter.read(who) == (600 - 60 * 4) << 10
+    (tmp_path / "w3" / "memory.stat").unlink()
+    for _ in range(3):
+        found = meter.read(who)
+    assert found == (600 - 59 * 4) << 10
+    assert meter.read(who[:10]) == (600 - 9 * 4) << 10
+    meminfo.write_text("MemTotal:  1000 kB\n")
+    assert meter.read(who) is None
+
+
+def test_memory_of_a_v1_hierarchy(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 1000 kB\nMemAvailable: 400 kB\n")
+    (tmp_path / "w1").mkdir()
+    (tmp_path / "w1" / "memory.stat").write_text("rss 1\ntotal_rss 2048\ntotal_shmem 1024\n")
+    meter = OthersMemory(MemoryHierarchy("v1", tmp_path), meminfo)
+    assert meter.read([workload(1)]) == 597 << 10
