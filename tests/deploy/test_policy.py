@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from controller.configsections.kube_capacity import RESOURCES, Dialect
 from tests.deploy.chart import CASES, Case, Manifest, find, render, rendered
 from tools.chart.__main__ import CHART
 
@@ -171,6 +172,14 @@ def test_publishing_capacity_needs_one_right_more() -> None:
     values = {"config": {"kubernetes": {"capacity": {"enabled": True}}}}
     role = find(render(values), "ClusterRole")
     assert granted(role["rules"]) == READING | WRITING | PUBLISHING
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_the_policy_knows_the_names_that_are_published(dialect: Dialect) -> None:
+    values = {"config": {"kubernetes": {"capacity": {"names": str(dialect)}}}}
+    policy = find(render(values), "ValidatingAdmissionPolicy", "-nodes")["spec"]
+    text = f"r in {list(RESOURCES[dialect])}"
+    assert sum(each["expression"].count(text) for each in policy["validations"]) == 4
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

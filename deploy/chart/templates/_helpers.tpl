@@ -86,3 +86,13 @@ httpGet:
   host: {{ trimAll "[]" $root.Values.http.host | quote }}
   {{- end }}
 {{- end -}}
+
+{{/* The resources that the agent may publish, as a list of CEL. */}}
+{{- define "sweetpoint.resources" -}}
+{{- $names := dict
+  "sweetpoint" "['sweetpoint.dev/cpu', 'sweetpoint.dev/memory']"
+  "koordinator" "['kubernetes.io/batch-cpu', 'kubernetes.io/batch-memory']"
+  "katalyst" "['resource.katalyst.kubewharf.io/reclaimed_millicpu', 'resource.katalyst.kubewharf.io/reclaimed_memory']"
+-}}
+{{- get $names (dig "kubernetes" "capacity" "names" "sweetpoint" .Values.config) -}}
+{{- end -}}

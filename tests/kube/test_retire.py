@@ -1,0 +1,91 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Before an uninstall: all agents go, by the rights that the chart gives for that."""
+
+from pathlib import Path
+import threading
+
+import pytest
+
+from controller.kube.api import Api
+from controller.kube.errors import ApiError
+from controller.kube.retire import NOWHERE, RetireError, retire
+from tests.kernel.agent import eventually
+from tests.kube.client import Json
+from tests.kube.cluster import Cluster
+from tests.kube.installed import Installed
+
+pytestmark = pytest.mark.kube
+
+
+class Release:
+    """A release whose DaemonSet is looked after by the test, in place of its controller."""
+
+    def __init__(self, cluster: Cluster, home: Path) -> None:
+        installed = Installed(cluster, {})
+        self.namespace, self.name = installed.namespace, installed.name
+        self._admin = cluster.admin
+        client = cluster.client(self.namespace, f"{self.name}-uninstall")
+        self.api = Api(cluster.kubeconfig(home / "kubeconfig", client))
+        self._path = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets/{self.name}"
+
+    def selector(self) -> Json:
+        """Return which nodes the DaemonSet is for."""
+        return dict(self._admin.get(self._path)["spec"]["template"]["spec"]["nodeSelector"])
+
+    def report(self, *, scheduled: int, misscheduled: int) -> None:
+        """Say how many nodes have a pod, as of the DaemonSet's last change."""
+        found = self._admin.get(self._path)
+        found["status"] = {
+            "currentNumberScheduled": scheduled,
+            "numberMisscheduled": misscheduled,
+            "desiredNumberScheduled": scheduled,
+            "numberReady": scheduled,
+            "observedGeneration": found["metadata"]["generation"],
+        }
+        self._admin.replace(f"{self._path}/status", found)
+
+    def retire(self, timeout_s: float) -> None:
+        """What the hook does."""
+        retire(self.api, self.namespace, self.name, timeout_s)
+
+
+@pytest.fixture
+def release(cluster: Cluster, tmp_path: Path) -> Release:
+    return Release(cluster, tmp_path)
+
+
+def test_it_waits_until_every_agent_has_gone(release: Release) -> None:
+    release.report(scheduled=2, misscheduled=0)
+    ended = threading.Event()
+
+    def hook() -> None:
+        release.retire(60)
+        ended.set()
+
+    thread = threading.Thread(target=hook, daemon=True)
+    thread.start()
+    eventually("no node fits", 10, lambda: NOWHERE in release.selector())
+    # What was there stays: taken back, the DaemonSet is as before.
+    assert release.selector()["kubernetes.io/os"] == "linux"
+    assert not ended.wait(1.5), "the controller has not looked yet"
+    release.report(scheduled=0, misscheduled=2)
+    assert not ended.wait(1.5), "two agents still clean up"
+    release.report(scheduled=0, misscheduled=0)
+    assert ended.wait(10)
+    thread.join()
+
+
+def test_agents_that_stay_are_told(release: Release) -> None:
+    release.report(scheduled=3, misscheduled=0)
+    with pytest.raises(RetireError, match="3 agents still run"):
+        release.retire(0)
+
+
+def test_its_rights_are_for_this_daemon_set_alone(release: Release) -> None:
+    with pytest.raises(ApiError) as refused:
+        retire(release.api, release.namespace, "another", 0)
+    assert refused.value.status == 403
+    with pytest.raises(ApiError) as refused:
+        release.api.get(f"/api/v1/namespaces/{release.namespace}/pods")
+    assert refused.value.status == 403
