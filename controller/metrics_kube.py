@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from controller.cluster_profiles import ProfilesState
+from controller.cluster_profiles import ProfilesState, Reload
 from controller.cluster_state import ClusterState
 
 __all__ = ("kube_families",)
@@ -85,6 +85,11 @@ def _profiles(state: ProfilesState) -> Iterator[Metric]:
     yield reloads
     yield GaugeMetricFamily(
         "sweetpoint_kube_profiles", "Profiles of the ConfigMap in force.", len(state.profiles)
+    )
+    yield GaugeMetricFamily(
+        "sweetpoint_kube_profiles_problem",
+        "1 while what the ConfigMap says now is not in force.",
+        float(state.result in (Reload.FAILED, Reload.MISSING) or bool(state.unreadable)),
     )
     if state.applied_at_s is not None:
         yield GaugeMetricFamily(

@@ -6,7 +6,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from controller.cluster_state import ClusterState
+from controller.cluster_profiles import ProfilesState
+from controller.cluster_state import ClusterState, ReclaimState
 from controller.metrics import Exporter
 from controller.model import CgroupId, WorkloadSample
 from controller.report import Board, CoreState, MonitorState
@@ -39,6 +40,8 @@ def families() -> list[Metric]:
             label_problems={"shop/web": "no such profile"},
             left_knobs={"cpu.idle": "koordlet"},
             requests={"500": 1},
+            profiles=ProfilesState(config_map="sweetpoint/profiles"),
+            reclaimable=(ReclaimState("sweetpoint.dev/cpu", 1000, 0, False, False),),
         ),
     )
     return list(text_string_to_metric_families(Exporter(board).render().decode()))

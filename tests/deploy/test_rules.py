@@ -126,6 +126,16 @@ FIRES = (
         filled=N1,
     ),
     Case(
+        "SweetpointConfigReloadFailed",
+        7,
+        {
+            on("sweetpoint_config_problem"): "0+0x10",
+            on("sweetpoint_kube_profiles_problem"): "0 1+0x10",
+        },
+        NODE,
+        filled=N1,
+    ),
+    Case(
         "SweetpointStalePodCache",
         16,
         {

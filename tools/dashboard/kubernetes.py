@@ -5,11 +5,13 @@
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
-from tools.dashboard.panels import graph, rate, series
+from tools.dashboard.panels import NODE, graph, rate, series, states
 
 __all__ = ("pods",)
 
 _NODE = "{{instance}}"
+_CPU = 'resource=~".*cpu"'
+_MEMORY = 'resource=~".*memory"'
 
 
 def pods() -> list[Builder[Panel]]:
@@ -50,6 +52,40 @@ def pods() -> list[Builder[Panel]]:
             "ClusterRole lacks a right. 429: the server asks for less.",
             "reqps",
             (f"{rate('kube_failed_requests_total')} > 0", "{{instance}} {{result}}"),
+        ),
+        graph(
+            "Offered to best-effort pods: CPU",
+            "CPUs that the node offers as an extended resource (line), and what its pods asked for "
+            "of it (dashed).",
+            "none",
+            (f"{series('reclaimable_amount', _CPU)} / 1000", "{{instance}} {{resource}}"),
+            (f"{series('reclaimable_granted', _CPU)} / 1000", "{{instance}} {{resource}} granted"),
+            dashed="/ granted$/",
+        ),
+        graph(
+            "Offered to best-effort pods: memory",
+            "The same in bytes.",
+            "bytes",
+            (series("reclaimable_amount", _MEMORY), "{{instance}} {{resource}}"),
+            (series("reclaimable_granted", _MEMORY), "{{instance}} {{resource}} granted"),
+            dashed="/ granted$/",
+        ),
+        states(
+            "Can it be offered?",
+            "stale: nothing is offered for want of fresh data. foreign: somebody else offers the "
+            "resource on this node, so it is left alone.",
+            (
+                f"max by ({NODE}, resource) ({series('reclaimable_foreign')} * 2 == 2 or "
+                f"{series('reclaimable_stale')})",
+                "{{instance}} {{resource}}",
+            ),
+            (("offered", "green"), ("stale", "orange"), ("foreign", "#8e8e8e")),
+        ),
+        states(
+            "Profiles of the ConfigMap",
+            "refused: what the ConfigMap says now is not in force; its Events say why.",
+            (series("kube_profiles_problem"), _NODE),
+            (("in force", "green"), ("refused", "red")),
         ),
         graph(
             "Knobs left to others",
