@@ -161,6 +161,11 @@ class Cluster:
             left_knobs={str(knob): reason for knob, reason in self._left.items()},
         )
 
+    @property
+    def may_have_left_something(self) -> bool:
+        """Whether the node may still bear our mark or our capacity; for after ``close``."""
+        return self.evictions.may_be_marked or self._capacity.present
+
     def close(self) -> None:
         """Take back what was done to the node and stop talking to the API server."""
         self._capacity.take_off()

@@ -99,7 +99,7 @@ class ClusterCapacity:
         self._pace = Pace(config)
         self._told_foreign: frozenset[str] = frozenset()
         # Whether the node may have something of ours: perhaps an earlier run's.
-        self._present = True
+        self.present = True
         self._offer = _Offer(clock_ns(), None)
         self._known = False
         worker.every(config.interval_ns / NS_PER_SEC, self._publish, _JOB)
@@ -180,7 +180,7 @@ class ClusterCapacity:
             amounts = dict.fromkeys(amounts, 0)
         if not self._pace.due(amounts, now_ns):
             return
-        self._present = True  # whatever becomes of the request
+        self.present = True  # whatever becomes of the request
         self._resources.publish(amounts, _VALID_HEARTBEATS * self._config.heartbeat_ns / NS_PER_SEC)
         self._pace.told(amounts, now_ns)
         foreign = self._resources.foreign
@@ -189,8 +189,8 @@ class ClusterCapacity:
         self._told_foreign = foreign
 
     def _clear(self) -> None:
-        if self._present:
+        if self.present:
             self._pace.forget()
             if take_off(self._api, self._node):
                 _log.info("node %s: nothing is offered to best-effort pods now", self._node)
-            self._present = False
+            self.present = False

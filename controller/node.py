@@ -342,7 +342,7 @@ class Node:
         for opened in (*meters, self._members, self.links, self.cluster):
             if opened is not None:
                 opened.close()
-        if self.cluster is not None and not self.cluster.evictions.may_be_marked:
+        if self.cluster is not None and not self.cluster.may_have_left_something:
             remove_note(self._state_dir)
 
     def _tell_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:

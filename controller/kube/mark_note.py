@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the node's mark can be taken back by who was not there when it was put.
+"""Where the node's mark and capacity can be taken back by who was not there when they were put.
 
-The note lies beside the journal as long as there may be a mark: ``sweetpoint release`` has no
+The note lies beside the journal as long as they may be there: ``sweetpoint release`` has no
 configuration, and the agent may be gone.
 """
 
@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from controller.kube.api import Api
+from controller.kube.capacity import take_off
 from controller.kube.errors import ApiError, ApiUnreachable
 from controller.kube.mark import unmark
 
@@ -38,7 +39,7 @@ def remove_note(state_dir: Path) -> None:
 
 
 def release_mark(state_dir: Path) -> tuple[bool, str]:
-    """Take the mark back that the note tells of; whether there is none now, and one line about it.
+    """Take back what the note tells of; whether nothing is there now, and one line about it.
 
     The line is empty if there is no note.
     """
@@ -50,8 +51,14 @@ def release_mark(state_dir: Path) -> tuple[bool, str]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         return False, f"{state_dir / _NAME}: {error}"
     try:
-        found = unmark(Api(None if kubeconfig is None else Path(kubeconfig)), node)
+        api = Api(None if kubeconfig is None else Path(kubeconfig))
+        found = unmark(api, node)
     except (ApiError, ApiUnreachable, ValueError) as error:
         return False, f"node {node}: the mark may still be there: {error}"
+    text = f"node {node}: the mark is {'taken back' if found else 'not there'}"
+    try:
+        offered = take_off(api, node)
+    except (ApiError, ApiUnreachable) as error:
+        return False, f"{text}; reclaimable capacity may still be there: {error}"
     remove_note(state_dir)
-    return True, f"node {node}: the mark is {'taken back' if found else 'not there'}"
+    return True, f"{text}; reclaimable capacity is taken off" if offered else text

@@ -15,6 +15,7 @@ from controller.configsections.kube_capacity import KubeCapacityConfig
 from controller.host import CgroupLayout
 from controller.kube.api import Api
 from controller.kube.capacity import STAMP
+from controller.kube.mark_note import release_mark, write_note
 from controller.kube.worker import Worker
 from controller.model import CgroupId, Plan, QosClass, Snapshot, Workload
 from controller.probes.memory import MemoryHierarchy, OthersMemory
@@ -184,6 +185,19 @@ def test_a_server_that_is_away_gets_it_later(scene: Scene) -> None:
     assert scene.found() == {}
     scene.refuse = False
     scene.eventually(lambda: CPU in scene.found())
+
+
+def test_release_takes_it_off_where_the_agent_is_gone(
+    scene: Scene, server: ApiStandIn, tmp_path: Path
+) -> None:
+    scene.tick(pod("a", asked={CPU: 1500}))
+    scene.tick(pod("a", asked={CPU: 1500}))
+    scene.eventually(lambda: CPU in scene.found())
+    scene.worker.close()
+    write_note(tmp_path, "n1", tmp_path / "kubeconfig")
+    done, text = release_mark(tmp_path)
+    assert done and text.endswith("; reclaimable capacity is taken off")
+    assert scene.found() == {}
 
 
 def workload(number: int) -> Workload:

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from controller.config import ConfigError, json_schemas, load
+from controller.configsections.kube_capacity import KubeCapacityConfig
 from controller.configsections.kubernetes import KubernetesConfig
 
 
@@ -96,3 +97,22 @@ def test_the_schema_takes_what_the_model_takes() -> None:
         jsonschema.validate({"kubernetes": {"cgroup_roots": roots}}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"kubernetes": {"cgroup_roots": []}}, schema)
+
+
+def test_reclaimable_capacity_is_off_and_has_our_names(tmp_path: Path) -> None:
+    found = section(tmp_path, "").capacity
+    assert not found.enabled
+    assert found.names == ("sweetpoint.dev/cpu", "sweetpoint.dev/memory")
+    assert found == KubeCapacityConfig()
+
+
+def test_reclaimable_capacity_as_written(tmp_path: Path) -> None:
+    text = "enabled: true, names: koordinator, cpu_reserve: 40%, peak_over: 5m, change: 0.1"
+    found = section(tmp_path, f"capacity: {{{text}}}").capacity
+    assert found.enabled
+    assert found.names == ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
+    assert (found.cpu.reserve_ratio, found.memory.reserve_ratio) == (0.4, 0.1)
+    assert found.cpu.peak_ns == found.memory.peak_ns == 300 * 10**9
+    assert found.change_ratio == 0.1
+    assert ".capacity.names" in problem(tmp_path, "capacity: {names: yarn}")
+    assert ".capacity.interval" in problem(tmp_path, "capacity: {interval: 1ms}")
