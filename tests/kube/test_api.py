@@ -1,0 +1,133 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Our client and the watcher at a real API server with RBAC."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+import time
+
+import pytest
+
+from controller.kube.api import Api, PatchKind
+from controller.kube.errors import ApiError
+from controller.workloads.kubernetes.watcher import PodWatcher
+from tests.kernel.agent import eventually
+from tests.kube.cable import Cable
+from tests.kube.client import Json
+from tests.kube.cluster import Cluster
+
+pytestmark = pytest.mark.kube
+
+Rules = list[Json]
+PODS: Rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+
+
+@pytest.fixture
+def cable(cluster: Cluster) -> Iterator[Cable]:
+    with Cable(cluster.plane.port) as cable:
+        yield cable
+
+
+@pytest.fixture
+def connect(
+    cluster: Cluster, namespace: str, tmp_path: Path, cable: Cable
+) -> Callable[[Rules], Api]:
+    def make(rules: Rules) -> Api:
+        cluster.grant(namespace, "default", rules)
+        client = cluster.client(namespace, "default")
+        return Api(cluster.kubeconfig(tmp_path / "kubeconfig", client, cable.url))
+
+    return make
+
+
+Connect = Callable[[Rules], Api]
+
+
+def test_every_verb(connect: Connect, namespace: str) -> None:
+    verbs = ["create", "get", "patch", "delete"]
+    api = connect([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}])
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    body = {"metadata": {"name": "x"}, "data": {"a": "1"}}
+    assert api.create(maps, body)["data"] == {"a": "1"}
+    with pytest.raises(ApiError) as error:
+        api.create(maps, body)
+    assert (error.value.status, error.value.reason) == (409, "AlreadyExists")
+    api.patch(f"{maps}/x", {"data": {"b": "2"}}, kind=PatchKind.MERGE)
+    api.patch(f"{maps}/x", {"data": {"c": "3"}}, kind=PatchKind.STRATEGIC)
+    remove = [{"op": "remove", "path": "/data/a"}]
+    api.patch(f"{maps}/x", remove, kind=PatchKind.JSON)
+    assert api.get(f"{maps}/x")["data"] == {"b": "2", "c": "3"}
+    api.delete(f"{maps}/x")
+    with pytest.raises(ApiError) as error:
+        api.get(f"{maps}/x")
+    assert (error.value.status, error.value.reason) == (404, "NotFound")
+    with pytest.raises(ApiError) as error:
+        api.get(maps)
+    assert (error.value.status, error.value.reason) == (403, "Forbidden")
+
+
+def test_a_budget_that_holds_an_eviction_back_is_named(
+    cluster: Cluster, connect: Connect, namespace: str
+) -> None:
+    api = connect([{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}])
+    pod = cluster.make_pod(namespace, "held", node="elsewhere", labels={"app": "x"})
+    # Without a condition Ready a pod may go whatever its budget says.
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    path = f"/api/v1/namespaces/{namespace}/pods/held"
+    cluster.admin.patch(f"{path}/status", {"status": ready})
+    cluster.make_budget(namespace, "budget", {"app": "x"}, allowed=0)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "held"}}
+
+    def refused() -> ApiError | None:
+        with pytest.raises(ApiError) as error:
+            api.create(f"{path}/eviction", eviction)
+        return error.value if error.value.causes else None
+
+    error = refused()
+    assert error is not None
+    assert (error.status, error.causes) == (429, ("DisruptionBudget",))
+    assert pod["metadata"]["uid"] == cluster.admin.get(path)["metadata"]["uid"]
+
+
+def test_a_watch_ends_when_it_is_asked_to(connect: Connect) -> None:
+    api = connect(PODS)
+    found: list[Json] = []
+    version = api.items("/api/v1/pods", {"resourceVersion": "0"}, found.append)
+    query = {"resourceVersion": version, "timeoutSeconds": "1", "allowWatchBookmarks": "true"}
+    with api.watch("/api/v1/pods", query) as events:
+        assert all(event["type"] != "ERROR" for event in events)
+
+
+def test_the_watcher_keeps_up_through_cuts(
+    cluster: Cluster, connect: Connect, namespace: str, cable: Cable
+) -> None:
+    node = cluster.new_name("node")
+    cluster.make_pod(namespace, "first", node=node)
+    cluster.make_pod(namespace, "elsewhere", node="elsewhere")
+    watcher = PodWatcher(connect(PODS), node)
+
+    def names() -> list[str]:
+        return sorted(pod.name for pod in watcher.pods.pods.values())
+
+    try:
+        eventually("the first", 20, lambda: names() == ["first"])
+        for number in range(3):
+            cable.cut()
+            cluster.make_pod(namespace, f"pod-{number}", node=node)
+            eventually("the next", 20, lambda number=number: f"pod-{number}" in names())
+        path = f"/api/v1/namespaces/{namespace}/pods/first"
+        cluster.admin.patch(path, {"metadata": {"labels": {"sweetpoint.dev/qos": "best-effort"}}})
+        eventually(
+            "the label",
+            20,
+            lambda: any("sweetpoint.dev/qos" in pod.labels for pod in watcher.pods.pods.values()),
+        )
+        cluster.admin.call("DELETE", path + "?gracePeriodSeconds=0")
+        eventually("its end", 20, lambda: names() == ["pod-0", "pod-1", "pod-2"])
+        assert watcher.lists == 1
+        age_s = watcher.age_s(time.monotonic_ns())
+        assert age_s is not None
+        assert age_s < 20
+        assert watcher.failure is None
+    finally:
+        watcher.close()
