@@ -1,0 +1,75 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that want more than they should, through a real API server: one line each, no more."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.agent import AgentRun, eventually
+from tests.kube.cluster import Cluster
+from tests.kube.kubelet import Kubelet, Running
+from tests.kube.site import NodeSite
+
+pytestmark = [pytest.mark.kube, pytest.mark.kernel]
+
+KATALYST = "katalyst.kubewharf.io/qos_level"
+# Labels, annotations, and what the agent says of them.
+PODS = {
+    "raised": ({"sweetpoint.dev/qos": "system"}, {}, "would raise it above"),
+    "torn": ({"koordinator.sh/qosClass": "LS"}, {KATALYST: "reclaimed_cores"}, "contradict"),
+    "huge": ({}, {KATALYST: "x" * 200 * 1024}, f"{KATALYST}: too long, not read"),
+    "bomb": ({}, {KATALYST: '{"a":' * 800}, "is none of dedicated_cores"),
+    "lines": ({}, {KATALYST: "a\nERROR all is lost\x1b[2J"}, "is none of dedicated_cores"),
+    "path": ({}, {"koordinator.sh/core-sched-group-id": "../../etc"}, "is not a name"),
+    "x" * 253: ({"koordinator.sh/qosClass": "SYSTEM"}, {}, "would raise it above"),
+    # A pod that claims to be the agent, down to the id of one, says nothing wrong: it is nobody.
+    "sweetpoint-agent": (
+        {"app.kubernetes.io/name": "sweetpoint", "app": "sweetpoint"},
+        {"kubernetes.io/config.source": "file", "sweetpoint.dev/uid": "me"},
+        "",
+    ),
+}
+
+
+@pytest.fixture
+def site(cluster: Cluster, namespace: str, kubelet: Kubelet, tmp_path: Path) -> NodeSite:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    cluster.grant(namespace, "default", rules)
+    return NodeSite(cluster, kubelet, tmp_path, cluster.client(namespace, "default"))
+
+
+def test_they_stay_what_kubernetes_says_and_get_one_line_each(
+    site: NodeSite, namespace: str
+) -> None:
+    def start(name: str) -> Running:
+        labels, annotations, _ = PODS[name]
+        pod = site.cluster.make_pod(
+            namespace, name, node=site.kubelet.node, labels=labels, annotations=annotations
+        )
+        return site.kubelet.start(pod)
+
+    running = {name: start(name) for name in PODS}
+    with AgentRun(site) as agent:
+        agent.ready()
+        eventually("all", 10, lambda: all(site.workload(agent, pod) for pod in running.values()))
+        for name, pod in running.items():
+            found = site.workload(agent, pod)
+            assert found is not None
+            assert (found["name"], found["qos"]) == (f"{namespace}/{name}", "best-effort")
+            assert (found["evictable"], found["core_group"]) == (True, "")
+        problems = agent.status()["cluster"]["label_problems"]
+        metrics = agent.get("/metrics")
+        assert metrics is not None
+        assert agent.status()["tick"]["failed"] == 0
+        assert agent.stop() == 0
+    said = {name: text for name, (_, _, text) in PODS.items() if text}
+    assert problems.keys() == {f"{namespace}/{name}" for name in said}
+    assert metrics.count("\nsweetpoint_kube_label_problem{") == len(said)
+    for name, text in said.items():
+        lines = [line for line in agent.output.splitlines() if f"{namespace}/{name}: " in line]
+        assert len(lines) == 1, lines
+        assert text in lines[0]
+        assert lines[0].isprintable()
+        assert len(lines[0]) < 1000
+    assert not any(line.startswith("ERROR") for line in agent.output.splitlines())
