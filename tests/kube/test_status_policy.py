@@ -1,0 +1,60 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Of a node's status the chart's policy leaves the agent what it publishes, and no more."""
+
+import pytest
+
+from tests.kernel.agent import eventually
+from tests.kube.client import Client, Json, Refused
+from tests.kube.cluster import Cluster
+from tests.kube.installed import Installed
+
+pytestmark = pytest.mark.kube
+
+OURS = {"sweetpoint.dev/cpu": "1500", "sweetpoint.dev/memory": "1073741824"}
+
+
+def refusal(client: Client, node: str, change: Json) -> str:
+    """Return why the status of *node* may not be changed so; empty if it may."""
+    try:
+        client.patch(f"/api/v1/nodes/{node}/status", change)
+    except Refused as error:
+        assert error.status == 403, error
+        return str(error.answer["message"])
+    return ""
+
+
+def both(amounts: Json) -> Json:
+    """Return the change that publishes *amounts*."""
+    return {"status": {"capacity": amounts, "allocatable": amounts}}
+
+
+def test_only_its_own_resources_of_its_own_node(cluster: Cluster) -> None:
+    installed = Installed(cluster, {"config": {"kubernetes": {"capacity": {"enabled": True}}}})
+    node, other = cluster.new_name("node"), cluster.new_name("node")
+    cluster.make_node(node)
+    cluster.make_node(other)
+    agent = installed.agent(node)
+    eventually("the policy", 20, lambda: refusal(agent, other, both({"sweetpoint.dev/cpu": "7"})))
+    assert "its own node" in refusal(agent, other, both(OURS))
+    stamp = {"metadata": {"annotations": {"sweetpoint.dev/reclaimed": "{}"}}}
+    assert refusal(agent, node, {**both(OURS), **stamp}) == ""
+    for amounts in (
+        {"cpu": "64"},
+        {"memory": None},
+        {"example.org/gpu": "8"},
+        {"kubernetes.io/batch-cpu": "1000"},
+    ):
+        assert "its own resources" in refusal(agent, node, both(amounts)), amounts
+    unready = {"type": "Ready", "status": "False", "reason": "Mine"}
+    assert "kubelet" in refusal(agent, node, {"status": {"conditions": [unready]}})
+    for change in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"unschedulable": True}}):
+        before = cluster.admin.get(f"/api/v1/nodes/{node}")
+        refusal(agent, node, change)
+        after = cluster.admin.get(f"/api/v1/nodes/{node}")
+        assert before["metadata"].get("labels") == after["metadata"].get("labels")
+        assert before["spec"] == after["spec"]
+    assert refusal(agent, node, both(dict.fromkeys(OURS))) == ""
+    assert set(cluster.admin.get(f"/api/v1/nodes/{node}")["status"]["capacity"]) == {
+        *("cpu", "memory", "pods")
+    }
