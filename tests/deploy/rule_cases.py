@@ -1,0 +1,295 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Samples that make each alert fire, and samples that must not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ("FIRES", "QUIET", "Case")
+
+NODE = {"job": "sweetpoint", "instance": "n1"}
+WEB = {"service": "web", "indicator": "runq_p99", "channel": "cpu"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Samples, one a minute, and what one alert makes of them.
+
+    ``labels`` are those of the alert that fires at ``minute`` (empty: it does not), ``filled``
+    what stands in its texts for the templates.
+    """
+
+    alert: str
+    minute: int
+    series: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    severity: str = "warning"
+    filled: Mapping[str, str] = field(default_factory=dict)
+
+
+def on(name: str, **labels: str) -> str:
+    """Return a series of node n1."""
+    pairs = ",".join(f'{key}="{value}"' for key, value in (NODE | labels).items())
+    return f"{name}{{{pairs}}}"
+
+
+N1 = {"{{ $labels.instance }}": "n1"}
+STEADY = on("sweetpoint_ticks_total")
+
+FIRES = (
+    Case("SweetpointAgentDown", 8, {on("up"): "1 1 0+0x10"}, NODE, filled=N1),
+    Case(
+        "SweetpointAgentDown",
+        11,
+        {'up{job="node",instance="n1"}': "1+0x15"},
+        {"": ""},
+        "critical",
+    ),
+    Case(
+        "SweetpointLoopStalled",
+        8,
+        {STEADY: "0+300x3 900+0x10"},
+        NODE,
+        "critical",
+        N1,
+    ),
+    Case(
+        "SweetpointLoopFailing",
+        5,
+        {on("sweetpoint_tick_failures_total"): "0 0 0 1 1 1"},
+        NODE,
+        filled=N1,
+    ),
+    Case("SweetpointLoopFailing", 8, {STEADY: "900 5 300 5 300 5 300 600 900"}, NODE, filled=N1),
+    Case(
+        "SweetpointLoopOverrun",
+        20,
+        {STEADY: "0+300x20", on("sweetpoint_tick_overruns_total"): "0+30x20"},
+        NODE,
+        filled=N1 | {"{{ $value | humanizePercentage }}": "10%"},
+    ),
+    Case(
+        "SweetpointProbeUnavailable",
+        6,
+        {on("sweetpoint_probe_up", probe="sched", reason="no BTF"): "0+0x10"},
+        NODE | {"probe": "sched"},
+        "critical",
+        N1,
+    ),
+    Case(
+        "SweetpointProbeUnavailable",
+        # The reason may change meanwhile.
+        16,
+        {
+            on("sweetpoint_probe_up", probe="net", reason="a"): "0+0x8 _x20",
+            on("sweetpoint_probe_up", probe="net", reason="b"): "_x9 0+0x20",
+        },
+        NODE | {"probe": "net"},
+        filled=N1 | {"{{ $labels.probe }}": "net"},
+    ),
+    Case("SweetpointSafeState", 3, {on("sweetpoint_safe_state"): "1+0x5"}, NODE, "critical", N1),
+    Case(
+        "SweetpointSafeState",
+        6,
+        {
+            on("sweetpoint_safe_state"): "0+0x10",
+            on("sweetpoint_channel_state", channel="network", state="safe"): "1+0x10",
+        },
+        NODE | {"channel": "network", "state": "safe"},
+        filled=N1 | {"{{ $labels.channel }}": "network"},
+    ),
+    # All of them: one alert is enough.
+    Case(
+        "SweetpointSafeState",
+        9,
+        {
+            on("sweetpoint_safe_state"): "1+0x10",
+            on("sweetpoint_channel_state", channel="cpu", state="safe"): "1+0x10",
+        },
+        NODE,
+        "critical",
+        N1,
+    ),
+    Case(
+        "SweetpointConfigReloadFailed",
+        7,
+        {on("sweetpoint_config_problem"): "0 1+0x10"},
+        NODE,
+        filled=N1,
+    ),
+    Case(
+        "SweetpointConfigReloadFailed",
+        7,
+        {
+            on("sweetpoint_config_problem"): "0+0x10",
+            on("sweetpoint_kube_profiles_problem"): "0 1+0x10",
+        },
+        NODE,
+        filled=N1,
+    ),
+    Case(
+        "SweetpointStalePodCache",
+        16,
+        {
+            on("sweetpoint_kube_cache_age_seconds"): "0+60x20",
+            on("sweetpoint_kube_synced"): "1+0x20",
+        },
+        NODE,
+        filled=N1,
+    ),
+    Case(
+        "SweetpointStalePodCache",
+        6,
+        {on("sweetpoint_kube_synced"): "0+0x20"},
+        NODE,
+        filled=N1,
+    ),
+    Case(
+        "SweetpointActuatorWriteFailing",
+        30,
+        {on("sweetpoint_knob_writes_total", knob="cpu.quota", result="refused"): "0+1x30"},
+        NODE | {"knob": "cpu.quota", "result": "refused"},
+        filled=N1 | {"{{ $labels.knob }}": "cpu.quota", "{{ $value | humanize }}": "15"},
+    ),
+    Case(
+        "SweetpointKnobDrift",
+        15,
+        {on("sweetpoint_knob_overwrites_total", knob="cpu.idle"): "0x9 1x20"},
+        NODE | {"knob": "cpu.idle"},
+        filled=N1 | {"{{ $labels.knob }}": "cpu.idle", "{{ $value | humanize }}": "1"},
+    ),
+    Case(
+        "SweetPointMissed",
+        16,
+        {on("sweetpoint_loop_deviation", **WEB): "1.2+0x20"},
+        NODE | WEB,
+        filled=N1
+        | {
+            "{{ $labels.service }}": "web",
+            "{{ $labels.indicator }}": "runq_p99",
+            '{{ $value | printf "%.1f" }}': "1.2",
+        },
+    ),
+    Case(
+        "SweetpointBestEffortAtFloor",
+        21,
+        {
+            on("sweetpoint_channel_demand_ratio", channel="cpu"): "1+0x25",
+            on("sweetpoint_mode", mode="enforce"): "1+0x25",
+        },
+        NODE | {"channel": "cpu"},
+        filled=N1 | {"{{ $labels.channel }}": "cpu"},
+    ),
+    Case(
+        "SweetpointEvictionStorm",
+        60,
+        {
+            on("sweetpoint_evictions_total", instance=f"n{each}", result="evicted"): "0x9 2x60"
+            for each in range(3)
+        }
+        | {on("sweetpoint_mode", instance=f"n{each}"): "1+0x60" for each in range(10)},
+        {"job": "sweetpoint"},
+        filled={"{{ $value | humanize }}": "6"},
+    ),
+)
+
+QUIET = (
+    Case("SweetpointAgentDown", 8, {on("up"): "1 1 1 0 0 1+0x10"}),
+    Case("SweetpointLoopStalled", 20, {STEADY: "0+300x20"}),
+    # A start: a scrape before the first tick has no series.
+    Case("SweetpointLoopStalled", 4, {STEADY: "_ _ 4 304 604"}),
+    Case(
+        "SweetpointLoopFailing",
+        30,
+        {STEADY: "900 5 300 600+300x30", on("sweetpoint_tick_failures_total"): "2+0x30"},
+    ),
+    Case(
+        "SweetpointLoopOverrun",
+        30,
+        {STEADY: "0+300x30", on("sweetpoint_tick_overruns_total"): "0+3x30"},
+    ),
+    Case(
+        "SweetpointProbeUnavailable",
+        30,
+        {
+            on("sweetpoint_probe_up", probe="sched", reason=""): "1+0x30",
+            on("sweetpoint_probe_up", probe="net", reason=""): "1+0x30",
+        },
+    ),
+    Case(
+        "SweetpointSafeState",
+        10,
+        {
+            on("sweetpoint_safe_state"): "0 1 0 1 0+0x10",
+            on("sweetpoint_channel_state", channel="cpu", state="safe"): "_ 1 _ 1 _x10",
+            on("sweetpoint_channel_state", channel="cpu", state="free"): "1 _ 1 _ 1+0x10",
+        },
+    ),
+    Case("SweetpointConfigReloadFailed", 10, {on("sweetpoint_config_problem"): "0 1 1 0+0x10"}),
+    Case(
+        "SweetpointStalePodCache",
+        30,
+        {
+            on("sweetpoint_kube_cache_age_seconds"): "0+60x4 0+60x4 0+60x4 0+60x4 0+60x4 0+60x4",
+            on("sweetpoint_kube_synced"): "0 1+0x30",
+        },
+    ),
+    # Once refused, and then it went well.
+    Case(
+        "SweetpointActuatorWriteFailing",
+        30,
+        {on("sweetpoint_knob_writes_total", knob="cpu.quota", result="refused"): "0x9 1x40"},
+    ),
+    Case(
+        "SweetpointKnobDrift",
+        30,
+        {
+            on("sweetpoint_knob_overwrites_total", knob="cpu.idle"): "0+0x30",
+            on("sweetpoint_knob_writes_total", knob="cpu.idle", result="applied"): "0+5x30",
+        },
+    ),
+    # The loop at work: over and under by turns.
+    Case(
+        "SweetPointMissed",
+        30,
+        {on("sweetpoint_loop_deviation", **WEB): " ".join(["1.5 0.2 -0.4 -0.6 0.1"] * 6)},
+    ),
+    # A few bad minutes until the knobs have moved.
+    Case("SweetPointMissed", 30, {on("sweetpoint_loop_deviation", **WEB): "2+0x8 0.1+0x30"}),
+    Case(
+        "SweetpointBestEffortAtFloor",
+        30,
+        {
+            on("sweetpoint_channel_demand_ratio", channel="cpu"): "1+0x14 0.8+0x30",
+            on("sweetpoint_mode", mode="enforce"): "1+0x30",
+        },
+    ),
+    # It only observes, so nobody is at a floor.
+    Case(
+        "SweetpointBestEffortAtFloor",
+        30,
+        {
+            on("sweetpoint_channel_demand_ratio", channel="cpu"): "1+0x30",
+            on("sweetpoint_mode", mode="observe"): "1+0x30",
+        },
+    ),
+    # As many as in the case above, in a cluster of 200.
+    Case(
+        "SweetpointEvictionStorm",
+        60,
+        {
+            on("sweetpoint_evictions_total", instance=f"n{each}", result="evicted"): "0x9 2x60"
+            for each in range(3)
+        }
+        | {on("sweetpoint_mode", instance=f"n{each}"): "1+0x60" for each in range(200)},
+    ),
+    Case(
+        "SweetpointEvictionStorm",
+        60,
+        {
+            on("sweetpoint_evictions_total", result="evicted"): "0x9 3x60",
+            on("sweetpoint_evictions_total", result="refused"): "0+1x60",
+            on("sweetpoint_mode", mode="enforce"): "1+0x60",
+        },
+    ),
+)
