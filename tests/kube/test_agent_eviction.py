@@ -99,6 +99,7 @@ def test_the_culprit_goes_and_nobody_else(shop: Shop) -> None:
     assert ended == [shop.hog.uid] and shop.reasons(shop.meek) == set()
 
 
+@pytest.mark.soak
 def test_a_disruption_budget_holds_it_back(shop: Shop) -> None:
     shop.site.cluster.make_budget(shop.namespace, "budget", {"app": "hog"}, allowed=0)
     with loads(shop.work(), 120) as running, AgentRun(shop.site) as agent:
