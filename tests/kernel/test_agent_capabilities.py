@@ -1,0 +1,53 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent works with the capabilities that the chart gives it in place of privileged."""
+
+import os
+from pathlib import Path
+import shutil
+
+import pytest
+
+from controller.host import CgroupLayout
+from tests.deploy.chart import find, render
+from tests.kernel.agent import AgentRun, Site
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv"),
+]
+
+
+def with_capabilities(names: list[str]) -> str:
+    """Return the command that starts the agent with nothing else."""
+    given = "".join(f",+{name.lower()}" for name in names)
+    return f'exec setpriv --bounding-set=-all{given} "$@"'
+
+
+def bounding_set(pid: int) -> int:
+    """Return the capabilities that a process can ever have."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("CapBnd:")[1].split()[0], 16)
+
+
+def test_probes_load_and_knobs_are_moved_and_put_back(
+    cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    spec = find(render({"securityProfile": "capabilities"}), "DaemonSet")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    names = container["securityContext"]["capabilities"]["add"]
+    # A container's bounding set has no more than what this machine has to give.
+    if not bounding_set(os.getpid()) >> 24 & 1:  # CAP_SYS_RESOURCE, needed before Linux 5.11 only
+        names = [name for name in names if name != "SYS_RESOURCE"]
+    site = Site(cgroup_root, cgroup_layout, tmp_path)
+    before = site.knobs()
+    with AgentRun(site, "--mode", "enforce", without=with_capabilities(names)) as agent:
+        agent.ready().enforcing()
+        assert bounding_set(agent.process.pid).bit_count() == len(names)
+        metrics = agent.get("/metrics")
+        assert metrics is not None
+        for probe in ("sched", "net"):
+            assert f'sweetpoint_probe_up{{probe="{probe}",reason=""}} 1.0' in metrics
+        assert site.knobs() != before
+        assert agent.stop() == 0
+    assert site.knobs() == before
