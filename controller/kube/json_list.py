@@ -13,6 +13,8 @@ from typing import Any
 __all__ = ("ListError", "read_list")
 
 _WHITE = " \t\r\n"
+# What may stand after a value.
+_AFTER = _WHITE + ",:}]"
 
 
 class ListError(Exception):
@@ -87,8 +89,8 @@ class _Text:
                 raise ListError("nested too deeply") from None
             except ValueError:
                 end = len(self._text)
-            # A number or a word that ends with the text may go on.
-            if end < len(self._text):
+            # A number that ends with the text, or before a point or an exponent, may go on.
+            if end < len(self._text) and self._text[end] in _AFTER:
                 self._at = end
                 return found
             # Twice as much each time: parsing what is incomplete again and again must not
