@@ -20,7 +20,7 @@ from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
 from tests.kube.site import NodeSite
 
-pytestmark = [pytest.mark.kube, pytest.mark.kernel]
+pytestmark = [pytest.mark.kube, pytest.mark.kernel, pytest.mark.soak]
 
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
@@ -87,7 +87,6 @@ def write(site: NodeSite, mode: str = "enforce") -> None:
     )
 
 
-@pytest.mark.soak
 def test_a_budget_holds_the_culprit_back(stage: Stage, kubelet: Kubelet) -> None:
     cluster, namespace = stage.cluster, stage.namespace
     cluster.make_budget(namespace, "budget", {"app": "hog"}, allowed=0)
@@ -126,7 +125,6 @@ def test_the_culprit_is_evicted_and_the_mark_goes_with_the_agent(
     assert stage.mouse.cgroup.exists()
 
 
-@pytest.mark.soak
 def test_release_takes_the_mark_back(stage: Stage, kubelet: Kubelet) -> None:
     with AgentRun(stage.site) as agent, stage.pain():
         agent.ready()
@@ -147,7 +145,6 @@ def test_release_takes_the_mark_back(stage: Stage, kubelet: Kubelet) -> None:
     assert "the mark is taken back" in done.stdout
 
 
-@pytest.mark.soak
 def test_who_observes_tells_whom_it_would_evict(stage: Stage, kubelet: Kubelet) -> None:
     write(stage.site, mode="observe")
     with AgentRun(stage.site) as agent, stage.pain():
