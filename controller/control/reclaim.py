@@ -38,8 +38,9 @@ class Reclaimable:
 
     ``amount`` falls at once, also to less than the last peak left, and rises slowly, from nothing
     at the start: the past of the services is not known then. It is never less than what
-    best-effort pods were granted here, so that nobody is thrown out of what he was promised; and
-    0 while it is ``stale``.
+    best-effort pods were granted here, so that nobody is thrown out of what he was promised, as
+    far as the node has that much: who names his node himself may ask for any amount. It is 0 while
+    it is ``stale``.
     """
 
     __slots__ = ("_last_ns", "_limits", "_room", "_used", "amount", "stale")
@@ -84,7 +85,7 @@ class Reclaimable:
             if squeezed_to is not None:
                 self._room.start_at(squeezed_to)
             self.stale = False
-        self.amount = 0.0 if self.stale else max(granted, self._room.cpus)
+        self.amount = 0.0 if self.stale else max(min(granted, capacity), self._room.cpus)
         return self.amount
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from controller.cluster_capacity import ClusterCapacity, Pace
 from controller.configsections.kube_capacity import KubeCapacityConfig
-from controller.host import CgroupLayout
+from controller.host import CgroupLayout, memory_bytes, online_cpus
 from controller.kube.api import Api
 from controller.kube.capacity import STAMP
 from controller.kube.mark_note import release_mark, write_note
@@ -20,6 +20,7 @@ from controller.kube.worker import Worker
 from controller.model import CgroupId, Plan, QosClass, Snapshot, Workload
 from controller.probes.memory import MemoryHierarchy, OthersMemory
 from controller.units import NS_PER_SEC
+from controller.workloads.kubernetes.asked import asked_for, parse_quantity
 from controller.workloads.kubernetes.pod import Pod
 from tests.api_stand_in import ApiStandIn, Asked, status
 
@@ -125,18 +126,37 @@ def pod(name: str, **more: Any) -> Pod:
 def test_it_is_published_never_below_what_is_granted_and_taken_off_at_the_end(
     scene: Scene,
 ) -> None:
-    asked = {CPU: 1_500_000_000, MEMORY: 7}
+    asked = {CPU: 1, MEMORY: memory_bytes() // 2}
     granted = (pod("a", asked=asked), pod("b", asked=asked, finished=True))
     for _ in range(5):
         scene.tick(*granted)
-    scene.eventually(lambda: scene.found().get(CPU) == "1500M")
-    assert int(scene.found()[MEMORY]) > 7  # rising
+    scene.eventually(lambda: parse_quantity(scene.found().get(MEMORY)) == memory_bytes() // 2)
+    scene.eventually(lambda: int(scene.found()[CPU]) > 1)  # rising
     state = {each.resource: each for each in scene.capacity.state}
-    assert state[CPU].granted == 1_500_000_000
-    assert not state[CPU].stale
+    assert state[MEMORY].granted == memory_bytes() // 2
+    assert not state[MEMORY].stale
     scene.capacity.take_off()
     scene.eventually(lambda: scene.found() == {})
     assert STAMP not in scene.server.objects[NODE]["metadata"]["annotations"]
+
+
+def test_who_names_his_node_himself_and_asks_for_the_world_raises_nothing(scene: Scene) -> None:
+    greedy = asked_for(
+        {
+            "containers": [
+                {"resources": {"limits": {CPU: "1E", MEMORY: "1E"}}},
+            ]
+            * 1000
+        }
+    )
+    for _ in range(5):
+        scene.tick(pod("greedy", asked=greedy))
+    scene.eventually(
+        lambda: (
+            [parse_quantity(each) for each in scene.found().values()]
+            == [1000 * len(online_cpus()), memory_bytes()]
+        )
+    )
 
 
 def test_dead_probes_and_a_control_thread_that_hangs_offer_nothing(scene: Scene) -> None:
