@@ -164,7 +164,7 @@ class ClusterCapacity:
         """Take everything off the node, in the worker's thread, and offer nothing again."""
         self._offer = _Offer(self._clock_ns(), None)
         self._known = True
-        self._worker.submit(self._clear, _JOB)
+        self._worker.submit(self._clear, _JOB, first=True)
 
     def _publish(self) -> None:
         # In the worker's thread.

@@ -8,6 +8,7 @@ what the pod does to it.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+import time
 
 from controller.configsections.kube_eviction import KubeEvictionConfig
 from controller.eviction_words import explain
@@ -26,12 +27,15 @@ __all__ = ("PodEvictions",)
 _JOB = "eviction"
 _MARK_JOB = "mark of the node"
 _TEND_S = 10.0
+# An eviction that could not be asked for within this time is held: much may have changed.
+_FRESH_NS = 30 * NS_PER_SEC
 # What is only reported is reported again after this time.
 _REPORT_NS = 600 * NS_PER_SEC
 _REASONS = {
     EvictionResult.EVICTED: "Evicted",
     EvictionResult.GONE: "EvictionTooLate",
     EvictionResult.REFUSED: "EvictionRefused",
+    EvictionResult.UNANSWERED: "EvictionUnanswered",
     EvictionResult.HELD: "EvictionHeld",
     EvictionResult.REPORTED: "WouldEvict",
 }
@@ -51,13 +55,15 @@ class PodEvictions:
         config: KubeEvictionConfig,
         node: str,
         pod_of: Callable[[CgroupId], Pod | None],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._clock_ns = clock_ns
         self._worker = worker
         self._events = events
         self._config = config
         self._pod_of = pod_of
         self._mark = Mark(api, node, config.mark, config.mark_ns / NS_PER_SEC)
-        self._evictor = Evictor(api, self._mark)
+        self._evictor = Evictor(api, self._mark, clock_ns)
         # Written by the worker's thread as well: the answer, whose it is, and the explanation.
         self._answers: deque[tuple[EvictionAnswer, Pod, str]] = deque()
         worker.every(_TEND_S, self._mark.tend, _MARK_JOB)
@@ -84,7 +90,8 @@ class PodEvictions:
             answer = EvictionAnswer(*which, EvictionResult.REPORTED, why, _REPORT_NS)
             self._answers.append((answer, *about))
             return True
-        victim = Victim(eviction, pod.namespace, pod.name, pod.uid, pod.grace_s)
+        until_ns = self._clock_ns() + _FRESH_NS
+        victim = Victim(eviction, pod.namespace, pod.name, pod.uid, pod.grace_s, until_ns)
 
         def evict() -> None:
             self._answers.append((self._evictor.evict(victim), *about))
@@ -99,11 +106,13 @@ class PodEvictions:
         while self._answers:
             answer, pod, why = self._answers.popleft()
             regarding = Regarding("Pod", pod.namespace, pod.name, pod.uid)
-            kind: EventType = "Warning" if answer.result is EvictionResult.EVICTED else "Normal"
+            done = answer.result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
+            kind: EventType = "Warning" if done else "Normal"
             note = f"{answer.result}: {why} [{answer.message}]"
             self._events.emit(regarding, _REASONS[answer.result], note, kind)
             yield answer
 
     def take_back(self) -> None:
-        """Take the node's mark back, in the worker's thread."""
-        self._worker.submit(self._mark.take_back, _MARK_JOB)
+        """Evict nobody any more and take the node's mark back, in the worker's thread."""
+        self._evictor.close()
+        self._worker.submit(self._mark.take_back, _MARK_JOB, first=True)

@@ -499,8 +499,9 @@ class EvictionResult(StrEnum):
 
     ``evicted``: it was accepted and the workload is on its way. ``frozen`` and ``killed`` are done
     already. ``gone``: it had left before. ``refused``: not this one (a disruption budget).
-    ``held``: nobody can be evicted now (the API server is away). ``reported``: nothing was asked,
-    because the agent only observes or nothing may be evicted here.
+    ``unanswered``: it was asked for and may have been accepted. ``held``: nobody can be evicted now
+    (the API server is away). ``reported``: nothing was asked, because the agent only observes or
+    nothing may be evicted here.
     """
 
     EVICTED = "evicted"
@@ -508,6 +509,7 @@ class EvictionResult(StrEnum):
     KILLED = "killed"
     GONE = "gone"
     REFUSED = "refused"
+    UNANSWERED = "unanswered"
     HELD = "held"
     REPORTED = "reported"
 

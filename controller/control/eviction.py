@@ -137,7 +137,7 @@ class EvictionPolicy:
         trial, result = self._trial, answer.result
         if trial is None or trial.eviction.cgroup != answer.cgroup:
             return  # it was given up
-        if result is EvictionResult.EVICTED:
+        if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
             trial.leave_ns = max(_LEAVE_NS, answer.wait_ns)
         elif result in (EvictionResult.FROZEN, EvictionResult.KILLED):
             trial.gone_ns = now_ns

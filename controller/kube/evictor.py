@@ -6,6 +6,8 @@ The node is marked before a pod is asked to go, because its controller makes the
 as it is. Called in the worker's thread: it waits for the network.
 """
 
+from collections.abc import Callable
+import time
 from typing import Any, NamedTuple
 
 from controller.kube.api import Api, segment
@@ -25,21 +27,37 @@ _SLACK_NS = 60 * NS_PER_SEC
 
 
 class Victim(NamedTuple):
-    """A pod that has to go: exactly that with this ``uid``, which may take ``grace_s`` to stop."""
+    """A pod that has to go: exactly that with this ``uid``, which may take ``grace_s`` to stop.
+
+    From ``until_ns`` (CLOCK_MONOTONIC) on the evidence against it is too old.
+    """
 
     eviction: Eviction
     namespace: str
     name: str
     uid: str
     grace_s: int
+    until_ns: int
+
+
+class _TooLateError(Exception):
+    """What was decided is not to be done any more."""
 
 
 class Evictor:
     """Asks the API server to evict pods of this node, one after the other."""
 
-    def __init__(self, api: Api, mark: Mark) -> None:
+    def __init__(
+        self, api: Api, mark: Mark, clock_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._api = api
         self._mark = mark
+        self._clock_ns = clock_ns
+        self._closed = False
+
+    def close(self) -> None:
+        """Ask for no eviction any more; for any thread."""
+        self._closed = True
 
     def evict(self, victim: Victim) -> EvictionAnswer:
         """Ask for the eviction of *victim* and return what the server says.
@@ -47,14 +65,19 @@ class Evictor:
         Raises nothing: an API server that is away, or does not let us, is an answer as well.
         """
         was_marked = self._mark.present
+        result, message, wait_ns = EvictionResult.HELD, "", 0
         try:
+            self._check(victim)
             self._mark.put()
             result, message, wait_ns = self._ask(victim)
-            if result is not EvictionResult.EVICTED and not was_marked:
+            on_its_way = result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
+            if not on_its_way and not was_marked:
                 self._mark.take_back()
+        except _TooLateError as error:
+            message = str(error)
         except (ApiError, ApiUnreachable) as error:
             # The mark: what cannot be taken back now is tried again by its keeper.
-            result, message, wait_ns = EvictionResult.HELD, f"the node's mark: {error}", 0
+            message = message or f"the node's mark: {error}"
         return EvictionAnswer(
             cgroup=victim.eviction.cgroup,
             channel=victim.eviction.channel,
@@ -63,13 +86,24 @@ class Evictor:
             wait_ns=min(wait_ns, _LONGEST_WAIT_NS),
         )
 
+    def _check(self, victim: Victim) -> None:
+        # A server that was slow for minutes must not get all that was decided meanwhile at once.
+        if self._closed:
+            raise _TooLateError("the agent ends")
+        if self._clock_ns() >= victim.until_ns:
+            raise _TooLateError("the API server took so long that the evidence is old")
+
     def _ask(self, victim: Victim) -> tuple[EvictionResult, str, int]:
         namespace, name = segment(victim.namespace), segment(victim.name)
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         try:
+            self._check(victim)
             self._api.create(path, _eviction(victim))
-        except ApiUnreachable as error:
+        except _TooLateError as error:
             return EvictionResult.HELD, str(error), 0
+        except ApiUnreachable as error:
+            # Perhaps it came through and the answer did not.
+            return EvictionResult.UNANSWERED, str(error), 0
         except ApiError as error:
             return _no(error)
         grace_ns = victim.grace_s * NS_PER_SEC + _SLACK_NS

@@ -37,6 +37,8 @@ class _Periodic:
 class Worker:
     """Runs jobs in order, one at a time; what the API server refuses is counted and logged once.
 
+    Periodic jobs that are due go before those that were submitted: these may be many when the
+    server is slow, and those take back what must not stay.
     A submitted job that fails is not run again: who submitted it knows whether that makes sense.
     ``failure`` is what a job raised beside ``ApiError`` and ``ApiUnreachable``: a bug, with which
     the thread ends; the control thread must raise it.
@@ -55,13 +57,19 @@ class Worker:
         self.dropped = 0
         self._thread.start()
 
-    def submit(self, job: Job, name: str = "job") -> bool:
-        """Have *job* run once, soon; False: too many are waiting, or it is closed (``dropped``)."""
+    def submit(self, job: Job, name: str = "job", *, first: bool = False) -> bool:
+        """Have *job* run once, soon; False: too many are waiting, or it is closed (``dropped``).
+
+        With *first* it runs before all that are waiting, however many.
+        """
         with self._condition:
-            if self._closing or len(self._jobs) >= _MOST_JOBS:
+            if self._closing or (len(self._jobs) >= _MOST_JOBS and not first):
                 self.dropped += 1
                 return False
-            self._jobs.append((job, name))
+            if first:
+                self._jobs.appendleft((job, name))
+            else:
+                self._jobs.append((job, name))
             self._condition.notify()
         return True
 
@@ -111,12 +119,12 @@ class Worker:
             while True:
                 if self._abandoned or (self._closing and not self._jobs):
                     return None
-                if self._jobs:
-                    return *self._jobs.popleft(), None
                 now_s = time.monotonic()
                 first = min(self._periodic, key=lambda each: each.due_s, default=None)
-                if first is not None and first.due_s <= now_s:
+                if first is not None and first.due_s <= now_s and not self._closing:
                     return first.job, first.name, first
+                if self._jobs:
+                    return *self._jobs.popleft(), None
                 self._condition.wait(None if first is None else first.due_s - now_s)
 
     def _do(self, job: Job, name: str, periodic: _Periodic | None) -> None:

@@ -176,6 +176,15 @@ def test_who_needs_long_to_leave_is_waited_for() -> None:
     assert any("did not leave" in text for text in stepper.said)
 
 
+def test_what_may_have_been_done_counts_as_if_it_was() -> None:
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
+    stepper = Stepper(*crowd, limits=EvictionLimits(per_hour=1, cool_down_ns=SECOND_NS))
+    (first,) = stepper.run(61)
+    stepper.answer(first.cgroup, EvictionResult.UNANSWERED)
+    assert stepper.run(3500) == []
+    assert len(stepper.run(200)) == 1
+
+
 def test_budget_and_cool_down_are_those_of_the_configuration() -> None:
     limits = EvictionLimits(per_hour=1, cool_down_ns=SECOND_NS)
     crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]

@@ -5,6 +5,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+import threading
 from typing import Any
 
 import pytest
@@ -306,8 +307,25 @@ def test_a_budget_and_an_absent_server_are_told_as_what_they_are(
     assert first(found).result is EvictionResult.REFUSED
     refusal = (0, {})
     found.ask(EVICTION, plan(2, 1.0, EVICTION), enforcing=True)
+    assert first(found).result is EvictionResult.UNANSWERED
+    server.before = lambda asked: (0, {}) if asked.path.endswith("/n1") else None
+    found.ask(EVICTION, plan(3, 1.0, EVICTION), enforcing=True)
     assert first(found).result is EvictionResult.HELD
-    assert [event["reason"] for event in sent()] == ["EvictionRefused", "EvictionHeld"]
+    reasons = [event["reason"] for event in sent()]
+    assert reasons == ["EvictionRefused", "EvictionUnanswered", "EvictionHeld"]
+
+
+def test_what_waited_behind_a_slow_server_is_not_done_when_the_agent_ends(
+    api: Api, worker: Worker, events: Events, server: ApiStandIn
+) -> None:
+    found = evictions(api, worker, events)
+    go = threading.Event()
+    worker.submit(lambda: bool(go.wait(10)))
+    found.ask(EVICTION, plan(1, 1.0, EVICTION), enforcing=True)
+    found.take_back()
+    go.set()
+    assert first(found).result is EvictionResult.HELD
+    assert not server.asked_for("POST")
 
 
 @pytest.mark.parametrize(("enforcing", "enabled"), [(False, True), (True, False)])

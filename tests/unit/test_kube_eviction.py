@@ -35,6 +35,7 @@ VICTIM = Victim(
     name="hog",
     uid="u-1",
     grace_s=30,
+    until_ns=100,
 )
 
 
@@ -85,7 +86,7 @@ def answer_to(server: ApiStandIn, code: int, message: str, *causes: str, **more:
 
 
 def evict(api: Api, mark: Mark) -> EvictionAnswer:
-    return Evictor(api, mark).evict(VICTIM)
+    return Evictor(api, mark, lambda: 99).evict(VICTIM)
 
 
 def test_a_pod_is_asked_to_go_by_its_uid_and_the_node_marked_first(
@@ -154,20 +155,55 @@ def test_a_refusal_leaves_the_mark_of_an_earlier_eviction(
     assert node(server)[0] == [FOREIGN, OURS]
 
 
-def test_a_server_that_says_nothing_holds_and_the_mark_is_taken_back_later(
+def test_an_answer_that_is_lost_is_no_no_and_the_mark_stays_its_time(
+    server: ApiStandIn, api: Api, mark: Mark, clock: Clock
+) -> None:
+    server.before = lambda asked: (0, {}) if asked.method == "POST" else None
+    assert evict(api, mark).result is EvictionResult.UNANSWERED
+    mark.tend()
+    assert node(server)[0] == [FOREIGN, OURS]
+    clock.now_s += 600
+    mark.tend()
+    assert node(server) == ([FOREIGN], None)
+
+
+def test_a_mark_that_cannot_be_taken_back_is_taken_back_later(
     server: ApiStandIn, api: Api, mark: Mark
 ) -> None:
-    def silent(asked: Asked) -> tuple[int, dict[str, Any]] | None:
-        return (0, {}) if asked.method == "POST" or server.asked_for("POST") else None
+    def before(asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        if asked.method == "POST":
+            return status(429, BUDGET, "DisruptionBudget")
+        return (0, {}) if server.asked_for("POST") else None
 
-    server.before = silent
-    assert evict(api, mark).result is EvictionResult.HELD
+    server.before = before
+    found = evict(api, mark)
+    assert found.result is EvictionResult.REFUSED and BUDGET in found.message
     assert node(server)[0] == [FOREIGN, OURS], "it could not be taken back"
     with pytest.raises(ApiUnreachable):
         mark.tend()
     server.before = lambda _: None
     mark.tend()
     assert node(server) == ([FOREIGN], None)
+
+
+def test_what_could_not_be_asked_in_time_is_not_asked_any_more(
+    server: ApiStandIn, api: Api, mark: Mark
+) -> None:
+    times = iter((99, 100, 100))  # marking takes too long, the next waited too long
+    evictor = Evictor(api, mark, lambda: next(times))
+    for _ in range(2):
+        found = evictor.evict(VICTIM)
+        assert (found.result, found.wait_ns) == (EvictionResult.HELD, 0)
+        assert found.message == "the API server took so long that the evidence is old"
+        assert node(server) == ([FOREIGN], None)
+    assert server.asked_for("POST") == []
+
+
+def test_an_agent_that_ends_evicts_nobody(server: ApiStandIn, api: Api, mark: Mark) -> None:
+    evictor = Evictor(api, mark, lambda: 0)
+    evictor.close()
+    assert evictor.evict(VICTIM).message == "the agent ends"
+    assert not server.asked_for("POST") and not server.asked_for("PATCH")
 
 
 def test_nobody_is_asked_to_go_when_the_node_cannot_be_marked(

@@ -94,6 +94,34 @@ def test_a_periodic_job_that_fails_is_tried_again_but_not_in_a_hurry(worker: Wor
     assert tries[1] - tries[0] >= 0.5
 
 
+def test_what_is_urgent_goes_before_all_that_waits(worker: Worker) -> None:
+    ran: list[str] = []
+    go = threading.Event()
+    worker.submit(lambda: bool(go.wait(10)))
+    eventually("it waits", 10, lambda: worker.waiting == 0)
+    for _ in range(1000):
+        worker.submit(lambda: ran.append("event"))
+    assert worker.submit(lambda: ran.append("urgent"), first=True)
+    go.set()
+    worker.close(10)
+    assert ran == ["urgent", *["event"] * 1000]
+
+
+def test_a_queue_that_never_empties_does_not_keep_what_is_due_from_running(
+    worker: Worker,
+) -> None:
+    due: list[int] = []
+
+    def again() -> None:
+        time.sleep(0.001)
+        worker.submit(again)
+        worker.submit(lambda: None)
+
+    again()
+    worker.every(0.01, lambda: due.append(1))
+    eventually("the due ones", 10, lambda: len(due) >= 3)
+
+
 def test_too_many_jobs_are_dropped_and_counted(worker: Worker) -> None:
     go = threading.Event()
     worker.submit(lambda: bool(go.wait(10)))
