@@ -75,9 +75,17 @@ def test_what_they_write_where_kubelet_does_not(
     file.write_text(f"{free}\n")
     assert host.look(KOORDLET) == {}
     file.write_text(f"{value}\n")
-    reason = f"set {name} of {LEVEL} to {value.split()[0]}"
+    reason = f"set {name} of {LEVEL}"
     assert host.look() == {knob: f"somebody else {reason}"}
     assert host.look(KOORDLET) == {knob: f"koordlet {reason}"}
+
+
+def test_the_reason_is_the_same_whatever_they_write(host: Host) -> None:
+    found = []
+    for quota in (50000, 60000, 70000):
+        (host.level / "cpu.max").write_text(f"{quota} 100000\n")
+        found.append(host.look(KOORDLET))
+    assert found[0] and found == found[:1] * 3
 
 
 def test_what_we_wrote_ourselves_is_no_evidence(host: Host) -> None:

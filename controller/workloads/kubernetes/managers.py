@@ -104,7 +104,9 @@ class Managers:
                 except (OSError, IndexError):  # gone, or this kernel has no such file
                     continue
                 if value not in free and not holds(CgroupId(self._layout.hierarchy, inode), knob):
-                    yield knob, f"{who} set {name} of {level} to {value}"
+                    # Without the value: koordlet writes another one every second, and the
+                    # reason is a label of a metric.
+                    yield knob, f"{who} set {name} of {level}"
 
     def _resctrl_of(self, name: str) -> Iterator[tuple[Knob, str]]:
         for group in sorted(_RESCTRL_GROUPS[name]):
