@@ -21,9 +21,8 @@ _OVER_NS = 30 * NS_PER_SEC
 
 @dataclass(slots=True)
 class _Squeeze:
-    """One that goes on: for whom, and the numbers to tell of it at its end."""
+    """One that goes on, and the numbers to tell of it at its end."""
 
-    service: str
     began_ns: int
     last_ns: int
     peak: float
@@ -37,36 +36,34 @@ class Squeezes:
         self._events = events
         self._node = node
         self._pod_of = pod_of
-        self._going: dict[Channel, _Squeeze] = {}
+        # By service as well: where two suffer in turn it goes on for both, and is told once.
+        self._going: dict[tuple[Channel, str], _Squeeze] = {}
 
     def follow(self, plan: Plan, mode: Mode) -> None:
         """Take note of *plan*."""
+        for (channel, service), going in [*self._going.items()]:
+            if plan.time_ns - going.last_ns >= _OVER_NS:
+                del self._going[channel, service]
+                took = format_duration(going.last_ns - going.began_ns)
+                note = (
+                    f"{channel}: best-effort work is squeezed no more for {service}, after {took} "
+                    f"(demand up to {going.peak:.0%}, deviation up to {going.worst:.2f})"
+                )
+                self._tell(service, plan, "BestEffortReleased", note)
         for demand in plan.demands:
-            self._follow(demand, plan, mode)
+            if demand.state is ChannelState.SQUEEZE and demand.applied >= _NOTICEABLE:
+                self._follow(demand, plan, mode)
 
     def _follow(self, demand: Demand, plan: Plan, mode: Mode) -> None:
-        channel, now_ns = demand.channel, plan.time_ns
-        going = self._going.get(channel)
-        on = demand.state is ChannelState.SQUEEZE and demand.applied >= _NOTICEABLE
-        if going and (
-            now_ns - going.last_ns >= _OVER_NS or (on and demand.service != going.service)
-        ):
-            del self._going[channel]
-            took = format_duration(going.last_ns - going.began_ns)
-            note = (
-                f"{channel}: best-effort work is free again after {took} (demand up to "
-                f"{going.peak:.0%}, deviation up to {going.worst:.2f})"
-            )
-            self._tell(going.service, plan, "BestEffortReleased", note)
-            going = None
-        if not on or demand.service is None:
+        if demand.service is None:
             return
         loop = selected(plan, demand)
+        going = self._going.get((demand.channel, demand.service))
         if going is None:
-            going = _Squeeze(demand.service, now_ns, now_ns, 0.0, 0.0)
-            self._going[channel] = going
+            going = _Squeeze(plan.time_ns, plan.time_ns, 0.0, 0.0)
+            self._going[demand.channel, demand.service] = going
             self._tell(demand.service, plan, "BestEffortSqueezed", _why(demand, loop, mode))
-        going.last_ns = now_ns
+        going.last_ns = plan.time_ns
         going.peak = max(going.peak, demand.applied)
         going.worst = max(going.worst, (loop.filtered_deviation if loop else None) or 0.0)
 

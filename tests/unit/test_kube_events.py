@@ -248,8 +248,24 @@ def test_a_squeeze_is_told_at_its_beginning_and_its_end(events: Events, sent: Se
     _, over = sent()
     assert over["reason"] == "BestEffortReleased"
     assert over["note"] == (
-        "cpu: best-effort work is free again after 65s (demand up to 59%, deviation up to 1.50)"
+        f"cpu: best-effort work is squeezed no more for {SERVICE}, after 65s (demand up to 59%, "
+        "deviation up to 1.50)"
     )
+
+
+def test_two_services_that_suffer_in_turn_are_told_of_once_each(events: Events, sent: Sent) -> None:
+    squeezes = Squeezes(events, "n1", lambda _: None)
+    for second in range(100):
+        service = ("shop/a@default", "shop/b@default")[second % 2]
+        found = plan(second, 0.5)
+        demands = tuple(replace(demand, service=service) for demand in found.demands)
+        squeezes.follow(replace(found, demands=demands), Mode.ENFORCE)
+    assert [event["reason"] for event in sent()] == ["BestEffortSqueezed"]
+    assert sent()[0]["series"]["count"] == 2
+    for second in range(100, 140):
+        squeezes.follow(replace(plan(second), demands=()), Mode.ENFORCE)
+    notes = [event["note"] for event in sent() if event["reason"] == "BestEffortReleased"]
+    assert len(notes) == 1 and "for shop/a@default, after 98s" in notes[0]
 
 
 def test_a_squeeze_of_a_service_without_pod_is_told_at_the_node(events: Events, sent: Sent) -> None:
