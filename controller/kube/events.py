@@ -28,6 +28,8 @@ _CONTROLLER = "sweetpoint.dev/agent"
 _SERIES_S = 360.0
 _MOST_SERIES = 256
 _BURST = 20.0
+# Of these, for warnings alone: what was done to a pod must not go under in how often and why.
+_RESERVE = 8.0
 _PER_SECOND = 1 / 6
 
 
@@ -94,7 +96,7 @@ class Events:
         else:
             series.count += 1
             series.last_s = now_s
-        if not self._may_send(now_s):
+        if not self._may_send(now_s, 0.0 if kind == "Warning" else _RESERVE):
             self.dropped += 1
             return
         count, last = series.count, self._time()
@@ -107,7 +109,7 @@ class Events:
         # An Event lies in the namespace of its object; without one in this.
         namespace = regarding.namespace or "default"
         self._number = max(self._number + 1, int(self._wall_clock() * 1e6))
-        name = f"{regarding.name[:230]}.{self._number:x}"
+        name = f"{regarding.name[:230].rstrip('-.')}.{self._number:x}"
         about = {"apiVersion": "v1", "kind": regarding.kind, "name": regarding.name}
         about |= {"namespace": regarding.namespace} if regarding.namespace else {}
         body = {
@@ -126,16 +128,17 @@ class Events:
         path = f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
         return _Series(path, body, now_s)
 
-    def _may_send(self, now_s: float) -> bool:
+    def _may_send(self, now_s: float, kept: float) -> bool:
         self._tokens = min(_BURST, self._tokens + (now_s - self._filled_s) * _PER_SECOND)
         self._filled_s = now_s
-        if self._tokens < 1:
+        if self._tokens < 1 + kept:
             return False
         self._tokens -= 1
         return True
 
     def _send(self, series: _Series, count: int, last: str) -> None:
-        # In the worker's thread. The Event may have expired at the server meanwhile.
+        # In the worker's thread. The Event may have expired at the server meanwhile, or be there
+        # although its creation was not answered.
         news = {"series": {"count": count, "lastObservedTime": last}} if count > 1 else {}
         if series.sent and news:
             try:
@@ -146,8 +149,12 @@ class Events:
                     raise
             else:
                 return
-        self._api.create(series.path, {**series.body, **news})
         series.sent = True
+        try:
+            self._api.create(series.path, {**series.body, **news})
+        except ApiError:
+            series.sent = False
+            raise
 
     def _time(self) -> str:
         return datetime.fromtimestamp(self._wall_clock(), UTC).isoformat(timespec="microseconds")

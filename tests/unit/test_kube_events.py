@@ -153,10 +153,39 @@ def test_an_event_that_expired_at_the_server_is_made_again(
 
 def test_there_are_never_many(events: Events, sent: Sent, clock: Clock) -> None:
     for number in range(1000):
-        events.emit(HOG_OBJECT._replace(name=f"pod-{number}"), "Evicted", "x")
+        events.emit(HOG_OBJECT._replace(name=f"pod-{number}"), "Evicted", "x", "Warning")
         clock.now_s += 0.1
     assert len(sent()) == 20 + 16
     assert events.dropped == 1000 - 36
+
+
+def test_what_was_done_to_a_pod_is_told_however_much_is_told_of_squeezes(
+    events: Events, sent: Sent
+) -> None:
+    for number in range(100):
+        service = HOG_OBJECT._replace(name=f"web-{number}")
+        events.emit(service, "BestEffortSqueezed", "x")
+    for number in range(8):
+        events.emit(HOG_OBJECT._replace(name=f"hog-{number}"), "Evicted", "x", "Warning")
+    assert [event["reason"] for event in sent()].count("Evicted") == 8
+    assert len(sent()) == 20
+
+
+def test_an_event_whose_creation_was_not_answered_is_not_made_twice(
+    events: Events, sent: Sent, server: ApiStandIn
+) -> None:
+    def lost(asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        if asked.method == "POST":
+            server._act(asked)
+            return 0, {}
+        return None
+
+    server.before = lost
+    events.emit(HOG_OBJECT, "Evicted", "a")
+    assert len(sent()) == 1
+    events.emit(HOG_OBJECT, "Evicted", "a")
+    assert [event["series"]["count"] for event in sent()] == [2]
+    assert len(server.asked_for("POST")) == 1
 
 
 def test_long_notes_and_names_are_cut(events: Events, sent: Sent) -> None:
@@ -165,6 +194,10 @@ def test_long_notes_and_names_are_cut(events: Events, sent: Sent) -> None:
     note = event["note"].encode()
     assert 1000 < len(note) <= 1024 and note.endswith(b"...")
     assert len(event["metadata"]["name"]) <= 253
+    events.emit(HOG_OBJECT._replace(name="q" * 228 + ".-" + "q" * 9), "Evicted", "")
+    names = [event["metadata"]["name"] for event in sent()]
+    assert names[1].startswith("q" * 228 + "."), "no label of a name may end in a dash"
+    assert not names[1].startswith("q" * 228 + ".-")
 
 
 def test_a_server_that_refuses_events_harms_nobody(
