@@ -3,7 +3,7 @@
 """/metrics, /healthz, /readyz and /statusz, in a thread of their own.
 
 The thread only reads what the control thread published, so a slow or hostile client cannot
-delay a tick by more than its share of the interpreter.
+delay a tick by more than its share of the interpreter, and that is a small one.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,9 +13,11 @@ import json
 import logging
 from pathlib import Path
 import socket
+import sys
 import threading
 import time
 
+from controller.httppace import Connections, Pacer
 from controller.httptoken import TokenError, TokenFile
 from controller.metrics import Exporter
 from controller.report import Board
@@ -28,7 +30,7 @@ _log = logging.getLogger(__name__)
 _CLIENT_TIMEOUT_S = 5.0
 _POLL_S = 0.25  # how soon a close is noticed
 _TEXT = "text/plain; charset=utf-8"
-# What tells of other people's work; the others say no more than whether we are well.
+# What tells of other people's work, at length; the others say no more than whether we are well.
 _PROTECTED = frozenset({"/metrics", "/statusz"})
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -83,17 +85,39 @@ class Httpd:
 
 Page = tuple[HTTPStatus, str, bytes]
 Pages = Mapping[str, Callable[[], Page]]
+_Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class _Server(ThreadingHTTPServer):
     # A client that stalls holds its own thread until its time-out, and nobody else.
     daemon_threads = True
+    # kubelet's probe must not wait for a second SYN because somebody else connects a lot.
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], pages: Pages, token: TokenFile | None) -> None:
         self.pages = pages
         self.token = token
+        self.pacer = Pacer()
+        self._connections = Connections()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
+
+    def process_request(self, request: _Request, client_address: object) -> None:
+        assert isinstance(request, socket.socket)
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: _Request) -> None:
+        assert isinstance(request, socket.socket)
+        self._connections.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: _Request, client_address: object) -> None:
+        error = sys.exception()
+        if isinstance(error, OSError):  # the client hung up, or was hung up on
+            _log.debug("%s: %s", client_address, error)
+        else:
+            _log.error("a page failed", exc_info=error)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -115,7 +139,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _page(self, path: str) -> Page:
         assert isinstance(self.server, _Server)
         page = self.server.pages.get(path)
-        return (HTTPStatus.NOT_FOUND, _TEXT, b"not found\n") if page is None else page()
+        if page is None:
+            return HTTPStatus.NOT_FOUND, _TEXT, b"not found\n"
+        if path not in _PROTECTED:
+            return page()
+        busy = HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many ask\n"
+        return self.server.pacer.make(page) or busy
 
     def _refusal(self, path: str) -> Page | None:
         assert isinstance(self.server, _Server)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import http.client
 import json
 import socket
+import struct
 import threading
 import time
 
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
 from controller.httpd import Httpd, HttpError
+from controller.httppace import Pacer
 from controller.model import (
     Blame,
     CgroupId,
@@ -35,6 +37,7 @@ from controller.model import (
     WorkloadSample,
 )
 from controller.report import AgentCost, Board, ServiceState, TickReport
+from tests.kernel.agent import eventually
 
 JOB = Target(TargetKind.CGROUP, "cpu", 7, "/batch/job")
 
@@ -324,6 +327,60 @@ def test_a_silent_client_does_not_keep_others_waiting(port: int, board: Board) -
     board.report = report(time.monotonic_ns())
     with socket.create_connection(("127.0.0.1", port)):
         assert get(port, "/healthz")[0] == 200
+
+
+def test_clients_that_stall_make_room_for_others(
+    port: int, board: Board, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stalled = [socket.create_connection(("127.0.0.1", port), timeout=4) for _ in range(70)]
+    board.report = report(time.monotonic_ns())
+    assert get(port, "/healthz")[0] == 200
+    assert (
+        sum(thread.name.endswith("(process_request_thread)") for thread in threading.enumerate())
+        <= 64
+    )
+    # Long before its time-out.
+    assert stalled[0].recv(1) == b""
+    for each in stalled:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        each.close()  # with a reset, of which no traceback is made
+    board.report = report(time.monotonic_ns())
+    assert get(port, "/healthz")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_pages_are_made_one_at_a_time_and_seldom() -> None:
+    now_s, cpu_s = 100.0, 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def page() -> float:
+        nonlocal now_s, cpu_s
+        cpu_s += 0.04
+        now_s += 0.05  # it had to wait for a tick, which is nobody's fault
+        return now_s
+
+    pacer = Pacer(lambda: now_s, lambda: cpu_s, sleep)
+    ends = [pacer.make(page) for _ in range(3)]
+    assert ends == pytest.approx([100.05, 100.05 + 0.36 + 0.05, 100.05 + 2 * (0.36 + 0.05)])
+
+
+def test_who_is_one_too_many_is_sent_away_at_once() -> None:
+    pacer, go = Pacer(), threading.Event()
+    made: list[bool | None] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(pacer.make(lambda: go.wait(10))))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    eventually("the others are sent away", 10, lambda: made == [None] * 16)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert made == [None] * 16 + [True] * 4
 
 
 def test_a_taken_address_is_named(port: int, board: Board) -> None:
