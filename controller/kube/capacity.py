@@ -13,20 +13,17 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 import json
 import time
-from typing import Any
 
-from controller.kube.api import Api, PatchKind, segment
-from controller.kube.errors import ApiError
+from controller.kube.api import Api
+from controller.kube.node_object import Json, annotation, change_node, mapping
 
 __all__ = ("STAMP", "NodeResources", "take_off")
 
 # {"time": RFC 3339, "validSeconds": N, "resources": {NAME: QUANTITY}}
 STAMP = "sweetpoint.dev/reclaimable"
-_TRIES = 5
 _LONGEST_STAMP = 4096
 
 Amounts = Mapping[str, int]
-Json = dict[str, Any]
 
 
 class NodeResources:
@@ -53,7 +50,7 @@ class NodeResources:
         """
 
         def patch(node: Json) -> Json:
-            claimed, capacity = _claimed(node), _amounts(node, "capacity")
+            claimed, capacity = _claimed(node), _capacity(node)
             self.foreign = frozenset(
                 name
                 for name in amounts
@@ -66,7 +63,7 @@ class NodeResources:
             old = _removed(claimed, capacity, amounts)
             return _patch({**old, **ours}, json.dumps(stamp))
 
-        _change(self._api, self._node, patch)
+        change_node(self._api, self._node, patch, subresource="status")
 
 
 def take_off(api: Api, node: str) -> bool:
@@ -81,31 +78,11 @@ def take_off(api: Api, node: str) -> bool:
     """
 
     def patch(found: Json) -> Json | None:
-        if STAMP not in ((found["metadata"].get("annotations")) or {}):
+        if annotation(found, STAMP) is None:
             return None
-        return _patch(_removed(_claimed(found), _amounts(found, "capacity"), {}), None)
+        return _patch(_removed(_claimed(found), _capacity(found), {}), None)
 
-    return _change(api, node, patch)
-
-
-def _change(api: Api, node: str, make: Callable[[Json], Json | None]) -> bool:
-    path = f"/api/v1/nodes/{segment(node)}"
-    for left in reversed(range(_TRIES)):
-        try:
-            found = api.get(path)
-            patch = make(found)
-            if patch is not None:
-                # Made from this version of the node: somebody may have come since.
-                patch["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
-                api.patch(f"{path}/status", patch, kind=PatchKind.MERGE)
-        except ApiError as error:
-            if error.status == 404:
-                return False
-            if error.status != 409 or not left:
-                raise
-        else:
-            return patch is not None
-    raise AssertionError("the last try returns or raises")
+    return change_node(api, node, patch, subresource="status")
 
 
 def _patch(amounts: Mapping[str, str | None], stamp: str | None) -> Json:
@@ -127,7 +104,7 @@ def _removed(
 
 
 def _claimed(node: Json) -> dict[str, str]:
-    text = (node["metadata"].get("annotations") or {}).get(STAMP, "")
+    text = annotation(node, STAMP) or ""
     try:
         stamp = json.loads(text) if len(text) <= _LONGEST_STAMP else None
     except (ValueError, RecursionError):
@@ -139,8 +116,8 @@ def _claimed(node: Json) -> dict[str, str]:
     return {n: a for n, a in resources.items() if "/" in n and isinstance(a, str)}
 
 
-def _amounts(node: Json, kind: str) -> dict[str, str]:
-    return (node.get("status") or {}).get(kind) or {}
+def _capacity(node: Json) -> dict[str, str]:
+    return mapping(node, "status", "capacity")
 
 
 def _quantity(amount: int) -> str:

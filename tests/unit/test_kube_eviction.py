@@ -3,6 +3,7 @@
 """Evictions and the node's mark against a server that says yes, no, later, or nothing."""
 
 from collections.abc import Iterator
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from controller.configsections.kube_eviction import MarkEffect
 from controller.kube.api import Api
+from controller.kube.capacity import STAMP, NodeResources, take_off
 from controller.kube.errors import ApiError, ApiUnreachable
 from controller.kube.evictor import Evictor, Victim
 from controller.kube.mark import MARK, Mark, unmark
@@ -66,7 +68,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def mark(api: Api, clock: Clock) -> Mark:
-    mark = Mark(api, "n1", MarkEffect.PREFER_NO_SCHEDULE, 600.0, clock)
+    mark = Mark(api, "n1", MarkEffect.PREFER_NO_SCHEDULE, 600.0, clock, clock)
     mark.tend()
     return mark
 
@@ -231,11 +233,51 @@ def test_the_mark_ends_and_lasts_longer_with_every_eviction(
     assert len(server.asked) == asked, "there is nothing to do"
 
 
+def test_a_date_that_is_set_back_makes_no_mark_last_longer(
+    server: ApiStandIn, api: Api, clock: Clock
+) -> None:
+    dates = iter((1_700_000_000.0, 0.0, 0.0))
+    mark = Mark(api, "n1", MarkEffect.NO_SCHEDULE, 600.0, clock, lambda: next(dates))
+    mark.put()
+    clock.now_s += 600
+    mark.tend()
+    assert node(server) == ([FOREIGN], None)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {},
+        {"metadata": []},
+        {"metadata": {"resourceVersion": 7}},
+        {"metadata": {"resourceVersion": "7", "annotations": []}},
+        {"metadata": {"resourceVersion": "7", "annotations": {MARK: 1, STAMP: 1}}},
+        {"metadata": {"resourceVersion": "7"}, "spec": "x", "status": "x"},
+        {"metadata": {"resourceVersion": "7"}, "spec": {"taints": {}}, "status": {"capacity": [1]}},
+        {"metadata": {"resourceVersion": "7"}, "spec": {"taints": ["x"]}},
+    ],
+)
+def test_what_is_no_node_is_no_reason_to_end(
+    server: ApiStandIn, api: Api, mark: Mark, nonsense: dict[str, Any]
+) -> None:
+    server.before = lambda asked: (200, nonsense) if asked.method == "GET" else (200, {})
+    evict(api, mark)
+    resources = NodeResources(api, "n1")
+    for act in (
+        mark.put,
+        mark.take_back,
+        lambda: take_off(api, "n1"),
+        lambda: resources.publish({"sweetpoint.dev/cpu": 1}, 60.0),
+    ):
+        with contextlib.suppress(ApiUnreachable):
+            act()
+
+
 def test_the_mark_of_an_earlier_run_goes_at_the_start(
     server: ApiStandIn, api: Api, mark: Mark, clock: Clock
 ) -> None:
     mark.put()
-    again = Mark(api, "n1", MarkEffect.NONE, 600.0, clock)
+    again = Mark(api, "n1", MarkEffect.NONE, 600.0, clock, clock)
     assert again.present
     again.tend()
     assert node(server) == ([FOREIGN], None)
@@ -269,7 +311,7 @@ def test_a_node_that_always_changes_is_given_up(server: ApiStandIn, mark: Mark) 
 
 
 def test_a_mark_that_is_not_wanted_asks_nobody(server: ApiStandIn, api: Api, clock: Clock) -> None:
-    mark = Mark(api, "n1", MarkEffect.NONE, 600.0, clock)
+    mark = Mark(api, "n1", MarkEffect.NONE, 600.0, clock, clock)
     mark.put()
     assert server.asked == []
 
