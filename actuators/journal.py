@@ -18,6 +18,7 @@ from typing import NamedTuple
 import zlib
 
 from actuators.base import Trace, no_trace
+from controller.host import boot_id
 from controller.model import Knob, KnobValue, Target, TargetKind
 
 __all__ = ("Journal", "JournalError", "Record")
@@ -25,7 +26,6 @@ __all__ = ("Journal", "JournalError", "Record")
 _log = logging.getLogger(__name__)
 
 _FORMAT = 1
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class JournalError(Exception):
@@ -67,7 +67,7 @@ class Journal:
         self.unknown: list[str] = []
         self._trace = trace
         self._records: dict[tuple[Target, Knob], Record] = {}
-        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+        self._boot_id = boot_id()
         try:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o700)  # who can write here can have us write to any cgroup

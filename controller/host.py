@@ -18,6 +18,7 @@ __all__ = (
     "CgroupLayout",
     "HostError",
     "Mount",
+    "boot_id",
     "core_siblings",
     "find_cgroup_layout",
     "memory_bytes",
@@ -27,6 +28,7 @@ __all__ = (
 )
 
 _CPU_DIR = Path("/sys/devices/system/cpu")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HostError(Exception):
@@ -112,6 +114,11 @@ def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
             options = frozenset(right[2].split(",")) if len(right) > 2 else frozenset()
             found[point] = Mount(left[3], point, right[0], options)
     return list(found.values())
+
+
+def boot_id() -> str:
+    """Return what tells this start of the kernel from every other one."""
+    return _BOOT_ID.read_text(encoding="ascii").strip()
 
 
 def memory_bytes() -> int:

@@ -7,13 +7,13 @@ configuration, and the agent may be gone.
 """
 
 import json
-import os
 from pathlib import Path
 
 from controller.kube.api import Api
 from controller.kube.capacity import take_off
 from controller.kube.errors import ApiError, ApiUnreachable
 from controller.kube.mark import unmark
+from controller.statefile import write_json
 
 __all__ = ("release_mark", "remove_note", "write_note")
 
@@ -25,12 +25,8 @@ def write_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
 
     :raises OSError: it cannot be written.
     """
-    new = state_dir / f"{_NAME}.new"
     where = None if kubeconfig is None else str(kubeconfig)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump({"node": node, "kubeconfig": where}, file)
-    new.replace(state_dir / _NAME)
+    write_json(state_dir / _NAME, {"node": node, "kubeconfig": where})
 
 
 def remove_note(state_dir: Path) -> None:
