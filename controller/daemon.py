@@ -84,12 +84,10 @@ class Agent:
         self._http = self._listen()
         self._node = Node(self._config)
         self._config = self._node.complete(self._config)
-        self._planner = Planner(self._config.settings, self._node.workloads)
         self._outcomes: tuple[Outcome, ...] = ()
         self._config_problem = ""
         self._new_profiles = False
-        # What a recording must say before its next entry.
-        self._new_planner = self._new_settings = self._new_workloads = True
+        self._make_planner()
         self._cost = CostMeter(self._config.budget, DETAILS, self._node.probe_costs)
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_scan_ns = self._next_rescan_ns = self._next_audit_ns = 0
@@ -158,9 +156,14 @@ class Agent:
 
     def _start_afresh(self) -> None:
         self._outcomes = ()
-        self._planner = Planner(self._config.settings, self._node.workloads)
-        self._new_planner = self._new_settings = self._new_workloads = True
+        self._make_planner()
         self._next_audit_ns = 0
+
+    def _make_planner(self) -> None:
+        past = self._past_evictions = self._node.past_evictions
+        self._planner = Planner(self._config.settings, self._node.workloads, past)
+        # What a recording must say before its next entry.
+        self._new_planner = self._new_settings = self._new_workloads = True
 
     def _tick(self) -> None:
         started_ns = time.monotonic_ns()
@@ -175,7 +178,7 @@ class Agent:
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
-        self._node.follow(snapshot, plan)
+        self._node.follow(snapshot, plan, self._planner.past_evictions)
         self._board.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
@@ -261,6 +264,7 @@ class Agent:
                 outcomes=self._outcomes,
                 plan=plan,
                 anew=self._new_planner,
+                past_evictions=self._past_evictions if self._new_planner else None,
                 settings=self._config.settings if self._new_settings else None,
                 workloads=self._node.workloads if self._new_workloads else None,
             )

@@ -15,6 +15,7 @@ from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.cluster import Cluster
 from controller.config import Config
+from controller.control.eviction import EvictionPast
 from controller.cores import Cores
 from controller.disks import find_disks
 from controller.evictions import Evictions
@@ -128,6 +129,7 @@ class Node:
         self._evictions = Evictions(
             Standalone(config.eviction, self._layout, self._executor),
             None if self.cluster is None else self.cluster.evictions,
+            config.state_dir,
         )
 
     def complete(self, config: Config) -> Config:
@@ -305,10 +307,18 @@ class Node:
         self.cores.tick(now_ns, moves)
         return outcomes
 
-    def follow(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Evict whom *plan* says, and tell the cluster of what it does; also while observing."""
+    @property
+    def past_evictions(self) -> EvictionPast:
+        """What the next planner has to know of evictions, those of earlier runs included."""
+        return self._evictions.past
+
+    def follow(self, snapshot: Snapshot, plan: Plan, past: EvictionPast) -> None:
+        """Evict whom *plan* says, and tell the cluster of what it does; also while observing.
+
+        *past* is what there is to know of evictions after this plan.
+        """
         now_ns = time.monotonic_ns()
-        self._evictions.follow(plan, self.workloads, enforcing=self.enforcing, now_ns=now_ns)
+        self._evictions.follow(plan, past, self.workloads, enforcing=self.enforcing, now_ns=now_ns)
         if self.cluster is not None:
             mode = Mode.ENFORCE if self.enforcing else Mode.OBSERVE
             self.cluster.follow(snapshot, plan, self.workloads, mode)

@@ -23,7 +23,7 @@ from controller.control.bounds import Bounds
 from controller.control.channel import LadderChannel, facts_for, rungs_of
 from controller.control.cookie_step import Cookies
 from controller.control.cpu import CpuChannel
-from controller.control.eviction import EvictionPolicy
+from controller.control.eviction import EvictionPast, EvictionPolicy
 from controller.control.grants import GrantWriter
 from controller.control.ladder import Scene
 from controller.control.loops import Loops, Specs
@@ -80,8 +80,16 @@ class Planner:
         "_workloads",
     )
 
-    def __init__(self, settings: Settings, workloads: Sequence[Workload]) -> None:
-        """:raises KeyError: a latency-sensitive workload names a profile that does not exist."""
+    def __init__(
+        self,
+        settings: Settings,
+        workloads: Sequence[Workload],
+        past_evictions: EvictionPast | None = None,
+    ) -> None:
+        """*past_evictions* are those of the planner whose place this one takes.
+
+        :raises KeyError: a latency-sensitive workload names a profile that does not exist.
+        """
         self._settings = settings
         self._workloads = tuple(workloads)
         self._roster = Roster(self._workloads, settings.profiles)
@@ -93,7 +101,7 @@ class Planner:
         self._narrator = Narrator()
         self._quotas = GrantWriter(Knob.CPU_QUOTA, cpus_of, quota_text)
         self._bounds = Bounds()
-        self._evictions = EvictionPolicy(settings.eviction)
+        self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionPast())
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
         self._make_channels()
@@ -142,7 +150,7 @@ class Planner:
         if settings.mode is not before.mode:
             self._book.forget()
             self._senses.forget_links()  # they are shaped only while enforcing
-            self._evictions = EvictionPolicy(settings.eviction)
+            self._evictions = EvictionPolicy(settings.eviction, self.past_evictions)
             self._make_channels()
         elif settings.host.cpus != before.host.cpus:
             self._make_channels()
@@ -221,7 +229,7 @@ class Planner:
         eviction = self._evictions.step(
             scene.now_ns,
             cases_of(self._cpu, ladders, scene),
-            lambda channel: candidates_of(channel, scene),
+            lambda case: candidates_of(case, scene),
             self._roster.best_effort,
             answers,
         )
@@ -244,6 +252,11 @@ class Planner:
             eviction=eviction,
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
         )
+
+    @property
+    def past_evictions(self) -> EvictionPast:
+        """What the planner that takes this one's place has to know of evictions."""
+        return self._evictions.past
 
     @property
     def _safe(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from controller.control.eviction import EvictionPast
 from controller.model import Outcome, Plan, Settings, Snapshot, Workload
 from controller.plan import Planner
 
@@ -28,13 +29,15 @@ class RecordingError(Exception):
 class Entry:
     """One tick. ``settings`` and ``workloads`` are there when they changed before it.
 
-    ``anew``: the planner was made anew, as at the start and after an abandoned tick.
+    ``anew``: the planner was made anew, as at the start and after an abandoned tick; it knew of
+    ``past_evictions``.
     """
 
     snapshot: Snapshot
     outcomes: tuple[Outcome, ...]
     plan: Plan
     anew: bool = False
+    past_evictions: EvictionPast | None = None
     settings: Settings | None = None
     workloads: tuple[Workload, ...] | None = None
 
@@ -94,7 +97,7 @@ def replay(
     for entry in entries:
         wanted = settings or entry.settings
         if entry.anew and wanted is not None and entry.workloads is not None:
-            planner = Planner(wanted, entry.workloads)
+            planner = Planner(wanted, entry.workloads, entry.past_evictions)
         elif planner is None:
             raise RecordingError("the recording does not start with settings and workloads")
         elif entry.settings is not None and wanted is not None:

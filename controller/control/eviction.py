@@ -5,7 +5,8 @@
 One at a time: after each, the policy waits until the workload is gone and looks whether the
 service is better for it, before it thinks of another. Without evidence against best-effort
 nobody goes, however much the service suffers. Who carries the evictions out answers later: who
-may not go makes room for the next one with the same evidence.
+may not go makes room for the next one with the same evidence, that is if those who are left have
+done enough of it without him.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ from controller.model import (
 )
 from controller.units import NS_PER_SEC
 
-__all__ = ("Candidate", "Case", "EvictionPolicy")
+__all__ = ("Candidate", "Case", "EvictionPast", "EvictionPolicy")
 
 # A victim that is not gone after this time is given up, and another may be chosen.
 _LEAVE_NS = 120 * NS_PER_SEC
@@ -47,26 +48,48 @@ class Case(NamedTuple):
     """What one channel has against best-effort in one tick.
 
     ``at_stop``: no knob can be squeezed any further. ``deviation`` is the filtered one of the
-    service that suffers most. ``caused``: best-effort's part in it is large enough.
+    service that suffers most, ``be_share`` best-effort's part in it (``None``: not known), of
+    which ``be_share_min`` is enough.
     """
 
     channel: Channel
     service: str
     at_stop: bool
     deviation: float | None
-    caused: bool
+    be_share: float | None
+    be_share_min: float
     enabled: bool
     after_ns: int
 
+    @property
+    def caused(self) -> bool:
+        """Whether best-effort is the cause."""
+        return self.be_share is not None and self.be_share >= self.be_share_min
+
 
 class Candidate(NamedTuple):
-    """Somebody who may be evicted. More ``blame``, less ``priority``, more ``size`` go first."""
+    """Somebody who may be evicted. More ``blame``, less ``priority``, more ``size`` go first.
+
+    ``share`` is his part in what the service suffers; all of best-effort's are ``Case.be_share``.
+    """
 
     cgroup: CgroupId
     name: str
     blame: float
+    share: float
     priority: int
     size: float
+
+
+class EvictionPast(NamedTuple):
+    """What a policy that takes over from another one has to know, in the time of the ticks.
+
+    ``asked_ns`` are the evictions of the last hour, the oldest first; there is none before
+    ``not_before_ns``.
+    """
+
+    asked_ns: tuple[int, ...] = ()
+    not_before_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -78,6 +101,12 @@ class _Trial:
     asked_ns: int
     leave_ns: int = _LEAVE_NS
     gone_ns: int | None = None
+
+    @property
+    def end_ns(self) -> int:
+        """When its effect will be known at the latest."""
+        gone_ns = self.asked_ns + self.leave_ns if self.gone_ns is None else self.gone_ns
+        return gone_ns + _VERIFY_NS
 
 
 @dataclass(slots=True)
@@ -93,9 +122,13 @@ class _Record:
 
 @dataclass(slots=True)
 class EvictionPolicy:
-    """Decides in every tick. ``verdicts`` says what changed in the last one."""
+    """Decides in every tick. ``verdicts`` says what changed in the last one.
+
+    ``before`` is the ``past`` of the policy whose place this one takes.
+    """
 
     limits: EvictionLimits = field(default_factory=EvictionLimits)
+    before: EvictionPast = field(default_factory=EvictionPast)
     verdicts: list[Verdict] = field(default_factory=list)
     _records: dict[Channel, _Record] = field(default_factory=dict)
     _trial: _Trial | None = None
@@ -104,18 +137,30 @@ class EvictionPolicy:
     _held_until_ns: int = 0
     _last_ns: int | None = None
 
+    def __post_init__(self) -> None:
+        self._done_ns.extend(self.before.asked_ns)
+
+    @property
+    def past(self) -> EvictionPast:
+        """What the next one has to know if this one ends now, in the middle of an eviction even."""
+        pauses = [self.before.not_before_ns]
+        pauses += [record.not_before_ns for record in self._records.values()]
+        if self._trial is not None:
+            pauses.append(self._trial.end_ns + self.limits.cool_down_ns)
+        return EvictionPast(tuple(self._done_ns), max(pauses))
+
     def step(
         self,
         now_ns: int,
         cases: Iterable[Case],
-        candidates: Callable[[Channel], Iterable[Candidate]],
+        candidates: Callable[[Case], Iterable[Candidate]],
         present: Container[CgroupId],
         answers: Iterable[EvictionAnswer] = (),
     ) -> Eviction | None:
         """Return the eviction to ask for in this tick, at most one.
 
-        *candidates* returns those who may be evicted for a channel at all; *present* is who is
-        here; *answers* are those to what was asked for earlier.
+        *candidates* returns those who may be evicted for a case at all; *present* is who is here;
+        *answers* are those to what was asked for earlier.
         """
         self.verdicts = []
         for answer in answers:
@@ -125,10 +170,11 @@ class EvictionPolicy:
         weight = 1.0 - math.exp(-dt_s / _SMOOTH_S)
         self._verify(now_ns, present)
         ripe = [case for case in cases if self._is_ripe(case, now_ns, weight)]
-        if self._trial is not None or now_ns < self._held_until_ns or not self._has_budget(now_ns):
+        held_until_ns = max(self._held_until_ns, self.before.not_before_ns)
+        if self._trial is not None or now_ns < held_until_ns or not self._has_budget(now_ns):
             return None
         for case in sorted(ripe, key=lambda each: -self._records[each.channel].deviation):
-            victim = self._choose(candidates(case.channel), now_ns)
+            victim = self._choose(case, candidates(case), now_ns)
             if victim is not None:
                 return self._evict(case, victim, now_ns)
         return None
@@ -217,12 +263,14 @@ class EvictionPolicy:
             done.popleft()
         return len(done) < self.limits.per_hour
 
-    def _choose(self, candidates: Iterable[Candidate], now_ns: int) -> Candidate | None:
+    def _choose(self, case: Case, candidates: Iterable[Candidate], now_ns: int) -> Candidate | None:
         willing = [
             each
             for each in candidates
             if each.blame > 0 and now_ns >= self._refused_ns.get(each.cgroup, 0)
         ]
+        if sum(each.share for each in willing) < case.be_share_min:
+            return None  # most of it is the work of those who may not go
         order = sorted(willing, key=lambda each: (-each.blame, each.priority, -each.size))
         return order[0] if order else None
 

@@ -25,14 +25,14 @@ def cases_of(cpu: CpuChannel, ladders: Iterable[LadderChannel], scene: Scene) ->
         service = None if loop is None else scene.roster.services.get(loop.service)
         if loop is None or service is None:
             continue
-        share = _share(loops, service.name, scene)
         cases.append(
             Case(
                 channel=loop.channel,
                 service=service.name,
                 at_stop=loops.demand.applied >= _STOP,
                 deviation=loop.filtered_deviation,
-                caused=share is not None and share >= service.profile.be_share_min,
+                be_share=_share(loops, service.name, scene),
+                be_share_min=service.profile.be_share_min,
                 enabled=service.profile.evict_enabled,
                 after_ns=service.profile.evict_after_ns,
             )
@@ -40,22 +40,27 @@ def cases_of(cpu: CpuChannel, ladders: Iterable[LadderChannel], scene: Scene) ->
     return cases
 
 
-def candidates_of(channel: Channel, scene: Scene) -> list[Candidate]:
-    """Return who may be evicted for *channel*, with what he is to blame for."""
-    if channel is Channel.CPU:
-        blame = dict(scene.senses.blame.culprits)
+def candidates_of(case: Case, scene: Scene) -> list[Candidate]:
+    """Return who may be evicted for *case*, with what he is to blame for."""
+    # Of all best-effort work: those who may not go have their part in it as well.
+    everybody = scene.roster.best_effort
+    if case.channel is Channel.CPU:
+        culprits = scene.senses.blame.culprits
+        blame = {cgroup: culprits.get(cgroup, 0.0) for cgroup in everybody}
     else:
-        wants = scene.usage.of(channel).wants
-        blame = {cgroup: wants.get(cgroup, 0.0) for cgroup in scene.roster.best_effort}
+        wants = scene.usage.of(case.channel).wants
+        blame = {cgroup: wants.get(cgroup, 0.0) for cgroup in everybody}
+    share = (case.be_share or 0.0) / (sum(blame.values()) or 1.0)
     return [
         Candidate(
             cgroup=cgroup,
             name=workload.name,
-            blame=blame.get(cgroup, 0.0),
+            blame=blame[cgroup],
+            share=share * blame[cgroup],
             priority=workload.priority,
             size=scene.senses.use.get(cgroup, 0.0),
         )
-        for cgroup, workload in scene.roster.best_effort.items()
+        for cgroup, workload in everybody.items()
         if workload.evictable
     ]
 

@@ -3,12 +3,13 @@
 """Who is evicted, when, and above all when not."""
 
 from collections.abc import Iterable
+import itertools
 
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from controller.control.eviction import Candidate, Case, EvictionPolicy
+from controller.control.eviction import Candidate, Case, EvictionPast, EvictionPolicy
 from controller.model import (
     CgroupId,
     Channel,
@@ -22,15 +23,27 @@ SECOND_NS = 1_000_000_000
 HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in (1, 2, 3))
 
 
-def candidate(cgroup: CgroupId, blame: float, priority: int = 0, size: float = 1.0) -> Candidate:
-    return Candidate(cgroup, f"batch-{cgroup.id}", blame, priority, size)
+def candidate(
+    cgroup: CgroupId,
+    blame: float,
+    priority: int = 0,
+    size: float = 1.0,
+    share: float | None = None,
+) -> Candidate:
+    share = blame if share is None else share
+    return Candidate(cgroup, f"batch-{cgroup.id}", blame, share, priority, size)
 
 
 class Stepper:
     """A policy, one second per step."""
 
-    def __init__(self, *candidates: Candidate, limits: EvictionLimits | None = None) -> None:
-        self.policy = EvictionPolicy(limits or EvictionLimits())
+    def __init__(
+        self,
+        *candidates: Candidate,
+        limits: EvictionLimits | None = None,
+        before: EvictionPast | None = None,
+    ) -> None:
+        self.policy = EvictionPolicy(limits or EvictionLimits(), before or EvictionPast())
         self.answers: list[EvictionAnswer] = []
         self.candidates = list(candidates)
         self.now_ns = 0
@@ -44,11 +57,12 @@ class Stepper:
         enabled: bool = True,
     ) -> Eviction | None:
         self.now_ns += SECOND_NS
-        case = Case(Channel.CPU, "web", at_stop, deviation, caused, enabled, 60 * SECOND_NS)
+        share = 1.0 if caused else 0.19
+        case = Case(Channel.CPU, "web", at_stop, deviation, share, 0.2, enabled, 60 * SECOND_NS)
         eviction = self.policy.step(
             self.now_ns,
             [case],
-            lambda channel: self.candidates,
+            lambda case: self.candidates,
             {each.cgroup for each in self.candidates},
             self.answers,
         )
@@ -135,6 +149,31 @@ def test_who_refuses_to_go_is_not_asked_again_and_the_next_is() -> None:
     assert stepper.run(150)[0].cgroup == HOG, "after five minutes it is asked again"
 
 
+def test_who_did_little_does_not_go_for_who_may_not() -> None:
+    for other, goes in ((0.02, False), (0.19, False), (0.2, True), (0.5, True)):
+        stepper = Stepper(candidate(HOG, 0.9), candidate(MOUSE, other))
+        assert stepper.run(61)[0].cgroup == HOG
+        stepper.answer(HOG, EvictionResult.REFUSED)
+        assert [each.cgroup for each in stepper.run(100)] == ([MOUSE] if goes else [])
+
+
+def test_a_crowd_that_did_it_together_is_as_guilty_as_one() -> None:
+    crowd = [candidate(CgroupId("cpu", number), 0.06) for number in range(10, 15)]
+    stepper = Stepper(candidate(HOG, 0.6), *crowd)
+    stepper.run(61)
+    stepper.answer(HOG, EvictionResult.REFUSED)
+    assert len(stepper.run(100)) == 1
+    few = Stepper(candidate(HOG, 0.6), *crowd[:3])
+    few.run(61)
+    few.answer(HOG, EvictionResult.REFUSED)
+    assert few.run(200) == []
+
+
+def test_who_did_it_and_is_nobody_to_evict_is_not_paid_for_by_others() -> None:
+    # A DaemonSet's pod: it is not among the candidates, and most of the share is its own.
+    assert Stepper(candidate(MOUSE, 0.05)).run(300) == []
+
+
 def test_a_server_that_is_away_holds_every_eviction_and_uses_up_nothing() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)[0].cgroup == HOG
@@ -193,6 +232,37 @@ def test_budget_and_cool_down_are_those_of_the_configuration() -> None:
     stepper.leave(first.cgroup)
     assert stepper.run(3500) == []
     assert len(stepper.run(200)) == 1
+
+
+def test_who_takes_over_has_the_budget_that_is_left_and_waits_as_long() -> None:
+    limits = EvictionLimits(per_hour=2, cool_down_ns=300 * SECOND_NS)
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
+    asked_s: list[int] = []
+    stepper = Stepper(*crowd, limits=limits)
+    while stepper.now_ns < 7000 * SECOND_NS:
+        for each in stepper.run(1):
+            asked_s.append(stepper.now_ns // SECOND_NS)
+            stepper.leave(each.cgroup)
+        if stepper.now_ns % (100 * SECOND_NS) == 0:  # it crashed; the cause may be the eviction
+            now_ns, candidates = stepper.now_ns, stepper.candidates
+            stepper = Stepper(*candidates, limits=limits, before=stepper.policy.past)
+            stepper.now_ns = now_ns
+    assert len(asked_s) == 4
+    assert all(b - a >= 330 for a, b in itertools.pairwise(asked_s))
+    assert asked_s[2] - asked_s[0] >= 3600 and asked_s[3] - asked_s[1] >= 3600
+
+
+def test_who_crashed_before_the_answer_is_followed_by_one_who_waits_for_its_end() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)
+    past = stepper.policy.past
+    assert past.asked_ns == (61 * SECOND_NS,)
+    # Two minutes to leave, half a minute to look, a minute to cool down.
+    assert past.not_before_ns == (61 + 120 + 30 + 60) * SECOND_NS
+    stepper.answer(HOG, EvictionResult.REFUSED)
+    stepper.candidates = [candidate(HOG, 1.0)]
+    stepper.run(1)
+    assert stepper.policy.past == EvictionPast(), "it used up nothing"
 
 
 def test_who_does_not_leave_does_not_block_the_others_for_ever() -> None:
