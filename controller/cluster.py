@@ -22,6 +22,7 @@ from controller.configsections.kubernetes import KubernetesConfig
 from controller.host import CgroupLayout
 from controller.kube.api import Api
 from controller.kube.events import Events
+from controller.kube.sparing import Sparing
 from controller.kube.worker import Worker
 from controller.model import Knob, Mode, Plan, Profile, Settings, Snapshot, Workload
 from controller.resctrl_info import RESCTRL_DIR
@@ -85,6 +86,7 @@ class Cluster:
         self._revision = 0
         self._state = ClusterState(node=config.node)
         self._told: frozenset[str] = frozenset()
+        self._sparing = Sparing(_log)
 
     def check(self) -> None:
         """Raise what ended one of the threads: a bug."""
@@ -196,7 +198,7 @@ class Cluster:
         texts += [f"{root}: pods of another node: left alone" for root in source.foreign_roots]
         for text in texts:
             if text not in self._told:
-                _log.warning("%s", text)
+                self._sparing.warning(text)
         self._told = frozenset(texts)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from controller.kube.api import Api
 from controller.kube.backoff import Backoff
 from controller.kube.errors import ApiError, ApiNonsense, ApiUnreachable
+from controller.kube.sparing import Sparing
 from controller.kube.troubles import Troubles
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.pod import Pod, PodError, Pods, parse_pod
@@ -51,7 +52,8 @@ class PodWatcher:
         self._random = Random()  # noqa: S311 - jitter is no secret
         self._backoff = backoff or Backoff(self._random)
         self._label_keys = label_keys
-        self._roll = _Roll(label_keys)
+        self._sparing = Sparing(_log)
+        self._roll = _Roll(label_keys, self._sparing)
         # Of the last list or event; None: a list is needed.
         self._version: str | None = None
         # Not older than this. "0": whatever the server has in memory, rather than every node of
@@ -132,7 +134,7 @@ class PodWatcher:
         return None
 
     def _list(self) -> None:
-        roll = _Roll(self._label_keys, self._roll.refused.values())
+        roll = _Roll(self._label_keys, self._sparing, self._roll.refused.values())
         try:
             version = self._api.items(
                 _PODS, {**self._select, "resourceVersion": self._list_from}, roll.add
@@ -201,8 +203,11 @@ class _Roll:
     :param told: what was logged already.
     """
 
-    def __init__(self, label_keys: frozenset[str], told: Iterable[str] = ()) -> None:
+    def __init__(
+        self, label_keys: frozenset[str], sparing: Sparing, told: Iterable[str] = ()
+    ) -> None:
         self._label_keys = label_keys
+        self._sparing = sparing
         self._told = frozenset(told)
         self.pods: dict[str, Pod] = {}
         self.refused: dict[str, str] = {}
@@ -215,7 +220,7 @@ class _Roll:
         except PodError as error:
             text = str(error)
             if text not in self._told and self.refused.get(key) != text:
-                _log.warning("%s", text)
+                self._sparing.warning(text)
             self.pods.pop(key, None)
             self.refused[key] = text
             return True

@@ -1,0 +1,38 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the owners of pods can do to the log."""
+
+import logging
+
+import pytest
+
+from controller.kube.sparing import Sparing
+from controller.workloads.kubernetes.watcher import _Roll
+from tests.pod_server import pod
+
+
+def test_a_flood_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    sparing = Sparing(logging.getLogger("x"), lambda: now_s)
+    for number in range(100_000):
+        sparing.warning(f"line {number}")
+        now_s += 0.01
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[:250] == [f"line {number}" for number in range(250)]
+    # A thousand seconds, ten for each line, and each is preceded by what was left out.
+    left_out = [line for line in lines if line.endswith("there are too many")]
+    assert 95 <= len(left_out) <= 100
+    assert len(lines) == 250 + 2 * len(left_out)
+
+
+def test_an_owner_who_changes_his_mind_all_the_time_fills_no_disk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    roll = _Roll(frozenset(), Sparing(logging.getLogger("x"), lambda: 0.0))
+    for number in range(1000):
+        raw = pod("liar")
+        mirror = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": f"no {number}"}
+        raw["metadata"]["annotations"] = mirror
+        assert roll.add(raw)
+    assert len(caplog.records) == 250
+    assert len(roll.refused) == 1
