@@ -54,7 +54,26 @@ def test_only_its_own_resources_of_its_own_node(cluster: Cluster) -> None:
         after = cluster.admin.get(f"/api/v1/nodes/{node}")
         assert before["metadata"].get("labels") == after["metadata"].get("labels")
         assert before["spec"] == after["spec"]
+    # What was published under other names before the configuration was changed.
+    before = both({"kubernetes.io/batch-cpu": "1k", "example.org/gpu": "8"})
+    cluster.admin.patch(f"/api/v1/nodes/{node}/status", before)
+    assert "its own resources" in refusal(agent, node, both({"kubernetes.io/batch-cpu": "2k"}))
+    assert "its own resources" in refusal(agent, node, both({"example.org/gpu": None}))
+    assert refusal(agent, node, both({"kubernetes.io/batch-cpu": None})) == ""
+    cluster.admin.patch(f"/api/v1/nodes/{node}/status", both({"example.org/gpu": None}))
     assert refusal(agent, node, both(dict.fromkeys(OURS))) == ""
     assert set(cluster.admin.get(f"/api/v1/nodes/{node}")["status"]["capacity"]) == {
         *("cpu", "memory", "pods")
     }
+
+
+def test_who_publishes_nothing_any_more_may_take_off_what_was(cluster: Cluster) -> None:
+    installed = Installed(cluster, {})
+    node, other = cluster.new_name("node"), cluster.new_name("node")
+    cluster.make_node(node)
+    cluster.make_node(other)
+    agent = installed.agent(node)
+    eventually("the policy", 20, lambda: refusal(agent, other, both(OURS)))
+    cluster.admin.patch(f"/api/v1/nodes/{node}/status", both(OURS))
+    assert "its own resources" in refusal(agent, node, both({"sweetpoint.dev/cpu": "7"}))
+    assert refusal(agent, node, both(dict.fromkeys(OURS))) == ""

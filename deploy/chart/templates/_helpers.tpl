@@ -87,6 +87,11 @@ httpGet:
   {{- end }}
 {{- end -}}
 
+{{/* The resources that the agent may take off, whatever it was told to publish before. */}}
+{{- define "sweetpoint.allResources" -}}
+['sweetpoint.dev/cpu', 'sweetpoint.dev/memory', 'kubernetes.io/batch-cpu', 'kubernetes.io/batch-memory', 'resource.katalyst.kubewharf.io/reclaimed_millicpu', 'resource.katalyst.kubewharf.io/reclaimed_memory']
+{{- end -}}
+
 {{/* The resources that the agent may publish, as a list of CEL. */}}
 {{- define "sweetpoint.resources" -}}
 {{- $names := dict
@@ -94,5 +99,6 @@ httpGet:
   "koordinator" "['kubernetes.io/batch-cpu', 'kubernetes.io/batch-memory']"
   "katalyst" "['resource.katalyst.kubewharf.io/reclaimed_millicpu', 'resource.katalyst.kubewharf.io/reclaimed_memory']"
 -}}
-{{- get $names (dig "kubernetes" "capacity" "names" "sweetpoint" .Values.config) -}}
+{{- $capacity := dig "kubernetes" "capacity" dict .Values.config | default dict -}}
+{{- if $capacity.enabled }}{{ get $names ($capacity.names | default "sweetpoint") }}{{ else }}[]{{ end -}}
 {{- end -}}
