@@ -111,7 +111,8 @@ def test_the_policy_lets_it_mark_its_own_node_and_no_more(
         assert word in refusal(agent, "PATCH", path, change)
     own = {"metadata": {"annotations": {"sweetpoint.dev/overloaded": "1"}}}
     assert refusal(agent, "PATCH", path, own) == ""
-    assert refusal(agent, "PATCH", f"{path}/status", {"status": {}})
+    offer = {"status": {"capacity": {"sweetpoint.dev/cpu": "1"}}}
+    assert "its own resources" in refusal(agent, "PATCH", f"{path}/status", offer)
 
 
 def test_the_policy_lets_it_evict_a_certain_pod_and_no_more(
