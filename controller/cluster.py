@@ -67,7 +67,7 @@ class Cluster:
             config.cgroup_roots,
             config.capacity.names,
         )
-        events = Events(self._api, self._worker, config.node)
+        self._events = events = Events(self._api, self._worker, config.node)
         pod_of = self._source.pod_of
         config_map = config.profiles.config_map
         self._tuning = None if config_map is None else Tuning(self._api, events, config_map)
@@ -155,6 +155,7 @@ class Cluster:
             age_s=self._watcher.age_s(time.monotonic_ns()),
             problem=self._watcher.problem,
             requests=self._requests(),
+            dropped_events=self._events.dropped,
             pods=len(pods.pods),
             refused=pods.refused,
             marked_until_s=self.evictions.marked_until_s,

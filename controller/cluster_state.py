@@ -35,7 +35,8 @@ class ClusterState:
     owners of pods caused (``label_problems``, by pod) and of ``conflicts`` between pods and
     configured workloads at most a hundred each are kept. ``left_knobs`` are left to another agent
     of this node, with the reason. ``problem`` says why the list is not kept up to date now;
-    ``requests`` counts those that failed, by ``unreachable`` or HTTP status.
+    ``requests`` counts those that failed, by ``unreachable`` or HTTP status; ``dropped_events``
+    were not sent because there were too many.
     ``marked_until_s``: the node bears the mark of an eviction, until then since the epoch.
     ``reclaimable`` is what the node offers to best-effort pods.
     ``profiles``: what is known of the ConfigMap with profiles; ``None``: none is asked for.
@@ -55,6 +56,7 @@ class ClusterState:
     left_knobs: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
+    dropped_events: int = 0
     marked_until_s: float | None = None
     reclaimable: tuple[ReclaimState, ...] = ()
     profiles: ProfilesState | None = None
@@ -80,6 +82,7 @@ class ClusterState:
             "profiles": None if self.profiles is None else self.profiles.status(),
             "problem": self.problem,
             "failed_requests": dict(self.requests),
+            "dropped_events": self.dropped_events,
             "marked_until_s": self.marked_until_s,
             "reclaimable": [each._asdict() for each in self.reclaimable],
         }

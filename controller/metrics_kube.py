@@ -63,6 +63,11 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     for result, count in sorted(state.requests.items()):
         failed.add_metric([result], count)
     yield failed
+    yield CounterMetricFamily(
+        "sweetpoint_kube_dropped_events",
+        "Events that were not sent because there were too many.",
+        value=state.dropped_events,
+    )
     yield from _reclaimable(state)
     left = GaugeMetricFamily(
         "sweetpoint_kube_left_knob",

@@ -188,3 +188,11 @@ def test_what_they_wrote_comes_out_as_one_value() -> None:
     assert [sample.labels for sample in family.samples] == [
         {"workload": "shop/job", "problem": 'a"b\\n{} #'}
     ]
+
+
+def test_events_that_were_too_many_are_counted() -> None:
+    state = ClusterState(node="node-1", dropped_events=3)
+    (family,) = (f for f in kube_families(state) if f.name == "sweetpoint_kube_dropped_events")
+    assert [(each.name, each.value) for each in family.samples] == [
+        ("sweetpoint_kube_dropped_events_total", 3)
+    ]
