@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.configsections.kube_profiles import KubeProfilesConfig
-from controller.host import CgroupLayout
+from controller.host import CgroupLayout, memory_bytes, possible_cpus
 from controller.model import CgroupId, QosClass, Workload
 from controller.units import NS_PER_SEC
 from controller.workloads.beside import beside
@@ -38,12 +38,17 @@ def pod(number: int, qos_class: str = "Burstable", **changes: Any) -> Pod:
 class Node:
     """Directories in the shape of kubepods, and what the API server says of them."""
 
-    def __init__(self, mount: Path, roots: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        mount: Path,
+        roots: tuple[str, ...] | None = None,
+        names: tuple[str, str] = ("", ""),
+    ) -> None:
         self.mount = mount
         self.pods = Pods(time_ns=0)
         layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
         rules = ClassRules(own_uid=OWN)
-        self.source = KubernetesSource(layout, lambda: self.pods, rules, roots)
+        self.source = KubernetesSource(layout, lambda: self.pods, rules, roots, names)
         self.now_s = 0
 
     def start(self, *pods: Pod, root: str = "kubepods") -> None:
@@ -165,6 +170,23 @@ def test_services_and_the_agent_itself_are_never_evicted(node: Node) -> None:
 def test_core_groups(node: Node, labels: dict[str, str], group: str) -> None:
     (found,) = node.run(pod(1, "BestEffort", labels=labels))
     assert found.core_group == group
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "expected"),
+    [
+        (500, 1 << 20, (0.5, 1 << 20)),
+        (10**18, 10**18, (None, None)),
+        (1000 * len(possible_cpus()), memory_bytes(), (None, None)),
+    ],
+)
+def test_who_asks_for_more_than_there_is_has_no_limit(
+    tmp_path: Path, cpu: int, memory: int, expected: tuple[float | None, int | None]
+) -> None:
+    node = Node(tmp_path, names=("x.org/cpu", "x.org/memory"))
+    asked = {"x.org/cpu": cpu, "x.org/memory": memory}
+    (workload,) = node.run(pod(1, "BestEffort", asked=asked))
+    assert (workload.limit_cpus, workload.limit_memory_bytes) == expected
 
 
 def test_a_pod_without_a_cgroup_is_no_workload(node: Node) -> None:

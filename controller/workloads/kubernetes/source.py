@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import itertools
 import operator
 
-from controller.host import CgroupLayout
+from controller.host import CgroupLayout, memory_bytes, possible_cpus
 from controller.model import CgroupId, QosClass, Workload
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.cgroups import PodCgroup, PodCgroups
@@ -67,6 +67,7 @@ class KubernetesSource:
         self._pods = pods
         self._rules = rules
         self._names = names
+        self._most = 1000 * len(possible_cpus()), memory_bytes()
         self._cgroups = PodCgroups(layout.mount, roots)
         self._all_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
@@ -194,7 +195,11 @@ class KubernetesSource:
             group, problem = core_group(pod)
             problems.append(problem)
             asked = pod.asked
-        milli_cpus, memory_bytes = (asked.get(name) for name in self._names)
+        # More than there is limits nobody, and the kernel may refuse to be told so.
+        milli_cpus, limit_bytes = (
+            amount if (amount := asked.get(name, most)) < most else None
+            for name, most in zip(self._names, self._most, strict=True)
+        )
         workload = Workload(
             name=name,
             cgroup=CgroupId(self._layout.hierarchy, cgroup.inode),
@@ -206,7 +211,7 @@ class KubernetesSource:
             priority=0 if pod is None else pod.priority,
             evictable=qos is QosClass.BE and entry.listed and pod is not None and evictable(pod),
             limit_cpus=None if milli_cpus is None else milli_cpus / 1000,
-            limit_memory_bytes=memory_bytes,
+            limit_memory_bytes=limit_bytes,
         )
         return workload, "; ".join(filter(None, problems)) or None
 
