@@ -164,8 +164,8 @@ def test_dead_probes_and_a_control_thread_that_hangs_offer_nothing(scene: Scene)
     for _ in range(30):
         scene.tick(granted)
     scene.eventually(lambda: scene.found().get(CPU, "0") != "0")
-    for _ in range(12):
-        scene.tick(granted, age_s=None)
+    for age_s in (None, 11.0) * 6:
+        scene.tick(granted, age_s=age_s)
     scene.eventually(lambda: scene.found()[CPU] == "0")
     assert scene.found()[MEMORY] != "0"  # which needs no probe
     for _ in range(5):
@@ -195,6 +195,26 @@ def test_who_only_observes_offers_nothing_and_takes_back_what_an_earlier_run_did
     scene.eventually(lambda: scene.worker.waiting == 0)
     threading.Event().wait(0.1)
     assert len(scene.server.asked) == asked  # and has nothing more to ask
+
+
+def test_what_an_earlier_run_offered_stays_until_the_first_tick(
+    server: ApiStandIn, tmp_path: Path
+) -> None:
+    scene = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")))
+    stamp = '{"resources": {"sweetpoint.dev/cpu": "900"}}'
+    scene.server.put(
+        NODE,
+        {
+            "metadata": {"name": "n1", "annotations": {STAMP: stamp}},
+            "status": {"capacity": {"cpu": "4", CPU: "900"}},
+        },
+    )
+    threading.Event().wait(0.1)  # the worker looks every 20 ms
+    assert scene.found() == {CPU: "900"}
+    for _ in range(2):
+        scene.tick(pod("a", asked={CPU: 1500}))
+    scene.eventually(lambda: scene.found().get(CPU) == "1500")
+    scene.worker.close()
 
 
 def test_a_server_that_is_away_gets_it_later(scene: Scene) -> None:

@@ -99,3 +99,12 @@ def test_what_take_raises_comes_through() -> None:
 
     with pytest.raises(KeyError):
         read_list([b'{"items":[{}]}'], take, longest=100)
+
+
+@pytest.mark.parametrize("number", ["1.5", "1e3", "-0.25E-2", "12345"])
+def test_a_number_may_be_cut_anywhere(number: str) -> None:
+    text = f'{{"a": {number}, "items": [{{"b": {number}}}]}}'.encode()
+    for at in range(1, len(text)):
+        items: list[object] = []
+        rest = read_list([text[:at], text[at:]], items.append, longest=1000)
+        assert (rest, items) == ({"a": float(number)}, [{"b": float(number)}])

@@ -170,7 +170,7 @@ def test_an_unknown_word_is_named_and_not_believed() -> None:
 def test_what_runs_the_node_is_system_whatever_its_labels() -> None:
     labels = {"sweetpoint.dev/qos": "best-effort", "koordinator.sh/qosClass": "BE"}
     critical = raw_pod(labels=labels)
-    critical["spec"]["priority"] = 2_000_001_000
+    critical["spec"]["priority"] = 2_000_000_000  # system-cluster-critical
     mirror = {"kubernetes.io/config.mirror": "f" * 32, "kubernetes.io/config.hash": "f" * 32}
     for each in (
         parse_pod(critical),

@@ -211,6 +211,17 @@ def test_when_the_api_forgets_a_pod_that_still_runs_it_stays_what_it_was(node: N
     assert node.source.unlisted == 1
 
 
+def test_a_cgroup_of_the_same_number_may_be_another_pods(node: Node) -> None:
+    before, after = pod(1, "BestEffort"), pod(2, "BestEffort")
+    (first,) = node.run(before)
+    folder = node.mount / "kubepods/besteffort"
+    (folder / f"pod{before.uid}").rename(folder / f"pod{after.uid}")
+    node.list(before, after)
+    (second,) = node.scan()
+    assert second.cgroup == first.cgroup
+    assert (first.name, second.name) == ("shop/p1", "shop/p2")
+
+
 def test_a_successor_of_the_same_name_has_that_name_alone(node: Node) -> None:
     node.run(pod(1))
     successor = replace(pod(2), name="p1")

@@ -189,6 +189,9 @@ def test_whatever_fails_what_is_known_stays_and_it_recovers(
         eventually("trouble", 10, lambda: watcher.errors)
         assert names(watcher) == ["one", "two"]
     following(watcher, server)
+    # A server that is busy is not asked for all pods again.
+    anew = when == "later" and failure == FAILURES["500"]
+    assert watcher.lists == 1 + anew
     assert sum(watcher.errors.values()) == 3
     assert watcher.problem == ""
 
