@@ -185,7 +185,9 @@ static __always_inline void blame_wait(struct cpu *cpu, struct account *account,
 		return;
 	}
 	cpu->walk = cpu->since;
-	for (u32 back = 1; back < RING; back++) {
+	// The newest is the waiter's own, with a length of zero unless another task of its workload
+	// ran before it.
+	for (u32 back = 0; back < RING; back++) {
 		struct run *run = &cpu->ring[(cpu->head - back) & (RING - 1)];
 		u64 end = cpu->walk;
 		u64 start = run->since > cpu->queued ? run->since : cpu->queued;
@@ -215,7 +217,7 @@ static __always_inline void count_wait(struct cpu *cpu, u32 id, u64 latency, u64
 
 // The tail of sched_switch after a long wait of a latency-sensitive task, a program of its own:
 // the verifier sees its loops once, and the fast path stays small. The switch is complete, so
-// the newest entry of the ring is the waiter's own run, with a length of zero.
+// the newest entry of the ring is the run of the waiter's workload.
 int long_wait(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 id = bpf_get_smp_processor_id();

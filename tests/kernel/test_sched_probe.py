@@ -112,6 +112,24 @@ def test_blame_names_the_hog_among_four(probe: SchedProbe, groups: Groups) -> No
     assert sum(b.wait_ns for b in reading.blame) == pytest.approx(inflicted_ns, rel=0.001)
 
 
+def test_a_service_that_waits_for_itself_blames_nobody(probe: SchedProbe, groups: Groups) -> None:
+    service, quiet = groups.make("service", latency=True), groups.make("quiet", latency=False)
+    wanted = [*([Load(service, "hog", CPU)] * 3), Load(quiet, "idle", CPU)]
+    with loads(wanted, seconds=1) as running:
+        first, started_s = groups.sample(probe.read(), service), time.monotonic()
+        running.work()
+        wall_ns = (time.monotonic() - started_s) * 1e9
+        last = groups.sample(probe.read(), service)
+
+    def gained(counter: str) -> int:
+        return int(getattr(last, counter)) - int(getattr(first, counter))
+
+    # Three tasks on one CPU: each waits for the two others, and all while somebody else runs.
+    assert gained("wait_total_ns") > 1.5 * gained("oncpu_ns")
+    not_ours_ns = wall_ns - gained("oncpu_ns")
+    assert gained("wait_inflicted_ns") <= 3 * not_ours_ns
+
+
 def test_a_switch_that_was_not_told_of_costs_nobody_his_time(
     probe: SchedProbe, groups: Groups
 ) -> None:
