@@ -4,6 +4,8 @@
 
 The probe attributes most of the inflicted wait by name. What it cannot attribute is shared
 among the other workloads by their CPU use: whoever ran most most probably stood in the way.
+
+A service that waits for its own tasks hurts itself, and what others add to that explains nothing.
 """
 
 from collections import defaultdict
@@ -21,38 +23,50 @@ Gain = tuple[CgroupId, CgroupId | None, bool, int]
 _CULPRIT_S = 30.0
 _SHARE_S = 2.0
 _FORGET_CPUS = 1e-6
+# The part of all its waiting that a service must wait for others before these are to blame in
+# full. Where its own tasks queue for the CPU, best-effort work that holds a part of that CPU
+# causes about the same part of the waiting: 5 % are a share of 20 % then.
+_FOR_OTHERS = 0.25
 
 
 class WaitShare:
-    """Smoothed inflicted wait of one service, all of it and best-effort's part, in CPUs."""
+    """Smoothed waits of one service in CPUs: inflicted, best-effort's part of that, and all.
 
-    __slots__ = ("best_effort", "total")
+    ``whole`` is with the waits for its own tasks and for its own quota.
+    """
+
+    __slots__ = ("best_effort", "total", "whole")
 
     def __init__(self) -> None:
         self.total = 0.0
         self.best_effort = 0.0
+        self.whole = 0.0
 
-    def add(self, total: float, best_effort: float, weight: float) -> None:
+    def add(self, total: float, best_effort: float, whole: float, weight: float) -> None:
         """Fold in the rates of one tick."""
         self.total += weight * (total - self.total)
         self.best_effort += weight * (best_effort - self.best_effort)
+        self.whole += weight * (whole - self.whole)
 
     @property
     def ratio(self) -> float | None:
-        """Best-effort's share; ``None`` when there was no wait to share."""
+        """Best-effort's share; ``None`` when there was no wait to share.
+
+        Of the inflicted wait, or of a quarter of all waiting if that is more.
+        """
         if self.total < _FORGET_CPUS:
             return None
-        return min(1.0, self.best_effort / self.total)
+        return min(1.0, self.best_effort / max(self.total, _FOR_OTHERS * self.whole))
 
 
 class BlameBook:
     """Follows the blame counters. ``culprits`` is the 30 s average in CPUs of inflicted wait."""
 
-    __slots__ = ("_inflicted", "_last", "culprits", "shares")
+    __slots__ = ("_last", "_waits", "culprits", "shares")
 
     def __init__(self) -> None:
         self._last: tuple[Blame, ...] = ()
-        self._inflicted: dict[CgroupId, int] = {}
+        self._waits: dict[CgroupId, tuple[int, int]] = {}
         self.culprits: dict[CgroupId, float] = {}
         self.shares: dict[str, WaitShare] = {}
 
@@ -66,7 +80,7 @@ class BlameBook:
         dt_ns: int,
     ) -> None:
         """Take one tick; *services* maps the latency-sensitive cgroups to their service."""
-        total = self._inflicted_now(samples, services, dt_ns)
+        total, whole = self._waits_now(samples, services, dt_ns)
         based = bool(self._last) or not blame
         gains = blame_gains(self._last, blame) if dt_ns > 0 else ()
         self._last = blame
@@ -103,7 +117,7 @@ class BlameBook:
             unknown = (wait - named) * (min(1.0, be_all / others) if others > 0 else 0.0)
             unknown_be += unknown
             share = self.shares.setdefault(service, WaitShare())
-            share.add(wait, named_be + unknown, weight)
+            share.add(wait, named_be + unknown, whole.get(service, 0.0), weight)
         for gone in [service for service in self.shares if service not in own_use]:
             del self.shares[gone]
         if unknown_be > 0 and be_all > 0:
@@ -111,24 +125,28 @@ class BlameBook:
                 inflicted_by[cgroup] = inflicted_by.get(cgroup, 0.0) + unknown_be * use / be_all
         self._average(inflicted_by, best_effort, smoothing(dt_ns / 1e9, _CULPRIT_S))
 
-    def _inflicted_now(
+    def _waits_now(
         self,
         samples: Mapping[CgroupId, WorkloadSample],
         services: Mapping[CgroupId, str],
         dt_ns: int,
-    ) -> dict[str, float]:
-        rates: dict[str, float] = {}
-        now: dict[CgroupId, int] = {}
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        # The inflicted waits and all waits of each service, in CPUs.
+        inflicted: dict[str, float] = {}
+        whole: dict[str, float] = {}
+        now: dict[CgroupId, tuple[int, int]] = {}
         for cgroup, service in services.items():
             sample = samples.get(cgroup)
             if sample is None or sample.wait_inflicted_ns is None:
                 continue
-            now[cgroup] = sample.wait_inflicted_ns
-            gained = sample.wait_inflicted_ns - self._inflicted.get(cgroup, now[cgroup])
-            if gained > 0 and dt_ns > 0:
-                rates[service] = rates.get(service, 0.0) + gained / dt_ns
-        self._inflicted = now
-        return rates
+            least_ns = sample.wait_inflicted_ns
+            now[cgroup] = least_ns, sample.wait_total_ns or least_ns
+            before = self._waits.get(cgroup, now[cgroup])
+            for rates, new, old in zip((inflicted, whole), now[cgroup], before, strict=True):
+                if new > old and dt_ns > 0:
+                    rates[service] = rates.get(service, 0.0) + (new - old) / dt_ns
+        self._waits = now
+        return inflicted, whole
 
     def _average(
         self, now: Mapping[CgroupId, float], best_effort: Mapping[CgroupId, Workload], weight: float

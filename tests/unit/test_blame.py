@@ -16,11 +16,21 @@ def workload(cgroup: CgroupId) -> Workload:
 BEST_EFFORT = {HOG: workload(HOG), MOUSE: workload(MOUSE)}
 
 
-def feed(book: BlameBook, second: int, named: dict[CgroupId | None, int], total: int) -> None:
-    """One second more: *named* ns of wait per culprit and second, *total* ns in all."""
+def feed(
+    book: BlameBook,
+    second: int,
+    named: dict[CgroupId | None, int],
+    total: int,
+    own: int | None = None,
+) -> None:
+    """One second more: *named* ns of wait per culprit and second, *total* inflicted in all.
+
+    *own* is what the service waited for its own tasks; ``None``: that is not measured.
+    """
+    whole = None if own is None else second * (total + own)
     book.update(
         tuple(Blame(WEB, culprit, True, second * wait) for culprit, wait in named.items()),
-        {WEB: WorkloadSample(WEB, wait_inflicted_ns=second * total)},
+        {WEB: WorkloadSample(WEB, wait_inflicted_ns=second * total, wait_total_ns=whole)},
         {WEB: "web"},
         BEST_EFFORT,
         {WEB: 0.2, HOG: 0.6, MOUSE: 0.2, OTHER: 0.8},
@@ -44,6 +54,19 @@ def test_unknown_blame_goes_by_cpu_use() -> None:
     # Best-effort used 0.8 of the 1.6 CPUs that others than the service used.
     assert book.shares["web"].ratio == pytest.approx(0.5, rel=0.01)
     assert book.culprits[HOG] == pytest.approx(3 * book.culprits[MOUSE], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("own", "share"),
+    [(None, 0.75), (0, 0.75), (1_200_000_000, 0.75), (3_600_000_000, 0.3), (39_600_000_000, 0.03)],
+)
+def test_of_a_wait_that_is_for_its_own_tasks_others_caused_little(
+    own: int | None, share: float
+) -> None:
+    book = BlameBook()
+    for second in range(120):
+        feed(book, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000, own)
+    assert book.shares["web"].ratio == pytest.approx(share, rel=0.01)
 
 
 def test_no_wait_has_no_share() -> None:
