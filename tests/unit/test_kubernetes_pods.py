@@ -47,8 +47,13 @@ def test_what_is_kept() -> None:
     assert kept.labels == {"app": "web", "koordinator.sh/qosClass": "LS"}
     assert kept.owner == Owner(kind="ReplicaSet", name="web-7c9")
     assert kept.service_account == "web"
-    assert kept.containers == (ID,)
-    assert not (kept.finished or kept.terminating or kept.mirror or kept.host_network)
+    assert not (kept.finished or kept.terminating or kept.mirror)
+
+
+def test_a_container_that_ends_changes_nothing_for_us() -> None:
+    before, after = raw_pod(), raw_pod()
+    after["status"]["containerStatuses"][0]["state"] = {"terminated": {}}
+    assert parse_pod(before) == parse_pod(after)
 
 
 @pytest.mark.parametrize(

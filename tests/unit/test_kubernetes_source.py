@@ -199,7 +199,7 @@ def test_nothing_new_gives_the_same_tuple(node: Node) -> None:
     revision = node.source.revision
     assert node.scan() is before
     assert node.source.revision == revision
-    node.list(pod(1), replace(pod(2, "BestEffort"), containers=("ab" * 32,)))
+    node.list(pod(1), replace(pod(2, "BestEffort"), grace_s=7))
     assert node.scan() is before  # what changed does not concern a workload
 
 

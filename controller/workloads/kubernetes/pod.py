@@ -20,7 +20,6 @@ __all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_CONTAINER_ID = re.compile(r"[a-z0-9-]{1,32}://([0-9a-f]{64})")
 # registry/path/NAME:tag@digest; a name as the distribution specification has it.
 _IMAGE = re.compile(
     r"(?:[^\s@]{0,512}/)?([a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?)(?::[\w.-]{1,128})?(?:@.*)?"
@@ -33,6 +32,7 @@ _PREFIXES = (
     "koordinator.sh/",
     "node.koordinator.sh/",
     "katalyst.kubewharf.io/",
+    "spd.katalyst.kubewharf.io/",
     "kubernetes.io/config.",
     "app.kubernetes.io/",
     "rdt.resources.beta.kubernetes.io/",
@@ -65,8 +65,7 @@ class Owner:
 class Pod:
     """A pod of this node. ``labels`` and ``annotations`` hold only known keys.
 
-    ``containers`` are the ids of its running containers (64 hexadecimal digits), init and
-    ephemeral ones included. ``oversized`` names annotations that were dropped for their length.
+    ``oversized`` names annotations that were dropped for their length.
     ``images`` are the last parts of its images' names, without tag and digest.
     ``grace_s`` is how long it may take to stop. ``asked`` is what it asked for of the extended
     resources for best-effort work, by the resource's name.
@@ -85,10 +84,8 @@ class Pod:
     owner: Owner | None = None
     service_account: str = ""
     mirror: bool = False
-    host_network: bool = False
     finished: bool = False
     terminating: bool = False
-    containers: tuple[str, ...] = ()
     oversized: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     grace_s: int = 30
@@ -140,10 +137,8 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         owner=_owner(meta),
         service_account=_text(spec.get("serviceAccountName")),
         mirror=mirror,
-        host_network=spec.get("hostNetwork") is True,
         finished=status.get("phase") in ("Succeeded", "Failed"),
         terminating=meta.get("deletionTimestamp") is not None,
-        containers=tuple(_container_ids(status)),
         oversized=oversized,
         grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),
         images=tuple(sorted(set(_images(spec)))),
@@ -225,17 +220,6 @@ def _owner(meta: Mapping[str, Any]) -> Owner | None:
             if isinstance(kind, str) and kind.isalnum() and len(kind) <= 63 and name:
                 return Owner(kind=kind, name=name)
     return None
-
-
-def _container_ids(status: Mapping[str, Any]) -> list[str]:
-    found = []
-    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        for container in _items(status, key):
-            name = container.get("containerID")
-            match = _CONTAINER_ID.fullmatch(name) if isinstance(name, str) else None
-            if match and "running" in _mapping(container, "state"):
-                found.append(match[1])
-    return found
 
 
 def _images(spec: Mapping[str, Any]) -> Iterator[str]:
