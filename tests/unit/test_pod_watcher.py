@@ -301,7 +301,7 @@ def test_a_static_pod_goes_by_the_hash_of_its_manifest(server: PodServer, watch:
     has(watcher, "one", "two")
 
 
-def test_other_labels_are_read_when_they_are_wanted(server: PodServer, watch: Watch) -> None:
+def test_other_labels_are_kept_where_they_are_wanted(server: PodServer, watch: Watch) -> None:
     server.pods = [pod("one", labels={"team": "x", "tier": "y"})]
     watcher = watch(label_keys=frozenset({"team"}))
     has(watcher, "one")
@@ -311,11 +311,6 @@ def test_other_labels_are_read_when_they_are_wanted(server: PodServer, watch: Wa
         return dict(only.labels)
 
     assert labels() == {"team": "x"}
-    watcher.keep_labels(frozenset({"team"}))
-    watcher.keep_labels(frozenset({"tier"}))
-    eventually("the label", 10, lambda: labels() == {"tier": "y"})
-    assert watcher.lists == 2
-    assert watcher.errors == {}
 
 
 @pytest.mark.parametrize("place", ["list", "watch", "wait"])

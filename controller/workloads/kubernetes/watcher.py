@@ -61,7 +61,6 @@ class PodWatcher:
         self._list_from = "0"
         self._contact_ns: int | None = None
         self._troubles = Troubles(_log)
-        self._anew = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pod-watcher", daemon=True)
         self.pods = Pods(time_ns=time.monotonic_ns())
@@ -88,13 +87,6 @@ class PodWatcher:
         """Why ``pods`` is not kept up to date now, empty if it is."""
         return "; ".join(self._troubles.last.values())
 
-    def keep_labels(self, label_keys: frozenset[str]) -> None:
-        """From now on keep these labels; the pods are read again if they may have others."""
-        known, self._label_keys = self._label_keys, label_keys
-        if not label_keys <= known:
-            self._anew.set()
-            self._api.cut(self._thread)
-
     def close(self) -> None:
         """End, whatever the thread waits for."""
         self._closed.set()
@@ -113,9 +105,6 @@ class PodWatcher:
 
     def _follow(self) -> float | None:
         """List if need be and watch to the end; return for how long the server wants peace."""
-        if self._anew.is_set():
-            self._version = None
-            self._anew.clear()
         try:
             if self._version is None:
                 self._list()
@@ -123,7 +112,7 @@ class PodWatcher:
         except ApiUnreachable as error:
             if isinstance(error, ApiNonsense):  # the same would come again
                 self._version = None
-            if not (self._closed.is_set() or self._anew.is_set()):
+            if not self._closed.is_set():
                 self._troubles.failed("pods", error)
         except ApiError as error:
             if error.status != 410:  # what it had of the past is gone; nothing is wrong
@@ -160,7 +149,7 @@ class PodWatcher:
         with self._api.watch(_PODS, query) as events:
             self.watches += 1
             self._confirmed()
-            while not self._anew.is_set() and (event := next(events, None)) is not None:
+            for event in events:
                 self._take(event)
 
     def _take(self, event: Mapping[str, Any]) -> None:
