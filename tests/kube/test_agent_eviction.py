@@ -1,114 +1,190 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent with its chart's identity: an overload evicts the culprit, as far as budgets let it."""
+"""A real overload on a node: the culprit goes, nobody else, and the mark comes and goes.
+
+The agent has its chart's service account and role, and the shares of blame are the default ones.
+"""
 
 from collections.abc import Iterator
-import json
 import os
 from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
+from controller.kube.mark import MARK
 from tests.kernel.agent import AgentRun, eventually
 from tests.kernel.loads import Load, loads
-from tests.kube.client import Json
+from tests.kernel.overload import CPU, outweigh
 from tests.kube.cluster import Cluster
-from tests.kube.installed import Installed
-from tests.kube.kubelet import Kubelet, Running
-from tests.kube.site import NodeSite
+from tests.kube.kubelet import Kubelet
+from tests.kube.overloaded import OverloadedNode, hurting
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
-MARK = "sweetpoint.dev/overloaded"
-# A sweet point that no service can have beside a busy neighbour, however small that one's quota.
-TIGHT = """\
-name: tight
-description: test
-sched_idle: false
-be_share_min: 5%
-channels: [cpu]
-indicators:
-  runq_p99: {sweet_point: 20us, resolution: 2us}
-evict: {enabled: true, after: 2s}
-"""
-
-
-class Shop:
-    """A node with a service and a hog on one CPU and a best-effort pod that does no harm."""
-
-    def __init__(self, site: NodeSite, namespace: str) -> None:
-        self.site, self.namespace = site, namespace
-        self.web = self._start("web", "Burstable", {"sweetpoint.dev/profile": "tight"})
-        # Of its own will, and in a cgroup whose weight lets it do harm.
-        labels = {"app": "hog", "sweetpoint.dev/qos": "best-effort"}
-        self.hog = self._start("hog", "Burstable", labels)
-        self.meek = self._start("meek", "BestEffort", {"app": "meek"})
-
-    def _start(self, name: str, qos: str, labels: dict[str, str]) -> Running:
-        node = self.site.kubelet.node
-        pod = self.site.cluster.make_pod(self.namespace, name, node=node, qos=qos, labels=labels)
-        return self.site.kubelet.start(pod)
-
-    def work(self) -> list[Load]:
-        cpu = max(os.sched_getaffinity(0))
-        return [
-            Load(self.web.container, "bursts", cpu),
-            *([Load(self.hog.container, "hog", cpu)] * 3),
-        ]
-
-    def events(self, pod: Running) -> list[Json]:
-        """Return the Events about *pod*, as kubectl shows them."""
-        selector = f"--field-selector=involvedObject.uid={pod.uid}"
-        text = self.site.cluster.kubectl(
-            "get", "events", "-n", self.namespace, selector, "-o", "json"
-        )
-        return list(json.loads(text)["items"])
-
-    def reasons(self, pod: Running) -> set[str]:
-        return {str(event["reason"]) for event in self.events(pod)}
-
-    def taints(self) -> list[str]:
-        node = self.site.cluster.admin.get(f"/api/v1/nodes/{self.site.kubelet.node}")
-        return [taint["key"] for taint in node["spec"].get("taints", [])]
+# Longer than any case takes.
+WORK_S = 150.0
+# From the start of an overload to the eviction takes a third of this.
+PATIENCE_S = 40
 
 
 @pytest.fixture
-def shop(cluster: Cluster, namespace: str, kubelet: Kubelet, tmp_path: Path) -> Iterator[Shop]:
-    installed = Installed(cluster, {"config": {"kubernetes": {"eviction": {"enabled": True}}}})
-    site = NodeSite(cluster, kubelet, tmp_path, installed.agent(kubelet.node))
-    (tmp_path / "tight.yaml").write_text(TIGHT)
-    site.write("profiles: [tight.yaml]\n", kubernetes="  eviction: {enabled: true}\n")
-    yield Shop(site, namespace)
+def node(
+    cluster: Cluster, namespace: str, kubelet: Kubelet, tmp_path: Path
+) -> Iterator[OverloadedNode]:
+    yield OverloadedNode(cluster, namespace, kubelet, tmp_path)
 
 
-def test_the_culprit_goes_and_nobody_else(shop: Shop) -> None:
-    meek = Load(shop.meek.container, "idle", min(os.sched_getaffinity(0)))
-    with loads([*shop.work(), meek], 120) as running, AgentRun(shop.site) as agent:
+@pytest.fixture(scope="session")
+def kube_system(cluster: Cluster) -> None:
+    """The service account of pods in that namespace, which the server makes itself."""
+    cluster.make_service_account("kube-system", "default")
+
+
+def kill(agent: AgentRun) -> None:
+    """End guardian and agent so that neither can undo anything."""
+    for pid in agent.pids():
+        os.kill(pid, signal.SIGKILL)
+    agent.wait()
+
+
+def test_the_culprit_goes_and_nobody_else(node: OverloadedNode) -> None:
+    hog, mouse = node.hog(), node.mouse()
+    work = (*node.pain(hog), Load(mouse.container, "bursts", CPU))
+    with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
-        ended = shop.site.kubelet.ended
-        eventually("the end of the hog", 60, lambda: ended)
-        assert ended == [shop.hog.uid]
-        assert not shop.hog.cgroup.exists() and shop.meek.cgroup.exists()
-        eventually("an Event", 10, lambda: "Evicted" in shop.reasons(shop.hog))
-        eventually("the mark", 10, lambda: MARK in shop.taints())
+        eventually("the end of the hog", PATIENCE_S, lambda: node.ended)
+        assert node.ended == [hog.uid]
+        assert not hog.cgroup.exists() and mouse.cgroup.exists()
+        eventually("the mark", 10, node.marks)
+        assert node.marks() == [{"key": MARK, "effect": "PreferNoSchedule"}]
+        event = eventually("an Event", 10, lambda: node.events(hog).get("Evicted"))
         assert agent.stop() == 0
-    (event,) = (e for e in shop.events(shop.hog) if e["reason"] == "Evicted")
-    assert f"{shop.namespace}/web" in event["message"]
-    assert MARK not in shop.taints()
-    assert ended == [shop.hog.uid] and shop.reasons(shop.meek) == set()
+    assert event["type"] == "Warning"
+    assert f"{node.namespace}/web@tight suffers on cpu" in event["message"]
+    assert "it made latency-sensitive work wait" in event["message"]
+    assert "its sweet point is 100us" in event["message"]
+    assert "BestEffortSqueezed" in node.events(node.web)
+    assert node.marks() == []
+    assert node.ended == [hog.uid] and node.events(mouse) == {}
 
 
 @pytest.mark.soak
-def test_a_disruption_budget_holds_it_back(shop: Shop) -> None:
-    shop.site.cluster.make_budget(shop.namespace, "budget", {"app": "hog"}, allowed=0)
-    with loads(shop.work(), 120) as running, AgentRun(shop.site) as agent:
+def test_budgets_hold_the_culprits_back_and_nobody_goes_for_them(node: OverloadedNode) -> None:
+    hogs, mouse = [node.hog("hog-0"), node.hog("hog-1")], node.mouse()
+    for hog in hogs:
+        node.cluster.make_budget(node.namespace, hog.name, {"app": hog.name}, allowed=0)
+    work = (*node.pain(*hogs), Load(mouse.container, "bursts", CPU))
+    with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
-        reasons = {"EvictionRefused", "EvictionHeld"}
-        eventually("a refusal", 60, lambda: reasons & shop.reasons(shop.hog))
-        eventually("the mark to be taken back", 10, lambda: MARK not in shop.taints())
-        assert shop.site.kubelet.ended == []
-        assert agent.status()["tick"]["failed"] == 0
+        # Both are guilty: who may not go makes room for the other one.
+        for hog in hogs:
+            eventually(
+                "a refusal", PATIENCE_S, lambda hog=hog: "EvictionRefused" in node.events(hog)
+            )
+        time.sleep(10)
+        assert hurting(agent), "it is not better"
+        refused = 'sweetpoint_evictions_total{reason="cpu",result="refused"} 2.0'
+        assert refused in (agent.get("/metrics") or "")
+        assert node.marks() == []
         assert agent.stop() == 0
-    assert shop.hog.cgroup.exists()
+    assert node.ended == [] and node.events(mouse) == {}
+
+
+@pytest.mark.soak
+def test_the_mark_of_who_was_killed_goes_at_the_next_start_which_evicts_nobody_too_soon(
+    node: OverloadedNode,
+) -> None:
+    hogs = [node.hog("hog-0"), node.hog("hog-1")]
+    with loads(node.pain(*hogs), WORK_S) as running:
+        with AgentRun(node.site) as agent:
+            agent.ready()
+            running.start()
+            eventually("an eviction", PATIENCE_S, lambda: node.ended)
+            kill(agent)
+        assert node.marks()
+        with AgentRun(node.site) as again:
+            again.ready()
+            eventually("the mark's end", 10, lambda: not node.marks())
+            time.sleep(20)
+            assert hurting(again), "the other one is still there"
+            assert len(node.ended) == 1 and not node.marks()
+            assert again.stop() == 0
+
+
+@pytest.mark.soak
+def test_release_takes_the_mark_back(node: OverloadedNode) -> None:
+    with loads(node.pain(node.hog()), WORK_S) as running, AgentRun(node.site) as agent:
+        agent.ready()
+        running.start()
+        eventually("an eviction", PATIENCE_S, lambda: node.ended)
+        kill(agent)
+    assert node.marks()
+    state = str(node.site.home / "state")
+    done = subprocess.run(
+        [sys.executable, "-m", "controller.cli", "release", "--state-dir", state],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (done.returncode, node.marks()) == (0, []), done.stderr
+    assert "the mark is taken back" in done.stdout
+
+
+@pytest.mark.soak
+def test_the_mark_ends_when_its_time_is_over(node: OverloadedNode) -> None:
+    node.write(eviction=", mark_for: 1m")
+    with loads(node.pain(node.hog()), WORK_S) as running, AgentRun(node.site) as agent:
+        agent.ready()
+        running.start()
+        eventually("an eviction", PATIENCE_S, lambda: node.ended)
+        eventually("the mark", 10, node.marks)
+        time.sleep(50)
+        assert node.marks()
+        eventually("the mark's end", 25, lambda: not node.marks())
+        assert agent.status()["cluster"]["marked_until_s"] is None
+        assert agent.stop() == 0
+
+
+@pytest.mark.soak
+def test_who_observes_tells_whom_it_would_evict(node: OverloadedNode) -> None:
+    node.write(mode="observe")
+    hog, mouse = node.hog(), node.mouse()
+    with loads(node.pain(hog), WORK_S) as running, AgentRun(node.site) as agent:
+        agent.ready()
+        running.start()
+        event = eventually("its words", PATIENCE_S, lambda: node.events(hog).get("WouldEvict"))
+        assert "the agent only observes" in event["message"]
+        assert node.marks() == [] and agent.stop() == 0
+    assert node.ended == [] and node.events(mouse) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("culprit", ["itself", "a system pod"])
+@pytest.mark.usefixtures("kube_system")
+def test_nobody_goes_for_what_others_did(node: OverloadedNode, culprit: str) -> None:
+    mouse = node.mouse()
+    work = [*node.pain(), Load(mouse.container, "bursts", CPU)]
+    if culprit == "itself":
+        work += [Load(node.web.container, "hog", CPU)] * 3
+    else:
+        agent_of_the_node = node.start("node-agent", "Burstable", namespace="kube-system")
+        outweigh(agent_of_the_node.cgroup)
+        work.append(Load(agent_of_the_node.container, "hog", CPU))
+    with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
+        agent.ready()
+        running.start()
+        eventually("pain", PATIENCE_S, lambda: hurting(agent))
+        time.sleep(30)
+        assert hurting(agent), "it is not better"
+        (demand,) = agent.status()["plan"]["demands"]
+        assert (demand["state"], demand["applied"]) == ("not-be", 0.0)
+        assert agent.stop() == 0
+    assert node.ended == [] and node.marks() == []
+    assert node.events(mouse) == {} and "BestEffortSqueezed" not in node.events(node.web)
