@@ -3,7 +3,7 @@
 """The Kubernetes side of the node: its pods as workloads, and what there is to tell of them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 import itertools
 import logging
@@ -13,12 +13,13 @@ import re
 import time
 
 from controller.cluster_capacity import ClusterCapacity
+from controller.cluster_descriptors import Descriptors
 from controller.cluster_evictions import PodEvictions
 from controller.cluster_squeezes import Squeezes
 from controller.cluster_state import ClusterState
 from controller.cluster_tuning import Tuning
 from controller.config import DEFAULT_PROFILE
-from controller.configsections.kubernetes import KubernetesConfig
+from controller.configsections.kubernetes import KubernetesConfig, ServiceProfiles
 from controller.host import CgroupLayout
 from controller.kube.api import Api
 from controller.kube.events import Events
@@ -29,6 +30,7 @@ from controller.resctrl_info import RESCTRL_DIR
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.choice import Choose, chooser
 from controller.workloads.kubernetes.classify import ClassRules
+from controller.workloads.kubernetes.descriptor import is_tailored
 from controller.workloads.kubernetes.managers import Holds, Managers
 from controller.workloads.kubernetes.source import KubernetesSource
 from controller.workloads.kubernetes.watcher import PodWatcher
@@ -71,6 +73,11 @@ class Cluster:
         pod_of = self._source.pod_of
         config_map = config.profiles.config_map
         self._tuning = None if config_map is None else Tuning(self._api, events, config_map)
+        self._descriptors = (
+            None
+            if config.service_profiles is ServiceProfiles.NONE
+            else Descriptors(self._api, config, rules)
+        )
         self._squeezes = Squeezes(events, config.node, pod_of)
         self.evictions = PodEvictions(
             self._api, self._worker, events, config.eviction, config.node, pod_of
@@ -81,7 +88,8 @@ class Cluster:
         self._managers = Managers(layout, rules, RESCTRL_DIR)
         self._left: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
-        self._choose: Choose = chooser((), config.profiles, DEFAULT_PROFILE)
+        self._choose_named: Choose = chooser((), config.profiles, DEFAULT_PROFILE)
+        self._choose = self._choose_named
         self._conflicts: tuple[str, ...] = ()
         self._revision = 0
         self._state = ClusterState(node=config.node)
@@ -90,18 +98,23 @@ class Cluster:
 
     def check(self) -> None:
         """Raise what ended one of the threads: a bug."""
-        tuning = None if self._tuning is None else self._tuning.failure
-        for failure in (self._watcher.failure, self._worker.failure, tuning):
-            if failure is not None:
-                raise failure
+        for each in (self._watcher, self._worker, *self._readers):
+            if each.failure is not None:
+                raise each.failure
 
     def take_profiles(self) -> bool:
         """Have ``with_profiles`` use the newest ones; whether they are others than before."""
-        return self._tuning is not None and self._tuning.take()
+        changed = self._tuning is not None and self._tuning.take()
+        if self._descriptors is not None:
+            pods = self._watcher.pods.pods
+            changed = self._descriptors.take(pods, self._choose_named) or changed
+        return changed
 
     def with_profiles(self, settings: Settings) -> Settings:
         """Return *settings*, whose profiles are those of files, with the cluster's as well."""
-        return settings if self._tuning is None else self._tuning.beside(settings)
+        for reader in self._readers:
+            settings = reader.beside(settings)
+        return settings
 
     def scan(
         self, configured: tuple[Workload, ...], profiles: Mapping[str, Profile], now_ns: int
@@ -112,7 +125,11 @@ class Cluster:
         """
         if profiles is not self._profiles:
             self._profiles = profiles
-            self._choose = chooser(profiles, self._config.profiles, DEFAULT_PROFILE)
+            named = [name for name in profiles if not is_tailored(name)]
+            self._choose_named = chooser(named, self._config.profiles, DEFAULT_PROFILE)
+            self._choose = self._choose_named
+            if self._descriptors is not None:
+                self._choose = self._descriptors.chooser(profiles, self._choose_named)
         if self._tuning is not None:
             self._tuning.tell()
         pods = self._source.scan(now_ns, self._choose)
@@ -161,6 +178,7 @@ class Cluster:
             marked_until_s=self.evictions.marked_until_s,
             reclaimable=self._capacity.state,
             profiles=None if self._tuning is None else self._tuning.state,
+            descriptors=None if self._descriptors is None else self._descriptors.state,
             left_knobs={str(knob): reason for knob, reason in self._left.items()},
         )
 
@@ -173,15 +191,20 @@ class Cluster:
         """Take back what was done to the node and stop talking to the API server."""
         self._capacity.take_off()
         self.evictions.take_back()
-        if self._tuning is not None:
-            self._tuning.close()
+        for reader in self._readers:
+            reader.close()
         self._worker.close(_LAST_WORDS_S)
         self._watcher.close()
 
+    @property
+    def _readers(self) -> Iterator[Tuning | Descriptors]:
+        # Who reads what becomes profiles; the order counts: descriptors change those of ConfigMaps.
+        yield from filter(None, (self._tuning, self._descriptors))
+
     def _requests(self) -> Mapping[str, int]:
         # How many requests failed, by what came of them.
-        tuning = {} if self._tuning is None else self._tuning.errors
-        return Counter(self._watcher.errors) + Counter(self._worker.errors) + Counter(tuning)
+        every = (self._watcher, self._worker, *self._readers)
+        return sum((Counter(each.errors) for each in every), Counter())
 
     def _tell(self) -> None:
         source = self._source

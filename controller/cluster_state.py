@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from controller.cluster_profiles import ProfilesState
 
-__all__ = ("ClusterState", "ReclaimState")
+__all__ = ("ClusterState", "DescriptorsState", "ReclaimState")
 
 
 class ReclaimState(NamedTuple):
@@ -22,6 +22,30 @@ class ReclaimState(NamedTuple):
     granted: int
     stale: bool
     foreign: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptorsState:
+    """What is known of Katalyst's ServiceProfileDescriptors.
+
+    ``known`` are in namespaces that count. ``in_use`` says what each profile that was made of one
+    got from it, by the profile's name, and ``problems`` what of it does not count; at most a
+    hundred each. ``unreadable`` says why they cannot be read now.
+    """
+
+    known: int = 0
+    in_use: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    unreadable: str = ""
+
+    def status(self) -> dict[str, Any]:
+        """Return it for /statusz: plain types."""
+        return {
+            "known": self.known,
+            "in_use": dict(self.in_use),
+            "problems": dict(self.problems),
+            "unreadable": self.unreadable,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +64,7 @@ class ClusterState:
     ``marked_until_s``: the node bears the mark of an eviction, until then since the epoch.
     ``reclaimable`` is what the node offers to best-effort pods.
     ``profiles``: what is known of the ConfigMap with profiles; ``None``: none is asked for.
+    ``descriptors``: of the ServiceProfileDescriptors; ``None``: none count.
     """
 
     node: str
@@ -60,6 +85,7 @@ class ClusterState:
     marked_until_s: float | None = None
     reclaimable: tuple[ReclaimState, ...] = ()
     profiles: ProfilesState | None = None
+    descriptors: DescriptorsState | None = None
 
     def status(self) -> dict[str, Any]:
         """Return it for /statusz: plain types."""
@@ -80,6 +106,7 @@ class ClusterState:
             "conflicts": self.conflicts,
             "left_knobs": dict(self.left_knobs),
             "profiles": None if self.profiles is None else self.profiles.status(),
+            "service_profiles": None if self.descriptors is None else self.descriptors.status(),
             "problem": self.problem,
             "failed_requests": dict(self.requests),
             "dropped_events": self.dropped_events,

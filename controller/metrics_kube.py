@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.cluster_profiles import ProfilesState, Reload
-from controller.cluster_state import ClusterState
+from controller.cluster_state import ClusterState, DescriptorsState
 
 __all__ = ("kube_families",)
 
@@ -46,6 +46,8 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     yield classes
     if state.profiles is not None:
         yield from _profiles(state.profiles)
+    if state.descriptors is not None:
+        yield from _descriptors(state.descriptors)
     problems = GaugeMetricFamily(
         "sweetpoint_kube_label_problem",
         "1 for a pod whose labels or annotations are not believed.",
@@ -102,6 +104,16 @@ def _profiles(state: ProfilesState) -> Iterator[Metric]:
             "When profiles of the ConfigMap were applied last.",
             state.applied_at_s,
         )
+
+
+def _descriptors(state: DescriptorsState) -> Iterator[Metric]:
+    for name, text, value in (
+        ("known", "ServiceProfileDescriptors in namespaces that count.", state.known),
+        ("used", "Profiles of this node made with one of them.", len(state.in_use)),
+        ("problems", "Those for this node of which not all counts.", len(state.problems)),
+        ("unreadable", "1 while they cannot be read.", float(bool(state.unreadable))),
+    ):
+        yield GaugeMetricFamily(f"sweetpoint_kube_service_profiles_{name}", text, value)
 
 
 def _reclaimable(state: ClusterState) -> Iterator[Metric]:

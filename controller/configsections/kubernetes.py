@@ -4,6 +4,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 import os
 from pathlib import Path
 import re
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from controller.configfields import Strict, written
+from controller.configfields import Strict, Text, written
 from controller.configfile import Document, Loc
 from controller.configsections.kube_capacity import (
     KubeCapacityConfig,
@@ -34,7 +35,14 @@ from controller.configsections.kube_profiles import (
     kube_profiles_misfits,
 )
 
-__all__ = ("AUTO", "IN_CLUSTER", "KubernetesConfig", "KubernetesModel", "build_kubernetes")
+__all__ = (
+    "AUTO",
+    "IN_CLUSTER",
+    "KubernetesConfig",
+    "KubernetesModel",
+    "ServiceProfiles",
+    "build_kubernetes",
+)
 
 IN_CLUSTER = "in-cluster"
 _MAX_ROOTS = 16
@@ -44,6 +52,14 @@ _NODE = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 _Namespaces = Annotated[list[Annotated[str, Field(pattern=NAMESPACE)]], Field(max_length=256)]
 
 
+class ServiceProfiles(StrEnum):
+    """Which of Katalyst's ServiceProfileDescriptors count."""
+
+    NONE = "none"
+    TRUSTED = "trusted"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesConfig:
     """The checked section.
@@ -51,7 +67,8 @@ class KubernetesConfig:
     ``node`` is the name of this host's Node object. ``kubeconfig`` is ``None`` where the pod's
     own service account is used. ``cgroup_roots`` are the cgroups that hold this node's pods,
     below the mount of the cpu controller; ``None``: they are looked for. ``leave_to_others``:
-    knobs that koordlet or katalyst-agent manages here are theirs.
+    knobs that koordlet or katalyst-agent manages here are theirs. ``service_profiles``: whose
+    descriptors give sweet points, nobody's, those of trusted namespaces or all.
     """
 
     node: str
@@ -61,6 +78,7 @@ class KubernetesConfig:
     cgroup_roots: tuple[str, ...] | None
     eviction: KubeEvictionConfig
     leave_to_others: bool = True
+    service_profiles: ServiceProfiles = ServiceProfiles.NONE
     profiles: KubeProfilesConfig = KubeProfilesConfig()  # noqa: RUF009 - frozen
     capacity: KubeCapacityConfig = KubeCapacityConfig()  # noqa: RUF009 - frozen
 
@@ -108,6 +126,7 @@ class KubernetesModel(Strict):
     cgroup_roots: _Roots = AUTO
     eviction: KubeEvictionModel = written({})
     leave_to_others: bool = True
+    service_profiles: Annotated[ServiceProfiles, Text] = ServiceProfiles.NONE
     profiles: KubeProfilesModel = written({})
     capacity: KubeCapacityModel = written({})
 
@@ -128,6 +147,7 @@ def build_kubernetes(
         cgroup_roots=model.cgroup_roots,
         eviction=build_kube_eviction(model.eviction),
         leave_to_others=model.leave_to_others,
+        service_profiles=model.service_profiles,
         profiles=build_kube_profiles(model.profiles),
         capacity=build_kube_capacity(model.capacity),
     )
@@ -152,5 +172,7 @@ def _misfits(model: KubernetesModel, node: str) -> Iterator[tuple[Loc, str]]:
     if both:
         text = f"{both[0]!r} is a system namespace: its pods are system whatever their labels"
         yield ("trusted_namespaces",), text
+    if model.service_profiles is ServiceProfiles.TRUSTED and not model.trusted_namespaces:
+        yield ("service_profiles",), "trusted needs trusted_namespaces, and there are none"
     for at, text in kube_profiles_misfits(model.profiles):
         yield ("profiles", *at), text

@@ -14,7 +14,7 @@ _PER_SECOND = 1 / 10
 
 
 class Sparing:
-    """Writes warnings to *log*, and beyond a rate only how many were left out; for one thread.
+    """Writes lines to *log*, and beyond a rate only how many were left out; for one thread.
 
     :param clock: seconds of CLOCK_MONOTONIC.
     """
@@ -28,6 +28,10 @@ class Sparing:
 
     def warning(self, text: str) -> None:
         """Write *text*, one line, or leave it out."""
+        self.write(logging.WARNING, text)
+
+    def write(self, level: int, text: str) -> None:
+        """Write *text*, one line of that level of ``logging``, or leave it out."""
         now_s = self._clock()
         self._tokens = min(_BURST, self._tokens + (now_s - self._filled_s) * _PER_SECOND)
         self._filled_s = now_s
@@ -40,4 +44,4 @@ class Sparing:
                 "%d lines about pods were left out: there are too many", self._left_out
             )
             self._left_out = 0
-        self._log.warning("%s", text)
+        self._log.log(level, "%s", text)

@@ -10,7 +10,7 @@ import pytest
 
 from controller.config import ConfigError, json_schemas, load
 from controller.configsections.kube_capacity import KubeCapacityConfig
-from controller.configsections.kubernetes import KubernetesConfig
+from controller.configsections.kubernetes import KubernetesConfig, ServiceProfiles
 
 
 def section(tmp_path: Path, text: str) -> KubernetesConfig:
@@ -36,6 +36,7 @@ def test_defaults_need_no_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.system_namespaces == ("kube-system",)
     assert found.trusted_namespaces == ()
     assert found.cgroup_roots is None
+    assert found.service_profiles is ServiceProfiles.NONE
 
 
 def test_without_the_downward_api_the_node_has_the_name_of_the_host(
@@ -49,13 +50,15 @@ def test_everything_said(tmp_path: Path) -> None:
     found = section(
         tmp_path,
         "node: n1, kubeconfig: /etc/kubeconfig, system_namespaces: [kube-system, infra],"
-        "trusted_namespaces: [shop], cgroup_roots: [/kubepods.slice, /a/kubepods]",
+        "trusted_namespaces: [shop], cgroup_roots: [/kubepods.slice, /a/kubepods],"
+        "service_profiles: trusted",
     )
     assert found.node == "n1"
     assert found.kubeconfig == Path("/etc/kubeconfig")
     assert found.system_namespaces == ("infra", "kube-system")
     assert found.trusted_namespaces == ("shop",)
     assert found.cgroup_roots == ("/kubepods.slice", "/a/kubepods")
+    assert found.service_profiles is ServiceProfiles.TRUSTED
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,8 @@ def test_everything_said(tmp_path: Path) -> None:
         ("cgroup_roots: [/a/../b]", ".cgroup_roots: must be paths such as /kubepods"),
         ("cgroup_roots: [/]", ".cgroup_roots: must be paths such as /kubepods"),
         ("cgroup_roots: [[/a]]", ".cgroup_roots: must be paths such as /kubepods"),
+        ("service_profiles: some", ".service_profiles: must be 'none', 'trusted' or 'all'"),
+        ("service_profiles: trusted", ".service_profiles: trusted needs trusted_namespaces"),
         ("nodes: x", ".nodes: unknown key (did you mean node?)"),
     ],
 )

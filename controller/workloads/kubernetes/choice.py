@@ -19,10 +19,14 @@ PROFILE_KEY = "sweetpoint.dev/profile"
 
 
 class Choice(NamedTuple):
-    """The name of a profile that exists, and what was wrong with what was asked for."""
+    """The name of a profile that exists, and what was wrong with what was asked for.
+
+    ``tailored``: the name of one that was made of it for this pod's like; empty: none was.
+    """
 
     profile: str
     problem: str | None = None
+    tailored: str = ""
 
 
 # ``None`` stands for a pod of which nothing but the cgroup is known.

@@ -4,9 +4,9 @@
 
 import re
 
-from controller.workloads.kubernetes.pod import Pod
+from controller.workloads.kubernetes.pod import Owner, Pod
 
-__all__ = ("APP_LABELS", "core_group", "evictable", "service_name")
+__all__ = ("APP_LABELS", "controller_of", "core_group", "evictable", "service_name")
 
 APP_LABELS = ("app.kubernetes.io/name", "app", "k8s-app")
 _GROUP_KEYS = ("koordinator.sh/core-sched-group-id", "koordinator.sh/coreSchedulingGroup")
@@ -15,17 +15,24 @@ _GROUP_POLICY = "koordinator.sh/core-sched-policy"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-def service_name(pod: Pod) -> str:
-    """Return ``namespace/owner`` of *pod*; without an owner its app label, or its own name.
+def controller_of(pod: Pod) -> Owner | None:
+    """Return what *pod* belongs to: its owner, or the Deployment of that.
 
     The ReplicaSets of a Deployment have its name and a hash that changes with every roll-out.
     """
     owner = pod.owner
+    hashed = pod.labels.get("pod-template-hash")
+    if owner is None or owner.kind != "ReplicaSet" or not hashed:
+        return owner
+    name = owner.name.removesuffix(f"-{hashed}")
+    return owner if name == owner.name else Owner(kind="Deployment", name=name)
+
+
+def service_name(pod: Pod) -> str:
+    """Return ``namespace/owner`` of *pod*; without an owner its app label, or its own name."""
+    owner = controller_of(pod)
     if owner is not None:
-        name = owner.name
-        if owner.kind == "ReplicaSet" and (hashed := pod.labels.get("pod-template-hash")):
-            name = name.removesuffix(f"-{hashed}")
-        return f"{pod.namespace}/{name}"
+        return f"{pod.namespace}/{owner.name}"
     labels = (pod.labels.get(key, "") for key in APP_LABELS)
     return f"{pod.namespace}/{next(filter(_WORD.fullmatch, labels), pod.name)}"
 

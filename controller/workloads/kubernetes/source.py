@@ -187,9 +187,10 @@ class KubernetesSource:
         if pod is not None:
             problems += [f"{key}: too long, not read" for key in pod.oversized]
         if qos is QosClass.LS:
-            profile, problem = choose(pod)
+            chosen, problem, tailored = choose(pod)
             problems.append(problem)
-            service = f"{name if pod is None else service_name(pod)}@{profile}"
+            profile = tailored or chosen
+            service = f"{name if pod is None else service_name(pod)}@{chosen}"
         asked: Mapping[str, int] = {}
         if qos is QosClass.BE and pod is not None:
             group, problem = core_group(pod)

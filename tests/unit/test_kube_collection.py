@@ -1,0 +1,147 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A collection that is followed: what is kept of it, through whatever the server says."""
+
+from collections.abc import Callable, Iterator, Mapping
+import logging
+from pathlib import Path
+import time
+from typing import Any
+
+import pytest
+
+from controller.kube.api import Api
+from controller.kube.collection import CollectionWatch
+from tests.kernel.agent import eventually
+from tests.pod_server import PodServer, refusal
+
+Watch = CollectionWatch[str]
+
+
+def colored(name: str, color: str | None, **spec: object) -> dict[str, Any]:
+    meta = {"namespace": "shop", "name": name}
+    return {"metadata": meta, "spec": {"color": color, **spec}}
+
+
+def color(raw: Mapping[str, Any]) -> str | None:
+    found = raw["spec"]["color"]
+    return None if found is None else str(found)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PodServer]:
+    with PodServer(tmp_path) as server:
+        yield server
+
+
+class Site:
+    """A watch and everything that it passed on."""
+
+    def __init__(
+        self, server: PodServer, read: Callable[[Mapping[str, Any]], str | None] = color
+    ) -> None:
+        self.taken: list[dict[str, str]] = []
+        self.watch = Watch(
+            Api(server.kubeconfig),
+            "Things",
+            "/apis/example.org/v1/things",
+            {"resourceVersion": "0"},
+            read,
+            lambda found: self.taken.append(dict(found)),
+        )
+
+    def wait_for(self, **colors: str) -> None:
+        wanted = {f"shop/{name}": value for name, value in colors.items()}
+        eventually(str(wanted), 10, lambda: self.taken and self.taken[-1] == wanted)
+
+
+@pytest.fixture
+def site(server: PodServer) -> Iterator[Site]:
+    server.pods = [colored("a", "red"), colored("b", None)]
+    site = Site(server)
+    yield site
+    site.watch.close()
+    assert site.watch.failure is None
+
+
+def test_changes_are_passed_on_and_what_is_not_kept_is_no_change(
+    server: PodServer, site: Site
+) -> None:
+    site.wait_for(a="red")
+    assert server.lists == [{"resourceVersion": "0"}]
+    server.tell("MODIFIED", colored("a", "red", other=1))
+    server.tell("BOOKMARK", {})
+    server.tell("DELETED", colored("b", None))
+    server.tell("MODIFIED", colored("a", "blue"))
+    server.tell("ADDED", colored("c", "green"))
+    server.tell("MODIFIED", colored("a", None))
+    server.tell("DELETED", colored("c", "green"))
+    site.wait_for()
+    assert [len(each) for each in site.taken] == [1, 1, 2, 1, 0]
+    assert not site.watch.problem and not site.watch.errors
+
+
+def test_a_watch_that_ends_goes_on_where_it_was(server: PodServer, site: Site) -> None:
+    site.wait_for(a="red")
+    server.tell("ADDED", colored("c", "green"))
+    site.wait_for(a="red", c="green")
+    server.cut()
+    eventually("another watch", 10, lambda: len(server.watches) == 2)
+    assert len(server.lists) == 1
+    versions = [int(each["resourceVersion"]) for each in server.watches]
+    assert versions == [100, 101] and "timeoutSeconds" in server.watches[0]
+
+
+def test_what_is_too_old_is_listed_anew_without_a_word(
+    server: PodServer, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.wait_for(a="red")
+    server.pods = [colored("d", "black")]
+    server.say(b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n')
+    site.wait_for(d="black")
+    assert len(server.lists) == 2 and not site.watch.errors and not caplog.records
+
+
+def test_a_kind_that_nobody_has_installed_is_asked_for_rarely(
+    server: PodServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server.script = [refusal(404, "NotFound")] * 10
+    site = Site(server)
+    eventually("the answer", 10, lambda: site.watch.problem)
+    time.sleep(0.5)
+    began_s = time.monotonic()
+    site.watch.close()
+    assert time.monotonic() - began_s < 2
+    assert len(server.lists) == 1 and site.taken == []
+    assert [each.getMessage() for each in caplog.records] == [
+        "API server, Things: 404 NotFound: no"
+    ]
+
+
+def test_what_was_known_stays_while_the_server_knows_nothing(server: PodServer, site: Site) -> None:
+    site.wait_for(a="red")
+    server.script = [refusal(404, "NotFound")]
+    server.say(b"nonsense\n")  # ends the watch; only a list helps
+    eventually("the list", 10, lambda: "404" in site.watch.errors)
+    assert len(site.taken) == 1 and site.watch.problem.startswith("404")
+
+
+def test_no_more_are_kept_than_there_is_room_for(
+    server: PodServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.pods = [colored(f"n{number}", "red") for number in range(10_003)]
+    site = Site(server)
+    eventually("the list", 20, lambda: site.taken)
+    assert len(site.taken[0]) == 10_000 and site.watch.left_out == 3
+    site.watch.close()
+    assert [each.getMessage() for each in caplog.records] == [
+        "Things: more than 10000; no others are read"
+    ]
+
+
+def test_a_bug_ends_the_thread_and_is_told(server: PodServer) -> None:
+    server.pods = [{"metadata": {}, "no": "spec"}]
+    site = Site(server)
+    eventually("the end", 10, lambda: site.watch.failure)
+    assert isinstance(site.watch.failure, KeyError)
