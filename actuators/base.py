@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
-from controller.model import Action, Failure, Knob, KnobValue, Outcome, Target
+from controller.decision import Action, Failure, Outcome
+from controller.model import Knob, KnobValue, Target
 
 __all__ = (
     "Actuator",

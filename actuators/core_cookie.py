@@ -26,7 +26,8 @@ from actuators.core_helper import Helper
 from actuators.core_prctl import unsupported
 from actuators.journal import JournalError
 from actuators.tasks import threads
-from controller.model import Action, Knob, KnobValue, Outcome, Target, TargetKind
+from controller.decision import Action, Outcome
+from controller.model import Knob, KnobValue, Target, TargetKind
 
 __all__ = ("BEST_EFFORT", "CoreCookie", "core_group")
 

@@ -33,17 +33,8 @@ from actuators.holdings import Holdings
 from actuators.journal import Journal, JournalError, Record
 from actuators.order import group, order
 from actuators.support import Support
-from controller.model import (
-    STRUCTURAL_KNOBS,
-    Action,
-    CgroupId,
-    Failure,
-    Knob,
-    KnobReading,
-    KnobValue,
-    Outcome,
-    Target,
-)
+from controller.decision import Action, Failure, Outcome
+from controller.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
 
 __all__ = ("Executor", "restore_leftovers")
 

@@ -5,7 +5,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from actuators.base import Actuator, Turn
-from controller.model import Action, Knob
+from controller.decision import Action
+from controller.model import Knob
 
 __all__ = ("group", "order")
 

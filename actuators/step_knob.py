@@ -12,7 +12,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
 from actuators.kernfs import Directory
-from controller.model import Action, Knob, KnobValue, Outcome, Target
+from controller.decision import Action, Outcome
+from controller.model import Knob, KnobValue, Target
 
 __all__ = ("Step", "StepKnob")
 

@@ -20,13 +20,15 @@ from controller.cluster_state import ClusterState
 from controller.cluster_tuning import Tuning
 from controller.config import DEFAULT_PROFILE
 from controller.configsections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.decision import Plan
 from controller.host import CgroupLayout
 from controller.kube.api import Api
 from controller.kube.events import Events
 from controller.kube.sparing import Sparing
 from controller.kube.worker import Worker
-from controller.model import Knob, Mode, Plan, Profile, Settings, Snapshot, Workload
+from controller.model import Knob, Mode, Snapshot, Workload
 from controller.resctrl_info import RESCTRL_DIR
+from controller.settings import Profile, Settings
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.choice import Choose, chooser
 from controller.workloads.kubernetes.classify import ClassRules

@@ -15,11 +15,12 @@ from typing import NamedTuple
 from controller.cluster_state import ReclaimState
 from controller.configsections.kube_capacity import KubeCapacityConfig
 from controller.control.reclaim import OthersUse, Reclaimable
+from controller.decision import Plan
 from controller.host import CgroupLayout, memory_bytes, online_cpus
 from controller.kube.api import Api
 from controller.kube.capacity import NodeResources, take_off
 from controller.kube.worker import Worker
-from controller.model import Plan, QosClass, Snapshot, Workload
+from controller.model import QosClass, Snapshot, Workload
 from controller.probes.memory import OthersMemory, find_memory
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.pod import Pod

@@ -18,7 +18,8 @@ from controller.configsections.kubernetes import KubernetesConfig, ServiceProfil
 from controller.kube.api import Api
 from controller.kube.collection import CollectionWatch
 from controller.kube.sparing import Sparing
-from controller.model import Profile, QosClass, Settings
+from controller.model import QosClass
+from controller.settings import Profile, Settings
 from controller.workloads.kubernetes.choice import Choice, Choose
 from controller.workloads.kubernetes.classify import ClassRules, classify
 from controller.workloads.kubernetes.descriptor import (

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 import time
 
 from controller.configsections.kube_eviction import KubeEvictionConfig
+from controller.decision import Eviction, Plan
 from controller.eviction_words import explain
 from controller.kube.api import Api
 from controller.kube.events import Events, EventType, Regarding
 from controller.kube.evictor import Evictor, Victim
 from controller.kube.mark import Mark
 from controller.kube.worker import Worker
-from controller.model import CgroupId, Eviction, EvictionAnswer, EvictionResult, Plan
+from controller.model import CgroupId, EvictionAnswer, EvictionResult
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.pod import Pod
 

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 from controller.configfile import ConfigError
-from controller.model import Profile
 from controller.profile_sets import parse_profiles
+from controller.settings import Profile
 
 __all__ = ("ClusterProfiles", "ProfilesState", "Reload")
 

@@ -5,9 +5,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from controller.decision import ChannelState, Demand, LoopReport, Plan
 from controller.eviction_words import pain, selected
 from controller.kube.events import Events, Regarding
-from controller.model import CgroupId, Channel, ChannelState, Demand, LoopReport, Mode, Plan
+from controller.model import CgroupId, Channel, Mode
 from controller.units import NS_PER_SEC, format_duration
 from controller.workloads.kubernetes.pod import Pod
 

@@ -9,7 +9,7 @@ from controller.cluster_profiles import ClusterProfiles, ProfilesState, Reload
 from controller.kube.api import Api
 from controller.kube.config_map import ConfigMapWatch
 from controller.kube.events import Events, EventType, Regarding
-from controller.model import Profile, Settings
+from controller.settings import Profile, Settings
 
 __all__ = ("Tuning",)
 

@@ -28,8 +28,9 @@ from controller.configsections.network import NetworkConfig, build_network
 from controller.configsections.resctrl import ResctrlConfig, build_resctrl
 from controller.configsections.service_level import ServiceLevelConfig, build_service_level
 from controller.host import online_cpus
-from controller.model import HostFacts, IndicatorName, Mode, Profile, QosClass, Settings
+from controller.model import IndicatorName, Mode, QosClass
 from controller.profile_sets import load_profiles, misfits
+from controller.settings import HostFacts, Profile, Settings
 
 __all__ = (
     "Config",

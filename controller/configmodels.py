@@ -20,7 +20,8 @@ from controller.configsections.kubernetes import KubernetesModel
 from controller.configsections.network import NetworkModel
 from controller.configsections.resctrl import ResctrlModel
 from controller.configsections.service_level import ServiceLevelModel
-from controller.model import Channel, IndicatorName, Knob, Mode, QosClass, SafeState
+from controller.model import Channel, IndicatorName, Knob, Mode, QosClass
+from controller.settings import SafeState
 
 __all__ = (
     "ConfigModel",

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from actuators.core_cookie import CoreCookie
 from controller.cookie_keeper import CookieKeeper
 from controller.host import CgroupLayout, core_siblings
-from controller.model import CoreMode, CoreSettings, QosClass, Target, Workload
+from controller.model import QosClass, Target, Workload
 from controller.probes.members import Moves
 from controller.probes.overlap import OverlapMeter
 from controller.probes.sched import MAX_SLOTS, SchedProbe
 from controller.report import CoreState
+from controller.settings import CoreMode, CoreSettings
 from controller.workloads.idle import without_effect
 
 __all__ = ("Cores",)

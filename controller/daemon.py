@@ -17,9 +17,10 @@ import time
 
 from controller.config import Config, ConfigError, load
 from controller.cost import CostMeter
+from controller.decision import Outcome, Plan
 from controller.guardian import Heartbeat
 from controller.httpd import Httpd
-from controller.model import Mode, Outcome, Plan, QosClass, Snapshot, Workload
+from controller.model import Mode, QosClass, Snapshot, Workload
 from controller.node import Node
 from controller.plan import Planner
 from controller.probes.sched import DETAILS

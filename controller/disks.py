@@ -9,7 +9,7 @@ from pathlib import Path
 import stat
 
 from controller.configsections.io import DiskConfig
-from controller.model import DiskFacts
+from controller.settings import DiskFacts
 
 __all__ = ("find_disks",)
 

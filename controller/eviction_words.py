@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PURE: why somebody has to go, and why others are squeezed, in one sentence with the numbers."""
 
-from controller.model import Channel, Demand, Eviction, LoopReport, Plan
+from controller.decision import Demand, Eviction, LoopReport, Plan
+from controller.model import Channel
 from controller.units import format_bytes, format_cpus, format_duration
 
 __all__ = ("explain", "pain", "selected")

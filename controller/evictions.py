@@ -9,8 +9,9 @@ import time
 
 from controller.cluster_evictions import PodEvictions
 from controller.control.eviction import EvictionPast
+from controller.decision import Plan
 from controller.eviction_words import explain
-from controller.model import EvictionAnswer, EvictionResult, Plan, Workload
+from controller.model import EvictionAnswer, EvictionResult, Workload
 from controller.past_evictions import read_past, write_past
 from controller.standalone import Standalone
 

@@ -11,14 +11,8 @@ first anyway.
 from collections.abc import Iterable, Mapping
 
 from actuators.executor import Executor
-from controller.model import (
-    STRUCTURAL_KNOBS,
-    Knob,
-    KnobReading,
-    Outcome,
-    Target,
-    TargetKind,
-)
+from controller.decision import Outcome
+from controller.model import STRUCTURAL_KNOBS, Knob, KnobReading, Target, TargetKind
 from controller.units import NS_PER_SEC
 
 __all__ = ("KnobReadings",)

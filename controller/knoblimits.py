@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from controller.configmodels import KnobModel
 from controller.control.tuning import DEFAULT_LIMITS
-from controller.model import Knob, KnobLimits
+from controller.model import Knob
+from controller.settings import KnobLimits
 from controller.units import UnitError, parse_bytes, parse_cpus, parse_ratio
 
 __all__ = ("read_limits",)

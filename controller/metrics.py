@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from controller.decision import LoopReport
 from controller.metrics_agent import agent_families, board_families
 from controller.metrics_cores import core_scheduling
 from controller.metrics_counters import cpu_times, perf_counters
@@ -20,7 +21,7 @@ from controller.metrics_kube import kube_families
 from controller.metrics_resctrl import control_group
 from controller.metrics_sources import cache_use, service_levels
 from controller.metrics_workloads import workload_families
-from controller.model import Knob, LoopReport
+from controller.model import Knob
 from controller.report import Board, TickReport
 from controller.units import NS_PER_SEC
 

@@ -8,57 +8,28 @@ and knobs are listed for the whole product, also where nothing moves them yet, s
 recordings, the journal and the metrics keep their form when an actuator is added.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
 __all__ = (
     "STRUCTURAL_KNOBS",
-    "Action",
     "Blame",
     "CgroupId",
     "Channel",
-    "ChannelState",
-    "CoreMode",
-    "CoreSettings",
-    "Demand",
-    "DiskFacts",
-    "Eviction",
     "EvictionAnswer",
-    "EvictionLimits",
     "EvictionResult",
-    "Failure",
-    "Gains",
-    "HostFacts",
-    "Indicator",
     "IndicatorName",
-    "IndicatorSpec",
-    "IndicatorStatus",
     "Knob",
-    "KnobLimits",
     "KnobReading",
     "KnobValue",
-    "LinkFacts",
     "LinkSample",
-    "LoadBin",
-    "LoopReport",
-    "MbaUnit",
     "Mode",
-    "OffLoop",
-    "Outcome",
-    "Plan",
-    "Profile",
     "QosClass",
-    "ResctrlFacts",
-    "RungReport",
-    "SafeState",
     "ServiceReading",
-    "Settings",
     "Snapshot",
     "Target",
     "TargetKind",
-    "Verdict",
     "Workload",
     "WorkloadSample",
 )
@@ -281,219 +252,6 @@ class KnobReading(NamedTuple):
     value: KnobValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """Everything measured at one instant; all counters are cumulative.
-
-    ``age_ns`` is the age of the newest probe data at ``time_ns`` (``None``: the probe is
-    off). ``steal_ns`` and ``machine_busy_ns`` are summed over all CPUs; ``blame`` is sparse.
-    ``core_overlap_ratio`` is the share of the services' running time during which best-effort
-    work ran on the other thread of the same core. ``pressure_ns`` is when the ``psi_*`` counters
-    were read, which is not in every tick (``None``: at ``time_ns``). ``evictions`` are the
-    answers that came since the last snapshot.
-    """
-
-    time_ns: int
-    age_ns: int | None
-    workloads: tuple[WorkloadSample, ...]
-    blame: tuple[Blame, ...] = ()
-    system_oncpu_ns: int | None = None
-    idle_ns: int | None = None
-    steal_ns: int | None = None
-    knobs: tuple[KnobReading, ...] = ()
-    services: tuple[ServiceReading, ...] = ()
-    links: tuple[LinkSample, ...] = ()
-    core_overlap_ratio: float | None = None
-    pressure_ns: int | None = None
-    evictions: tuple["EvictionAnswer", ...] = ()
-
-
-class IndicatorName(StrEnum):
-    """What a sweet point can be set for.
-
-    ``runq_p*`` are percentiles over the waits of a service's tasks, ``runq_delay_p99`` what
-    99 of 100 arrivals at random times wait at most (``indicators.histogram``).
-    """
-
-    RUNQ_P50 = "runq_p50"
-    RUNQ_P95 = "runq_p95"
-    RUNQ_P99 = "runq_p99"
-    RUNQ_DELAY_P99 = "runq_delay_p99"
-    WAIT_RATIO = "wait_ratio"
-    CPI = "cpi"
-    LLC_MPKI = "llc_mpki"
-    NET_RATE = "net_rate"
-    NET_BACKLOG = "net_backlog"
-    NET_DROPS = "net_drops"
-    PSI_CPU = "psi_cpu"
-    PSI_MEMORY = "psi_memory"
-    PSI_IO = "psi_io"
-    SERVICE = "service"
-
-
-class IndicatorStatus(StrEnum):
-    """``fresh``: usable. ``idle``: the service hardly ran, so nothing can hurt it; release.
-
-    ``stale``: the source is dead; the safe state follows.
-    """
-
-    FRESH = "fresh"
-    IDLE = "idle"
-    STALE = "stale"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indicator:
-    """A service's value of one indicator, of its worst workload on this node.
-
-    Unit of ``value``: ns for latencies and backlog, 1 for ratios, cycles per instruction, misses
-    per 1,000 instructions, bytes/s for rates. ``samples`` is the number of events behind it: waits,
-    thousands of instructions, packets. ``sweet_point`` is that of the load bin that the worst
-    workload is in, ``None`` where the sweet point does not depend on the load.
-    """
-
-    service: str
-    name: IndicatorName
-    value: float | None
-    samples: int
-    status: IndicatorStatus
-    worst: CgroupId | None = None
-    sweet_point: float | None = None
-
-
-class ChannelState(StrEnum):
-    """Why a channel squeezes or does not."""
-
-    FREE = "free"
-    SQUEEZE = "squeeze"
-    SELF = "self"
-    STEAL = "steal"
-    NOT_BE = "not-be"
-    HOLD = "hold"
-    SAFE = "safe"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """How hard best-effort work should be squeezed on a channel; 0 leaves it free.
-
-    ``wanted`` is what the winning loop asks for, ``applied`` what was commanded after limits
-    and slew; both in [0, 1]. ``service`` and ``indicator`` name the winner.
-    """
-
-    channel: Channel
-    wanted: float
-    applied: float
-    state: ChannelState
-    service: str | None = None
-    indicator: IndicatorName | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopReport:
-    """One loop after a tick, for metrics, log and recording.
-
-    ``is_time``: value and sweet point are ns.
-    """
-
-    service: str
-    indicator: IndicatorName
-    channel: Channel
-    status: IndicatorStatus
-    value: float | None
-    sweet_point: float
-    deviation: float | None
-    filtered_deviation: float | None
-    demand: float
-    selected: bool
-    is_time: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OffLoop:
-    """A loop that does nothing, because its service never had a source for its indicator."""
-
-    service: str
-    indicator: IndicatorName
-    channel: Channel
-
-
-@dataclass(frozen=True, slots=True)
-class RungReport:
-    """One rung of a channel's ladder after a tick.
-
-    ``part`` is how far it is from free (0) to its stop (1), ``setting`` the same in words.
-    ``usable``: something can be moved by it now.
-    """
-
-    channel: Channel
-    knob: Knob
-    part: float
-    usable: bool
-    setting: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """One write. ``previous`` is what the planner read; ``value`` what it wants."""
-
-    target: Target
-    knob: Knob
-    previous: KnobValue
-    value: KnobValue
-    reason: str
-
-
-class Failure(StrEnum):
-    """``gone``: the target left, which is normal. ``refused``: the kernel said no.
-
-    A third kind, broken, is an exception.
-    """
-
-    GONE = "gone"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of an action; ``applied`` is the value read back afterwards.
-
-    ``foreign`` is set when somebody else's value was found in place of ours: nothing was
-    written, and that value is the new original. Applying again is the planner's decision.
-    """
-
-    action: Action
-    applied: KnobValue | None
-    failure: Failure | None = None
-    foreign: KnobValue | None = None
-    errno: int | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One changed decision in one sentence, with the numbers that led to it."""
-
-    subject: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
-    """The decision that a best-effort workload has to go; told once, in the tick that made it.
-
-    ``blame`` is in the unit in which the channel attributes: CPUs of inflicted wait for cpu, the
-    use of the resource per second, or bytes of memory, for the others.
-    """
-
-    cgroup: CgroupId
-    name: str
-    channel: Channel
-    service: str
-    blame: float
-    reason: str
-
-
 class EvictionResult(StrEnum):
     """What became of an eviction that was asked for.
 
@@ -528,204 +286,51 @@ class EvictionAnswer(NamedTuple):
     wait_ns: int = 0
 
 
-class EvictionLimits(NamedTuple):
-    """How many may be evicted on this node in an hour, and the shortest time between two."""
-
-    per_hour: int = 3
-    cool_down_ns: int = 60_000_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What one tick decided. In observe mode the actions are reported and not written."""
+class Snapshot:
+    """Everything measured at one instant; all counters are cumulative.
+
+    ``age_ns`` is the age of the newest probe data at ``time_ns`` (``None``: the probe is
+    off). ``steal_ns`` and ``machine_busy_ns`` are summed over all CPUs; ``blame`` is sparse.
+    ``core_overlap_ratio`` is the share of the services' running time during which best-effort
+    work ran on the other thread of the same core. ``pressure_ns`` is when the ``psi_*`` counters
+    were read, which is not in every tick (``None``: at ``time_ns``). ``evictions`` are the
+    answers that came since the last snapshot.
+    """
 
     time_ns: int
-    actions: tuple[Action, ...] = ()
-    demands: tuple[Demand, ...] = ()
-    loops: tuple[LoopReport, ...] = ()
-    indicators: tuple[Indicator, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    quota_ceiling_cpus: float | None = None
-    quota_granted_cpus: float | None = None
-    safe: bool = False
-    rungs: tuple[RungReport, ...] = ()
-    eviction: Eviction | None = None
-    off: tuple[OffLoop, ...] = ()
+    age_ns: int | None
+    workloads: tuple[WorkloadSample, ...]
+    blame: tuple[Blame, ...] = ()
+    system_oncpu_ns: int | None = None
+    idle_ns: int | None = None
+    steal_ns: int | None = None
+    knobs: tuple[KnobReading, ...] = ()
+    services: tuple[ServiceReading, ...] = ()
+    links: tuple[LinkSample, ...] = ()
+    core_overlap_ratio: float | None = None
+    pressure_ns: int | None = None
+    evictions: tuple[EvictionAnswer, ...] = ()
 
 
-class SafeState(StrEnum):
-    """What to hold when the data is dead."""
+class IndicatorName(StrEnum):
+    """What a sweet point can be set for.
 
-    STATIC = "static"
-    RESTORE = "restore"
-    FLOOR = "floor"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gains:
-    """PID gains per unit of deviation: proportional, integral time and derivative time."""
-
-    kp: float
-    ti_s: float
-    td_s: float
-
-
-class LoadBin(NamedTuple):
-    """The sweet point of a workload that runs ``above_cpus`` CPUs or more."""
-
-    above_cpus: float
-    sweet_point: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndicatorSpec:
-    """A sweet point: the value that an indicator should not exceed, and how to steer to it.
-
-    ``tolerance`` is the factor over the sweet point that counts as deviation 1,
-    ``resolution`` the smallest value worth telling apart, ``dead_zone`` the half-width of the
-    zone around deviation 0 in which nothing moves, ``window_ns`` what the value is taken over
-    and ``filter_ns`` the time constant of the low-pass behind it. ``bins``, by rising load,
-    replace the sweet point where it moves with the load, as that of CPI does. ``is_time``: the
-    unit of sweet point and resolution is ns.
+    ``runq_p*`` are percentiles over the waits of a service's tasks, ``runq_delay_p99`` what
+    99 of 100 arrivals at random times wait at most (``indicators.histogram``).
     """
 
-    name: IndicatorName
-    sweet_point: float
-    tolerance: float
-    resolution: float
-    dead_zone: float
-    window_ns: int
-    filter_ns: int
-    min_samples: int
-    channel: Channel
-    gains: Gains
-    bins: tuple[LoadBin, ...] = ()
-    is_time: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnobLimits:
-    """How far and how fast a graded knob may be moved.
-
-    ``floor`` is in the knob's unit: CPUs of each best-effort workload for cpu.quota, bytes of
-    each for memory.high, ways for resctrl.l3, a weight for io.weight, a share of what there is
-    for resctrl.mb, tc.ceiling and io.max. ``squeeze`` and ``release`` are the largest steps of
-    demand per second and per release, of the knob's part of its channel's demand.
-    """
-
-    floor: float
-    squeeze_per_s: float
-    release_step: float
-    release_spacing_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """An administrator's numbers for one type of service.
-
-    ``channels`` are those on which best-effort may be squeezed for it. ``cpu_burst_us`` is what
-    the service may save up of a quota of its own; 0: nothing is changed.
-    """
-
-    name: str
-    indicators: tuple[IndicatorSpec, ...]
-    sched_idle: bool
-    be_share_min: float
-    idle_oncpu_ratio: float
-    limits: Mapping[Knob, KnobLimits] = field(default_factory=dict)
-    channels: tuple[Channel, ...] = tuple(Channel)
-    cpu_burst_us: int = 0
-    evict_enabled: bool = False
-    evict_after_ns: int = 60_000_000_000
-
-
-class MbaUnit(StrEnum):
-    """What the number in an ``MB:`` line of schemata means."""
-
-    PERCENT = "percent"  # Intel: throttling, only roughly linear
-    ABSOLUTE = "absolute"  # AMD: multiples of 1/8 GB/s
-    MBPS = "mbps"  # mounted with mba_MBps: the kernel's own loop
-
-
-class ResctrlFacts(NamedTuple):
-    """What ``info/`` of a resctrl mount says; 0 in ``mba_max`` or ``llc_ways``: not there.
-
-    ``domains`` are the cache ids in schemata. MBA values are in ``mba_unit``; ``llc_ways`` is
-    the width of the mask and ``llc_min_ways`` the fewest contiguous bits. ``bandwidth`` tells
-    whether the memory bandwidth can be measured.
-    """
-
-    domains: tuple[int, ...]
-    mba_unit: MbaUnit = MbaUnit.PERCENT
-    mba_min: int = 0
-    mba_max: int = 0
-    mba_step: int = 1
-    llc_ways: int = 0
-    llc_min_ways: int = 1
-    bandwidth: bool = False
-
-
-class LinkFacts(NamedTuple):
-    """A link that we shape: what it carries in each direction, bytes per second."""
-
-    target: Target
-    egress_bytes_per_s: float
-    ingress_bytes_per_s: float
-
-
-class DiskFacts(NamedTuple):
-    """A disk that io.max may limit, ``MAJOR:MINOR``, and what it carries, bytes per second."""
-
-    device: str
-    read_bytes_per_s: float
-    write_bytes_per_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
-    """What the pure core must know of the machine."""
-
-    cpus: int
-    resctrl: ResctrlFacts | None = None
-    links: tuple[LinkFacts, ...] = ()
-    memory_bytes: int | None = None
-    disks: tuple[DiskFacts, ...] = ()
-
-
-class CoreMode(StrEnum):
-    """When best-effort work gets a core-scheduling cookie, so that no service shares its core.
-
-    ``auto``: when sharing cores is measured, the cache channel demands it, and it helps. ``on``:
-    as long as a service is present.
-    """
-
-    OFF = "off"
-    AUTO = "auto"
-    ON = "on"
-
-
-class CoreSettings(NamedTuple):
-    """How cookies are used: from which overlap on, and how long they may take to prove useful."""
-
-    mode: CoreMode = CoreMode.OFF
-    overlap_min: float = 0.1
-    verify_ns: int = 30_000_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The whole configuration as the pure core sees it, without workloads.
-
-    ``mode`` tells the planner whether its actions are written: in observe mode it goes on as
-    if they had been.
-    """
-
-    tick_ns: int
-    host: HostFacts
-    profiles: Mapping[str, Profile]
-    reserve_cpus: float
-    safe_state: SafeState
-    stale_ticks: int
-    mode: Mode = Mode.OBSERVE
-    core: CoreSettings = field(default_factory=CoreSettings)
-    eviction: EvictionLimits = field(default_factory=EvictionLimits)
+    RUNQ_P50 = "runq_p50"
+    RUNQ_P95 = "runq_p95"
+    RUNQ_P99 = "runq_p99"
+    RUNQ_DELAY_P99 = "runq_delay_p99"
+    WAIT_RATIO = "wait_ratio"
+    CPI = "cpi"
+    LLC_MPKI = "llc_mpki"
+    NET_RATE = "net_rate"
+    NET_BACKLOG = "net_backlog"
+    NET_DROPS = "net_drops"
+    PSI_CPU = "psi_cpu"
+    PSI_MEMORY = "psi_memory"
+    PSI_IO = "psi_io"
+    SERVICE = "service"

@@ -33,24 +33,21 @@ from controller.control.quota_part import QuotaPart
 from controller.control.standing import SchedIdle, burst_actions
 from controller.control.suspects import candidates_of, cases_of
 from controller.control.wording import Narrator
+from controller.decision import Action, Outcome, Plan
 from controller.indicators.roster import Roster
 from controller.indicators.senses import Senses
 from controller.model import (
-    Action,
     CgroupId,
     Channel,
     EvictionAnswer,
     Knob,
     Mode,
-    Outcome,
-    Plan,
-    SafeState,
-    Settings,
     Snapshot,
     Target,
     TargetKind,
     Workload,
 )
+from controller.settings import SafeState, Settings
 
 __all__ = ("Planner",)
 

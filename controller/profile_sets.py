@@ -12,9 +12,10 @@ from controller.configcheck import check
 from controller.configfile import ConfigError, Document, Loc, parse_document, read_document
 from controller.configmodels import ConfigModel, ProfileModel
 from controller.configsections.eviction import StandaloneAction
-from controller.model import Knob, Profile
+from controller.model import Knob
 from controller.profiles import build_profile
 from controller.resources import profiles_dir
+from controller.settings import Profile
 
 __all__ = ("load_profiles", "misfits", "parse_profiles")
 

@@ -8,14 +8,8 @@ from controller.configfile import ConfigError, Document, Loc
 from controller.configmodels import IndicatorModel, KnobModel, ProfileModel
 from controller.control.tuning import DEFAULT_LIMITS
 from controller.knoblimits import read_limits
-from controller.model import (
-    Channel,
-    IndicatorName,
-    IndicatorSpec,
-    Knob,
-    KnobLimits,
-    Profile,
-)
+from controller.model import Channel, IndicatorName, Knob
+from controller.settings import IndicatorSpec, KnobLimits, Profile
 from controller.sweetpoints import read_indicator
 from controller.units import NS_PER_US
 

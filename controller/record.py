@@ -15,8 +15,10 @@ from typing import Self
 from pydantic import TypeAdapter, ValidationError
 
 from controller.control.eviction import EvictionPast
-from controller.model import Outcome, Plan, Settings, Snapshot, Workload
+from controller.decision import Outcome, Plan
+from controller.model import Snapshot, Workload
 from controller.plan import Planner
+from controller.settings import Settings
 
 __all__ = ("Entry", "Recorder", "RecordingError", "read", "replay")
 

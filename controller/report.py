@@ -9,6 +9,7 @@ import threading
 from typing import Any, NamedTuple
 
 from controller.cluster_state import ClusterState
+from controller.decision import Outcome, Plan
 from controller.model import (
     Blame,
     CgroupId,
@@ -18,8 +19,6 @@ from controller.model import (
     KnobValue,
     LinkSample,
     Mode,
-    Outcome,
-    Plan,
     Target,
     Workload,
     WorkloadSample,

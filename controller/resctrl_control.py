@@ -16,19 +16,14 @@ from actuators.resctrl_group import ABSENT, PRESENT
 from actuators.resctrl_mount import MOUNTED, NOT_MOUNTED
 from actuators.resctrl_tasks import GroupTasks
 from controller.configsections.resctrl import ResctrlConfig
+from controller.decision import Action
 from controller.host import CgroupLayout
-from controller.model import (
-    Action,
-    Knob,
-    ResctrlFacts,
-    Target,
-    TargetKind,
-    Workload,
-)
+from controller.model import Knob, Target, TargetKind, Workload
 from controller.probes.members import Moves
 from controller.report import GroupState
 from controller.resctrl_info import RESCTRL_DIR, ResctrlMount, find_mount, read_info
 from controller.resctrl_keeper import ResctrlKeeper
+from controller.settings import ResctrlFacts
 from controller.units import NS_PER_SEC
 
 __all__ = ("ResctrlControl",)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.host import mounts
-from controller.model import MbaUnit, ResctrlFacts
+from controller.settings import MbaUnit, ResctrlFacts
 
 __all__ = (
     "MBPS_UNLIMITED",

@@ -20,18 +20,9 @@ from actuators.resctrl_group import ABSENT, PRESENT
 from actuators.resctrl_watch import put
 from actuators.tasks import members
 from controller.configsections.resctrl import ResctrlConfig
+from controller.decision import Action, Outcome
 from controller.host import CgroupLayout
-from controller.model import (
-    Action,
-    CgroupId,
-    Knob,
-    KnobValue,
-    Outcome,
-    QosClass,
-    Target,
-    TargetKind,
-    Workload,
-)
+from controller.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
 from controller.probes.resctrl import CacheUse, Whereabouts, whereabouts
 from controller.resctrl_info import ResctrlInfo, ResctrlMount, find_mount, read_info
 from controller.resctrl_room import count_others

@@ -16,18 +16,9 @@ from actuators.cgroup_freeze import FREEZER, CgroupFreeze, freezers
 from actuators.cgroup_kill import is_inside, kill, processes
 from actuators.executor import Executor
 from controller.configsections.eviction import EvictionConfig, StandaloneAction
+from controller.decision import Action, Eviction, Failure
 from controller.host import CgroupLayout
-from controller.model import (
-    Action,
-    Eviction,
-    EvictionAnswer,
-    EvictionResult,
-    Failure,
-    Knob,
-    KnobValue,
-    Target,
-    TargetKind,
-)
+from controller.model import EvictionAnswer, EvictionResult, Knob, KnobValue, Target, TargetKind
 from controller.units import NS_PER_SEC, format_duration
 
 __all__ = ("Standalone",)

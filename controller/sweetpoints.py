@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from controller.configmodels import GainsModel, IndicatorModel
 from controller.control.tuning import auto_gains
-from controller.model import Channel, Gains, IndicatorName, IndicatorSpec, LoadBin
+from controller.model import Channel, IndicatorName
+from controller.settings import Gains, IndicatorSpec, LoadBin
 from controller.units import (
     NS_PER_SEC,
     UnitError,

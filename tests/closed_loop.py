@@ -7,21 +7,10 @@ from dataclasses import replace
 
 from controller.control.quota import parse_quota
 from controller.control.tuning import DEFAULT_LIMITS, auto_gains
-from controller.model import (
-    Channel,
-    HostFacts,
-    IndicatorName,
-    IndicatorSpec,
-    Knob,
-    KnobLimits,
-    Mode,
-    Outcome,
-    Plan,
-    Profile,
-    SafeState,
-    Settings,
-)
+from controller.decision import Outcome, Plan
+from controller.model import Channel, IndicatorName, Knob, Mode
 from controller.plan import Planner
+from controller.settings import HostFacts, IndicatorSpec, KnobLimits, Profile, SafeState, Settings
 from controller.simulation.node import SimulatedNode
 
 TICK_NS = 200_000_000

@@ -5,19 +5,9 @@
 from collections.abc import Sequence
 
 from controller.control.tuning import auto_gains
-from controller.model import (
-    Action,
-    Channel,
-    IndicatorName,
-    IndicatorSpec,
-    Knob,
-    KnobValue,
-    Mode,
-    Plan,
-    Profile,
-    SafeState,
-    Settings,
-)
+from controller.decision import Action, Plan
+from controller.model import Channel, IndicatorName, Knob, KnobValue, Mode
+from controller.settings import IndicatorSpec, Profile, SafeState, Settings
 from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
 from controller.simulation.resource_node import ResourceNode
 from tests.closed_loop import SECOND_NS, TICK_NS, ClosedLoop

@@ -15,7 +15,8 @@ from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace,
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import MAJOR, TIER_CEILING
 from actuators.tc.tree import ifb_name
-from controller.model import Action, Knob, KnobValue, Outcome, Target, TargetKind
+from controller.decision import Action, Outcome
+from controller.model import Knob, KnobValue, Target, TargetKind
 
 __all__ = ("TcCeiling", "class_id")
 

@@ -14,7 +14,8 @@ from actuators.tc.hooks import drop_clsact, ensure_clsact, has_any_filter, has_c
 from actuators.tc.netlink import EGRESS, INGRESS, Netlink
 from actuators.tc.shape import ABSENT, ABSENT_CLSACT, CLASSIFIED, is_absent
 from actuators.tc.tree import Programs
-from controller.model import Action, Knob, KnobValue, Outcome, Target, TargetKind
+from controller.decision import Action, Outcome
+from controller.model import Knob, KnobValue, Target, TargetKind
 
 __all__ = ("TcMark",)
 

@@ -39,7 +39,8 @@ from actuators.tc.shape import (
     is_absent,
     shape_of,
 )
-from controller.model import Action, Knob, KnobValue, Outcome, QosClass, Target, TargetKind
+from controller.decision import Action, Outcome
+from controller.model import Knob, KnobValue, QosClass, Target, TargetKind
 
 __all__ = ("Programs", "TcTree", "ifb_name", "refuse_foreign")
 

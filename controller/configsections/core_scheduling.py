@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from controller.configfields import RATIO, Strict, Text, duration, written
-from controller.model import CoreMode, CoreSettings
+from controller.settings import CoreMode, CoreSettings
 
 __all__ = ("CORE_GROUP", "CoreSchedulingModel", "build_core_scheduling")
 

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from controller.configfields import Strict, Text, duration, written
-from controller.model import EvictionLimits
+from controller.settings import EvictionLimits
 
 __all__ = (
     "EvictionConfig",

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from controller.control.loops import Loops, Specs
 from controller.indicators.roster import Roster, Service
-from controller.model import Channel, IndicatorName, IndicatorSpec
+from controller.model import Channel, IndicatorName
+from controller.settings import IndicatorSpec
 from controller.units import NS_PER_SEC
 
 __all__ = ("Assignment",)

@@ -11,7 +11,7 @@ from those that were. Without a measurement the percent scale is believed.
 from collections.abc import Hashable, Mapping
 import math
 
-from controller.model import MbaUnit, ResctrlFacts
+from controller.settings import MbaUnit, ResctrlFacts
 from controller.units import NS_PER_SEC
 
 __all__ = ("BandwidthScale",)

@@ -5,7 +5,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller.model import Action, CgroupId
+from controller.decision import Action
+from controller.model import CgroupId
 
 __all__ = ("Bounds",)
 

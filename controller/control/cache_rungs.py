@@ -18,7 +18,8 @@ from controller.control.schemata import (
     parse_masks,
 )
 from controller.control.stepped import SteppedRung
-from controller.model import Knob, KnobLimits, KnobValue, MbaUnit
+from controller.model import Knob, KnobValue
+from controller.settings import KnobLimits, MbaUnit
 from controller.units import NS_PER_SEC
 
 __all__ = ("MbaRung", "WaysRung")

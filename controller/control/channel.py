@@ -12,8 +12,8 @@ from controller.control.shared import DiskRung, MemoryRung
 from controller.control.slew import Slew
 from controller.control.weights import WeightRung
 from controller.indicators.roster import Service
-from controller.model import (
-    Channel,
+from controller.model import Channel
+from controller.settings import (
     DiskFacts,
     HostFacts,
     IndicatorSpec,

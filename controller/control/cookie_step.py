@@ -5,7 +5,9 @@
 from controller.control.cookies import CookieGate
 from controller.control.ladder import Scene
 from controller.control.loops import Loops
-from controller.model import Action, ChannelState, CoreSettings, Knob, KnobValue, Verdict
+from controller.decision import Action, ChannelState, Verdict
+from controller.model import Knob, KnobValue
+from controller.settings import CoreSettings
 
 __all__ = ("Cookies",)
 

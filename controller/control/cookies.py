@@ -10,7 +10,9 @@ and must prove itself.
 """
 
 from controller.control.latch import Latch
-from controller.model import CoreMode, CoreSettings, Knob, Verdict
+from controller.decision import Verdict
+from controller.model import Knob
+from controller.settings import CoreMode, CoreSettings
 from controller.units import NS_PER_SEC, format_duration
 
 __all__ = ("CookieGate",)

@@ -9,7 +9,8 @@ from controller.control.share_rung import ShareRung
 from controller.control.slew import Slew
 from controller.indicators.roster import Roster, Service
 from controller.indicators.senses import Senses
-from controller.model import CgroupId, Channel, IndicatorSpec, Knob, SafeState, Settings
+from controller.model import CgroupId, Channel, Knob
+from controller.settings import IndicatorSpec, SafeState, Settings
 
 __all__ = ("CpuChannel",)
 

@@ -8,7 +8,7 @@ service suffers more.
 
 import math
 
-from controller.model import IndicatorSpec
+from controller.settings import IndicatorSpec
 
 __all__ = ("LowPass", "dead_zone", "deviation")
 

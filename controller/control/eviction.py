@@ -15,15 +15,9 @@ from dataclasses import dataclass, field
 import math
 from typing import NamedTuple
 
-from controller.model import (
-    CgroupId,
-    Channel,
-    Eviction,
-    EvictionAnswer,
-    EvictionLimits,
-    EvictionResult,
-    Verdict,
-)
+from controller.decision import Eviction, Verdict
+from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.settings import EvictionLimits
 from controller.units import NS_PER_SEC
 
 __all__ = ("Candidate", "Case", "EvictionPast", "EvictionPolicy")

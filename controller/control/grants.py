@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from controller.control.ownership import KnobBook
 from controller.control.strictness import is_stricter
+from controller.decision import Action
 from controller.indicators.roster import Roster
-from controller.model import Action, CgroupId, Knob, KnobValue
+from controller.model import CgroupId, Knob, KnobValue
 
 __all__ = ("GrantWriter",)
 

@@ -15,9 +15,11 @@ from typing import NamedTuple, Protocol
 from controller.control.attribution import Usage
 from controller.control.ownership import KnobBook
 from controller.control.tuning import DEFAULT_LIMITS, tightest_limits
+from controller.decision import Action, RungReport
 from controller.indicators.roster import Roster
 from controller.indicators.senses import Senses
-from controller.model import Action, Channel, HostFacts, Knob, KnobLimits, RungReport
+from controller.model import Channel, Knob
+from controller.settings import HostFacts, KnobLimits
 
 __all__ = ("Ladder", "Rung", "Scene", "limits_of")
 

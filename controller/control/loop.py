@@ -13,7 +13,7 @@ twice, and it forgets the last input, which kills the derivative.)
 
 from simple_pid import PID
 
-from controller.model import Gains
+from controller.settings import Gains
 
 __all__ = ("Loop",)
 

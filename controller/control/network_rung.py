@@ -10,7 +10,9 @@ from controller.control.ladder import Scene
 from controller.control.latch import Latch
 from controller.control.share_rung import total_for
 from controller.control.strictness import is_stricter
-from controller.model import Action, Knob, KnobLimits, KnobValue, LinkFacts, Target
+from controller.decision import Action
+from controller.model import Knob, KnobValue, Target
+from controller.settings import KnobLimits, LinkFacts
 from controller.units import NS_PER_SEC, format_bytes
 
 __all__ = ("LinkRung",)

@@ -16,17 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.control.strictness import is_same_setting, is_stricter
-from controller.model import (
-    Action,
-    CgroupId,
-    Failure,
-    Knob,
-    KnobReading,
-    KnobValue,
-    Outcome,
-    Target,
-    Verdict,
-)
+from controller.decision import Action, Failure, Outcome, Verdict
+from controller.model import CgroupId, Knob, KnobReading, KnobValue, Target
 from controller.units import NS_PER_SEC
 
 __all__ = ("KnobBook",)

@@ -9,7 +9,8 @@ from functools import lru_cache
 import math
 from typing import NamedTuple
 
-from controller.model import Action, KnobValue
+from controller.decision import Action
+from controller.model import KnobValue
 
 __all__ = (
     "Quota",

@@ -3,7 +3,9 @@
 """The last rung of the cache channel: the quota, which belongs to the cpu channel."""
 
 from controller.control.ladder import Scene
-from controller.model import Action, Knob, KnobLimits
+from controller.decision import Action
+from controller.model import Knob
+from controller.settings import KnobLimits
 
 __all__ = ("QuotaPart",)
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Missing data: hold for a few ticks, then go to the safe state."""
 
-from controller.model import ChannelState
+from controller.decision import ChannelState
 
 __all__ = ("StaleGuard",)
 

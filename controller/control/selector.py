@@ -5,7 +5,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controller.model import ChannelState, IndicatorName
+from controller.decision import ChannelState
+from controller.model import IndicatorName
 
 __all__ = ("Bid", "Choice", "choose")
 

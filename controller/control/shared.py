@@ -11,7 +11,9 @@ from controller.control.bounds import Bounds
 from controller.control.grants import GrantWriter
 from controller.control.ladder import Scene
 from controller.control.share_rung import ShareRung
-from controller.model import Action, CgroupId, Channel, Knob, KnobLimits, KnobValue
+from controller.decision import Action
+from controller.model import CgroupId, Channel, Knob, KnobValue
+from controller.settings import KnobLimits
 from controller.units import format_bytes
 
 __all__ = ("DiskRung", "MemoryRung", "SharedRung")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast a demand may be applied: squeeze quickly, release in small, spaced steps."""
 
-from controller.model import KnobLimits
+from controller.settings import KnobLimits
 
 __all__ = ("Slew",)
 

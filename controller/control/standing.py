@@ -5,8 +5,10 @@
 from controller.control.latch import Latch
 from controller.control.ownership import KnobBook
 from controller.control.quota import Quota, format_quota, parse_quota
+from controller.decision import Action
 from controller.indicators.roster import Roster
-from controller.model import Action, Knob, KnobValue, Profile
+from controller.model import Knob, KnobValue
+from controller.settings import Profile
 from controller.units import NS_PER_SEC
 
 __all__ = ("SchedIdle", "burst_actions")

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from controller.control.ladder import Scene
 from controller.control.steps import Steps, moved
 from controller.control.strictness import is_stricter
-from controller.model import Action, Knob, KnobLimits, KnobValue, Target, TargetKind
+from controller.decision import Action
+from controller.model import Knob, KnobValue, Target, TargetKind
+from controller.settings import KnobLimits
 from controller.units import NS_PER_SEC
 
 __all__ = ("SteppedRung",)

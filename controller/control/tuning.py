@@ -4,7 +4,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from controller.model import Gains, Knob, KnobLimits
+from controller.model import Knob
+from controller.settings import Gains, KnobLimits
 from controller.units import NS_PER_SEC
 
 __all__ = ("DEFAULT_LIMITS", "auto_gains", "tightest_limits")

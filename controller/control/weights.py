@@ -8,7 +8,8 @@ import math
 from controller.control.amounts import format_amount, parse_amount
 from controller.control.ladder import Scene
 from controller.control.stepped import SteppedRung
-from controller.model import Knob, KnobLimits, KnobValue
+from controller.model import Knob, KnobValue
+from controller.settings import KnobLimits
 from controller.units import NS_PER_SEC
 
 __all__ = ("WeightRung",)

@@ -8,15 +8,8 @@ from controller.control.channel import LadderChannel
 from controller.control.cpu import CpuChannel
 from controller.control.ladder import Scene
 from controller.control.loops import Loops
-from controller.model import (
-    Channel,
-    ChannelState,
-    Knob,
-    LoopReport,
-    RungReport,
-    Verdict,
-    Workload,
-)
+from controller.decision import ChannelState, LoopReport, RungReport, Verdict
+from controller.model import Channel, Knob, Workload
 from controller.units import format_cpus, format_duration
 
 __all__ = ("Narrator",)

@@ -15,12 +15,14 @@ import random
 import tempfile
 
 from controller.config import load
+from controller.decision import Outcome
 from controller.demo.agent import PROFILE, write_config
 from controller.demo.phases import PhaseSpec
 from controller.demo.results import LoadSecond, Phase, Run, Sample, Work
 from controller.demo.status import parse_status
-from controller.model import Knob, Mode, Outcome, Settings
+from controller.model import Knob, Mode
 from controller.plan import Planner
+from controller.settings import Settings
 from controller.simulation.node import Plant, SimulatedNode
 from controller.units import NS_PER_SEC, NS_PER_US
 

@@ -7,8 +7,8 @@ import re
 
 from controller.doctor.fact import Fact, read_text
 from controller.host import CgroupLayout, HostError, find_cgroup_layout
-from controller.model import MbaUnit
 from controller.resctrl_info import ResctrlInfo, find_mount, read_info
+from controller.settings import MbaUnit
 
 __all__ = ("find_knobs",)
 

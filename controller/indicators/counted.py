@@ -10,18 +10,12 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
+from controller.decision import Indicator, IndicatorStatus
 from controller.indicators.gains import Gain, GainWindow
 from controller.indicators.roster import Roster, Service
 from controller.indicators.service import STALE, Measured, service_indicator
-from controller.model import (
-    CgroupId,
-    Indicator,
-    IndicatorName,
-    IndicatorSpec,
-    IndicatorStatus,
-    Snapshot,
-    WorkloadSample,
-)
+from controller.model import CgroupId, IndicatorName, Snapshot, WorkloadSample
+from controller.settings import IndicatorSpec
 
 __all__ = ("COUNTED", "CountedWindows")
 

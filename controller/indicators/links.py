@@ -9,17 +9,11 @@ holds whether the tier is always full or only now and then, and needs no speed o
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from controller.decision import Indicator, IndicatorStatus
 from controller.indicators.gains import Gain, GainWindow
 from controller.indicators.service import STALE, Measured
-from controller.model import (
-    Indicator,
-    IndicatorName,
-    IndicatorSpec,
-    IndicatorStatus,
-    LinkSample,
-    QosClass,
-    Target,
-)
+from controller.model import IndicatorName, LinkSample, QosClass, Target
+from controller.settings import IndicatorSpec
 
 __all__ = ("LINKED", "LinkWindows")
 

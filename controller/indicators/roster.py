@@ -5,7 +5,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.model import CgroupId, Profile, QosClass, Workload
+from controller.model import CgroupId, QosClass, Workload
+from controller.settings import Profile
 
 __all__ = ("Roster", "Service")
 

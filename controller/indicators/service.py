@@ -5,7 +5,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controller.model import CgroupId, Indicator, IndicatorSpec, IndicatorStatus
+from controller.decision import Indicator, IndicatorStatus
+from controller.model import CgroupId
+from controller.settings import IndicatorSpec
 
 __all__ = ("STALE", "Measured", "service_indicator", "sweet_point_at")
 

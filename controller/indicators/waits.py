@@ -4,10 +4,12 @@
 
 from collections.abc import Callable, Mapping
 
+from controller.decision import IndicatorStatus
 from controller.indicators.histogram import arrival_delay_ns, quantile_ns
 from controller.indicators.service import Measured
 from controller.indicators.window import WindowReading
-from controller.model import IndicatorName, IndicatorSpec, IndicatorStatus
+from controller.model import IndicatorName
+from controller.settings import IndicatorSpec
 
 __all__ = ("WAITS", "measure_waits")
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 import time
 from typing import Any, NamedTuple
 
+from controller.decision import Eviction
 from controller.kube.api import Api, segment
 from controller.kube.errors import ApiError, ApiUnreachable
 from controller.kube.mark import Mark
-from controller.model import Eviction, EvictionAnswer, EvictionResult
+from controller.model import EvictionAnswer, EvictionResult
 from controller.units import NS_PER_SEC
 
 __all__ = ("Evictor", "Victim")

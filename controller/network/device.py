@@ -11,8 +11,9 @@ from actuators.tc.netlink import Link, Netlink
 from actuators.tc.shape import Shape, Tree
 from actuators.tc.tree import refuse_foreign
 from controller.configsections.network import AUTO, DeviceConfig, NetworkConfig, tier_rates
-from controller.model import KnobValue, LinkFacts, QosClass, Target, TargetKind
+from controller.model import KnobValue, QosClass, Target, TargetKind
 from controller.network.speed import link_speed
+from controller.settings import LinkFacts
 
 __all__ = ("Device", "DeviceError", "open_device")
 

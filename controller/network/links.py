@@ -15,26 +15,16 @@ from actuators.tc.netlink import Netlink
 from actuators.tc.shape import CLASS_OF_TIER, FIRST_LIMIT, MAJOR, Tree, decode, encode
 from actuators.tc.tree import Programs, ifb_name
 from controller.configsections.network import NetworkConfig
+from controller.decision import Action, Failure, Outcome
 from controller.host import CgroupLayout
-from controller.model import (
-    Action,
-    Failure,
-    Knob,
-    KnobReading,
-    KnobValue,
-    LinkFacts,
-    LinkSample,
-    Outcome,
-    QosClass,
-    Target,
-    Workload,
-)
+from controller.model import Knob, KnobReading, KnobValue, LinkSample, QosClass, Target, Workload
 from controller.network.device import Device, DeviceError, open_device
 from controller.network.marks import Marks
 from controller.probes.btf import BtfError
 from controller.probes.classify import Classifier
 from controller.probes.loader import LoadError
 from controller.probes.qdisc import QdiscReader
+from controller.settings import LinkFacts
 from controller.units import NS_PER_SEC
 
 __all__ = ("Links",)

@@ -16,19 +16,9 @@ from actuators.tc.namespace import network_namespace
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import CLASS_OF_TIER, CLASSIFIED, FIRST_LIMIT
 from controller.configsections.network import LimitRule
+from controller.decision import Action, Failure, Outcome
 from controller.host import CgroupLayout
-from controller.model import (
-    Action,
-    CgroupId,
-    Failure,
-    Knob,
-    KnobValue,
-    Outcome,
-    QosClass,
-    Target,
-    TargetKind,
-    Workload,
-)
+from controller.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
 from controller.network.veth import first_process, host_ends
 from controller.probes.classify import Classifier
 from controller.units import NS_PER_SEC

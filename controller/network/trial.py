@@ -10,7 +10,8 @@ from actuators.tc.namespace import network_namespace
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import ABSENT, CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
-from controller.model import Action, Knob, QosClass, Target, TargetKind
+from controller.decision import Action
+from controller.model import Knob, QosClass, Target, TargetKind
 from controller.probes.btf import BtfError
 from controller.probes.classify import Classifier
 from controller.probes.loader import LoadError

@@ -11,18 +11,8 @@ import math
 
 from controller.control.amounts import parse_amount, parse_disks
 from controller.control.schemata import parse_bandwidth, parse_masks
-from controller.model import (
-    DiskFacts,
-    HostFacts,
-    Knob,
-    KnobValue,
-    LinkFacts,
-    LinkSample,
-    QosClass,
-    ResctrlFacts,
-    Target,
-    TargetKind,
-)
+from controller.model import Knob, KnobValue, LinkSample, QosClass, Target, TargetKind
+from controller.settings import DiskFacts, HostFacts, LinkFacts, ResctrlFacts
 from controller.simulation.node import target_of
 from controller.simulation.resource_node import ResourceNode
 

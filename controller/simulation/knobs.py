@@ -5,7 +5,8 @@
 from collections.abc import Iterable
 from errno import EINVAL
 
-from controller.model import Action, Failure, Knob, KnobReading, KnobValue, Outcome, Target
+from controller.decision import Action, Failure, Outcome
+from controller.model import Knob, KnobReading, KnobValue, Target
 
 __all__ = ("KnobTable",)
 

@@ -32,14 +32,13 @@ from random import Random
 from typing import TypeVar
 
 from controller.control.quota import parse_quota
+from controller.decision import Action, Outcome
 from controller.indicators.histogram import BUCKETS, UPPER_NS
 from controller.model import (
-    Action,
     Blame,
     CgroupId,
     Knob,
     KnobValue,
-    Outcome,
     QosClass,
     Snapshot,
     Target,

@@ -15,20 +15,19 @@ from random import Random
 from typing import Any
 
 from controller.control.quota import parse_quota
+from controller.decision import Action, Outcome
 from controller.indicators.histogram import BUCKETS
 from controller.model import (
-    Action,
     CgroupId,
-    HostFacts,
     Knob,
     KnobValue,
     LinkSample,
-    Outcome,
     QosClass,
     Snapshot,
     Workload,
     WorkloadSample,
 )
+from controller.settings import HostFacts
 from controller.simulation.knobs import KnobTable
 from controller.simulation.node import make_workload, target_of
 

@@ -13,8 +13,9 @@ from actuators.core_cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.registry import build
+from controller.decision import Action
 from controller.host import CgroupLayout
-from controller.model import Action, Knob, KnobValue, Target, TargetKind
+from controller.model import Knob, KnobValue, Target, TargetKind
 
 FILES = (
     "cpu.cfs_quota_us",

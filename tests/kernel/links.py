@@ -12,15 +12,8 @@ from actuators.tc.mark import TcMark
 from actuators.tc.namespace import network_namespace
 from actuators.tc.shape import CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
-from controller.model import (
-    Action,
-    Knob,
-    KnobValue,
-    Outcome,
-    QosClass,
-    Target,
-    TargetKind,
-)
+from controller.decision import Action, Outcome
+from controller.model import Knob, KnobValue, QosClass, Target, TargetKind
 from controller.probes.classify import Classifier
 from tests.kernel.wire import Host
 

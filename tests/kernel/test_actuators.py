@@ -10,8 +10,9 @@ import pytest
 
 from actuators.base import GoneError, Restored
 from actuators.cgroupfs import Cgroup
+from controller.decision import Failure, Outcome
 from controller.host import CgroupLayout
-from controller.model import CgroupId, Failure, Knob, Outcome
+from controller.model import CgroupId, Knob
 from tests.kernel.knobs import (
     action,
     dump,

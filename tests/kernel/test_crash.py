@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from actuators.base import Trace
+from controller.decision import Action, Failure
 from controller.host import CgroupLayout
-from controller.model import Action, Failure, Knob
+from controller.model import Knob
 from tests.kernel.knobs import (
     action,
     die_at,

@@ -20,8 +20,9 @@ from actuators.executor import Executor, restore_leftovers
 from actuators.journal import Journal
 from actuators.registry import build
 from controller.configsections.eviction import EvictionConfig, StandaloneAction
+from controller.decision import Eviction
 from controller.host import CgroupLayout
-from controller.model import CgroupId, Channel, Eviction, EvictionAnswer, EvictionResult, Target
+from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Target
 from controller.standalone import Standalone
 from tests.helpers import remove_cgroup
 from tests.kernel.agent import eventually

@@ -11,11 +11,12 @@ import pytest
 
 from controller.cluster_evictions import PodEvictions
 from controller.configsections.kube_eviction import KubeEvictionConfig, MarkEffect
+from controller.decision import Eviction, Plan
 from controller.kube.api import Api
 from controller.kube.events import Events, Regarding
 from controller.kube.mark import MARK, Mark, unmark
 from controller.kube.worker import Worker
-from controller.model import CgroupId, Channel, Eviction, EvictionAnswer, EvictionResult, Plan
+from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult
 from controller.workloads.kubernetes.pod import Pod, parse_pod
 from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json, Refused

@@ -14,7 +14,8 @@ from controller.control.amounts import parse_amount, parse_disks
 from controller.control.schemata import parse_bandwidth, parse_masks
 from controller.control.steps import Steps, moved
 from controller.control.strictness import is_stricter
-from controller.model import Action, Knob, KnobValue, Outcome, Plan, Snapshot
+from controller.decision import Action, Outcome, Plan
+from controller.model import Knob, KnobValue, Snapshot
 from controller.plan import Planner
 from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
 from controller.simulation.resource_node import ResourceNode

@@ -9,14 +9,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.decision import Indicator, IndicatorStatus
 from controller.indicators.gains import GainWindow
 from controller.indicators.roster import Roster
 from controller.indicators.senses import Senses
 from controller.model import (
     CgroupId,
-    Indicator,
     IndicatorName,
-    IndicatorStatus,
     LinkSample,
     QosClass,
     ServiceReading,

@@ -11,21 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.control.quota import parse_quota
+from controller.decision import Action, Failure, Outcome, Plan
 from controller.indicators.histogram import BUCKETS, index_of
-from controller.model import (
-    Action,
-    Blame,
-    Failure,
-    Knob,
-    KnobValue,
-    Mode,
-    Outcome,
-    Plan,
-    QosClass,
-    Settings,
-    Snapshot,
-)
+from controller.model import Blame, Knob, KnobValue, Mode, QosClass, Snapshot
 from controller.plan import Planner
+from controller.settings import Settings
 from controller.simulation.node import Plant, SimulatedNode
 from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import subprocess
 import sys
 
-from controller.model import Knob, KnobValue, Outcome, Plan, Settings, Snapshot, Workload
+from controller.decision import Outcome, Plan
+from controller.model import Knob, KnobValue, Snapshot, Workload
 from controller.plan import Planner
+from controller.settings import Settings
 from controller.simulation.node import SimulatedNode
 from tests.closed_loop import TICK_NS, make_settings, with_sweet_point
 

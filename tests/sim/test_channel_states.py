@@ -5,15 +5,9 @@
 from dataclasses import replace
 
 from controller.control.quota import parse_quota
-from controller.model import (
-    ChannelState,
-    IndicatorStatus,
-    Knob,
-    KnobValue,
-    Mode,
-    Plan,
-    SafeState,
-)
+from controller.decision import ChannelState, IndicatorStatus, Plan
+from controller.model import Knob, KnobValue, Mode
+from controller.settings import SafeState
 from controller.simulation.node import Plant, SimulatedNode
 from tests.closed_loop import ClosedLoop, make_settings
 

@@ -9,7 +9,8 @@ import statistics
 import pytest
 
 from controller.control.quota import parse_quota
-from controller.model import Action, Knob, KnobValue, Plan
+from controller.decision import Action, Plan
+from controller.model import Knob, KnobValue
 from controller.simulation.node import Plant, SimulatedNode
 from tests.closed_loop import (
     TICKS_PER_S,

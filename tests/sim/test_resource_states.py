@@ -8,22 +8,19 @@ import statistics
 
 import pytest
 
+from controller.decision import ChannelState, Outcome
 from controller.model import (
     Channel,
-    ChannelState,
-    CoreMode,
-    CoreSettings,
     IndicatorName,
     Knob,
     KnobValue,
     Mode,
-    Outcome,
-    SafeState,
     ServiceReading,
     Target,
     TargetKind,
 )
 from controller.plan import Planner
+from controller.settings import CoreMode, CoreSettings, SafeState
 from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
 from controller.simulation.resource_node import ResourceNode
 from tests.closed_loop import TICK_NS, TICKS_PER_S, ClosedLoop, filtered

@@ -11,7 +11,8 @@ import pytest
 
 from controller.control.bounds import Bounds
 from controller.control.quota import parse_quota
-from controller.model import CgroupId, Knob, KnobValue, Mode, Outcome, Workload
+from controller.decision import Outcome
+from controller.model import CgroupId, Knob, KnobValue, Mode, Workload
 from controller.plan import Planner
 from controller.simulation.antagonists import MemoryNode
 from controller.simulation.node import SimulatedNode

@@ -23,17 +23,8 @@ from controller.control.share_rung import ShareRung
 from controller.control.steps import Steps
 from controller.control.strictness import is_stricter
 from controller.indicators.roster import Roster
-from controller.model import (
-    CgroupId,
-    Channel,
-    IndicatorName,
-    Knob,
-    KnobValue,
-    MbaUnit,
-    QosClass,
-    ResctrlFacts,
-    Workload,
-)
+from controller.model import CgroupId, Channel, IndicatorName, Knob, KnobValue, QosClass, Workload
+from controller.settings import MbaUnit, ResctrlFacts
 from tests.closed_loop import make_settings, make_spec
 
 SECOND_NS = 1_000_000_000

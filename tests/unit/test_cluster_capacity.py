@@ -12,12 +12,13 @@ import pytest
 
 from controller.cluster_capacity import ClusterCapacity, Pace
 from controller.configsections.kube_capacity import KubeCapacityConfig
+from controller.decision import Plan
 from controller.host import CgroupLayout, memory_bytes, online_cpus
 from controller.kube.api import Api
 from controller.kube.capacity import STAMP
 from controller.kube.mark_note import release_mark, write_note
 from controller.kube.worker import Worker
-from controller.model import CgroupId, Plan, QosClass, Snapshot, Workload
+from controller.model import CgroupId, QosClass, Snapshot, Workload
 from controller.probes.memory import MemoryHierarchy, OthersMemory
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.asked import asked_for, parse_quantity

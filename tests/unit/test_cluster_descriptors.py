@@ -15,7 +15,8 @@ from controller.cluster_state import ClusterState
 from controller.config import Config, load
 from controller.kube.api import Api
 from controller.metrics_kube import kube_families
-from controller.model import IndicatorName, Settings
+from controller.model import IndicatorName
+from controller.settings import Settings
 from controller.workloads.kubernetes.choice import Choice, chooser
 from controller.workloads.kubernetes.classify import ClassRules
 from controller.workloads.kubernetes.pod import Pod, parse_pod

@@ -13,7 +13,8 @@ import yaml
 
 from controller.config import ConfigError, WorkloadRule, json_schemas, load
 from controller.configmodels import ConfigModel
-from controller.model import HostFacts, Mode, QosClass, SafeState
+from controller.model import Mode, QosClass
+from controller.settings import HostFacts, SafeState
 
 GOOD = """\
 mode: enforce

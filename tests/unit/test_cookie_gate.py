@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from controller.control.cookies import CookieGate
-from controller.model import CoreMode, CoreSettings
+from controller.settings import CoreMode, CoreSettings
 from controller.units import NS_PER_SEC
 
 AUTO = CoreSettings(CoreMode.AUTO, overlap_min=0.1, verify_ns=30 * NS_PER_SEC)

@@ -19,17 +19,9 @@ from actuators.core_errand import erase, reconcile
 from actuators.executor import Executor, restore_leftovers
 from actuators.journal import Journal
 from controller.cookie_keeper import CookieKeeper
+from controller.decision import Action, Failure, Outcome
 from controller.host import CgroupLayout
-from controller.model import (
-    Action,
-    CgroupId,
-    Failure,
-    Knob,
-    KnobValue,
-    Outcome,
-    QosClass,
-    Workload,
-)
+from controller.model import CgroupId, Knob, KnobValue, QosClass, Workload
 from controller.probes.members import Move, Moves
 from controller.units import NS_PER_SEC
 from tests.cookie_kernel import CookieKernel

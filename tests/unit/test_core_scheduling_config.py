@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.config import ConfigError, load
-from controller.model import CoreMode, CoreSettings
+from controller.settings import CoreMode, CoreSettings
 from controller.units import NS_PER_SEC
 
 WORKLOADS = """\

@@ -7,18 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from controller.decision import Indicator, IndicatorStatus, OffLoop
 from controller.indicators.roster import Roster
 from controller.indicators.senses import Senses
 from controller.model import (
     CgroupId,
     Channel,
-    Indicator,
     IndicatorName,
-    IndicatorSpec,
-    IndicatorStatus,
-    LoadBin,
-    OffLoop,
-    Profile,
     QosClass,
     ServiceReading,
     Snapshot,
@@ -26,6 +21,7 @@ from controller.model import (
     WorkloadSample,
 )
 from controller.plan import Planner
+from controller.settings import IndicatorSpec, LoadBin, Profile
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB, TWO = CgroupId("cpu", 1), CgroupId("cpu", 2)

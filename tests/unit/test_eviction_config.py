@@ -11,7 +11,7 @@ import yaml
 from controller.config import Config, ConfigError, json_schemas, load
 from controller.configsections.eviction import EvictionConfig, StandaloneAction
 from controller.configsections.kube_eviction import KubeEvictionConfig, MarkEffect
-from controller.model import EvictionLimits
+from controller.settings import EvictionLimits
 
 MINUTE_NS = 60 * 10**9
 PROFILE = "name: mine\nindicators: {runq_p99: {sweet_point: 3ms}}\nevict: {enabled: true}\n"

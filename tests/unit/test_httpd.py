@@ -13,24 +13,19 @@ import time
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
+from controller.decision import ChannelState, Demand, IndicatorStatus, LoopReport, Plan, RungReport
 from controller.httpd import Httpd, HttpError
 from controller.httppace import Pacer
 from controller.model import (
     Blame,
     CgroupId,
     Channel,
-    ChannelState,
-    Demand,
     IndicatorName,
-    IndicatorStatus,
     Knob,
     KnobReading,
     KnobValue,
-    LoopReport,
     Mode,
-    Plan,
     QosClass,
-    RungReport,
     Target,
     TargetKind,
     Workload,

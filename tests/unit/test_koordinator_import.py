@@ -12,7 +12,8 @@ import yaml
 
 from controller.cli import main
 from controller.config import load
-from controller.model import CoreMode, Knob, QosClass
+from controller.model import Knob, QosClass
+from controller.settings import CoreMode
 
 ALL: dict[str, Any] = {
     "resource-threshold-config": {

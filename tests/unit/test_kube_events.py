@@ -13,25 +13,20 @@ import pytest
 from controller.cluster_evictions import PodEvictions
 from controller.cluster_squeezes import Squeezes
 from controller.configsections.kube_eviction import KubeEvictionConfig, MarkEffect
+from controller.decision import (
+    ChannelState,
+    Demand,
+    Eviction,
+    Indicator,
+    IndicatorStatus,
+    LoopReport,
+    Plan,
+)
 from controller.kube.api import Api
 from controller.kube.events import Events, Regarding
 from controller.kube.mark import MARK
 from controller.kube.worker import Worker
-from controller.model import (
-    CgroupId,
-    Channel,
-    ChannelState,
-    Demand,
-    Eviction,
-    EvictionAnswer,
-    EvictionResult,
-    Indicator,
-    IndicatorName,
-    IndicatorStatus,
-    LoopReport,
-    Mode,
-    Plan,
-)
+from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName, Mode
 from controller.workloads.kubernetes.pod import Pod
 from tests.api_stand_in import ApiStandIn, Asked, status
 from tests.kernel.agent import eventually

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from controller.configsections.kube_eviction import MarkEffect
+from controller.decision import Eviction
 from controller.kube.api import Api
 from controller.kube.capacity import STAMP, NodeResources, take_off
 from controller.kube.errors import ApiError, ApiUnreachable
 from controller.kube.evictor import Evictor, Victim
 from controller.kube.mark import MARK, Mark, unmark
 from controller.kube.mark_note import release_mark, remove_note, write_note
-from controller.model import CgroupId, Channel, Eviction, EvictionAnswer, EvictionResult
+from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult
 from tests.api_stand_in import ApiStandIn, Asked, status
 
 NODE = "/api/v1/nodes/n1"

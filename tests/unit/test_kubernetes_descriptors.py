@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from controller.config import load
-from controller.model import IndicatorName, Profile
+from controller.model import IndicatorName
+from controller.settings import Profile
 from controller.workloads.kubernetes.descriptor import (
     Catalogue,
     Descriptor,

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from controller.control.loop import Loop
-from controller.model import Gains
+from controller.settings import Gains
 
 GAINS = Gains(kp=0.2, ti_s=2.0, td_s=0.0)
 DT = 0.2

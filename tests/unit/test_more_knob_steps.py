@@ -18,7 +18,8 @@ from actuators.resctrl_group import ABSENT, PRESENT, control_groups, monitoring_
 from actuators.resctrl_l3 import ResctrlL3
 from actuators.resctrl_mb import ResctrlMb
 from actuators.resctrl_mount import ResctrlMounter
-from controller.model import Action, Knob, KnobValue, Target, TargetKind
+from controller.decision import Action
+from controller.model import Knob, KnobValue, Target, TargetKind
 
 V2: Literal["v2"] = "v2"
 MEMORY = MemoryHigh(Path("/nowhere"), V2, V2)

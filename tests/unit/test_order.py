@@ -13,7 +13,8 @@ from actuators.base import Actuator
 from actuators.cpu_idle import CpuIdle
 from actuators.cpu_quota import CpuQuota
 from actuators.order import group, order
-from controller.model import Action, Knob, KnobValue, Target, TargetKind
+from controller.decision import Action
+from controller.model import Knob, KnobValue, Target, TargetKind
 
 
 def actuators(version: Literal["v1", "v2"] = "v1") -> dict[Knob, Actuator]:

@@ -3,15 +3,8 @@
 """Whose value a knob has, when the news comes with an outcome instead of a reading."""
 
 from controller.control.ownership import KnobBook
-from controller.model import (
-    Action,
-    Knob,
-    KnobReading,
-    KnobValue,
-    Outcome,
-    Target,
-    TargetKind,
-)
+from controller.decision import Action, Outcome
+from controller.model import Knob, KnobReading, KnobValue, Target, TargetKind
 
 TARGET = Target(TargetKind.CGROUP, "cpu", 7, "/batch")
 FREE, OURS, THEIRS = map(KnobValue, ("max 100000 0", "20000 10000 0", "60000 100000 0"))

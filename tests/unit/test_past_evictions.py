@@ -12,17 +12,10 @@ from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.configsections.eviction import EvictionConfig
 from controller.control.eviction import EvictionPast
+from controller.decision import Eviction, Plan
 from controller.evictions import Evictions
 from controller.host import CgroupLayout
-from controller.model import (
-    CgroupId,
-    Channel,
-    Eviction,
-    EvictionAnswer,
-    EvictionResult,
-    Mode,
-    Plan,
-)
+from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Mode
 from controller.past_evictions import read_past, write_past
 from controller.plan import Planner
 from controller.record import Entry, Recorder, read

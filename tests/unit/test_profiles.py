@@ -10,8 +10,9 @@ import yaml
 
 from controller.config import ConfigError, json_schemas, load
 from controller.control.tuning import DEFAULT_LIMITS, auto_gains
-from controller.model import Channel, Gains, IndicatorName, Knob, KnobLimits, Profile
+from controller.model import Channel, IndicatorName, Knob
 from controller.resources import profiles_dir
+from controller.settings import Gains, KnobLimits, Profile
 
 WORKLOADS = """\
 workloads: [{name: web, cgroup: /web, class: latency-sensitive, profile: mine}]

@@ -8,7 +8,8 @@ import pytest
 
 from controller.configmodels import IndicatorModel
 from controller.control.tuning import auto_gains
-from controller.model import Channel, IndicatorName, IndicatorSpec, LoadBin
+from controller.model import Channel, IndicatorName
+from controller.settings import IndicatorSpec, LoadBin
 from controller.sweetpoints import read_indicator
 
 TICK_NS = 200_000_000

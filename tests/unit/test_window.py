@@ -1,11 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+from controller.decision import Indicator, IndicatorStatus
 from controller.indicators.histogram import BUCKETS
 from controller.indicators.rates import CounterRate, CpuUse
 from controller.indicators.service import STALE, service_indicator
 from controller.indicators.waits import measure_waits
 from controller.indicators.window import CounterWindow
-from controller.model import CgroupId, Indicator, IndicatorStatus, WorkloadSample
+from controller.model import CgroupId, WorkloadSample
 from tests.closed_loop import SECOND_NS, TICK_NS, make_spec
 
 WEB = CgroupId("cpu", 1)

@@ -12,7 +12,8 @@ import re
 from typing import Any, NamedTuple
 
 from controller.configmodels import IndicatorModel
-from controller.model import IndicatorName, IndicatorSpec, Profile
+from controller.model import IndicatorName
+from controller.settings import IndicatorSpec, Profile
 from controller.sweetpoints import read_indicator
 from controller.units import format_duration
 from controller.workloads.kubernetes.identity import controller_of

@@ -21,17 +21,9 @@ from actuators.executor import Executor, restore_leftovers
 from actuators.journal import Journal
 from actuators.tasks import threads
 from controller.cookie_keeper import CookieKeeper
+from controller.decision import Action
 from controller.host import CgroupLayout, core_siblings
-from controller.model import (
-    Action,
-    CgroupId,
-    Knob,
-    KnobValue,
-    QosClass,
-    Target,
-    TargetKind,
-    Workload,
-)
+from controller.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
 from controller.probes.members import MemberProbe
 from tests.kernel import test_members
 from tests.vm.guest.switches import SwitchTrace, shared_s

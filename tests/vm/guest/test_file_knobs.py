@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from actuators.base import Restored
+from controller.decision import Action, Failure, Outcome
 from controller.host import CgroupLayout
-from controller.model import Action, Failure, Knob, Outcome
+from controller.model import Knob
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, dump, executor, make_child, set_quota, target_of
 from tests.vm.guest.disks import disk_numbers

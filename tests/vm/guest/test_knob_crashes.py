@@ -17,8 +17,9 @@ import pytest
 
 from actuators.base import Trace
 from actuators.resctrl_tasks import GroupTasks
+from controller.decision import Action
 from controller.host import CgroupLayout
-from controller.model import Action, Knob, Target, TargetKind
+from controller.model import Knob, Target, TargetKind
 from controller.resctrl_info import RESCTRL_DIR
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import (

@@ -14,11 +14,13 @@ from actuators.base import Restored
 from actuators.executor import Executor
 from actuators.resctrl_tasks import GroupTasks
 from actuators.resctrlfs import Group
+from controller.decision import Failure, Outcome
 from controller.host import CgroupLayout
-from controller.model import Failure, Knob, MbaUnit, Outcome, Target, TargetKind
+from controller.model import Knob, Target, TargetKind
 from controller.probes.members import Move, Moves
 from controller.resctrl_control import ResctrlControl
 from controller.resctrl_info import RESCTRL_DIR
+from controller.settings import MbaUnit
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, executor
 from tests.vm.guest.resctrl import (
