@@ -13,18 +13,20 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.odd_servers import OddServer, ok
 
-__all__ = ("PodServer", "pod", "refusal")
+__all__ = ("NODE", "PodServer", "pod", "refusal")
+
+NODE = "node-1"
 
 Json = dict[str, Any]
 Script = bytes | Callable[[socket.socket], None] | None
 
 
 def pod(name: str, **metadata: Any) -> Json:
-    """Return a BestEffort pod whose id follows from its name."""
+    """Return a BestEffort pod of ``NODE`` whose id follows from its name."""
     uid = f"00000000-0000-4000-8000-{abs(hash(name)) % 10**12:012d}"
     return {
         "metadata": {"uid": uid, "namespace": "shop", "name": name, **metadata},
-        "spec": {},
+        "spec": {"nodeName": NODE},
         "status": {"qosClass": "BestEffort", "phase": "Running"},
     }
 

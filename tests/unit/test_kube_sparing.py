@@ -8,7 +8,7 @@ import pytest
 
 from controller.kube.sparing import Sparing
 from controller.workloads.kubernetes.watcher import _Roll
-from tests.pod_server import pod
+from tests.pod_server import NODE, pod
 
 
 def test_a_flood_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -28,7 +28,7 @@ def test_a_flood_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> Non
 def test_an_owner_who_changes_his_mind_all_the_time_fills_no_disk(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    roll = _Roll(frozenset(), Sparing(logging.getLogger("x"), lambda: 0.0))
+    roll = _Roll(NODE, frozenset(), Sparing(logging.getLogger("x"), lambda: 0.0))
     for number in range(1000):
         raw = pod("liar")
         mirror = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": f"no {number}"}

@@ -16,7 +16,7 @@ from controller.kube.api import Api, Limits
 from controller.kube.backoff import Backoff
 from controller.workloads.kubernetes.watcher import PodWatcher
 from tests.kernel.agent import eventually
-from tests.pod_server import PodServer, pod, refusal
+from tests.pod_server import NODE, PodServer, pod, refusal
 
 LIMITS = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=30)
 Watch = Callable[..., PodWatcher]
@@ -36,7 +36,7 @@ def watch(server: PodServer) -> Iterator[Watch]:
     def make(longest_s: float = 0.02, label_keys: frozenset[str] = frozenset()) -> PodWatcher:
         backoff = Backoff(Random(1), first_s=0.01, longest_s=longest_s)
         api = Api(server.kubeconfig, LIMITS)
-        made.append(PodWatcher(api, "node-1", label_keys, backoff))
+        made.append(PodWatcher(api, NODE, label_keys, backoff))
         return made[-1]
 
     yield make
@@ -100,6 +100,19 @@ def test_pods_come_change_and_go(server: PodServer, watch: Watch) -> None:
     server.tell("DELETED", pod("never-seen"))
     has(watcher, "three", "two")
     assert watcher.lists == 1
+
+
+def test_pods_of_other_nodes_are_not_kept(server: PodServer, watch: Watch) -> None:
+    crowd = [pod(f"other-{number}") for number in range(1000)]
+    for each in crowd:
+        each["spec"]["nodeName"] = "other"
+    server.pods += crowd
+    watcher = watch()
+    has(watcher, "one", "two")
+    server.tell("ADDED", crowd[0])
+    following(watcher, server)
+    assert watcher.pods.refused == 0
+    assert names(watcher) == ["later", "one", "two"]
 
 
 def test_a_change_that_means_nothing_to_us_changes_nothing(server: PodServer, watch: Watch) -> None:

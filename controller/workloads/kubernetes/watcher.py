@@ -48,12 +48,13 @@ class PodWatcher:
         backoff: Backoff | None = None,
     ) -> None:
         self._api = api
+        self._node = node
         self._select = {"fieldSelector": f"spec.nodeName={node}"}
         self._random = Random()  # noqa: S311 - jitter is no secret
         self._backoff = backoff or Backoff(self._random)
         self._label_keys = label_keys
         self._sparing = Sparing(_log)
-        self._roll = _Roll(label_keys, self._sparing)
+        self._roll = _Roll(node, label_keys, self._sparing)
         # Of the last list or event; None: a list is needed.
         self._version: str | None = None
         # Not older than this. "0": whatever the server has in memory, rather than every node of
@@ -123,7 +124,8 @@ class PodWatcher:
         return None
 
     def _list(self) -> None:
-        roll = _Roll(self._label_keys, self._sparing, self._roll.refused.values())
+        told = self._roll.refused.values()
+        roll = _Roll(self._node, self._label_keys, self._sparing, told)
         try:
             version = self._api.items(
                 _PODS, {**self._select, "resourceVersion": self._list_from}, roll.add
@@ -185,7 +187,7 @@ class PodWatcher:
 
 
 class _Roll:
-    """Pods, and why others were refused, by the ids of their objects.
+    """Pods of a node, and why others were refused, by the ids of their objects.
 
     These are not always the ids of the pods: those of static pods are in their manifests.
 
@@ -193,8 +195,9 @@ class _Roll:
     """
 
     def __init__(
-        self, label_keys: frozenset[str], sparing: Sparing, told: Iterable[str] = ()
+        self, node: str, label_keys: frozenset[str], sparing: Sparing, told: Iterable[str] = ()
     ) -> None:
+        self._node = node
         self._label_keys = label_keys
         self._sparing = sparing
         self._told = frozenset(told)
@@ -203,6 +206,11 @@ class _Roll:
 
     def add(self, raw: Mapping[str, Any]) -> bool:
         """Take the object as it is now; return whether that changes anything for us."""
+        spec = raw.get("spec")
+        node = spec.get("nodeName") if isinstance(spec, Mapping) else None
+        if isinstance(node, str) and node != self._node:
+            # Nobody asked for it. Whoever forgot what we asked for has the pods of all nodes.
+            return self.remove(raw)
         key = _key(raw)
         try:
             pod = parse_pod(raw, self._label_keys)
