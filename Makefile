@@ -5,7 +5,7 @@
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test vm-test kube-test bench soak lint clean bootstrap test-kernel api-server
+.PHONY: help demo test vm-test kube-test bench soak lint clean bootstrap test-tools test-kernel api-server
 
 help:
 	@echo "make demo       show it on real programs, about two minutes"
@@ -20,27 +20,30 @@ help:
 bootstrap:
 	@tools/bootstrap
 
+test-tools:
+	@tools/bootstrap test
+
 demo: bootstrap
 	@.venv/bin/sweetpoint demo
 
-test: bootstrap lint test-kernel api-server
+test: test-tools lint test-kernel api-server
 	@.venv/bin/pytest
 
-vm-test: bootstrap test-kernel
+vm-test: test-tools test-kernel
 	@.venv/bin/pytest tests/vm
 
-kube-test: bootstrap api-server
+kube-test: test-tools api-server
 	@.venv/bin/pytest tests/kube
 
 # Ten minutes, once.
-test-kernel: bootstrap
+test-kernel: test-tools
 	@[ "$$SWEETPOINT_VM_TESTS" = 0 ] || tools/test-kernel build
 
 # Four minutes, once.
-api-server: bootstrap
+api-server: test-tools
 	@[ "$$SWEETPOINT_KUBE_TESTS" = 0 ] || tools/api-server build
 
-lint: bootstrap
+lint: test-tools
 	@.venv/bin/ruff check --quiet
 	@.venv/bin/ruff format --check --quiet
 	@.venv/bin/mypy --no-error-summary
@@ -50,7 +53,7 @@ bench:
 	@tools/bootstrap bench
 	@.venv/bin/pytest -s -m bench
 
-soak: bootstrap
+soak: test-tools
 	@.venv/bin/pytest -m soak
 
 clean:
