@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from controller.kube.api import Api
 from controller.kube.backoff import Backoff
-from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.errors import ApiError, ApiUnreachable, watch_may_go_on
 from controller.kube.troubles import Troubles
 
 __all__ = ("CollectionWatch",)
@@ -104,7 +104,8 @@ class CollectionWatch(Generic[_Kept]):
                 self._version = self._list()
             self._watch(self._version)
         except (ApiError, ApiUnreachable) as error:
-            self._version = None
+            if not watch_may_go_on(error):
+                self._version = None
             if self._closing.is_set():
                 return 0.0
             wait_s = self._backoff.next_s(getattr(error, "retry_after_s", None))
@@ -114,7 +115,7 @@ class CollectionWatch(Generic[_Kept]):
                 self._troubles.failed(self._what, error)
             return max(wait_s, self._random.uniform(0.5, 1.0) * _ABSENT_S * (status == 404))
         # A server that ends every watch at once is not to be asked without a pause.
-        return self._random.uniform(0.5, 1.5)
+        return self._backoff.next_s()
 
     def _list(self) -> str:
         found: dict[str, _Kept] = {}
@@ -138,7 +139,6 @@ class CollectionWatch(Generic[_Kept]):
             "timeoutSeconds": str(round(self._random.uniform(0.8, 1.0) * _WATCH_S)),
         }
         with self._api.watch(self._path, query) as events:
-            self._backoff.reset()
             for event in events:
                 changed = event.get("object")
                 if isinstance(changed, dict):

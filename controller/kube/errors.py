@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong between us and the API server, in lines that are safe to print."""
 
-__all__ = ("ApiError", "ApiNonsense", "ApiUnreachable", "line")
+__all__ = ("ApiError", "ApiNonsense", "ApiUnreachable", "line", "watch_may_go_on")
 
 _LONGEST_LINE = 300
+# Statuses after which a watch may go on where it was; after others only a new list helps.
+_GO_ON = (401, 403, 429, 503, 504)
 
 
 def line(text: object) -> str:
@@ -46,3 +48,14 @@ class ApiUnreachable(Exception):
 
 class ApiNonsense(ApiUnreachable):
     """An answer that makes no sense."""
+
+
+def watch_may_go_on(error: ApiError | ApiUnreachable) -> bool:
+    """Return whether a watch that ended so may go on where it was.
+
+    A list of everything, from every node of a cluster, is what a server that is in trouble needs
+    least.
+    """
+    if isinstance(error, ApiError):
+        return error.status in _GO_ON
+    return not isinstance(error, ApiNonsense)  # the same would come again

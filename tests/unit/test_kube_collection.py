@@ -92,6 +92,41 @@ def test_a_watch_that_ends_goes_on_where_it_was(server: PodServer, site: Site) -
     assert versions == [100, 101] and "timeoutSeconds" in server.watches[0]
 
 
+@pytest.mark.parametrize("trouble", [refusal(503, "Unavailable"), refusal(429, "Busy"), b""])
+def test_a_server_in_trouble_is_not_asked_for_everything_again(
+    server: PodServer, site: Site, trouble: bytes
+) -> None:
+    site.wait_for(a="red")
+    server.script = [trouble] * 2
+    server.cut()
+    eventually("trouble", 10, lambda: sum(site.watch.errors.values()) == 2)
+    eventually("another watch", 10, lambda: len(server.watches) == 4)
+    server.tell("ADDED", colored("c", "green"))
+    site.wait_for(a="red", c="green")
+    assert len(server.lists) == 1
+
+
+def test_watches_that_end_at_once_are_asked_for_less_and_less(
+    server: PodServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    waits: list[float] = []
+    server.pods = [colored("a", "red")]
+    site = Site(server)
+    site.wait_for(a="red")
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    monkeypatch.setattr(site.watch._closing, "wait", wait)
+    server.script = [empty] * 40
+    server.cut()
+    eventually("many watches", 10, lambda: len(waits) >= 40)
+    # With full jitter: up to half a minute, from up to a second.
+    assert 10 < max(waits) <= 30 and max(waits[:2]) <= 2
+
+
 def test_what_is_too_old_is_listed_anew_without_a_word(
     server: PodServer, site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.kube.api import Api
 from controller.kube.backoff import Backoff
-from controller.kube.errors import ApiError, ApiNonsense, ApiUnreachable
+from controller.kube.errors import ApiError, ApiNonsense, ApiUnreachable, watch_may_go_on
 from controller.kube.sparing import Sparing
 from controller.kube.troubles import Troubles
 from controller.units import NS_PER_SEC
@@ -25,8 +25,6 @@ _log = logging.getLogger(__name__)
 _PODS = "/api/v1/pods"
 # The server ends a watch after this long. Not all at once: they come back.
 _WATCH_S = (240, 300)
-# Statuses after which a watch may go on where it was; after others only a new list helps.
-_GO_ON = (401, 403, 429, 503, 504)
 _END_S = 2.0
 
 
@@ -110,17 +108,13 @@ class PodWatcher:
             if self._version is None:
                 self._list()
             self._watch()
-        except ApiUnreachable as error:
-            if isinstance(error, ApiNonsense):  # the same would come again
+        except (ApiError, ApiUnreachable) as error:
+            if not watch_may_go_on(error):
                 self._version = None
-            if not self._closed.is_set():
+            expired = getattr(error, "status", None) == 410  # nothing is wrong
+            if not (expired or self._closed.is_set()):
                 self._troubles.failed("pods", error)
-        except ApiError as error:
-            if error.status != 410:  # what it had of the past is gone; nothing is wrong
-                self._troubles.failed("pods", error)
-            if error.status not in _GO_ON:
-                self._version = None
-            return error.retry_after_s
+            return getattr(error, "retry_after_s", None)
         return None
 
     def _list(self) -> None:
