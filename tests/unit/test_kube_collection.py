@@ -5,12 +5,14 @@
 from collections.abc import Callable, Iterator, Mapping
 import logging
 from pathlib import Path
+from random import Random
 import time
 from typing import Any
 
 import pytest
 
 from controller.kube.api import Api
+from controller.kube.backoff import Backoff
 from controller.kube.collection import CollectionWatch
 from tests.kernel.agent import eventually
 from tests.pod_server import PodServer, refusal
@@ -97,6 +99,7 @@ def test_a_server_in_trouble_is_not_asked_for_everything_again(
     server: PodServer, site: Site, trouble: bytes
 ) -> None:
     site.wait_for(a="red")
+    site.watch._backoff = Backoff(Random(1), first_s=0.01)
     server.script = [trouble] * 2
     server.cut()
     eventually("trouble", 10, lambda: sum(site.watch.errors.values()) == 2)
