@@ -110,12 +110,10 @@ def test_a_server_in_trouble_is_not_asked_for_everything_again(
 
 
 def test_watches_that_end_at_once_are_asked_for_less_and_less(
-    server: PodServer, monkeypatch: pytest.MonkeyPatch
+    server: PodServer, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     waits: list[float] = []
-    server.pods = [colored("a", "red")]
-    site = Site(server)
     site.wait_for(a="red")
 
     def wait(seconds: float) -> bool:
