@@ -31,6 +31,11 @@ _LONGEST_OBJECT = 8 << 20
 _LONGEST_ERROR = 64 << 10
 _CHUNK = 64 << 10
 _LONGEST_RETRY_AFTER_S = 600.0
+# Its own message to that is "Unauthorized".
+_UNKNOWN = (
+    "the server does not know our token: it expired, it is another cluster's, or its pod or "
+    "service account is gone; it is read again with every attempt"
+)
 # Credentials in a kubeconfig's token file: kubelet renews a projected token when a fifth of its
 # life, which is at least ten minutes, is left.
 _RELOAD_S = 60.0
@@ -188,6 +193,8 @@ class Api:
             status = _object(text)
         except ApiNonsense:  # from a proxy, or from before the handlers
             status = {"message": text[:1000].decode(errors="replace")}
+        if answer.status == 401 and status.get("message") == status.get("reason"):
+            status = {**status, "message": _UNKNOWN}
         return _error(answer.status, answer.reason, status, answer.header("Retry-After"))
 
 

@@ -162,7 +162,7 @@ def load(kubeconfig: Path | None) -> Server:
         raise ApiUnreachable(f"{kubeconfig or 'in-cluster'}: {error}") from None
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError):
         # Their texts quote the file, which holds secrets.
-        raise ApiUnreachable(f"{kubeconfig}: not a kubeconfig") from None
+        raise ApiUnreachable(f"{kubeconfig or 'in-cluster'}: not a kubeconfig") from None
     return Server(configuration)
 
 
@@ -174,6 +174,8 @@ def _headers(configuration: Configuration, content_type: str | None) -> dict[str
         found = configuration.auth_settings().get("BearerToken")
     except (ConfigException, OSError) as error:
         raise ApiUnreachable(f"credentials: {error}") from None
+    except ValueError:  # not text; its own words quote it
+        raise ApiUnreachable("credentials: the token is not one line of text") from None
     token = str(found["value"] or "").strip() if found else ""
     if not re.fullmatch(r"[ -~]*", token):
         raise ApiUnreachable("credentials: the token is not one line of text")
@@ -188,9 +190,14 @@ def _translated(call: Call) -> Iterator[None]:
         raise ApiUnreachable(call.why_cut or _reason(error)) from None
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, ApiException):  # this is how the client wraps TLS errors
+def _tls(error: ssl.SSLError) -> str:
+    if not isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: {error.reason}"
+    hint = "is the certificate authority that we were given this server's?"
+    return f"TLS: {error.verify_message}; {hint}"
+
+
+def _reason(error: BaseException) -> str:
     if isinstance(error, NameResolutionError):
         return "cannot find the server's address"
     if isinstance(error, SocketTimeout) and not isinstance(error, NewConnectionError):
@@ -198,8 +205,10 @@ def _reason(error: BaseException) -> str:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError):
-            return f"TLS: {getattr(seen, 'verify_message', '') or seen.reason}"
+            return _tls(seen)
         if isinstance(seen, OSError) and not isinstance(seen, HTTPError) and seen.errno:
             return os.strerror(seen.errno)
         seen = seen.__cause__ or seen.__context__
+    if isinstance(error, ApiException):  # this is how the client wraps TLS errors
+        return f"TLS: {error.reason}"
     return f"the connection broke ({type(error).__name__})"

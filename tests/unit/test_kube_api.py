@@ -294,10 +294,22 @@ def test_a_new_token_is_used_after_the_old_one_was_refused(
     assert sent == ["first", "first", "second"]
 
 
+def test_who_is_not_known_is_told_why_that_may_be(connect: Connect) -> None:
+    body = b'{"reason": "Unauthorized", "message": "Unauthorized"}'
+    with OddServer(refusal(401, body)) as server:
+        with pytest.raises(ApiError, match="does not know our token: it expired") as error:
+            connect(server).get("/x")
+        assert error.value.message.endswith("with every attempt")
+        server.answer = refusal(401, b"who is there?")  # what has its own words keeps them
+        with pytest.raises(ApiError, match="who is there"):
+            connect(server).get("/x")
+
+
+@pytest.mark.parametrize("more", [b"\r\nEvil: yes", b"\xff"])
 def test_a_token_that_is_no_header_is_not_sent_and_not_shown(
-    connect: Connect, tmp_path: Path
+    connect: Connect, tmp_path: Path, more: bytes
 ) -> None:
-    (tmp_path / "token").write_text(f"{SECRET}\r\nEvil: yes")
+    (tmp_path / "token").write_bytes(SECRET.encode() + more)
     with OddServer(ok(b"{}")) as server, pytest.raises(ApiUnreachable) as error:
         connect(server, tokenFile=str(tmp_path / "token")).get("/x")
     assert SECRET not in str(error.value)
@@ -354,7 +366,7 @@ def test_tls_is_verified_and_a_new_authority_is_used_at_once(
     authority.write_bytes((tmp_path / "old.crt").read_bytes())
     with OddServer(ok(b"{}"), tls=context) as server:
         api = connect(server, **{"certificate-authority": str(authority)})
-        with pytest.raises(ApiUnreachable, match=r"TLS: .*self-signed"):
+        with pytest.raises(ApiUnreachable, match=r"TLS: .*self-signed.*authority"):
             api.get("/x")
         assert server.requests == []
         authority.write_bytes((tmp_path / "new.crt").read_bytes())

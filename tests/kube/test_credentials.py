@@ -1,0 +1,164 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""In a pod: who the agent is at a real API server, when that changes, and when it is nobody."""
+
+from collections.abc import Iterator
+import contextlib
+from pathlib import Path
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.kernel.agent import AgentRun, eventually
+from tests.kube.cable import Cable
+from tests.kube.client import Json
+from tests.kube.cluster import Cluster
+from tests.kube.kubelet import Kubelet
+from tests.kube.service_account import ServiceAccountVolume
+from tests.kube.site import NodeSite
+
+pytestmark = [pytest.mark.kube, pytest.mark.kernel]
+
+RULES = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+UNKNOWN = "401 Unauthorized: the server does not know our token"
+# Asks the server with every line, and says what came of it.
+ASKS = """
+import sys
+from controller.kube.api import Api
+from controller.kube.errors import ApiError, ApiUnreachable
+api = Api()
+for line in sys.stdin:
+    try:
+        print("pods:", len(api.get(line.strip())["items"]), flush=True)
+    except (ApiError, ApiUnreachable) as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.fixture
+def volume(
+    cluster: Cluster,
+    namespace: str,
+    cable: Cable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> ServiceAccountVolume:
+    """What a pod is given, and the environment that it is given with it."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cable.port))
+    cluster.grant(namespace, "default", RULES)
+    return ServiceAccountVolume(tmp_path, cluster.plane.ca_file, "not.a.token")
+
+
+def other_authority(home: Path) -> str:
+    """Return the certificate of an authority that has signed nothing here."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=other"
+    subprocess.run(
+        [*command.split(), "-keyout", "other.key", "-out", "other.crt"],
+        cwd=home,
+        check=True,
+        capture_output=True,
+    )
+    return (home / "other.crt").read_text()
+
+
+@contextlib.contextmanager
+def asking(volume: ServiceAccountVolume, path: str) -> Iterator[object]:
+    """Yield a function that lets our client in a pod ask for *path*; it returns the answer."""
+    shell = ["unshare", "-m", "sh", "-ec", f'{volume.mount}; exec "$@"', "-"]
+    child = subprocess.Popen(
+        [*shell, sys.executable, "-c", ASKS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None and child.stdout is not None
+
+    def ask() -> str:
+        child.stdin.write(f"{path}\n")
+        child.stdin.flush()
+        return child.stdout.readline().strip()
+
+    try:
+        yield ask
+    finally:
+        child.communicate(timeout=10)
+    assert child.returncode == 0
+
+
+def test_token_and_authority_are_taken_from_where_a_pod_has_them(
+    cluster: Cluster, namespace: str, volume: ServiceAccountVolume, tmp_path: Path
+) -> None:
+    authority = cluster.plane.ca_file.read_text()
+    with asking(volume, "/api/v1/pods?fieldSelector=spec.nodeName%3Dnobody") as ask:
+        said = ask()
+        assert said.startswith(UNKNOWN)
+        assert "not.a.token" not in said
+        volume.write(token=cluster.token(namespace, "default") + "\n")
+        assert ask() == "pods: 0"
+        volume.write(authority=other_authority(tmp_path))
+        said = ask()
+        assert said.startswith("TLS: ") and "certificate authority" in said
+        volume.write(authority="not a certificate")
+        assert ask().startswith("TLS: ")
+        volume.write(authority=authority)
+        assert ask() == "pods: 0"
+
+
+@pytest.mark.soak
+def test_a_token_that_ends_while_the_agent_runs(
+    cluster: Cluster,
+    namespace: str,
+    kubelet: Kubelet,
+    volume: ServiceAccountVolume,
+    cable: Cable,
+    tmp_path: Path,
+) -> None:
+    first, second, third = (
+        cluster.make_pod(namespace, f"agent-{number}", node="elsewhere") for number in range(3)
+    )
+    volume.write(token=cluster.token(namespace, "default", first))
+    site = NodeSite(cluster, kubelet, tmp_path, cluster.client(namespace, "default"))
+    site.config.write_text(
+        "\n".join(line for line in site.config.read_text().splitlines() if "kubeconfig" not in line)
+    )
+
+    def start(name: str, qos: str = "BestEffort") -> None:
+        pod = site.kubelet.start(cluster.make_pod(namespace, name, node=site.kubelet.node, qos=qos))
+        eventually(f"the pod {name}", 90, lambda: site.workload(agent, pod))
+
+    def status() -> Json:
+        return dict(agent.status()["cluster"])
+
+    def end(pod: Json) -> None:
+        """Make the tokens that are bound to *pod* worthless, and wait until they are."""
+        name = pod["metadata"]["name"]
+        cluster.admin.delete(f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+        time.sleep(12)  # the server remembers for ten seconds whom it knew
+        cable.cut()
+
+    with AgentRun(site, without=volume.mount) as agent:
+        agent.ready()
+        start("web", "Burstable")
+        start("batch-0")
+        agent.enforcing()
+        # Renewed in time: nothing but one refusal at most is seen of it.
+        volume.write(token=cluster.token(namespace, "default", second))
+        end(first)
+        start("batch-1")
+        assert status()["failed_requests"].get("401", 0) <= 1
+        # Revoked: it says so once, asks less and less often, and changes nothing.
+        end(second)
+        eventually("its words", 20, lambda: status()["problem"].startswith(UNKNOWN))
+        refused, knobs = status()["failed_requests"]["401"], site.knobs()
+        time.sleep(30)
+        assert 1 <= status()["failed_requests"]["401"] - refused <= 15
+        assert site.knobs() == knobs and site.protected()
+        volume.write(token=cluster.token(namespace, "default", third))
+        start("batch-2")
+        assert status()["problem"] == ""
+        assert agent.status()["tick"]["failed"] == 0
+        assert agent.stop() == 0
+    assert agent.output.count(UNKNOWN) <= 2
