@@ -7,15 +7,17 @@ No controller runs and no kubelet: the tests do what those would, so a test deci
 
 from collections.abc import Callable
 import contextlib
+import json
 from pathlib import Path
 import secrets
 import shutil
 import socket
 import subprocess
 import time
+import urllib.request
 
 from controller.demo.programs import Process, start
-from tests.kube.client import Client, Refused
+from tests.kube.client import Client, Json, Refused
 
 __all__ = ("ControlPlane",)
 
@@ -105,6 +107,16 @@ class ControlPlane:
             self._server.popen.kill()
             self._server.popen.wait()
             self._server = None
+
+    def compact(self) -> None:
+        """Have etcd forget all that was, as the API server has it do every five minutes."""
+        now = self._ask_etcd("range", {"key": "AA==", "count_only": True})["header"]["revision"]
+        self._ask_etcd("compaction", {"revision": now, "physical": True})
+
+    def _ask_etcd(self, what: str, body: Json) -> Json:
+        url = f"http://127.0.0.1:{self._etcd_port}/v3/kv/{what}"
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as answer:
+            return dict(json.load(answer))
 
     def client(self, token: str) -> Client:
         """Return a client with *token*."""

@@ -13,7 +13,7 @@ from controller.kube.api import Api
 from controller.workloads.kubernetes.watcher import PodWatcher
 from tests.kernel.agent import eventually
 from tests.kube.cable import Cable
-from tests.kube.client import Client
+from tests.kube.client import Client, Refused
 from tests.kube.cluster import Cluster
 
 pytestmark = pytest.mark.kube
@@ -88,24 +88,70 @@ def test_a_cut_watch_goes_on_where_it_was(
     assert watcher.pods.synced
 
 
-def test_a_server_that_comes_back_is_followed_again(
+def test_a_server_that_comes_back_without_its_past_is_listed_once_and_followed_again(
     cluster: Cluster, namespace: str, node: str, watcher: PodWatcher, cable: Cable
 ) -> None:
-    cluster.make_pod(namespace, "early", node=node)
-    eventually("the pod", 10, lambda: names(watcher) == {"early"})
+    early = cluster.make_pod(namespace, "early", node=node)
+    cluster.make_pod(namespace, "gone", node=node)
+    eventually("the pods", 10, lambda: names(watcher) == {"early", "gone"})
+    # Of this, nothing comes through.
+    cable.hold()
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.admin.delete(f"{pods}/gone?gracePeriodSeconds=0")
+    cluster.make_pod(namespace, "between", node=node)
+    cable.cut()
     cluster.plane.stop_server()
+    cable.release()
     try:
         before = cable.connections
         eventually("a refusal", 20, lambda: watcher.errors.get("unreachable"))
+        cluster.plane.compact()
         time.sleep(1)
-        assert names(watcher) == {"early"} and watcher.pods.synced
+        assert names(watcher) == {"early", "gone"} and watcher.pods.synced
         assert watcher.age_s(time.monotonic_ns()) > 1
         assert 1 <= cable.connections - before < 20, "a hot loop, or none"
     finally:
         cluster.plane.start_server()
+    assert is_past(cluster, early["metadata"]["resourceVersion"])
+    eventually("the present", 60, lambda: names(watcher) == {"early", "between"})
+    assert (watcher.lists, watcher.problem) == (2, "")
     cluster.make_pod(namespace, "late", node=node)
-    eventually("the late pod", 60, lambda: names(watcher) == {"early", "late"})
+    eventually("the late pod", 10, lambda: names(watcher) == {"early", "between", "late"})
+    assert watcher.lists == 2
     assert watcher.age_s(time.monotonic_ns()) < 3
+
+
+def is_past(cluster: Cluster, version: str) -> bool:
+    """Whether the server answers a watch from *version* with 410 Gone."""
+    query = f"watch=1&timeoutSeconds=5&resourceVersion={version}"
+    try:
+        event = cluster.admin.get(f"/api/v1/pods?{query}")
+    except Refused as refusal:
+        return refusal.status == 410
+    return bool(event["object"].get("code") == 410)
+
+
+@pytest.mark.soak
+def test_a_server_that_has_too_much_to_do_is_left_in_peace(
+    cluster: Cluster, namespace: str, node: str, watcher: PodWatcher, cable: Cable
+) -> None:
+    cluster.make_pod(namespace, "early", node=node)
+    eventually("the pod", 10, lambda: names(watcher) == {"early"})
+    flow = cluster.no_room_for(namespace, "default")
+    try:
+        cable.cut()
+        eventually("a refusal", 30, lambda: watcher.errors.get("429"))
+        assert watcher.problem.startswith("429 ")
+        before = watcher.errors["429"]
+        time.sleep(10)
+        # It asks for a second of peace each time, and ours doubles.
+        assert 1 <= watcher.errors["429"] - before <= 8
+        assert names(watcher) == {"early"} and watcher.pods.synced
+    finally:
+        cluster.admin.delete(flow)
+    cluster.make_pod(namespace, "late", node=node)
+    eventually("the late pod", 90, lambda: names(watcher) == {"early", "late"})
+    assert (watcher.lists, watcher.problem) == (1, "")
 
 
 def test_without_the_right_it_says_so_and_goes_on_when_it_has_it(
