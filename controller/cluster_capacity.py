@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 _JOB = "reclaimable capacity"
 _EVERY_NS = NS_PER_SEC
+# How often the worker's thread looks whether there is something to tell.
+_LOOK_NS = 5 * NS_PER_SEC
 # Probe data, and what the control thread said last, is worth nothing after this time.
 _STALE_NS = 10 * NS_PER_SEC
 # Whoever reads the stamp may miss this many heartbeats.
@@ -50,11 +52,12 @@ class Pace:
         told, config = self._told, self._config
         if told is None or now_ns - self._told_ns >= config.heartbeat_ns:
             return True
+        if any(amount == 0 and told[name] for name, amount in amounts.items()):
+            return True  # what cannot be kept is not promised a moment longer
         if now_ns - self._told_ns < config.interval_ns:
             return False
         return any(
             abs(amount - told[name]) > config.change_ratio * told[name]
-            or (amount == 0) != (told[name] == 0)
             for name, amount in amounts.items()
         )
 
@@ -103,7 +106,7 @@ class ClusterCapacity:
         self.present = True
         self._offer = _Offer(clock_ns(), None)
         self._known = False
-        worker.every(config.interval_ns / NS_PER_SEC, self._publish, _JOB)
+        worker.every(min(config.interval_ns, _LOOK_NS) / NS_PER_SEC, self._publish, _JOB)
 
     def follow(
         self,

@@ -39,6 +39,7 @@ def test_small_news_waits_for_the_heartbeat_and_big_news_for_the_interval() -> N
     assert pace.due({CPU: 1000}, at(0))
     pace.told({CPU: 1000}, at(0))
     assert not pace.due({CPU: 500}, at(9))
+    assert pace.due({CPU: 0}, at(1)), "however long the interval"
     assert pace.due({CPU: 500}, at(10))
     assert not pace.due({CPU: 951}, at(59))
     assert not pace.due({CPU: 1049}, at(59))
