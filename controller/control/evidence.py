@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether best-effort work is what hurts a service; nobody is squeezed without that evidence."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.model import ChannelState
+from controller.decision import ChannelState
 
 __all__ = ("Evidence", "Suspicion")
 
@@ -41,15 +42,22 @@ class Suspicion:
     def __init__(self) -> None:
         self.state = ChannelState.FREE
 
-    def judge(self, hurting: bool, evidence: Evidence, be_share_min: float) -> ChannelState:
+    def judge(
+        self, hurting: bool, find: Callable[[], Evidence], be_share_min: float
+    ) -> ChannelState:
         """Return SQUEEZE if the loops may act, else SELF, STEAL or NOT_BE.
 
-        A service that is not *hurting* accuses nobody, and its loops may act: they release.
+        A service that is not *hurting* accuses nobody, and its loops may act: they release. *find*
+        returns the evidence, where it is asked for.
         """
+        if not hurting and self.state is not ChannelState.SQUEEZE:
+            self.state = ChannelState.FREE
+            return self.state
+        evidence = find()
         share = evidence.be_share or 0.0
         needed = be_share_min * (_KEEP if self.state is ChannelState.SQUEEZE else 1.0)
         if not hurting:
-            if self.state is not ChannelState.SQUEEZE or share < needed:
+            if share < needed:
                 self.state = ChannelState.FREE
         elif evidence.throttled_ns:
             self.state = ChannelState.SELF

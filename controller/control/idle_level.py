@@ -11,6 +11,8 @@ that is started later may find its place there.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
+from operator import itemgetter
 
 __all__ = ("gives_way", "idle_levels")
 
@@ -35,14 +37,22 @@ def idle_levels(
     """
     mixed = {level for path in (*services, *others) for level in (path, *_upwards(path))}
     below = Counter(level for path in services for level in _upwards(path))
+
+    @cache  # a thousand pods lie in a handful of cgroups
+    def best_above(parent: str) -> tuple[int, str]:
+        # The first of equals, which is the lowest.
+        above = ((below[_parent(level)], level) for level in _unmixed(parent, mixed))
+        return max(above, key=itemgetter(0), default=(0, ""))
+
     levels = {}
     for path in best_effort:
-        candidates = [path, *_unmixed(path, mixed)]
+        parent = _parent(path)
         if services:
-            # The first of equals, which is the lowest.
-            levels[path] = max(candidates, key=lambda level: below[_parent(level)])
+            services_below, above = best_above(parent)
+            levels[path] = above if services_below > below[parent] else path
         else:
-            levels[path] = before[path] if before.get(path) in candidates else path
+            kept = before.get(path, path)
+            levels[path] = kept if kept in _unmixed(parent, mixed) else path
     return levels
 
 
@@ -58,9 +68,10 @@ def gives_way(level: str, service: str) -> bool:
 
 
 def _unmixed(path: str, mixed: Collection[str]) -> Iterator[str]:
-    # The cgroups above, up to the first with other work in it; never the root.
-    while (path := _parent(path)) and path not in mixed:
+    # *path* and what is above, up to the first with other work in it; never the root.
+    while path and path not in mixed:
         yield path
+        path = _parent(path)
 
 
 def _upwards(path: str) -> Iterator[str]:

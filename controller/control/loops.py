@@ -10,20 +10,18 @@ from controller.control.evidence import Evidence, Suspicion
 from controller.control.loop import Loop
 from controller.control.safety import StaleGuard
 from controller.control.selector import Bid, Choice, choose
-from controller.indicators.roster import Roster, Service
-from controller.indicators.senses import Senses
-from controller.model import (
-    Channel,
+from controller.decision import (
     ChannelState,
     Demand,
     Indicator,
-    IndicatorName,
-    IndicatorSpec,
     IndicatorStatus,
     LoopReport,
     OffLoop,
-    Settings,
 )
+from controller.indicators.roster import Roster, Service
+from controller.indicators.senses import Senses
+from controller.model import Channel, IndicatorName
+from controller.settings import IndicatorSpec, Settings
 
 __all__ = ("Loops", "Specs")
 
@@ -197,7 +195,9 @@ class Loops:
         hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
         suspicion = self._suspicions[service.name]
         if any(loop.moved for loop in loops):
-            suspicion.judge(hurting, evidence(service, specs[0]), service.profile.be_share_min)
+            suspicion.judge(
+                hurting, lambda: evidence(service, specs[0]), service.profile.be_share_min
+            )
         for loop in loops:
             if loop.indicator is None or loop.state is ChannelState.SAFE:
                 continue

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From snapshots to indicators: the one place that remembers counters."""
 
+from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple
 
+from controller.decision import Indicator, IndicatorStatus
 from controller.indicators.blame import BlameBook
 from controller.indicators.counted import COUNTED, CountedWindows
 from controller.indicators.links import LINKED, LinkWindows
@@ -11,17 +14,9 @@ from controller.indicators.rates import CounterRate, CpuUse, smoothing
 from controller.indicators.roster import Roster, Service
 from controller.indicators.service import STALE, service_indicator
 from controller.indicators.waits import measure_waits
-from controller.indicators.window import CounterWindow, WindowReading
-from controller.model import (
-    CgroupId,
-    Indicator,
-    IndicatorName,
-    IndicatorSpec,
-    IndicatorStatus,
-    ServiceReading,
-    Snapshot,
-    WorkloadSample,
-)
+from controller.indicators.window import STRETCH, CounterWindow, WindowReading
+from controller.model import CgroupId, IndicatorName, ServiceReading, Snapshot, WorkloadSample
+from controller.settings import IndicatorSpec
 
 __all__ = ("Need", "Senses")
 
@@ -34,6 +29,16 @@ class Need(NamedTuple):
 
     oncpu: float
     inflicted: float
+
+
+class _Still(NamedTuple):
+    """A service of which nothing was counted since its windows begin, so they are not moved on.
+
+    ``indicators`` are those of its waits, which stay as long as it stands still.
+    """
+
+    service: Service
+    indicators: dict[IndicatorName, tuple[IndicatorSpec, Indicator]]
 
 
 class Senses:
@@ -52,7 +57,9 @@ class Senses:
         "_readings",
         "_samples",
         "_steal",
+        "_still",
         "_system",
+        "_times_ns",
         "_use",
         "_windows",
         "alive",
@@ -64,6 +71,9 @@ class Senses:
 
     def __init__(self) -> None:
         self._windows: dict[CgroupId, CounterWindow] = {}
+        self._still: dict[str, _Still] = {}
+        # When windows were pushed to, as far back as they reach.
+        self._times_ns: deque[int] = deque()
         self._samples: dict[CgroupId, WorkloadSample] = {}
         self._readings: dict[tuple[CgroupId, int, int], WindowReading | None] = {}
         self._counted = CountedWindows()
@@ -95,7 +105,13 @@ class Senses:
         self._samples = {sample.cgroup: sample for sample in snapshot.workloads}
         self._readings.clear()
         self._use.update(snapshot.workloads, dt_ns)
-        self._push(snapshot.time_ns, roster, rebase)
+        moved = before.keys() - self._samples.keys()
+        moved |= {
+            cgroup
+            for cgroup, sample in self._samples.items()
+            if (last := before.get(cgroup)) is not sample and last != sample
+        }
+        self._push(snapshot.time_ns, roster, moved, rebase)
         self._counted.update(snapshot, self._samples, roster, self.alive, rebase)
         self._links.update(snapshot.links, snapshot.time_ns, roster.longest_window_ns, rebase)
         self._figures = {figure.service: figure for figure in snapshot.services}
@@ -129,6 +145,15 @@ class Senses:
             return self._links.indicator(service.name, spec)
         if spec.name in COUNTED:
             return self._counted.indicator(service, spec)
+        rest = self._still.get(service.name)
+        if rest is None:
+            return self._waits(service, spec)
+        known = rest.indicators.get(spec.name)
+        if known is None or known[0] is not spec:
+            known = rest.indicators[spec.name] = spec, self._waits(service, spec)
+        return known[1]
+
+    def _waits(self, service: Service, spec: IndicatorSpec) -> Indicator:
         idle = service.profile.idle_oncpu_ratio
         return service_indicator(
             service.name,
@@ -165,9 +190,20 @@ class Senses:
         sample = self._samples.get(cgroup)
         return self.alive and sample is not None and sample.runq_histogram is not None
 
-    def _push(self, time_ns: int, roster: Roster, rebase: bool) -> None:
+    def _push(
+        self, time_ns: int, roster: Roster, moved: Collection[CgroupId], rebase: bool
+    ) -> None:
+        if rebase:
+            self._times_ns.clear()
         windows: dict[CgroupId, CounterWindow] = {}
-        for service in roster.services.values():
+        still: dict[str, _Still] = {}
+        for name, service in roster.services.items():
+            rest = None if rebase or not self.alive else self._still.get(name)
+            if rest and rest.service == service and not any(c in moved for c in service.cgroups):
+                still[name] = rest
+                for cgroup in service.cgroups:
+                    windows[cgroup] = self._windows[cgroup]
+                continue
             longest_ns = max((spec.window_ns for spec in service.profile.indicators), default=0)
             for cgroup in service.cgroups:
                 window = self._windows.get(cgroup) or CounterWindow(longest_ns)
@@ -175,10 +211,18 @@ class Senses:
                 sample = self._samples.get(cgroup)
                 if rebase or sample is None:
                     window.clear()
+                elif self._times_ns:
+                    window.catch_up(self._times_ns)
                 if sample is not None and self.alive:
                     window.push(time_ns, sample)
                 windows[cgroup] = window
-        self._windows = windows
+            if self.alive and all(windows[cgroup].is_still for cgroup in service.cgroups):
+                still[name] = _Still(service, {})
+        self._windows, self._still = windows, still
+        if self.alive:
+            self._times_ns.append(time_ns)
+            while self._times_ns[0] < time_ns - STRETCH * roster.longest_window_ns:
+                self._times_ns.popleft()
 
     def _follow_needs(
         self, before: dict[CgroupId, WorkloadSample], roster: Roster, dt_ns: int
@@ -189,7 +233,7 @@ class Senses:
         needs: dict[str, Need] = {}
         for service in roster.services.values():
             oncpu = inflicted = 0.0
-            for cgroup in service.cgroups:
+            for cgroup in () if service.name in self._still else service.cgroups:
                 old, new = before.get(cgroup), self._samples.get(cgroup)
                 if old is not None and new is not None:
                     oncpu += _gain(old.oncpu_ns, new.oncpu_ns) / dt_ns

@@ -3,16 +3,17 @@
 """A sliding window over the counters of one latency-sensitive workload."""
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from controller.indicators.histogram import BUCKETS, difference
 from controller.model import WorkloadSample
 
-__all__ = ("CounterWindow", "WindowReading")
+__all__ = ("STRETCH", "CounterWindow", "WindowReading")
 
 # Too few waits for a percentile: look back up to this many windows before giving up.
-_STRETCH = 4
+STRETCH = 4
 _NO_WAITS = [0] * BUCKETS
 
 
@@ -47,13 +48,13 @@ class CounterWindow:
     __slots__ = ("_keep_ns", "_readings", "_samples")
 
     def __init__(self, window_ns: int) -> None:
-        self._keep_ns = _STRETCH * window_ns
+        self._keep_ns = STRETCH * window_ns
         self._samples: deque[tuple[int, WorkloadSample]] = deque()
         self._readings: dict[int, WindowReading | None] = {}
 
     def keep_for(self, window_ns: int) -> None:
         """Keep enough for windows of *window_ns*; takes effect with the next push."""
-        self._keep_ns = _STRETCH * window_ns
+        self._keep_ns = STRETCH * window_ns
 
     def push(self, time_ns: int, sample: WorkloadSample) -> None:
         """Add the sample of one tick; times must grow."""
@@ -64,6 +65,27 @@ class CounterWindow:
         samples.append((time_ns, sample))
         while len(samples) > 2 and samples[1][0] <= time_ns - self._keep_ns:
             samples.popleft()
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing was counted in it: whatever is read of it is nothing."""
+        samples = self._samples
+        if len(samples) < 2:
+            return False
+        oldest, newest = samples[0][1], samples[-1][1]
+        return oldest is newest or oldest == newest
+
+    def catch_up(self, times_ns: Sequence[int]) -> None:
+        """Push the newest sample for those of *times_ns*, growing, at which nothing was pushed.
+
+        So a window that stands still need not be pushed to.
+        """
+        samples = self._samples
+        if not samples or times_ns[-1] <= samples[-1][0]:
+            return
+        last_ns, newest = samples[-1]
+        self._readings.clear()
+        samples.extend((time_ns, newest) for time_ns in times_ns if time_ns > last_ns)
 
     def clear(self) -> None:
         """Forget everything, as after a gap."""

@@ -142,10 +142,10 @@ class Counters:
         self._count_the_staying()
         self._totals[:used] = self._sum(0, used)
 
-    def columns(self, slots: NDArray[np.int64]) -> dict[str, list[int]]:
-        """Return the counters of *slots* since their ``rebase``, one list per counter."""
-        gains = (self._totals[slots] - self._base[slots]).T.tolist()
-        return dict(zip(self.names, gains, strict=True))
+    def gains(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what *slots* counted since their ``rebase``, a column for each of ``names``."""
+        gained: NDArray[np.int64] = self._totals[slots] - self._base[slots]
+        return gained
 
     def machine(self) -> dict[str, int]:
         """Return the counters of all slots together up to now, since they were opened."""

@@ -79,10 +79,14 @@ class NetProbe:
         self._slot_of_cgroup = HashMap(self._loaded.map_fds["slot_of_cgroup"])
         self._wanted: dict[CgroupId, str] = {}
         self._members: dict[CgroupId, _Member] = {}
-        self._slots = np.zeros(0, np.int64)  # of the members, in their order
+        self._cgroups: list[CgroupId] = []  # the members, in the order of these two
+        self._slots = np.zeros(0, np.int64)
         self._bases = np.zeros((0, 4), np.uint64)
         # First in, first out: a slot that was given back rests as long as it can.
         self._free = deque(range(max_slots))
+        # What each gained as of the last look, and the same as rows by workload.
+        self._grown = self._bases
+        self._rows: dict[CgroupId, Traffic] = {}
         self._found: dict[CgroupId, int | None] = {}
         self._turn: Iterator[tuple[CgroupId, str]] = iter(())
         self._looked_ns = 0
@@ -91,8 +95,11 @@ class NetProbe:
         """Count for *workloads* from now on, and for nobody else."""
         self._wanted = {w.cgroup: w.path for w in workloads}
         self._turn = cycle(tuple(self._wanted.items()))
+        # Who was here before is looked at in turn.
+        known = self._found
         self._found = {
-            cgroup: self._cgroup2_id(cgroup, path) for cgroup, path in self._wanted.items()
+            cgroup: known[cgroup] if cgroup in known else self._cgroup2_id(cgroup, path)
+            for cgroup, path in self._wanted.items()
         }
         self._follow_found()
 
@@ -108,9 +115,15 @@ class NetProbe:
         used = self._slots.max() + 1
         totals = self._traffic[:, :used].sum(axis=0, dtype=np.uint64)
         grown = totals[self._slots] - self._bases
-        return dict(
-            zip(self._members, map(tuple.__new__, repeat(Traffic), grown.tolist()), strict=False)
-        )
+        if self._rows:
+            moved = np.flatnonzero((grown != self._grown).any(axis=1))
+            cgroups = [self._cgroups[row] for row in moved.tolist()]
+        else:
+            moved, cgroups = np.arange(len(grown)), self._cgroups
+        self._grown = grown
+        rows = map(tuple.__new__, repeat(Traffic), grown[moved].tolist())
+        self._rows |= zip(cgroups, rows, strict=False)
+        return self._rows
 
     @property
     def cost(self) -> RunTime | None:
@@ -147,6 +160,8 @@ class NetProbe:
                 base = self._traffic[:, slot].sum(axis=0, dtype=np.uint64)
                 self._members[cgroup] = _Member(cgroup2_id, slot, base)
                 self._slot_of_cgroup.set(cgroup2_id, slot, 0)
+        self._rows = {}
+        self._cgroups = list(self._members)
         self._slots = np.array([m.slot for m in self._members.values()], np.int64)
         self._bases = np.array([m.base for m in self._members.values()], np.uint64)
 

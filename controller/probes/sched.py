@@ -24,7 +24,7 @@ from controller.probes.loader import Loaded, LoadError, load
 from controller.probes.maps import HashMap, MappedArray
 from controller.probes.perf import EventSource
 from controller.probes.runtime import RunTime, run_time
-from controller.probes.samples import make_samples
+from controller.probes.samples import SampleRows
 from controller.probes.sched_program import sched_spec, without_sched_info
 from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots
 
@@ -38,6 +38,8 @@ MAX_SLOTS = 1024
 # Fields of WorkloadSample between the perf counters that everybody wants and the other two.
 # The words of an account, by the field of the sample that they are.
 _TOTALS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns")
+# Of these, what is measured for others than services.
+_OTHERS = (0, 1, 3)
 _LATENCY_WORDS = BUCKETS + 14
 _ACCOUNT_WORDS = 8
 _ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
@@ -132,6 +134,8 @@ class SchedProbe:
         self._base = np.zeros((max_slots, 5), np.int64)
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
+        self._sensitive = SampleRows(lambda rows: {"runq_histogram": self._histograms(rows)})
+        self._others = SampleRows()
         self._shed = 0
         self._counters = (
             Counters(counters, self._loaded, slots=max_slots, running=self.running)
@@ -172,7 +176,7 @@ class SchedProbe:
         if member is None:
             return False
         slot, record = member.slot, member.record
-        self._read_totals(max(self._slots.view.used, slot + 1))
+        self._read_totals(len(self._totals))
         self._base[slot] = self._totals[slot]
         if self._counters is not None:
             self._counters.rebase(slot)
@@ -213,18 +217,14 @@ class SchedProbe:
         now_ns, newest_ns = self._read_totals(view.used)
         if self._counters is not None and not self._shed:
             self._counters.refresh(view.used, now_ns)
-        waits = self._read_waits(view.records)
-        sensitive = self._columns(view.sensitive_slots) | {"runq_histogram": waits}
-        # These two are measured for services only.
-        others = self._columns(view.other_slots)
-        del others["wait_inflicted_ns"], others["throttled_ns"]
+        services = self._sensitive.update(
+            view.sensitive_cgroups, *self._table(view.sensitive_slots, range(len(_TOTALS)))
+        )
+        others = self._others.update(view.other_cgroups, *self._table(view.other_slots, _OTHERS))
         return SchedReading(
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
-            workloads=(
-                *make_samples(view.sensitive_cgroups, sensitive),
-                *make_samples(view.other_cgroups, others),
-            ),
+            workloads=(*services, *others),
             blame=self._blame.read(view, now_ns),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
@@ -258,20 +258,24 @@ class SchedProbe:
         np.maximum(self._totals[:used], totals, out=self._totals[:used])
         return now_ns, int(newest["sync_mono"])
 
-    def _columns(self, slots: Indices) -> dict[str, Sequence[object]]:
-        """Return the counters of *slots* since they were assigned, by field of the sample."""
-        columns: list[list[int]] = (self._totals[slots] - self._base[slots]).T.tolist()
-        counted = {}
-        if self._counters is not None and not self._shed:
-            counted = self._counters.columns(slots)
-        return {**dict(zip(_TOTALS, columns, strict=True)), **counted}
+    def _table(
+        self, slots: Indices, totals: Sequence[int]
+    ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """Return fields of the sample, and what *slots* counted of each since assigned."""
+        fields = tuple(_TOTALS[column] for column in totals)
+        counts = (self._totals[slots] - self._base[slots])[:, totals]
+        if self._counters is None or self._shed:
+            return fields, counts
+        return (*fields, *self._counters.names), np.hstack((counts, self._counters.gains(slots)))
 
     def _raw_waits(self, records: Indices) -> NDArray[np.uint32]:
         waits: NDArray[np.uint32] = self._latencies[records, :, :BUCKETS]
         total: NDArray[np.uint32] = waits.sum(axis=1, dtype=np.uint32)
         return total
 
-    def _read_waits(self, records: Indices) -> list[tuple[int, ...]]:
+    def _histograms(self, rows: NDArray[np.intp]) -> list[tuple[int, ...]]:
+        """Bring the histograms of some services up to date, by their place in the view."""
+        records = self._slots.view.records[rows]
         raw = self._raw_waits(records)
         # The kernel's 32-bit buckets wrap; the difference of two readings does not mind.
         self._waits[records] += raw - self._waits_raw[records]

@@ -31,7 +31,7 @@ class Member:
 
 
 class View:
-    """Everything derived from the members, computed once per change of them."""
+    """Everything derived from the members, computed at most once per change of them."""
 
     def __init__(self, members: tuple[Member, ...]) -> None:
         self.members = members
@@ -86,7 +86,14 @@ class Slots:
         self._slots = _Shelf(range(_FIRST_SLOT, slots))
         self._records = _Shelf(range(records))
         self._members: dict[CgroupId, Member] = {}
-        self.view = View(())
+        self._view: View | None = None
+
+    @property
+    def view(self) -> View:
+        """What follows from the members; the same object until one comes or goes."""
+        if self._view is None:
+            self._view = View(tuple(self._members.values()))
+        return self._view
 
     def __contains__(self, cgroup: CgroupId) -> bool:
         return cgroup in self._members
@@ -107,7 +114,7 @@ class Slots:
     def add(self, member: Member) -> None:
         """Count *member* in."""
         self._members[member.cgroup] = member
-        self.view = View(tuple(self._members.values()))
+        self._view = None
 
     def remove(self, cgroup: CgroupId, *, now_ns: int) -> bool:
         """Count *cgroup* out; whether it was in. Its place is used again after a rest."""
@@ -117,7 +124,7 @@ class Slots:
         self._slots.put(member.slot, now_ns + _REST_NS)
         if member.record is not None:
             self._records.put(member.record, now_ns + _REST_NS)
-        self.view = View(tuple(self._members.values()))
+        self._view = None
         return True
 
 

@@ -46,7 +46,8 @@ class IdlePlacer:
         others = [w.path for w in workloads if w.qos is QosClass.SYSTEM]
         others += _strangers(self._layout, best_effort, known)
         levels = self._levels = idle_levels(best_effort, services, others, self._levels)
-        targets = {path: self._target(path) for path in set(levels.values())}
+        higher = {level for path, level in levels.items() if level != path}
+        targets = {level: self._target(level) for level in higher}
         return tuple(
             w._replace(idle_at=targets[levels[w.path]])
             if levels.get(w.path, w.path) != w.path
@@ -69,35 +70,44 @@ def without_effect(workloads: Iterable[Workload]) -> tuple[str, ...]:
     levels = {
         w.path if w.idle_at is None else w.idle_at.path for w in workloads if w.qos is QosClass.BE
     }
-    partial = (level for level in levels if not all(gives_way(level, s) for s in services))
-    return tuple(sorted(partial))
+    # Whether a level gives way depends on its parent alone, of which there are few.
+    whole = {
+        parent: all(gives_way(level, service) for service in services)
+        for parent, level in {level.rpartition("/")[0]: level for level in levels}.items()
+    }
+    return tuple(sorted(level for level in levels if not whole[level.rpartition("/")[0]]))
 
 
 def _strangers(
     layout: CgroupLayout, best_effort: Iterable[str], known: Collection[str]
 ) -> Iterator[str]:
     """Yield the cgroups above and beside best-effort workloads with processes of nobody known."""
-    above = {ancestor for path in best_effort for ancestor in _between(path)}
-    leading = above | {ancestor for path in known for ancestor in _between(path)}
+    above = _between(best_effort)
+    leading = above | _between(known)
     for path in sorted(above):
         folder = layout.mount / path[1:]
         if _has_processes(folder):
             yield path
         for child in _folders(folder):
-            name = f"{path}/{child.name}"
-            if name not in known and name not in leading and _is_populated(layout, child):
+            name = f"{path}/{child}"
+            if name not in known and name not in leading and _is_populated(layout, folder / child):
                 yield name
 
 
-def _between(path: str) -> Iterator[str]:
-    # The cgroups above *path*, without the root.
-    while path := path.rpartition("/")[0]:
-        yield path
+def _between(paths: Iterable[str]) -> set[str]:
+    # The cgroups above *paths*, without the root; a thousand pods lie in a handful of them.
+    found: set[str] = set()
+    parents = {path.rpartition("/")[0] for path in paths}
+    while parents := parents - found - {""}:
+        found |= parents
+        parents = {path.rpartition("/")[0] for path in parents}
+    return found
 
 
 def _is_populated(layout: CgroupLayout, folder: Path) -> bool:
     if layout.version == "v1":
-        return _has_processes(folder) or any(_is_populated(layout, c) for c in _folders(folder))
+        below = (folder / child for child in _folders(folder))
+        return _has_processes(folder) or any(_is_populated(layout, child) for child in below)
     try:
         return "populated 1" in (folder / "cgroup.events").read_text(encoding="ascii")
     except OSError:  # gone
@@ -111,7 +121,7 @@ def _has_processes(folder: Path) -> bool:
         return False
 
 
-def _folders(folder: Path) -> list[Path]:
+def _folders(folder: Path) -> list[str]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     return []

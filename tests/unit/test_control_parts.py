@@ -16,7 +16,9 @@ from controller.control.sharing import share_out, water_fill
 from controller.control.slew import Slew
 from controller.control.strictness import is_same_setting, is_stricter
 from controller.control.tuning import auto_gains, tightest_limits
-from controller.model import ChannelState, IndicatorName, Knob, KnobLimits, KnobValue
+from controller.decision import ChannelState
+from controller.model import IndicatorName, Knob, KnobValue
+from controller.settings import KnobLimits
 from tests.closed_loop import SECOND_NS, make_spec
 
 LIMITS = KnobLimits(floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spacing_ns=SECOND_NS)
@@ -89,15 +91,15 @@ def evidence(
     ],
 )
 def test_judgement(hurting: bool, seen: Evidence, state: ChannelState) -> None:
-    assert Suspicion().judge(hurting, seen, 0.2) is state
+    assert Suspicion().judge(hurting, lambda: seen, 0.2) is state
 
 
 def test_a_squeeze_is_kept_up_with_half_the_share_that_starts_it() -> None:
     suspicion = Suspicion()
-    assert suspicion.judge(True, evidence(share=0.15), 0.2) is ChannelState.NOT_BE
-    assert suspicion.judge(True, evidence(share=0.25), 0.2) is ChannelState.SQUEEZE
-    assert suspicion.judge(True, evidence(share=0.15), 0.2) is ChannelState.SQUEEZE
-    assert suspicion.judge(True, evidence(share=0.05), 0.2) is ChannelState.NOT_BE
+    assert suspicion.judge(True, lambda: evidence(share=0.15), 0.2) is ChannelState.NOT_BE
+    assert suspicion.judge(True, lambda: evidence(share=0.25), 0.2) is ChannelState.SQUEEZE
+    assert suspicion.judge(True, lambda: evidence(share=0.15), 0.2) is ChannelState.SQUEEZE
+    assert suspicion.judge(True, lambda: evidence(share=0.05), 0.2) is ChannelState.NOT_BE
 
 
 def bid(demand: float, state: ChannelState = ChannelState.SQUEEZE, deviation: float = 0.0) -> Bid:

@@ -3,7 +3,7 @@
 """Several probes' numbers in one sample: nothing moves to another column or workload."""
 
 from controller.model import CgroupId, WorkloadSample
-from controller.probes.join import cache, join, pressure, traffic, usage
+from controller.probes.join import Join, cache, pressure, traffic, usage
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
 from controller.probes.resctrl import CacheUse
@@ -21,7 +21,7 @@ def test_each_number_finds_its_place() -> None:
     stalled = pressure({ONE: Pressure(10, None, 30)})
     used = usage({ONE: Usage(40, None), TWO: Usage(50, 60)})
     held = cache({ONE: CacheUse(7, 70)})
-    assert join(SAMPLES, sent, stalled, used, held) == (
+    assert Join()(SAMPLES, sent, stalled, used, held) == (
         SAMPLES[0]._replace(
             psi_cpu_some_ns=10, psi_io_some_ns=30, memory_bytes=40, memory_bandwidth_bytes=70
         ),
@@ -32,5 +32,32 @@ def test_each_number_finds_its_place() -> None:
 
 
 def test_without_the_other_probes_the_samples_stay_as_they_are() -> None:
-    assert join(SAMPLES, traffic({}), pressure({})) == SAMPLES
-    assert join((), traffic({ONE: Traffic(1, 2, 3, 4)})) == ()
+    assert Join()(SAMPLES, traffic({}), pressure({})) == SAMPLES
+    assert Join()((), traffic({ONE: Traffic(1, 2, 3, 4)})) == ()
+
+
+def test_what_does_not_change_stays_the_same_object() -> None:
+    join = Join()
+    before = join(SAMPLES, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2)}))
+    after = join(SAMPLES, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(3, 2, 2, 2)}))
+    assert after[0] is before[0]
+    assert after[1] == before[1]._replace(tx_bytes=3)
+
+
+def test_who_comes_and_goes_moves_nobody_elses_numbers() -> None:
+    join = Join()
+    rows = traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2), THREE: Traffic(3, 3, 3, 3)})
+    one, two = join(SAMPLES, rows)
+    three = WorkloadSample(THREE, oncpu_ns=1)
+    after = join((three, SAMPLES[1]), rows)
+    assert after[0] == three._replace(tx_bytes=3, rx_bytes=3, tx_packets=3, rx_packets=3)
+    assert after[1] is two
+    assert join(SAMPLES, rows) == (one, two)
+
+
+def test_a_table_that_comes_and_goes_leaves_nothing() -> None:
+    join = Join()
+    sent, used = traffic({ONE: Traffic(1, 1, 1, 1)}), usage({ONE: Usage(40, 50)})
+    assert join(SAMPLES, sent, used)[0].memory_bytes == 40
+    assert join(SAMPLES, sent)[0].memory_bytes is None
+    assert join(SAMPLES) == SAMPLES

@@ -3,11 +3,13 @@
 from controller.decision import Indicator, IndicatorStatus
 from controller.indicators.histogram import BUCKETS
 from controller.indicators.rates import CounterRate, CpuUse
+from controller.indicators.roster import Roster
+from controller.indicators.senses import Senses
 from controller.indicators.service import STALE, service_indicator
 from controller.indicators.waits import measure_waits
 from controller.indicators.window import CounterWindow
-from controller.model import CgroupId, WorkloadSample
-from tests.closed_loop import SECOND_NS, TICK_NS, make_spec
+from controller.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB = CgroupId("cpu", 1)
 FAST, SLOW = 20, 60
@@ -158,3 +160,46 @@ def test_cpu_use_is_the_same_whether_or_not_somebody_has_to_be_looked_up() -> No
         disturbed.update([*samples, WorkloadSample(CgroupId("cpu", 100 + tick), 5)], TICK_NS)
         assert plain.cpus == {name: disturbed.cpus[name] for name in plain.cpus}
     assert len(plain.cpus) == 5
+
+
+def test_a_window_that_stood_still_is_as_if_it_had_been_pushed_to() -> None:
+    dense, skipped = CounterWindow(SECOND_NS), CounterWindow(SECOND_NS)
+    times_ns = [tick * TICK_NS for tick in range(60)]
+    pushes = 0
+    for tick, time_ns in enumerate(times_ns):
+        now = sample(waits=min(tick, 5) + max(0, tick - 50))
+        dense.push(time_ns, now)
+        if skipped.is_still and tick <= 50:
+            reading = dense.read(SECOND_NS, 1)
+            assert reading is not None
+            assert (reading.samples, reading.oncpu_ratio, reading.inflicted_ratio) == (0, 0, 0)
+            continue
+        pushes += 1
+        skipped.catch_up(times_ns[:tick])
+        skipped.push(time_ns, now)
+        for least in (0, 1, 3, 100):
+            assert skipped.read(SECOND_NS, least) == dense.read(SECOND_NS, least)
+    assert pushes < 40
+
+
+def test_without_movement_a_service_is_idle_and_wakes_at_once() -> None:
+    profiles = make_settings().profiles
+    web = Workload("web", WEB, "/web", QosClass.LS, service="web", profile="default")
+    roster, senses = Roster([web], profiles), Senses()
+    (spec,) = profiles["default"].indicators
+
+    def indicator(tick: int, waits: int, age_ns: int = 0) -> Indicator:
+        now = sample(waits=waits, oncpu_ns=waits * TICK_NS // 10)
+        snapshot = Snapshot(time_ns=tick * TICK_NS, age_ns=age_ns, workloads=(now,))
+        senses.update(snapshot, roster, TICK_NS, oldest_ns=TICK_NS, rebase=False)
+        found = senses.indicator(roster.services["web"], spec)
+        assert found is not None
+        return found
+
+    for tick in range(100):
+        found = indicator(tick, 100)
+    assert found.status is IndicatorStatus.IDLE
+    assert indicator(100, 100, age_ns=SECOND_NS).status is IndicatorStatus.STALE
+    assert indicator(101, 100).status is IndicatorStatus.IDLE
+    awake = indicator(102, 200)
+    assert (awake.status, awake.samples) == (IndicatorStatus.FRESH, 100)
