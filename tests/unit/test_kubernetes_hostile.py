@@ -196,3 +196,11 @@ def test_events_that_were_too_many_are_counted() -> None:
     assert [(each.name, each.value) for each in family.samples] == [
         ("sweetpoint_kube_dropped_events_total", 3)
     ]
+
+
+@pytest.mark.parametrize("number", [2**31, 10**300, True, 2e9, "2000000000"])
+def test_what_no_api_server_would_take_for_a_priority_is_none(number: object) -> None:
+    raw = raw_pod()
+    raw["spec"]["priority"] = raw["spec"]["terminationGracePeriodSeconds"] = number
+    found = parse_pod(raw)
+    assert (found.priority, found.grace_s) == (0, 0)
