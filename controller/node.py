@@ -17,6 +17,7 @@ from controller.cluster import Cluster
 from controller.config import Config
 from controller.control.eviction import EvictionPast
 from controller.cores import Cores
+from controller.decision import Outcome, Plan
 from controller.disks import find_disks
 from controller.evictions import Evictions
 from controller.host import find_cgroup_layout, memory_bytes, possible_cpus
@@ -27,8 +28,6 @@ from controller.model import (
     Knob,
     KnobReading,
     Mode,
-    Outcome,
-    Plan,
     QosClass,
     Snapshot,
     Target,
@@ -108,6 +107,7 @@ class Node:
         self.cores.configure(config.settings.core)
         self._members: MemberProbe | None = None
         self._netns = NetnsMeter(self._layout)
+        self._join = join.Join()
         self._pressure = PressureMeter(self._layout.unified)
         self._usage = UsageMeter(self._layout.unified)
         # Whose traffic is known by namespace only, which is coarser and a second old.
@@ -273,7 +273,7 @@ class Node:
         return Snapshot(
             time_ns=now_ns,
             age_ns=None if reading is None else reading.age_ns,
-            workloads=join.join(
+            workloads=self._join(
                 samples,
                 join.traffic({**by_netns, **traffic}),
                 join.pressure(self._pressure.workloads),
