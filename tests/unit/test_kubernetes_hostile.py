@@ -198,6 +198,12 @@ def test_events_that_were_too_many_are_counted() -> None:
     ]
 
 
+@pytest.mark.parametrize("end", ["\ud800", "\nANOTHER LINE", "\x1b[2J", "x" * 400, "\u202e"])
+def test_keys_that_no_api_server_would_take_are_not_printed(end: str) -> None:
+    found = parse_pod(raw_pod(annotations={f"koordinator.sh/{end}": "x" * 5000}))
+    assert found.oversized == ()
+
+
 @pytest.mark.parametrize("number", [2**31, 10**300, True, 2e9, "2000000000"])
 def test_what_no_api_server_would_take_for_a_priority_is_none(number: object) -> None:
     raw = raw_pod()

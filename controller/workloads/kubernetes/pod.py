@@ -41,8 +41,8 @@ _LABELS = frozenset({"app", "k8s-app", "koord-app", "pod-template-hash"})
 # A label's value has at most 63 characters; an annotation may have 256 KiB. The longest that we
 # read is a small JSON object.
 _LONGEST_VALUE = 4096
-# As long as the API server takes them (RFC 1123 subdomain, slash, name).
-_LONGEST_KEY = 317
+# As the API server takes them: RFC 1123 subdomain, slash, name. They are printed.
+_KEY = re.compile(r"[A-Za-z0-9._/-]{1,317}")
 # Together, of one pod; who wants more does not get it at the cost of the others' memory.
 _MOST_CHARS = 16_384
 _MOST_OVERSIZED = 8
@@ -184,7 +184,7 @@ def _known(raw: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, str
     left = _MOST_CHARS
     for key in sorted(key for key in raw if key in names or key.startswith(_PREFIXES)):
         value = raw[key]
-        if not isinstance(value, str) or len(key) > _LONGEST_KEY:
+        if not isinstance(value, str) or not _KEY.fullmatch(key):
             continue
         if len(value) > _LONGEST_VALUE or len(key) + len(value) > left:
             oversized.append(key)
