@@ -298,7 +298,7 @@ class Agent:
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,
-            link_problems={} if self._node.links is None else self._node.links.problems,
+            link_problems=self._node.link_problems,
             measured_by_netns=self._node.measured_by_netns,
             monitor=self._node.monitor.state,
             control_group=self._node.resctrl.state,

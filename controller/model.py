@@ -148,7 +148,8 @@ class Workload(NamedTuple):
     best-effort work in it, ``None`` for its own. ``evictable``: it is nobody's to keep here
     (DaemonSet and static pods are); of two that are equally to blame the one of lower
     ``priority`` goes first. ``limit_cpus`` and ``limit_memory_bytes`` are what a best-effort
-    workload asked for and the most that it gets; ``None``: it did not say.
+    workload asked for and the most that it gets; ``None``: it did not say. The other limits are
+    what it sends and gets at most over a link that we shape.
     """
 
     name: str
@@ -163,6 +164,8 @@ class Workload(NamedTuple):
     evictable: bool = True
     limit_cpus: float | None = None
     limit_memory_bytes: int | None = None
+    limit_egress_bytes_per_s: int | None = None
+    limit_ingress_bytes_per_s: int | None = None
 
 
 class WorkloadSample(NamedTuple):

@@ -36,6 +36,7 @@ from controller.model import (
     WorkloadSample,
 )
 from controller.network.links import Links
+from controller.network.pod_limits import POD_LIMITS, is_limited, unkept
 from controller.probes import join
 from controller.probes.btf import BtfError
 from controller.probes.counters import choose_sources
@@ -113,6 +114,7 @@ class Node:
         # Whose traffic is known by namespace only, which is coarser and a second old.
         self.measured_by_netns: frozenset[CgroupId] = frozenset()
         self.services = ServiceLevels(config.service_level)
+        self._unkept: Mapping[str, str] = {}
         self._burst_profiles: frozenset[str] = frozenset()
         self._left: frozenset[Knob] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
@@ -158,6 +160,11 @@ class Node:
         return self._executor.overwritten
 
     @property
+    def link_problems(self) -> Mapping[str, str]:
+        """Why a link is not shaped, by its name; or limits of pods are not kept: ``pod_limits``."""
+        return self._unkept if self.links is None else self.links.problems
+
+    @property
     def host_pressure_ns(self) -> Mapping[str, int]:
         """Time in which some task of this host waited, by resource, as far as the kernel tells."""
         host: dict[str, int | None] = self._pressure.host._asdict()
@@ -197,6 +204,12 @@ class Node:
         self.monitor.follow(workloads)
         if self.links is not None:
             self.links.follow(workloads)
+        elif text := unkept(sum(map(is_limited, workloads)), 0, shaped=False):
+            if not self._unkept:
+                _log.warning("%s", text)
+            self._unkept = {POD_LIMITS: text}
+        else:
+            self._unkept = {}
         self._netns.follow(workloads)
         if self._net is not None:
             self._net.follow(workloads)

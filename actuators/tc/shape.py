@@ -27,10 +27,12 @@ __all__ = (
     "HtbClass",
     "Shape",
     "Tree",
+    "alike",
     "decode",
     "encode",
     "htb_classes",
     "is_absent",
+    "moved_limits",
     "shape_of",
 )
 
@@ -150,6 +152,42 @@ def decode(value: str) -> Tree:
     if not shapes:
         raise ValueError("a tree without any direction")
     return Tree(shapes.get("egress"), shapes.get("ingress"))
+
+
+def alike(one: Tree, other: Tree) -> bool:
+    """Return whether both are the same tree, wherever the ceiling of best-effort work is."""
+    return _settled(one) == _settled(other)
+
+
+def moved_limits(one: Tree, other: Tree) -> tuple[dict[int, int], dict[int, int]] | None:
+    """Return the limits of *other* that *one* has not, by class, for egress and for ingress.
+
+    ``None``: the trees differ in more than limits and the ceiling of best-effort work.
+    """
+    if _settled(one, limits=False) != _settled(other, limits=False):
+        return None
+    egress, ingress = (
+        {
+            number: new
+            for number, (old, new) in enumerate(
+                zip(before.limits, after.limits, strict=True), FIRST_LIMIT
+            )
+            if new != old
+        }
+        if before is not None and after is not None
+        else {}
+        for before, after in zip(one, other, strict=True)
+    )
+    return egress, ingress
+
+
+def _settled(tree: Tree, *, limits: bool = True) -> Tree:
+    # Without what is moved in place: the tier's ceiling and, unless *limits*, those below it.
+    def settle(shape: Shape) -> Shape:
+        below = shape.limits if limits else (0,) * len(shape.limits)
+        return shape._replace(best_effort=(shape.best_effort[0], 0), limits=below)
+
+    return Tree(*(None if shape is None else settle(shape) for shape in tree))
 
 
 def _encode_shape(shape: Shape) -> str:

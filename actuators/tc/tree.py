@@ -37,6 +37,7 @@ from actuators.tc.shape import (
     encode,
     htb_classes,
     is_absent,
+    moved_limits,
     shape_of,
 )
 from controller.decision import Action, Outcome
@@ -89,7 +90,7 @@ class TcTree:
             return _read(netlink, target)
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
-        """Make a tree where there is none, replace one, or remove it."""
+        """Make a tree where there is none, replace or remove one, or move limits in it."""
         with Netlink() as netlink:
             try:
                 refusal = self._try(netlink, action, trace)
@@ -124,6 +125,8 @@ class TcTree:
 
     def _write(self, netlink: Netlink, action: Action, trace: Trace) -> None:
         ifindex = action.target.id
+        if _move_limits(netlink, action, trace):
+            return
         if not is_absent(action.previous):
             _remove(netlink, ifindex, trace)
         if action.value == ABSENT:
@@ -147,6 +150,25 @@ class TcTree:
             trace("after write redirect")
         if tree.egress is not None:
             _make_htb(netlink, target.id, tree.egress, programs.egress, "egress", trace)
+
+
+def _move_limits(netlink: Netlink, action: Action, trace: Trace) -> bool:
+    """Change ceilings in place, so that no packet is lost; whether nothing else is to be done."""
+    try:
+        moved = moved_limits(decode(action.previous), decode(action.value))
+    except ValueError:  # one of them is not a whole tree
+        return False
+    if moved is None:
+        return False
+    ifb = netlink.find(ifb_name(action.target.id))
+    for ifindex, limits in zip((action.target.id, ifb and ifb.ifindex), moved, strict=True):
+        for number, ceil in limits.items():
+            if ifindex is None:
+                raise GoneError(f"{action.target.path}: the ifb left")
+            trace(f"before write limit {number:x}")
+            netlink.change_ceiling(ifindex, _HTB | number, ceil)
+            trace(f"after write limit {number:x}")
+    return True
 
 
 def _read(netlink: Netlink, target: Target) -> KnobValue:

@@ -29,6 +29,8 @@ __all__ = (
 
 AUTO = "auto"
 _PATTERN = r"[0-9]+(\.[0-9]+)? *([kmg]bit|%)"
+# Numbers of classes below that of the link itself.
+_MOST_LIMITS = 250
 _TIERS = (QosClass.SYSTEM, QosClass.LS, QosClass.BE)
 
 
@@ -89,10 +91,14 @@ class DeviceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig:
-    """Which links are shaped and how packets are told apart."""
+    """Which links are shaped and how packets are told apart.
+
+    ``pod_limits`` is for how many pods with a limit of their own there are classes.
+    """
 
     devices: tuple[DeviceConfig, ...]
     limits: tuple[LimitRule, ...]
+    pod_limits: int
     mark_mask: int
     force_multiqueue: bool
 
@@ -203,6 +209,7 @@ class NetworkModel(Strict):
     devices: Annotated[list[DeviceModel], Field(min_length=1)]
     tiers: TiersModel = written({})
     limits: Annotated[list[LimitModel], Field(max_length=250)] = written([])
+    pod_limits: Annotated[int, Field(ge=0, le=250)] = 0
     mark_mask: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{1,8}$")] = "0xf"
     existing_qdisc: Literal["refuse", "adopt"] = "refuse"
     multiqueue: Literal["refuse", "force"] = "refuse"
@@ -220,6 +227,7 @@ def build_network(
     return NetworkConfig(
         devices=devices,
         limits=limits,
+        pod_limits=model.pod_limits,
         mark_mask=int(model.mark_mask, 16),
         force_multiqueue=model.multiqueue == "force",
     )
@@ -290,10 +298,13 @@ def _mask_misfits(model: NetworkModel) -> Iterator[tuple[Loc, str]]:
     if not re.fullmatch("0b1+0*", bin(mask)):
         yield ("mark_mask",), "must be one run of bits such as 0xf or 0xf00"
         return
-    values = len(_TIERS) + len(model.limits)
+    limits = len(model.limits) + model.pod_limits
+    values = len(_TIERS) + limits
     room = mask // (mask & -mask)
     if values > room:
         yield (
             ("mark_mask",),
             f"has room for {room} classes, and there are {values} (three tiers and the limits)",
         )
+    if limits > _MOST_LIMITS:
+        yield ("pod_limits",), f"with limits there may be {_MOST_LIMITS} in all"

@@ -12,14 +12,24 @@ import logging
 
 from actuators.executor import Executor
 from actuators.tc.netlink import Netlink
-from actuators.tc.shape import CLASS_OF_TIER, FIRST_LIMIT, MAJOR, Tree, decode, encode
+from actuators.tc.shape import (
+    BEST_EFFORT,
+    CLASS_OF_TIER,
+    FIRST_LIMIT,
+    MAJOR,
+    Tree,
+    alike,
+    decode,
+    encode,
+)
 from actuators.tc.tree import Programs, ifb_name
 from controller.configsections.network import NetworkConfig
 from controller.decision import Action, Failure, Outcome
 from controller.host import CgroupLayout
 from controller.model import Knob, KnobReading, KnobValue, LinkSample, QosClass, Target, Workload
 from controller.network.device import Device, DeviceError, open_device
-from controller.network.marks import Marks
+from controller.network.marks import Marks, class_of
+from controller.network.pod_limits import POD_LIMITS, PodLimits, unkept
 from controller.probes.btf import BtfError
 from controller.probes.classify import Classifier
 from controller.probes.loader import LoadError
@@ -50,10 +60,13 @@ class Links:
         self._marks = (
             None if self._classifier is None else Marks(layout, config.limits, self._classifier)
         )
+        self._limits = config.limits
+        self._pods = PodLimits(FIRST_LIMIT + len(config.limits), config.pod_limits)
         numbers = {tier: [number] for tier, number in CLASS_OF_TIER.items()}
-        numbers[QosClass.BE] += range(FIRST_LIMIT, FIRST_LIMIT + len(config.limits))
+        numbers[QosClass.BE] += range(FIRST_LIMIT, self._pods.classes.stop)
         self._tiers = {t: [MAJOR << 16 | one for one in ones] for t, ones in numbers.items()}
         self._made: dict[Target, int | None] = {}  # with the ifindex of the ifb
+        self._shaped: dict[Target, Tree] = {}  # as we left them
         self._repaired_ns: dict[Target, list[int]] = {}
         self._due_ns = 0
         self._reader = QdiscReader()
@@ -83,8 +96,14 @@ class Links:
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Tell the packets of *workloads* apart from now on."""
+        workloads = tuple(workloads)
+        # Who has a class by the configuration stays there: his own limit may be a higher one.
+        others = (w for w in workloads if class_of(w, self._limits) == BEST_EFFORT)
+        if self._pods.follow(others):
+            self._due_ns = 0
+        self._tell_limits()
         if self._marks is not None:
-            self._marks.follow(workloads)
+            self._marks.follow(workloads, self._pods.numbers)
 
     def tick(self, executor: Executor, now_ns: int) -> bool:
         """Make what is missing, in enforce mode; whether a tree was made or found damaged."""
@@ -93,7 +112,8 @@ class Links:
             self._due_ns = now_ns + _LOOK_NS
             for device in self._devices:
                 if device.tree is not None:
-                    changed |= self._look_after(executor, device, device.tree, now_ns)
+                    tree = self._with_limits(device.tree)
+                    changed |= self._look_after(executor, device, tree, now_ns)
         if self._marks is not None and self._made:
             self._marks.tick(executor, now_ns)
         return changed
@@ -101,6 +121,7 @@ class Links:
     def forget(self) -> None:
         """Take note that everything was undone."""
         self._made.clear()
+        self._shaped.clear()
         self._due_ns = 0
         if self._marks is not None:
             self._marks.forget()
@@ -166,9 +187,11 @@ class Links:
             return False
         if _fits(found, tree):
             if target not in self._made:
-                self._take_in(target)
+                self._take_in(target, tree)
             return False
-        if target in self._made and not self._may_repair(target, now_ns):
+        # As we left it: a limit is another one now, and nobody has changed anything.
+        untouched = target in self._shaped and _fits(found, self._shaped[target])
+        if target in self._made and not untouched and not self._may_repair(target, now_ns):
             self.problems[target.path] = f"{target.path}: somebody else keeps changing the tree"
             return False
         action = Action(
@@ -184,12 +207,33 @@ class Links:
 
     def _settle(self, target: Target, tree: Tree, outcome: Outcome) -> None:
         if outcome.applied is not None and _fits(outcome.applied, tree):
-            self._take_in(target)
+            self._take_in(target, tree)
             _log.info("%s: shaped: %s", target.path, outcome.applied)
         elif outcome.failure is Failure.REFUSED:
             self.problems[target.path] = outcome.message
 
-    def _take_in(self, target: Target) -> None:
+    def _with_limits(self, tree: Tree) -> Tree:
+        return Tree(
+            *(
+                shape
+                and shape._replace(
+                    limits=shape.limits + self._pods.ceilings(shape.rate, ingress=ingress)
+                )
+                for shape, ingress in zip(tree, (False, True), strict=True)
+            )
+        )
+
+    def _tell_limits(self) -> None:
+        shaped = any(device.tree is not None for device in self._devices)
+        problem = unkept(self._pods.without, len(self._pods.classes), shaped=shaped)
+        if not problem:
+            self.problems.pop(POD_LIMITS, None)
+        elif problem != self.problems.get(POD_LIMITS):
+            self.problems[POD_LIMITS] = problem
+            _log.warning("%s", problem)
+
+    def _take_in(self, target: Target, tree: Tree) -> None:
+        self._shaped[target] = tree
         with Netlink() as netlink:
             ifb = netlink.find(ifb_name(target.id))
         self._made[target] = None if ifb is None else ifb.ifindex
@@ -210,15 +254,6 @@ class Links:
 def _fits(found: KnobValue, tree: Tree) -> bool:
     """Whether *found* is *tree*, wherever the ceiling of best-effort work is now."""
     try:
-        shapes = decode(found)
+        return alike(decode(found), tree)
     except ValueError:
         return False
-    return all(
-        (a is None) == (b is None)
-        and (
-            a is None
-            or b is None
-            or a._replace(best_effort=(a.best_effort[0], b.best_effort[1])) == b
-        )
-        for a, b in zip(shapes, tree, strict=True)
-    )

@@ -7,7 +7,7 @@ cgroup2 directory. Where workloads of several classes share a namespace, their s
 tell them apart, and what has no socket counts for the best class of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 import os
 
@@ -69,10 +69,16 @@ class Marks:
         """How many veths have our filters."""
         return len(self._placed)
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
-        """Classify *workloads* from the next ``tick`` on; all others are system."""
+    def follow(
+        self, workloads: Iterable[Workload], own: Mapping[CgroupId, int] | None = None
+    ) -> None:
+        """Classify *workloads* from the next ``tick`` on; all others are system.
+
+        *own* are the classes of those that have one for themselves.
+        """
         self._workloads = {w.cgroup: w for w in workloads if w.qos is not QosClass.SYSTEM}
         self._classes = {c: class_of(w, self._limits) for c, w in self._workloads.items()}
+        self._classes |= {c: number for c, number in (own or {}).items() if c in self._classes}
         self._ends = {c: ends for c, ends in self._ends.items() if c in self._workloads}
         self._look_due_ns = {c: self._look_due_ns.get(c, 0) for c in self._workloads}
         self._due_ns = 0

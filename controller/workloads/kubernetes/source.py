@@ -19,6 +19,7 @@ from controller.workloads.kubernetes.cgroups import PodCgroup, PodCgroups
 from controller.workloads.kubernetes.choice import Choose
 from controller.workloads.kubernetes.classify import Classified, ClassRules, classify
 from controller.workloads.kubernetes.identity import core_group, evictable, service_name
+from controller.workloads.kubernetes.network_qos import network_limit
 from controller.workloads.kubernetes.pod import Pod, Pods
 from controller.workloads.kubernetes.unlisted import classify_by_cgroup
 
@@ -196,6 +197,8 @@ class KubernetesSource:
             group, problem = core_group(pod)
             problems.append(problem)
             asked = pod.asked
+        network = network_limit({} if pod is None else pod.annotations, qos)
+        problems.append(network.problem)
         # More than there is limits nobody, and the kernel may refuse to be told so.
         milli_cpus, limit_bytes = (
             amount if (amount := asked.get(name, most)) < most else None
@@ -213,6 +216,8 @@ class KubernetesSource:
             evictable=qos is QosClass.BE and entry.listed and pod is not None and evictable(pod),
             limit_cpus=None if milli_cpus is None else milli_cpus / 1000,
             limit_memory_bytes=limit_bytes,
+            limit_egress_bytes_per_s=network.egress,
+            limit_ingress_bytes_per_s=network.ingress,
         )
         return workload, "; ".join(filter(None, problems)) or None
 
