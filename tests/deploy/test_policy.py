@@ -157,8 +157,12 @@ def granted(rules: list[Manifest]) -> dict[str, set[str]]:
 
 @every_case
 def test_rights_are_exactly_these(case: Case) -> None:
-    eviction = values_of(case).get("config", {}).get("kubernetes", {}).get("eviction", {})
-    wanted = READING | WRITING | (EVICTING if eviction.get("enabled") else {})
+    kubernetes = values_of(case).get("config", {}).get("kubernetes", {})
+    wanted = READING | WRITING
+    if kubernetes.get("eviction", {}).get("enabled"):
+        wanted |= EVICTING
+    if kubernetes.get("service_profiles", "none") != "none":
+        wanted |= {"serviceprofiledescriptors": {"list", "watch"}}
     assert granted(find(rendered(case), "ClusterRole")["rules"]) == wanted
     uninstall = values_of(case).get("uninstall", {}).get("enabled", True)
     roles = {

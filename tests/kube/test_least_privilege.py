@@ -8,6 +8,7 @@ from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
 from tests.kube.installed import Installed
+from tests.kube.katalyst import install
 from tests.kube.permissions import EVERYBODY, allowed, granted
 
 pytestmark = pytest.mark.kube
@@ -18,7 +19,9 @@ FOREIGN = {"key": "example.org/mine", "effect": "NoSchedule"}
 
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster) -> Installed:
-    return Installed(cluster, {"config": {"kubernetes": {"eviction": {"enabled": True}}}})
+    install(cluster)
+    section = {"eviction": {"enabled": True}, "service_profiles": "all"}
+    return Installed(cluster, {"config": {"kubernetes": section}})
 
 
 @pytest.fixture

@@ -1,0 +1,152 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""ServiceProfileDescriptors of a real API server become sweet points, with list and watch alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import time
+
+import pytest
+
+from controller.cluster_descriptors import Descriptors
+from controller.configsections.kube_eviction import KubeEvictionConfig
+from controller.configsections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.kube.api import Api
+from controller.kube.collection import CollectionWatch
+from controller.workloads.kubernetes.classify import ClassRules
+from tests.kernel.agent import AgentRun, eventually
+from tests.kube.client import Client, Refused
+from tests.kube.cluster import Cluster
+from tests.kube.katalyst import RULE, install, make_descriptor, path
+from tests.kube.kubelet import Kubelet
+from tests.kube.site import NodeSite
+
+pytestmark = pytest.mark.kube
+
+TARGET = {"kind": "StatefulSet", "name": "web"}
+
+
+@pytest.fixture
+def client(cluster: Cluster, namespace: str) -> Client:
+    """Return who may list and watch descriptors, and pods for the agent's sake."""
+    install(cluster)
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+    cluster.grant(namespace, "default", [RULE, pods])
+    client = cluster.client(namespace, "default")
+    # The server's authorizer learns of a new role a moment later.
+    eventually("the role", 20, lambda: may_list(client))
+    return client
+
+
+def may_list(client: Client) -> bool:
+    try:
+        client.get(path("default"))
+    except Refused:
+        return False
+    return True
+
+
+@pytest.fixture
+def descriptors(
+    cluster: Cluster, namespace: str, client: Client, tmp_path: Path
+) -> Iterator[Descriptors]:
+    config = KubernetesConfig(
+        node="n",
+        kubeconfig=None,
+        system_namespaces=(),
+        trusted_namespaces=(namespace,),
+        cgroup_roots=None,
+        eviction=KubeEvictionConfig(),
+        service_profiles=ServiceProfiles.TRUSTED,
+    )
+    api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", client))
+    found = Descriptors(api, config, ClassRules())
+    yield found
+    found.close()
+    assert found.failure is None and not found.errors
+
+
+def test_they_are_followed_and_their_status_is_no_news(
+    cluster: Cluster, namespace: str, descriptors: Descriptors
+) -> None:
+    other = cluster.make_namespace(cluster.new_name("other"))
+    make_descriptor(cluster, other, "web-spd", TARGET, cpi=1.4)
+    make_descriptor(cluster, namespace, "web-spd", TARGET, cpi=1.4)
+    eventually("the descriptor", 10, lambda: descriptors.state.known == 1)
+    known = descriptors._catalogue
+    business = [{"name": "RPCLatency", "current": 20}]
+    status = {"status": {"businessStatus": business}}
+    cluster.admin.patch(f"{path(namespace, 'web-spd')}/status", status)
+    make_descriptor(cluster, namespace, "db-spd", {**TARGET, "name": "db"}, cpi=2)
+    eventually("the other one", 10, lambda: descriptors.state.known == 2)
+    first, second = known._by_name, descriptors._catalogue._by_name
+    assert first.items() <= second.items() and len(second) == 2
+    cluster.admin.delete(path(namespace, "web-spd"))
+    eventually("its end", 10, lambda: descriptors.state.known == 1)
+    assert not descriptors.state.unreadable
+
+
+def test_a_kind_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
+    api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", cluster.admin))
+    nowhere = "/apis/example.org/v1/things"
+    taken: list[object] = []
+    watch = CollectionWatch(api, "Things", nowhere, {}, read=str, take=taken.append)
+    eventually("the answer", 10, lambda: watch.problem)
+    time.sleep(0.2)
+    watch.close()
+    assert watch.problem.startswith("404 ") and watch.errors == {"404": 1} and not taken
+
+
+@pytest.mark.soak
+@pytest.mark.kernel
+def test_a_pod_gets_the_sweet_points_of_its_workload(
+    cluster: Cluster, namespace: str, client: Client, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    site = NodeSite(cluster, kubelet, tmp_path, client)
+    site.write(
+        mode="observe",
+        kubernetes=f"  service_profiles: trusted\n  trusted_namespaces: [{namespace}]\n",
+    )
+    made = cluster.make_pod(namespace, "web-0", node=kubelet.node, qos="Burstable", owner=TARGET)
+    pod = kubelet.start(made)
+    tailored = f"default+{namespace}/web-spd"
+
+    def profile() -> str | None:
+        found = site.workload(agent, pod)
+        return None if found is None else found["profile"]
+
+    def point() -> float | None:
+        loops = agent.status()["plan"]["loops"]
+        found = (each for each in loops if each["indicator"] == "wait_ratio")
+        return next((float(each["sweet_point"]) for each in found), None)
+
+    with AgentRun(site) as agent:
+        agent.ready()
+        eventually("the pod", 10, lambda: profile() == "default")
+        assert point() is None
+        make_descriptor(cluster, namespace, "web-spd", TARGET, cpu_sched_wait=1000)
+        eventually("its profile", 10, lambda: profile() == tailored)
+        eventually("its sweet point", 10, lambda: point() == 0.5)
+        cluster.admin.patch(
+            path(namespace, "web-spd"),
+            {
+                "spec": {
+                    "systemIndicator": [
+                        {
+                            "name": "cpu_sched_wait",
+                            "indicators": [{"indicatorLevel": "LowerBound", "value": 250}],
+                        }
+                    ]
+                }
+            },
+        )
+        eventually("the new sweet point", 10, lambda: point() == 0.2)
+        workload = site.workload(agent, pod)
+        assert workload is not None and workload["service"] == f"{namespace}/web@default"
+        told = agent.status()["cluster"]["service_profiles"]
+        assert told["in_use"] == {tailored: "wait_ratio 0.2 (cpu_sched_wait LowerBound 250)"}
+        assert "sweetpoint_kube_service_profiles_used 1.0" in (agent.get("/metrics") or "")
+        cluster.admin.delete(path(namespace, "web-spd"))
+        eventually("the profile as it was", 10, lambda: profile() == "default")
+        assert point() is None
+        assert agent.status()["tick"]["failed"] == 0
