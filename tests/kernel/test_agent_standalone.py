@@ -1,0 +1,165 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Evictions by the whole agent on a plain host: frozen or killed, and never frozen for good."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from actuators.cgroup_freeze import freezers
+from controller.host import CgroupLayout
+from tests.helpers import remove_cgroup
+from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU, PROFILE, outweigh
+
+pytestmark = [pytest.mark.kernel, pytest.mark.soak]
+
+WORK_S = 90.0
+# From the start of an overload to the eviction takes a third of this.
+PATIENCE_S = 40
+
+
+class Host(Site):
+    """A service and a hog in its way that may be frozen or killed."""
+
+    action = "freeze"
+
+    def write(self, extra: str = "", mode: str = "enforce") -> None:
+        (self.home / "tight.yaml").write_text(PROFILE)
+        self.config.write_text(
+            f"mode: {mode}\n"
+            f"http: 127.0.0.1:{self.port}\n"
+            f"state_dir: {self.home}/state\n"
+            "profiles: [tight.yaml]\n"
+            f"eviction: {{standalone: {self.action}}}\n"
+            "workloads:\n"
+            f"  - {{name: web, cgroup: {self.path(self.service)}, "
+            "class: latency-sensitive, profile: tight}\n"
+            f'  - {{name: batch, cgroup: "{self.path(self.root)}/batch/*", class: best-effort}}\n'
+            f"{extra}"
+        )
+
+    @property
+    def hog(self) -> Path:
+        return self.batch[0]
+
+    @property
+    def freezer(self) -> Path:
+        """Where the hog is frozen."""
+        if self.layout.version == "v2":
+            return self.hog
+        return freezers(self.layout)[0].mount / self.hog.relative_to(self.layout.mount)
+
+    def frozen(self) -> bool:
+        """Whether all of the hog stands still."""
+        if self.layout.version == "v2":
+            return "frozen 1" in (self.freezer / "cgroup.events").read_text()
+        return (self.freezer / "freezer.state").read_text().strip() == "FROZEN"
+
+    @contextlib.contextmanager
+    def pain(self) -> Iterator[None]:
+        """Let the service and the hog work, and somebody best-effort who is in nobody's way."""
+        wanted = (
+            Load(self.service, "bursts", CPU),
+            Load(self.hog, "hog", CPU),
+            Load(self.batch[1], "bursts", CPU),
+        )
+        with loads(wanted, WORK_S) as running:
+            if self.layout.version == "v1":
+                self.freezer.mkdir(parents=True)
+                for pid in (self.hog / "cgroup.procs").read_text().split():
+                    (self.freezer / "cgroup.procs").write_text(pid)
+            running.start()
+            yield
+
+
+@pytest.fixture
+def host(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iterator[Host]:
+    host = Host(cgroup_root, cgroup_layout, tmp_path)
+    outweigh(host.root)
+    outweigh(host.root / "batch")
+    try:
+        yield host
+    finally:
+        if cgroup_layout.version == "v1":
+            top = host.freezer.parents[1]
+            with contextlib.suppress(FileNotFoundError):
+                (host.freezer / "freezer.state").write_text("THAWED")
+            remove_cgroup(top)
+
+
+def kill_all(agent: AgentRun) -> None:
+    for pid in agent.pids():
+        os.kill(pid, signal.SIGKILL)
+    agent.wait()
+
+
+def test_who_is_frozen_runs_again_when_the_agent_ends(host: Host) -> None:
+    before = host.knobs()
+    with host.pain(), AgentRun(host) as agent:
+        agent.ready()
+        eventually("a frozen hog", PATIENCE_S, host.frozen)
+        frozen = 'sweetpoint_evictions_total{reason="cpu",result="frozen"} 1.0'
+        eventually("the count of it", 5, lambda: frozen in (agent.get("/metrics") or ""))
+        assert agent.stop() == 0
+        assert not host.frozen()
+    assert host.knobs() == before
+    assert "batch/two: to be evicted" not in agent.output
+
+
+def test_the_guardian_thaws_whom_a_killed_agent_froze(host: Host) -> None:
+    with host.pain(), AgentRun(host) as agent:
+        agent.ready()
+        eventually("a frozen hog", PATIENCE_S, host.frozen)
+        guardian, child = agent.pids()
+        os.kill(child, signal.SIGKILL)
+        eventually("a hog that runs", 5, lambda: not host.frozen())
+        eventually("the next agent", 20, lambda: agent.pids() != (guardian, child))
+        # The hog hurts as before. It has just been evicted, which this one knows.
+        time.sleep(15)
+        assert not host.frozen()
+        assert agent.stop() == 0
+    assert not list((host.home / "state" / "journal").iterdir())
+
+
+@pytest.mark.parametrize("then", ["started", "released"])
+def test_after_all_were_killed_nobody_stays_frozen(host: Host, then: str) -> None:
+    with host.pain(), AgentRun(host) as agent:
+        agent.ready()
+        eventually("a frozen hog", PATIENCE_S, host.frozen)
+        kill_all(agent)
+        time.sleep(1)
+        assert host.frozen()
+        if then == "started":
+            with AgentRun(host) as again:
+                again.ready()
+                assert not host.frozen()
+                assert again.stop() == 0
+        else:
+            state = str(host.home / "state")
+            command = [sys.executable, "-m", "controller.cli", "release", "--state-dir", state]
+            done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+            assert "cgroup.freeze: '1' back to '0'" in done.stdout
+        assert not host.frozen()
+    assert not list((host.home / "state" / "journal").iterdir())
+
+
+def test_where_the_configuration_says_so_it_is_killed(host: Host) -> None:
+    host.action = "kill"
+    host.write()
+    with host.pain(), AgentRun(host) as agent:
+        agent.ready()
+        killed = 'sweetpoint_evictions_total{reason="cpu",result="killed"} 1.0'
+        eventually("the count of it", PATIENCE_S, lambda: killed in (agent.get("/metrics") or ""))
+        assert not (host.hog / "cgroup.procs").read_text().split()
+        for cgroup in (host.service, host.batch[1]):
+            assert (cgroup / "cgroup.procs").read_text().split()
+        assert agent.stop() == 0
