@@ -145,6 +145,22 @@ def test_when_every_knob_is_at_its_stop_the_culprit_has_to_go() -> None:
     assert any("to be evicted" in each.text for plan in plans for each in plan.verdicts)
 
 
+@pytest.mark.parametrize(("wants", "goes"), [((17e9, 1e9), []), ((9e9, 9e9), ["batch-1"])])
+def test_beside_a_culprit_who_may_not_go_only_the_guilty_do(
+    wants: tuple[float, float], goes: list[str]
+) -> None:
+    node = CacheNode(1, wants=wants)
+    node.scale = 1.5
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], evict_enabled=True)
+    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    kept = [each._replace(evictable=each.name != "batch-0") for each in node.workloads]
+    loop.planner.set_workloads(kept)
+    plans = loop.run(150)
+    assert demands(plans[-1:], Channel.CACHE) == [1.0]
+    assert [plan.eviction.name for plan in plans if plan.eviction is not None][:1] == goes
+
+
 @pytest.mark.parametrize("kind", [CacheNode, NetworkNode])
 def test_a_services_own_latency_moves_the_channel_that_deviates_most(
     kind: type[ResourceNode],
