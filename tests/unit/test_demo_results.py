@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from controller.commands.demo import add_arguments, main
 from controller.demo.chart import Chart, Series
-from controller.demo.command import add_arguments, main
 from controller.demo.phases import phase_plan
 from controller.demo.programs import best_effort_jobs
 from controller.demo.report import render

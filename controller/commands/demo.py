@@ -1,18 +1,15 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint demo``: what it takes from the command line.
-
-Everything else is imported when the command runs, because the command line is read by
-processes that have to stay small.
-"""
+"""``sweetpoint demo``: a show with real programs."""
 
 import argparse
 from pathlib import Path
 import sys
 from typing import TextIO
 
-__all__ = ("add_arguments", "main")
+__all__ = ("HELP", "add_arguments", "main")
 
+HELP = "a real service and real batch work, alone, unmanaged and managed"
 MIN_SECONDS = 2.0
 
 

@@ -1,18 +1,15 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint import-koordinator``: what it takes from the command line.
-
-Everything else is imported when the command runs, because the command line is read by
-processes that have to stay small.
-"""
+"""``sweetpoint import-koordinator``: from Koordinator's central configuration to ours."""
 
 import argparse
 from pathlib import Path
-import sys
 
-__all__ = ("add_arguments", "main")
+from controller.commands.common import DONE, FAILED, WRONG, tell
 
-_DONE, _FAILED, _WRONG = 0, 1, 2
+__all__ = ("HELP", "add_arguments", "main")
+
+HELP = "a configuration and a profile from a slo-controller-config"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,19 +42,19 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         files = convert(arguments.file, facts)
     except ConfigError as error:
-        print(f"sweetpoint: {error}", file=sys.stderr)
-        return _WRONG
+        tell(error)
+        return WRONG
     if arguments.output is None:
         for name, text in files.items():
             print(f"# ---- {name}\n{text}")
-        return _DONE
+        return DONE
     try:
         write(arguments.output, files)
     except OSError as error:
-        print(f"sweetpoint: {error.filename}: {error.strerror}", file=sys.stderr)
-        return _FAILED
+        tell(f"{error.filename}: {error.strerror}")
+        return FAILED
     print(f"wrote {' and '.join(files)} to {arguments.output}; read their comments")
-    return _DONE
+    return DONE
 
 
 def _positive(text: str) -> int:
