@@ -27,12 +27,12 @@ from controller.kube.events import Events
 from controller.kube.sparing import Sparing
 from controller.kube.worker import Worker
 from controller.model import Knob, Mode, Snapshot, Workload
+from controller.profile_sets import base_name
 from controller.resctrl_info import RESCTRL_DIR
 from controller.settings import Profile, Settings
 from controller.workloads.beside import beside
 from controller.workloads.kubernetes.choice import Choose, chooser
 from controller.workloads.kubernetes.classify import ClassRules
-from controller.workloads.kubernetes.descriptor import is_tailored
 from controller.workloads.kubernetes.managers import Holds, Managers
 from controller.workloads.kubernetes.source import KubernetesSource
 from controller.workloads.kubernetes.watcher import PodWatcher
@@ -127,7 +127,7 @@ class Cluster:
         """
         if profiles is not self._profiles:
             self._profiles = profiles
-            named = [name for name in profiles if not is_tailored(name)]
+            named = [name for name in profiles if name == base_name(name)]
             self._choose_named = chooser(named, self._config.profiles, DEFAULT_PROFILE)
             self._choose = self._choose_named
             if self._descriptors is not None:

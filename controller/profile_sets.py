@@ -17,12 +17,21 @@ from controller.profiles import build_profile
 from controller.resources import profiles_dir
 from controller.settings import Profile
 
-__all__ = ("load_profiles", "misfits", "parse_profiles")
+__all__ = ("MADE_OF", "base_name", "load_profiles", "misfits", "parse_profiles")
+
+# Between the name of a profile and that for which another one was made of it; no name in a file
+# has it.
+MADE_OF = "+"
 
 _SUFFIX = ".yaml"
 # An object of the API server has at most some 1.5 MiB; a profile of ours has one to four KiB.
 MAX_PROFILES = 64
 MAX_CHARS = 1 << 18
+
+
+def base_name(profile: str) -> str:
+    """Return the name of the profile that *profile* was made of; its own if of none."""
+    return profile.partition(MADE_OF)[0]
 
 
 def load_profiles(

@@ -7,7 +7,7 @@ these inputs; with other settings it shows what another profile would have done.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import gzip
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,7 @@ from controller.control.eviction import EvictionPast
 from controller.decision import Outcome, Plan
 from controller.model import Snapshot, Workload
 from controller.plan import Planner
+from controller.profile_sets import base_name
 from controller.settings import Settings
 
 __all__ = ("Entry", "Recorder", "RecordingError", "read", "replay")
@@ -98,6 +99,10 @@ def replay(
     planner: Planner | None = None
     for entry in entries:
         wanted = settings or entry.settings
+        if settings is not None and entry.workloads is not None:
+            # What was made of a profile is not in settings that are written.
+            found = (w._replace(profile=base_name(w.profile)) for w in entry.workloads)
+            entry = replace(entry, workloads=tuple(found))
         if entry.anew and wanted is not None and entry.workloads is not None:
             planner = Planner(wanted, entry.workloads, entry.past_evictions)
         elif planner is None:

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 from controller.config import load
-from controller.model import IndicatorName
+from controller.decision import Plan
+from controller.model import CgroupId, IndicatorName, QosClass, Snapshot, Workload
+from controller.profile_sets import base_name
+from controller.record import Entry, replay
 from controller.settings import Profile
 from controller.workloads.kubernetes.descriptor import (
     Catalogue,
     Descriptor,
     DescriptorError,
     Point,
-    is_tailored,
     parse_descriptor,
     tailored,
 )
@@ -200,7 +202,8 @@ def test_a_sweet_point_is_replaced_and_nothing_else(profiles: Mapping[str, Profi
     gold = profiles["gold"]
     made, unusable = tailored(gold, read(says("cpi", UpperBound=1.7)), TICK_NS)
     assert unusable == ()
-    assert made.name == "gold+shop/web" and is_tailored(made.name) and not is_tailored(gold.name)
+    assert made.name == "gold+shop/web"
+    assert (base_name(made.name), base_name(gold.name)) == ("gold", "gold")
     waits, cpi = made.indicators
     assert waits == gold.indicators[0]
     assert cpi == replace(gold.indicators[1], sweet_point=1.7, bins=())
@@ -236,3 +239,25 @@ def test_what_cannot_be_steered_to_is_left_out(
     gold = profiles["gold"]
     made, (told,) = tailored(gold, read(indicator), tick_ns)
     assert text in told and made.indicators == gold.indicators
+
+
+def test_a_recording_replays_with_profiles_of_which_none_was_made(
+    profiles: Mapping[str, Profile], tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text("kubernetes: {}\n")
+    settings = load(tmp_path / "c.yaml", cpus=4).settings
+    made, _ = tailored(settings.profiles["default"], read(says("cpi", UpperBound=1.7)), TICK_NS)
+    service = Workload("web", CgroupId("cpu", 1), "/web", QosClass.LS, "web", made.name)
+    snapshot = Snapshot(time_ns=10**9, age_ns=0, workloads=())
+    recorded = Entry(
+        snapshot=snapshot,
+        outcomes=(),
+        plan=Plan(time_ns=10**9),
+        anew=True,
+        settings=replace(settings, profiles={**settings.profiles, made.name: made}),
+        workloads=(service,),
+    )
+    for given, names in ((None, {"cpi"}), (settings, set())):
+        ((_, plan),) = replay(iter([recorded]), given)
+        found = {loop.indicator for loop in (*plan.loops, *plan.off)}
+        assert found == {spec.name for spec in settings.profiles["default"].indicators} | names

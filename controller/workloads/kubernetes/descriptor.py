@@ -8,11 +8,13 @@ may write the objects chooses every field of them, so what is kept is bounded.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 import re
 from typing import Any, NamedTuple
 
 from controller.configmodels import IndicatorModel
 from controller.model import IndicatorName
+from controller.profile_sets import MADE_OF
 from controller.settings import IndicatorSpec, Profile
 from controller.sweetpoints import read_indicator
 from controller.units import format_duration
@@ -24,7 +26,6 @@ __all__ = (
     "Descriptor",
     "DescriptorError",
     "Point",
-    "is_tailored",
     "parse_descriptor",
     "tailored",
     "tailored_name",
@@ -85,7 +86,7 @@ class Catalogue:
     """All descriptors that count, by what pods say of themselves."""
 
     def __init__(self, descriptors: Iterable[Descriptor] = ()) -> None:
-        ordered = sorted(descriptors, key=lambda each: each.key, reverse=True)
+        ordered = sorted(descriptors, key=attrgetter("namespace", "name"), reverse=True)
         self._by_name = {(each.namespace, each.name): each for each in ordered}
         # Of two for one controller, which Katalyst does not make, the first by name.
         self._by_target = {(each.namespace, each.kind, each.target): each for each in ordered}
@@ -131,12 +132,7 @@ def parse_descriptor(raw: Mapping[str, Any]) -> Descriptor:
 
 def tailored_name(profile: str, descriptor: Descriptor) -> str:
     """Return the name of *profile* with the sweet points of *descriptor*."""
-    return f"{profile}+{descriptor.key}"
-
-
-def is_tailored(profile: str) -> bool:
-    """Return whether that is such a name, which no profile of an administrator can have."""
-    return "+" in profile
+    return f"{profile}{MADE_OF}{descriptor.key}"
 
 
 def tailored(
