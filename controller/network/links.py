@@ -61,7 +61,9 @@ class Links:
             None if self._classifier is None else Marks(layout, config.limits, self._classifier)
         )
         self._limits = config.limits
-        self._pods = PodLimits(FIRST_LIMIT + len(config.limits), config.pod_limits)
+        self._shapes = any(device.tree is not None for device in self._devices)
+        count = config.pod_limits if self._shapes else 0
+        self._pods = PodLimits(FIRST_LIMIT + len(config.limits), count)
         numbers = {tier: [number] for tier, number in CLASS_OF_TIER.items()}
         numbers[QosClass.BE] += range(FIRST_LIMIT, self._pods.classes.stop)
         self._tiers = {t: [MAJOR << 16 | one for one in ones] for t, ones in numbers.items()}
@@ -224,8 +226,7 @@ class Links:
         )
 
     def _tell_limits(self) -> None:
-        shaped = any(device.tree is not None for device in self._devices)
-        problem = unkept(self._pods.without, len(self._pods.classes), shaped=shaped)
+        problem = unkept(self._pods.without, len(self._pods.classes), shaped=self._shapes)
         if not problem:
             self.problems.pop(POD_LIMITS, None)
         elif problem != self.problems.get(POD_LIMITS):

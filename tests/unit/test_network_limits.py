@@ -12,6 +12,7 @@ from controller.config import ConfigError, load
 from controller.model import CgroupId, QosClass, Workload
 from controller.network.pod_limits import PodLimits, unkept
 from controller.workloads.kubernetes.network_qos import NETWORK_QOS, NetworkLimit, network_limit
+from tests.unit.test_kubernetes_hostile import as_workload, raw_pod
 
 BE, LS = QosClass.BE, QosClass.LS
 SHAPE = Shape(1000, (100, 1000), (600, 1000), (50, 1000), (300, 1000, 1000))
@@ -129,3 +130,17 @@ def test_the_classes_need_numbers(tmp_path: Path) -> None:
     assert problem(f"{text}240") == "240"
     assert problem(f"{text}241") == "pod_limits: with limits there may be 250 in all"
     assert problem("pod_limits: -1").startswith("pod_limits: must be")
+
+
+def test_a_pod_becomes_a_workload_with_its_limits(tmp_path: Path) -> None:
+    said = {"annotations": {NETWORK_QOS: '{"IngressLimit": "10M", "EgressLimit": "20M"}'}}
+    found, problem = as_workload(tmp_path, raw_pod(**said))
+    limits = (found.limit_egress_bytes_per_s, found.limit_ingress_bytes_per_s)
+    assert limits == (2_500_000, 1_250_000) and not problem
+
+
+def test_a_pod_whose_limit_makes_no_sense_has_none_and_is_told(tmp_path: Path) -> None:
+    said = {"annotations": {NETWORK_QOS: '{"egressLimit": "\\u001b[31m"}'}}
+    found, problem = as_workload(tmp_path, raw_pod(**said))
+    assert found.qos is BE and found.limit_egress_bytes_per_s is None
+    assert "egressLimit must be a quantity" in problem and problem.isprintable()
