@@ -47,7 +47,13 @@ def test_only_its_own_resources_of_its_own_node(cluster: Cluster) -> None:
     ):
         assert "its own resources" in refusal(agent, node, both(amounts)), amounts
     unready = {"type": "Ready", "status": "False", "reason": "Mine"}
-    assert "kubelet" in refusal(agent, node, {"status": {"conditions": [unready]}})
+    for status in (
+        {"conditions": [unready]},
+        {"daemonEndpoints": {"kubeletEndpoint": {"Port": 6666}}},
+        {"volumesInUse": ["kubernetes.io/x"]},
+        {"volumesAttached": [{"name": "kubernetes.io/x", "devicePath": ""}]},
+    ):
+        assert "kubelet" in refusal(agent, node, {"status": status}), status
     for change in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"unschedulable": True}}):
         before = cluster.admin.get(f"/api/v1/nodes/{node}")
         refusal(agent, node, change)
