@@ -240,3 +240,38 @@ def test_the_mark_of_who_was_killed_goes_at_the_next_start(
     assert bench.marks() == ([], None)
     assert not unmark(bench.api, bench.node)
     assert not unmark(bench.api, "no-such-node")
+
+
+def test_the_mark_ends_with_its_time_and_nothing_else_changes(
+    cluster: Cluster, make_bench: MakeBench
+) -> None:
+    now_s = 1000.0
+    bench, other = make_bench(), make_bench()
+    paths = [f"/api/v1/nodes/{each.node}" for each in (bench, other)]
+    theirs = {
+        "metadata": {"annotations": {"example.org/a": "1"}, "labels": {"example.org/b": "2"}},
+        "spec": {"taints": [{"key": "example.org/c", "effect": "NoSchedule"}]},
+    }
+    for path in paths:
+        cluster.admin.patch(path, theirs)
+    # The neighbour's mark is not ours, whatever it says of its end.
+    Mark(other.api, other.node, MarkEffect.NO_SCHEDULE, 1.0, lambda: now_s).put()
+    before = [said_of(cluster.admin.get(path)) for path in paths]
+    mark = Mark(bench.api, bench.node, MarkEffect.PREFER_NO_SCHEDULE, 600.0, lambda: now_s)
+    mark.put()
+    assert said_of(cluster.admin.get(paths[0])) != before[0]
+    now_s += 599
+    mark.tend()
+    assert bench.marks()[0] and mark.present
+    now_s += 1
+    mark.tend()
+    assert bench.marks() == ([], None) and not mark.present
+    assert [said_of(cluster.admin.get(path)) for path in paths] == before
+    assert other.marks()[0]
+
+
+def said_of(node: Json) -> Json:
+    """Return all of a node but what counts and names its changes."""
+    bookkeeping = ("resourceVersion", "managedFields")
+    metadata = {k: v for k, v in node["metadata"].items() if k not in bookkeeping}
+    return {**node, "metadata": metadata}
