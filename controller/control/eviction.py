@@ -30,6 +30,9 @@ _LONGEST_COOL_DOWN_NS = 3600 * NS_PER_SEC
 _HOUR_NS = 3600 * NS_PER_SEC
 # What refuses to go (a disruption budget) is not asked again for this time.
 _REFUSED_NS = 300 * NS_PER_SEC
+# Until the next is asked: a budget over a hundred pods must not make a storm of requests, and a
+# mark that comes and goes with each of them.
+_NEXT_NS = 5 * NS_PER_SEC
 # When nobody can be evicted at all, the next try is not before.
 _HELD_NS = 60 * NS_PER_SEC
 # The smallest fall of the deviation that counts as help: the half-width of a dead zone.
@@ -187,6 +190,7 @@ class EvictionPolicy:
         elif result is EvictionResult.REFUSED:
             self._take_back()
             self._leave_alone(answer.cgroup, now_ns, answer.wait_ns or _REFUSED_NS)
+            self._held_until_ns = max(self._held_until_ns, now_ns + _NEXT_NS)
         else:
             self._take_back()
             self._held_until_ns = now_ns + (answer.wait_ns or _HELD_NS)

@@ -137,11 +137,23 @@ def test_who_refuses_to_go_is_not_asked_again_and_the_next_is() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)[0].cgroup == HOG
     stepper.answer(HOG, EvictionResult.REFUSED)
+    assert stepper.run(5) == []
     assert stepper.run(1)[0].cgroup == MOUSE
     assert "eviction refused: because" in stepper.said
     stepper.answer(MOUSE, EvictionResult.REFUSED)
     assert stepper.run(200) == []
     assert stepper.run(150)[0].cgroup == HOG, "after five minutes it is asked again"
+
+
+def test_a_crowd_behind_one_budget_is_asked_one_by_one_and_slowly() -> None:
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(100)]
+    stepper = Stepper(*crowd)
+    asked = 0
+    for _ in range(360):
+        for eviction in stepper.run(1):
+            asked += 1
+            stepper.answer(eviction.cgroup, EvictionResult.REFUSED)
+    assert 40 <= asked <= 60
 
 
 def test_who_did_little_does_not_go_for_who_may_not() -> None:
