@@ -89,7 +89,7 @@ class Agent:
         self._config_problem = ""
         self._new_profiles = False
         self._make_planner()
-        self._cost = CostMeter(self._config.budget, DETAILS, self._node.probe_costs)
+        self._cost = CostMeter(self._config.budget, DETAILS, self._node.meters.costs)
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_scan_ns = self._next_rescan_ns = self._next_audit_ns = 0
 
@@ -184,7 +184,7 @@ class Agent:
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
         if self._cost.read(started_ns) and self._cost.cost is not None:
-            self._node.shed(self._cost.cost.shed)
+            self._node.meters.shed(self._cost.cost.shed)
         self._publish(snapshot, plan, started_ns)
         self._heartbeat.beat()
 
@@ -273,7 +273,7 @@ class Agent:
         self._new_planner = self._new_settings = self._new_workloads = False
 
     def _publish(self, snapshot: Snapshot, plan: Plan, started_ns: int) -> None:
-        reading = self._node.reading
+        reading = self._node.meters.reading
         tick_ns = time.monotonic_ns() - started_ns
         self._board.durations_ns.append(tick_ns)
         self._board.report = TickReport(
@@ -284,7 +284,7 @@ class Agent:
             missed_switches=0 if reading is None else reading.missed_switches,
             workloads=self._node.workloads,
             samples=snapshot.workloads,
-            host_pressure_ns=self._node.host_pressure_ns,
+            host_pressure_ns=self._node.meters.host_pressure_ns,
             plan=plan,
             knobs=self._node.knobs,
             tick_ns=tick_ns,
@@ -292,15 +292,15 @@ class Agent:
             overruns=self._overruns,
             failed_ticks=self._failed_ticks,
             cost=self._cost.cost,
-            probe_problems=self._node.problems,
-            probe_fallbacks=self._node.fallbacks,
+            probe_problems=self._node.meters.problems,
+            probe_fallbacks=self._node.meters.fallbacks,
             config_problem=self._config_problem,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,
             link_problems=self._node.link_problems,
-            measured_by_netns=self._node.measured_by_netns,
-            monitor=self._node.monitor.state,
+            measured_by_netns=self._node.meters.measured_by_netns,
+            monitor=self._node.meters.monitor.state,
             control_group=self._node.resctrl.state,
             cores=self._node.cores.state,
             blame=snapshot.blame,

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node as the agent sees it: who runs here, what they suffer, where the knobs stand."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 import logging
 import time
-from typing import TypeVar
 
 from actuators import registry
 from actuators.base import RestoreReport
@@ -20,11 +19,11 @@ from controller.cores import Cores
 from controller.decision import Outcome, Plan
 from controller.disks import find_disks
 from controller.evictions import Evictions
-from controller.host import find_cgroup_layout, memory_bytes, possible_cpus
+from controller.host import find_cgroup_layout, memory_bytes
 from controller.knob_readings import KnobReadings
 from controller.kube.mark_note import remove_note, write_note
+from controller.meters import Meters
 from controller.model import (
-    CgroupId,
     Knob,
     KnobReading,
     Mode,
@@ -33,22 +32,9 @@ from controller.model import (
     Target,
     TargetKind,
     Workload,
-    WorkloadSample,
 )
 from controller.network.links import Links
 from controller.network.pod_limits import POD_LIMITS, is_limited, unkept
-from controller.probes import join
-from controller.probes.btf import BtfError
-from controller.probes.counters import choose_sources
-from controller.probes.loader import LoadError
-from controller.probes.members import MemberProbe
-from controller.probes.net import NetProbe
-from controller.probes.netns import NetnsMeter
-from controller.probes.psi import PressureMeter
-from controller.probes.runtime import RunTime
-from controller.probes.sched import SchedProbe, SchedReading
-from controller.probes.steal import StealMeter
-from controller.probes.usage import UsageMeter
 from controller.resctrl_control import ResctrlControl
 from controller.resctrl_monitor import ResctrlMonitor
 from controller.service_level.collector import ServiceLevels
@@ -60,8 +46,6 @@ __all__ = ("Node",)
 
 _log = logging.getLogger(__name__)
 
-_Probe = TypeVar("_Probe")
-
 _KNOBS = frozenset(Knob)
 _BURST = frozenset({Knob.CPU_QUOTA})
 
@@ -69,8 +53,7 @@ _BURST = frozenset({Knob.CPU_QUOTA})
 class Node:
     """Probes, workloads and knobs of this host, for the control thread alone.
 
-    A probe that cannot be loaded is in ``problems`` with its reason, and the node goes on
-    without it. ``enforcing`` tells whether knobs are written.
+    ``enforcing`` tells whether knobs are written.
 
     :raises ConfigError: what the configuration says about this host's cgroups is wrong.
     :raises HostError: no cgroup hierarchy with the cpu controller.
@@ -89,38 +72,19 @@ class Node:
             Journal(config.state_dir / "journal"), registry.build(self._layout, cookies, programs)
         )
         self.resctrl = ResctrlControl(config.resctrl, self._executor, self._layout)
-        self.monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
         self._readings = KnobReadings(self._executor)
-        self._steal = StealMeter()
-        self.problems: dict[str, str] = {}
-        # Probes that work, but not in their best way, and why.
-        self.fallbacks: dict[str, str] = {}
-        self.reading: SchedReading | None = None
-        cpus = max(possible_cpus()) + 1
-        sources, uncounted = choose_sources(config.counters)
-        self._tell_uncounted(config.counters, uncounted)
-        self._probe = self._load("sched", lambda: SchedProbe(cpus=cpus, counters=sources))
-        if self._probe is not None and self._probe.fallback:
-            self.fallbacks["sched"] = self._probe.fallback
-            _log.warning("probe sched: %s", self._probe.fallback)
-        self._net = self._load("net", lambda: NetProbe(self._layout, cpus=cpus))
-        self.cores = Cores(self._layout, cookies, self._probe)
+        monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
+        self.meters = Meters(self._layout, config.counters, monitor)
+        self.cores = Cores(self._layout, cookies, self.meters.sched)
         self.cores.configure(config.settings.core)
-        self._members: MemberProbe | None = None
-        self._netns = NetnsMeter(self._layout)
-        self._join = join.Join()
-        self._pressure = PressureMeter(self._layout.unified)
-        self._usage = UsageMeter(self._layout.unified)
-        # Whose traffic is known by namespace only, which is coarser and a second old.
-        self.measured_by_netns: frozenset[CgroupId] = frozenset()
         self.services = ServiceLevels(config.service_level)
         self._unkept: Mapping[str, str] = {}
         self._burst_profiles: frozenset[str] = frozenset()
         self._left: frozenset[Knob] = frozenset()
         self.workloads: tuple[Workload, ...] = ()
-        self._scanned_at = -1
+        self._scanned_at: int | None = None
         if self.resctrl.facts is not None:
-            self._load_members()
+            self.meters.load_members()
         self.take(self._idle.place(workloads, time.monotonic_ns()))
         # Last: it has threads, and what loads the probes is forked off.
         kubernetes = config.kubernetes
@@ -164,20 +128,13 @@ class Node:
         """Why a link is not shaped, by its name; or limits of pods are not kept: ``pod_limits``."""
         return self._unkept if self.links is None else self.links.problems
 
-    @property
-    def host_pressure_ns(self) -> Mapping[str, int]:
-        """Time in which some task of this host waited, by resource, as far as the kernel tells."""
-        host: dict[str, int | None] = self._pressure.host._asdict()
-        return {resource: value for resource, value in host.items() if value is not None}
-
     def has_changed(self) -> bool:
         """Whether cgroups came or went since the last ``scan``, as far as anybody tells.
 
         Of pods also what the API server says of them may change, so they are asked for always.
         """
-        if self._probe is None or self.cluster is not None:
-            return True
-        return self._probe.cgroup_changes != self._scanned_at
+        changes = self.meters.cgroup_changes
+        return changes is None or self.cluster is not None or changes != self._scanned_at
 
     def scan(self, config: Config) -> tuple[Workload, ...]:
         """Return who is here now by the rules of *config*; ``take`` makes it so.
@@ -185,8 +142,7 @@ class Node:
         :raises ConfigError: two rules claim one cgroup, or one workload lies in another.
         """
         now_ns = time.monotonic_ns()
-        if self._probe is not None:
-            self._scanned_at = self._probe.cgroup_changes
+        self._scanned_at = self.meters.cgroup_changes
         workloads = static.scan(self._layout, config.workloads, missing_ok=True)
         if self.cluster is not None:
             workloads = self.cluster.scan(workloads, config.settings.profiles, now_ns)
@@ -194,14 +150,9 @@ class Node:
 
     def take(self, workloads: tuple[Workload, ...]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
-        now_ns = time.monotonic_ns()
-        before = {w.cgroup: w.qos for w in self.workloads}
         self.workloads = workloads
-        self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
-        self._pressure.follow(workloads)
-        self._usage.follow(workloads)
+        self.meters.follow(workloads)
         self.resctrl.follow(workloads)
-        self.monitor.follow(workloads)
         if self.links is not None:
             self.links.follow(workloads)
         elif text := unkept(sum(map(is_limited, workloads)), 0, shaped=False):
@@ -210,24 +161,7 @@ class Node:
             self._unkept = {POD_LIMITS: text}
         else:
             self._unkept = {}
-        self._netns.follow(workloads)
-        if self._net is not None:
-            self._net.follow(workloads)
-        if self._members is not None:
-            self._members.follow(w for w in workloads if w.qos is QosClass.BE)
-        if self._probe is not None:
-            self._assign(self._probe, before, now_ns)
         self.cores.follow(workloads)
-
-    def _assign(self, probe: SchedProbe, before: Mapping[CgroupId, QosClass], now_ns: int) -> None:
-        after = {w.cgroup: w.qos for w in self.workloads}
-        for cgroup, qos in before.items():
-            if after.get(cgroup) is not qos:
-                probe.release(cgroup, now_ns=now_ns)
-        for workload in self.workloads:
-            latency = workload.qos is QosClass.LS
-            if not probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
-                _log.warning("%s: no room to measure it", workload.name)
 
     def audit(self) -> None:
         """Look whose knobs we may move or have moved; who else writes one is seen within a round.
@@ -275,42 +209,23 @@ class Node:
         """Read the probes and return everything known at this instant."""
         if self.cluster is not None:
             self.cluster.check()
-        reading = self.reading = None if self._probe is None else self._probe.read()
-        now_ns = time.monotonic_ns() if reading is None else reading.time_ns
-        samples = self._unmeasured if reading is None else reading.workloads
-        traffic = {} if self._net is None else self._net.read(now_ns)
-        by_netns = self._netns.read(now_ns, traffic)
-        self.measured_by_netns = frozenset(by_netns.keys() - traffic.keys())
-        self._pressure.read(now_ns)
-        self._readings.look(now_ns)
-        return Snapshot(
-            time_ns=now_ns,
-            age_ns=None if reading is None else reading.age_ns,
-            workloads=self._join(
-                samples,
-                join.traffic({**by_netns, **traffic}),
-                join.pressure(self._pressure.workloads),
-                join.usage(self._usage.read()),
-                join.cache(self.monitor.read(now_ns)),
-            ),
-            blame=() if reading is None else reading.blame,
-            system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
-            idle_ns=None if reading is None else reading.idle_ns,
-            steal_ns=self._steal.read(now_ns),
+        measured = self.meters.measure()
+        self._readings.look(measured.time_ns)
+        return replace(
+            measured,
             knobs=self.knobs,
-            services=self.services.read(now_ns),
+            services=self.services.read(measured.time_ns),
             links=() if self.links is None else self.links.samples(),
-            core_overlap_ratio=self.cores.overlap(now_ns),
-            pressure_ns=self._pressure.read_ns,
+            core_overlap_ratio=self.cores.overlap(measured.time_ns),
             evictions=self._evictions.answers(),
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
         """Write what *plan* says and keep what was read back."""
         now_ns = time.monotonic_ns()
-        if self.cores.engaged and self._members is None and "members" not in self.problems:
-            self._load_members()
-        moves = None if self._members is None else self._members.read()
+        if self.cores.engaged:
+            self.meters.load_members()
+        moves = self.meters.moves()
         resctrl_is_ours = Knob.RESCTRL_GROUP not in self._left
         new_group = resctrl_is_ours and self.resctrl.tick(now_ns, moves)
         if (self.links is not None and self.links.tick(self._executor, now_ns)) or new_group:
@@ -342,53 +257,19 @@ class Node:
         self._readings.forget()
         self._evictions.forget()
         self.resctrl.forget()
-        self.monitor.forget()
+        self.meters.monitor.forget()
         if self.links is not None:
             self.links.forget()
         _tell(report)
         return report
 
-    def probe_costs(self) -> dict[str, RunTime]:
-        """Return what the kernel spent in each probe's programs, as far as it counts that."""
-        probes = {"sched": self._probe, "net": self._net}
-        costs = {name: probe.cost for name, probe in probes.items() if probe is not None}
-        return {name: cost for name, cost in costs.items() if cost is not None}
-
-    def shed(self, details: int) -> None:
-        """Do without the first *details* of the sched probe's, and with the others again."""
-        if self._probe is not None:
-            self._probe.shed(details)
-
     def close(self) -> None:
         """Detach the probes; knobs stay, see ``restore``."""
-        meters = (self.cores, self._net, self._netns, self._pressure, self.services, self._probe)
-        for opened in (*meters, self._members, self.links, self.cluster):
+        for opened in (self.cores, self.services, self.meters, self.links, self.cluster):
             if opened is not None:
                 opened.close()
         if self.cluster is not None and not self.cluster.may_have_left_something:
             remove_note(self._state_dir)
-
-    def _tell_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
-        for counter, reason in reasons.items():
-            # Most virtual machines have no counters, so only what somebody asked for is a problem.
-            if wanted[counter] != "auto":
-                self.problems[f"counter {counter}"] = reason
-            level = logging.INFO if wanted[counter] == "auto" else logging.ERROR
-            _log.log(level, "counter %s is off: %s", counter, reason)
-
-    def _load_members(self) -> None:
-        # Only when there is something to keep: it takes most of a second.
-        self._members = self._load("members", lambda: MemberProbe(self._layout))
-        if self._members is not None:
-            self._members.follow(w for w in self.workloads if w.qos is QosClass.BE)
-
-    def _load(self, name: str, make: Callable[[], _Probe]) -> _Probe | None:
-        try:
-            return make()
-        except (BtfError, LoadError, OSError) as error:
-            self.problems[name] = str(error)
-            _log.error("probe %s is off: %s", name, error)
-            return None
 
 
 def _tell(report: RestoreReport) -> None:
