@@ -73,11 +73,16 @@ class Tuning:
         return None if self._watch is None else self._watch.failure
 
     def tell(self) -> None:
-        """Make an Event of a change that nobody was told of."""
+        """Make an Event of a change that nobody was told of.
+
+        That all is well when the agent starts is none: every node of a cluster would tell it.
+        """
         state = None if self._profiles is None else self._profiles.state
         if state is None or state is self._told or state.result is None:
             return
-        self._told = state
+        starts, self._told = self._told is None, state
+        if starts and state.result is Reload.APPLIED:
+            return
         reason, kind = _EVENTS[state.result]
         namespace, name = self._config_map
         about = Regarding("ConfigMap", namespace, name, state.uid)

@@ -2,9 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ConfigMap's states one after the other: what is in force, and what is told of it."""
 
+from pathlib import Path
 from typing import Any
 
 from controller.cluster_profiles import ClusterProfiles, Reload
+from controller.cluster_tuning import Tuning
+from controller.kube.api import Api
+from controller.kube.events import Events
+from controller.kube.worker import Worker
+from tests.api_stand_in import ApiStandIn
+from tests.closed_loop import make_settings, make_spec
+from tests.kernel.agent import eventually
+from tests.pod_server import PodServer
 
 GOLD = "name: gold\nindicators: {runq_p99: {sweet_point: 3ms, window: 1s}}\n"
 TICK_NS = 2 * 10**8
@@ -93,3 +102,34 @@ def test_another_control_period_is_another_check() -> None:
     assert kept.state.result is Reload.FAILED
     assert "the tick is longer than the window of runq_p99" in kept.state.note
     assert set(kept.state.profiles) == {"gold"}
+
+
+def changes(tuning: Tuning) -> int:
+    state = tuning.state
+    return 0 if state is None else sum(state.reloads.values())
+
+
+def test_only_changes_make_events(tmp_path: Path) -> None:
+    def named(**data: str) -> dict[str, Any]:
+        raw = found(data)
+        raw["metadata"] |= {"namespace": "ops", "name": "tuning"}
+        return raw
+
+    with PodServer(tmp_path) as maps, ApiStandIn() as server:
+        maps.pods = [named(**{"gold.yaml": GOLD})]
+        api = Api(server.kubeconfig(tmp_path / "kubeconfig"))
+        worker = Worker(api)
+        tuning = Tuning(Api(maps.kubeconfig), Events(api, worker, "n1"), ("ops", "tuning"))
+        try:
+            tuning.beside(make_settings(make_spec(1e6)))
+            for number, text in enumerate((None, "nonsense", GOLD), 1):
+                if text is not None:
+                    maps.tell("MODIFIED", named(**{"gold.yaml": text}))
+                eventually(f"change {number}", 10, lambda n=number: changes(tuning) == n)
+                tuning.tell()
+        finally:
+            tuning.close()
+            worker.close()
+    assert tuning.failure is None and worker.failure is None
+    told = [body["reason"] for path, body in server.objects.items() if "/events/" in path]
+    assert told == ["ProfilesRefused", "ProfilesApplied"]
