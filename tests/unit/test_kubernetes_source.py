@@ -273,6 +273,21 @@ def test_best_effort_by_its_cgroup(
     assert (None if found is None else found.qos) is expected
 
 
+@pytest.mark.parametrize(("depth", "expected"), [(200, QosClass.BE), (400, None)])
+def test_no_pod_is_searched_without_end(
+    tmp_path: Path, depth: int, expected: QosClass | None
+) -> None:
+    pod_path = f"/kubepods/besteffort/pod{uid(1)}"
+    deepest = tmp_path / pod_path[1:] / Path(*["c"] * depth)
+    deepest.mkdir(parents=True)
+    (deepest / "cgroup.procs").write_text("7\n")
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/oom_score_adj").write_text("1000\n")
+    cgroup = PodCgroup(uid(1), pod_path, 1, "BestEffort")
+    found = classify_by_cgroup(cgroup, tmp_path, tmp_path / "proc")
+    assert (None if found is None else found.qos) is expected
+
+
 def test_pods_of_other_nodes_are_left_alone(node: Node) -> None:
     inner = "docker/0123/kubelet/kubepods"
     node.start(pod(1))

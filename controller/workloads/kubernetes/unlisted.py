@@ -10,6 +10,7 @@ CAP_SYS_RESOURCE, so no ordinary pod gets out of its class that way.
 """
 
 from collections.abc import Iterator
+import itertools
 import os
 from pathlib import Path
 import re
@@ -23,6 +24,8 @@ __all__ = ("classify_by_cgroup",)
 _GIVEN_BY = "cgroup"
 _MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
 _MOST_PROCESSES = 64
+# A pod that may make cgroups may make many that are empty, and the control thread looks here.
+_MOST_CGROUPS = 256
 _PROC = Path("/proc")
 
 
@@ -46,7 +49,7 @@ def classify_by_cgroup(pod: PodCgroup, mount: Path, proc: Path = _PROC) -> Class
 
 def _oom_scores(pod: Path, proc: Path) -> Iterator[int]:
     seen = 0
-    for folder, _, _ in os.walk(pod):
+    for folder, _, _ in itertools.islice(os.walk(pod), _MOST_CGROUPS):
         for pid in _text(Path(folder) / "cgroup.procs").split():
             if seen == _MOST_PROCESSES:
                 return
