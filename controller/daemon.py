@@ -7,7 +7,7 @@ restore every knob and end the agent, SIGHUP reads the configuration again, all 
 """
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import gc
 import logging
 import os
@@ -15,12 +15,13 @@ from pathlib import Path
 import signal
 import time
 
-from controller.config import Config, ConfigError, load
+from controller.config import Config
 from controller.cost import CostMeter
 from controller.decision import Outcome, Plan
+from controller.following import Change, Following, Source
 from controller.guardian import Heartbeat
 from controller.httpd import Httpd
-from controller.model import Mode, QosClass, Snapshot, Workload
+from controller.model import Mode, QosClass, Snapshot
 from controller.node import Node
 from controller.plan import Planner
 from controller.probes.sched import DETAILS
@@ -33,22 +34,8 @@ __all__ = ("Agent", "Options")
 _log = logging.getLogger(__name__)
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-_SCAN_NS = 1 * NS_PER_SEC
-# Also when no cgroup came or went: processes of others may have turned up.
-_RESCAN_NS = 30 * NS_PER_SEC
 _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
-# What a reload cannot change.
-_FIXED = (
-    "state_dir",
-    "http",
-    "http_token_file",
-    "network",
-    "resctrl",
-    "counters",
-    "kubernetes",
-    "eviction",
-)
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
 _NICE = -10
@@ -76,22 +63,24 @@ class Agent:
 
     def __init__(self, options: Options, heartbeat: Heartbeat) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        self._options = options
+        self._once = options.once
+        source = Source(options.config, options.mode)
+        loaded = source.load()
         self._heartbeat = heartbeat
-        self._config = load(options.config, mode=options.mode)
-        self._file_profiles = self._config.settings.profiles
         self._recorder = None if options.record is None else Recorder(options.record)
         self._board = Board()
-        self._http = self._listen()
-        self._node = Node(self._config)
-        self._config = self._node.complete(self._config)
+        self._http = self._listen(loaded)
+        self._node = Node(loaded)
+        self._following = Following(source, loaded, self._node)
         self._outcomes: tuple[Outcome, ...] = ()
-        self._config_problem = ""
-        self._new_profiles = False
         self._make_planner()
         self._cost = CostMeter(self._config.budget, DETAILS, self._node.meters.costs)
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
-        self._next_scan_ns = self._next_rescan_ns = self._next_audit_ns = 0
+        self._next_audit_ns = 0
+
+    @property
+    def _config(self) -> Config:
+        return self._following.config
 
     def run(self) -> int:
         """Run until a signal, or two ticks with ``--once``; return the exit code.
@@ -119,7 +108,7 @@ class Agent:
                 _log.error("%d ticks in a row failed: giving up", _FAILED_TICKS)
                 return 1
             # The first tick only bases the counters; with the second there is something to tell.
-            if self._options.once and self._ticks >= 2:
+            if self._once and self._ticks >= 2:
                 return 0
             due_ns += self._config.settings.tick_ns
             now_ns = time.monotonic_ns()
@@ -169,8 +158,7 @@ class Agent:
     def _tick(self) -> None:
         started_ns = time.monotonic_ns()
         self._ticks += 1
-        if self._is_scan_due(started_ns):
-            self._scan(started_ns)
+        self._take(self._following.look(started_ns))
         if started_ns >= self._next_audit_ns:
             self._next_audit_ns = started_ns + _AUDIT_NS
             self._node.audit()
@@ -188,73 +176,28 @@ class Agent:
         self._publish(snapshot, plan, started_ns)
         self._heartbeat.beat()
 
-    def _is_scan_due(self, now_ns: int) -> bool:
-        if now_ns >= self._next_rescan_ns:
-            return True
-        return now_ns >= self._next_scan_ns and self._node.has_changed()
-
-    def _scan(self, now_ns: int) -> None:
-        """Look who is here; a conflict keeps the workloads as they were."""
-        self._next_scan_ns = now_ns + _SCAN_NS
-        self._next_rescan_ns = now_ns + _RESCAN_NS
-        try:
-            if self._node.cluster is not None and self._node.cluster.take_profiles():
-                self._new_profiles = True
-            if self._new_profiles:
-                config = self._complete(self._config)
-                self._adopt(config, self._node.scan(config))
-                return
-            workloads = self._node.scan(self._config)
-        except ConfigError as error:
-            if str(error) != self._config_problem:
-                self._config_problem = str(error)
-                _log.error("%s\ngoing on with the workloads as they were", error)
+    def _take(self, change: Change) -> None:
+        """Plan with what *change* says is new, without a bump."""
+        if change is Change.NOTHING:
             return
-        if workloads != self._node.workloads:
-            self._node.take(workloads)
-            self._planner.set_workloads(workloads)
-            self._new_workloads = True
-            self._next_audit_ns = 0
+        if change is Change.SETTINGS:
+            self._planner.reconfigure(self._config.settings, self._node.workloads)
+            self._new_settings = True
+        else:
+            self._planner.set_workloads(self._node.workloads)
+        self._new_workloads = True
+        self._next_audit_ns = 0
 
     def _reload(self) -> None:
-        try:
-            loaded = load(self._options.config, mode=self._options.mode)
-            config = self._node.complete(loaded)
-            workloads = self._node.scan(config)
-        except ConfigError as error:
-            self._board.count_reload("failed")
-            self._config_problem = str(error)
-            _log.error("reload: %s\nreload: nothing changed", error)
+        mode = self._config.settings.mode
+        applied = self._following.reload()
+        self._board.count_reload("applied" if applied else "failed")
+        if not applied:
             return
-        for section in _FIXED:
-            if getattr(config, section) != getattr(self._config, section):
-                _log.warning("reload: %s changes only with a restart", section)
-        config = replace(config, **{each: getattr(self._config, each) for each in _FIXED})
-        if config.settings.mode is not self._config.settings.mode:
-            self._node.restore()
-            self._node.enforcing = config.settings.mode is Mode.ENFORCE
-            self._outcomes = ()
-        self._file_profiles = loaded.settings.profiles
-        config = self._complete(config)
-        self._node.services.configure(config.service_level)
-        self._cost.configure(config.budget)
-        self._adopt(config, workloads)
-        self._board.count_reload("applied")
-        _log.info("reload: %s applied", self._options.config)
-
-    def _complete(self, config: Config) -> Config:
-        settings = replace(config.settings, profiles=self._file_profiles)
-        return self._node.complete(replace(config, settings=settings))
-
-    def _adopt(self, config: Config, workloads: tuple[Workload, ...]) -> None:
-        """Go on with *config* without a bump."""
-        self._config = config
-        self._config_problem = ""
-        self._new_profiles = False
-        self._node.take(workloads)
-        self._planner.reconfigure(config.settings, workloads)
-        self._new_settings = self._new_workloads = True
-        self._next_audit_ns = 0
+        if self._config.settings.mode is not mode:
+            self._outcomes = ()  # what they tell of was put back
+        self._cost.configure(self._config.budget)
+        self._take(Change.SETTINGS)
 
     def _record(self, snapshot: Snapshot, plan: Plan) -> None:
         if self._recorder is None:
@@ -294,7 +237,7 @@ class Agent:
             cost=self._cost.cost,
             probe_problems=self._node.meters.problems,
             probe_fallbacks=self._node.meters.fallbacks,
-            config_problem=self._config_problem,
+            config_problem=self._following.problem,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,
@@ -308,15 +251,14 @@ class Agent:
             cluster=None if self._node.cluster is None else self._node.cluster.state,
         )
 
-    def _listen(self) -> Httpd | None:
-        if self._config.http is None:
+    def _listen(self, config: Config) -> Httpd | None:
+        if config.http is None:
             return None
-        healthy_ns = max(_HEALTHY_TICKS * self._config.settings.tick_ns, 2 * NS_PER_SEC)
         return Httpd(
             self._board,
-            self._config.http,
-            healthy_ns=healthy_ns,
-            token_file=self._config.http_token_file,
+            config.http,
+            healthy_ns=max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
+            token_file=config.http_token_file,
         )
 
     def _say_hello(self) -> None:
