@@ -93,12 +93,13 @@ class NetProbe:
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
-        self._wanted = {w.cgroup: w.path for w in workloads}
+        before, self._wanted = self._wanted, {w.cgroup: w.path for w in workloads}
         self._turn = cycle(tuple(self._wanted.items()))
         # Who was here before is looked at in turn.
-        known = self._found
         self._found = {
-            cgroup: known[cgroup] if cgroup in known else self._cgroup2_id(cgroup, path)
+            cgroup: self._found[cgroup]
+            if before.get(cgroup) == path
+            else self._cgroup2_id(cgroup, path)
             for cgroup, path in self._wanted.items()
         }
         self._follow_found()
