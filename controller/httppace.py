@@ -19,8 +19,10 @@ _Made = TypeVar("_Made")
 
 _MOST_CONNECTIONS = 64
 _MOST_WAITING = 4
-# Making pages takes a tenth of one CPU, however many are asked for.
+# Making pages takes a tenth of one CPU, however many are asked for; with a thousand workloads more,
+# because nobody waits longer than this for somebody else's page.
 _REST = 9
+_LONGEST_REST_S = 1.0
 
 
 class Connections:
@@ -53,6 +55,8 @@ class Connections:
 class Pacer:
     """Lets one thread at a time make a page, with a rest after it of nine times its CPU time.
 
+    The rest is at most a second.
+
     :param clock: seconds of CLOCK_MONOTONIC; *cpu_clock* those of the calling thread on a CPU.
     """
 
@@ -81,6 +85,6 @@ class Pacer:
                     return page()
                 finally:
                     took_s = self._cpu_clock() - began_s
-                    self._rested_s = self._clock() + _REST * took_s
+                    self._rested_s = self._clock() + min(_REST * took_s, _LONGEST_REST_S)
         finally:
             self._places.release()

@@ -345,7 +345,7 @@ def test_clients_that_stall_make_room_for_others(
 
 
 def test_pages_are_made_one_at_a_time_and_seldom() -> None:
-    now_s, cpu_s = 100.0, 0.0
+    now_s, cpu_s, cpu_each = 100.0, 0.0, 0.04
 
     def sleep(seconds: float) -> None:
         nonlocal now_s
@@ -353,13 +353,16 @@ def test_pages_are_made_one_at_a_time_and_seldom() -> None:
 
     def page() -> float:
         nonlocal now_s, cpu_s
-        cpu_s += 0.04
+        cpu_s += cpu_each
         now_s += 0.05  # it had to wait for a tick, which is nobody's fault
         return now_s
 
     pacer = Pacer(lambda: now_s, lambda: cpu_s, sleep)
     ends = [pacer.make(page) for _ in range(3)]
     assert ends == pytest.approx([100.05, 100.05 + 0.36 + 0.05, 100.05 + 2 * (0.36 + 0.05)])
+    cpu_each = 0.5
+    assert pacer.make(page) == pytest.approx(100.05 + 3 * (0.36 + 0.05))
+    assert pacer.make(page) == pytest.approx(100.05 + 3 * (0.36 + 0.05) + 1.0 + 0.05)
 
 
 def test_who_is_one_too_many_is_sent_away_at_once() -> None:
