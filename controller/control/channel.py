@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A channel whose demand moves a ladder of knobs: cache, network, memory and io."""
 
+from functools import cache
+
 from controller.control.cache_rungs import MbaRung, WaysRung
 from controller.control.evidence import Evidence
 from controller.control.ladder import Ladder, Rung, Scene
@@ -69,18 +71,18 @@ class LadderChannel:
     def step(self, specs: Specs, scene: Scene, hold: bool) -> None:
         """Advance all loops and move the ladder to what they ask for."""
 
-        # The same for every service; it looks at every workload.
-        share = scene.usage.share(self.channel, scene.senses, scene.roster) if specs else None
-        suspects = Evidence(
-            be_share=share,
-            throttled_ns=None,
-            inflicted_cpus=0.0,
-            steal_cpus=None,
-            cpus=self._cpus,
-        )
+        @cache  # the same for every service; it looks at every workload
+        def suspects() -> Evidence:
+            return Evidence(
+                be_share=scene.usage.share(self.channel, scene.senses, scene.roster),
+                throttled_ns=None,
+                inflicted_cpus=0.0,
+                steal_cpus=None,
+                cpus=self._cpus,
+            )
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
-            return suspects
+            return suspects()
 
         slew, ladder = self._slew, self.ladder
         second = scene.now_ns // NS_PER_SEC

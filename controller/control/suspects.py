@@ -25,13 +25,15 @@ def cases_of(cpu: CpuChannel, ladders: Iterable[LadderChannel], scene: Scene) ->
         service = None if loop is None else scene.roster.services.get(loop.service)
         if loop is None or service is None:
             continue
+        at_stop = loops.demand.applied >= _STOP
         cases.append(
             Case(
                 channel=loop.channel,
                 service=service.name,
-                at_stop=loops.demand.applied >= _STOP,
+                at_stop=at_stop,
                 deviation=loop.filtered_deviation,
-                be_share=_share(loops, service.name, scene),
+                # Before the stop nobody asks, and it looks at every workload.
+                be_share=_share(loops, service.name, scene) if at_stop else None,
                 be_share_min=service.profile.be_share_min,
                 enabled=service.profile.evict_enabled,
                 after_ns=service.profile.evict_after_ns,

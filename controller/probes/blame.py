@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.model import Blame
-from controller.probes.slots import View
+from controller.probes.slots import Indices, View
 from controller.units import NS_PER_SEC
 
 __all__ = ("BlamePairs",)
@@ -49,8 +49,11 @@ class BlamePairs:
         """Take up all pairs anew with the next read, because somebody left."""
         self._complete = False
 
-    def read(self, view: View, now_ns: int) -> tuple[Blame, ...]:
-        """Return the pairs of those in *view*, with what they gained since they are listed."""
+    def read(self, view: View, now_ns: int, waiting: Indices) -> tuple[Blame, ...]:
+        """Return the pairs of those in *view*, with what they gained since they are listed.
+
+        :param waiting: the latency records that may have gained something since the last read.
+        """
         area = (slice(view.rows), slice(view.used))
         waits, base, seen, places = (
             each[area] for each in (self._waits, self._base, self._seen, self._place)
@@ -61,7 +64,9 @@ class BlamePairs:
             self._pairs.clear()
             seen[:] = base
             self._place[:] = -1
-        rows, slots = np.nonzero(waits != seen)
+        looked_at = np.arange(view.rows) if anew else waiting
+        found, slots = np.nonzero(waits[looked_at] != seen[looked_at])
+        rows = looked_at[found]
         now = waits[rows, slots]
         seen[rows, slots] = now
         if not anew:

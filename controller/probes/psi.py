@@ -85,9 +85,9 @@ class PressureMeter:
         for cgroup in [c for c in self._files if c not in self._wanted]:
             _close(self._files.pop(cgroup))
         for cgroup, path in self._wanted.items():
-            directory = self._unified / path[1:]
+            directory = f"{self._unified}{path}"
             try:
-                inode = directory.stat().st_ino
+                inode = os.stat(directory).st_ino  # noqa: PTH116 - half the time of Path
             except (FileNotFoundError, NotADirectoryError):
                 inode = 0
             known = self._files.get(cgroup)
@@ -95,7 +95,7 @@ class PressureMeter:
                 _close(self._files.pop(cgroup))
                 known = None
             if known is None and inode:
-                self._files[cgroup] = _open(inode, directory, ".pressure")
+                self._files[cgroup] = _open(inode, Path(directory), ".pressure")
 
 
 def parse_some_ns(text: bytes) -> int | None:

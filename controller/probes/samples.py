@@ -39,6 +39,8 @@ class SampleRows:
 
     :param more: returns further fields, which change only with a counter of their row, or a
         moment later.
+
+    ``anew`` are the rows that the last update looked at.
     """
 
     def __init__(self, more: More | None = None) -> None:
@@ -48,6 +50,7 @@ class SampleRows:
         self._counts = np.zeros((0, 0), np.int64)
         self._samples: list[WorkloadSample] = []
         self._moved = np.zeros(0, np.bool_)
+        self.anew = np.zeros(0, np.intp)
 
     def update(
         self, cgroups: Sequence[CgroupId], fields: tuple[str, ...], counts: NDArray[np.int64]
@@ -59,7 +62,7 @@ class SampleRows:
         if cgroups is not self._cgroups or fields != self._fields:
             self._rearrange(cgroups, fields)
         moves = (counts != self._counts).any(axis=1)
-        anew = np.flatnonzero(moves | self._moved)
+        anew = self.anew = np.flatnonzero(moves | self._moved)
         self._counts, self._moved = counts, moves
         columns: dict[str, Iterable[object]] = dict(
             zip(fields, counts[anew].T.tolist(), strict=True)

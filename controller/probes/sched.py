@@ -35,7 +35,6 @@ __all__ = ("DETAILS", "MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 DETAILS = ("counters", "blame", "sampling")
 # Workloads that can be told apart, and three slots of the probe's own.
 MAX_SLOTS = 1024
-# Fields of WorkloadSample between the perf counters that everybody wants and the other two.
 # The words of an account, by the field of the sample that they are.
 _TOTALS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns")
 # Of these, what is measured for others than services.
@@ -225,7 +224,7 @@ class SchedProbe:
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
             workloads=(*services, *others),
-            blame=self._blame.read(view, now_ns),
+            blame=self._blame.read(view, now_ns, view.records[self._sensitive.anew]),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),

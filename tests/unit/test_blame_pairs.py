@@ -39,7 +39,7 @@ class Kernel:
         self.waits[record, slot] += np.uint64(wait_ns)
 
     def read(self, second: int = 1) -> tuple[Blame, ...]:
-        return self.pairs.read(self.slots.view, second * 10**9)
+        return self.pairs.read(self.slots.view, second * 10**9, self.slots.view.records)
 
 
 def kernel() -> Kernel:
