@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Kubernetes side of the node in Prometheus' words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -10,6 +11,8 @@ from controller.cluster_profiles import ProfilesState, Reload
 from controller.cluster_state import ClusterState, DescriptorsState
 
 __all__ = ("kube_families",)
+
+_Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 
 
 def kube_families(state: ClusterState | None) -> Iterator[Metric]:
@@ -41,9 +44,7 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
         "Pods that are workloads here, by class and by what gave it to them.",
         labels=["class", "given_by"],
     )
-    for (qos, rule), count in sorted(state.classes.items()):
-        classes.add_metric([qos, rule], count)
-    yield classes
+    yield _filled(classes, state.classes.items())
     if state.profiles is not None:
         yield from _profiles(state.profiles)
     if state.descriptors is not None:
@@ -54,17 +55,13 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
         # Not "pod": scrapers name the scraped pod so.
         labels=["workload", "problem"],
     )
-    for pod, problem in sorted(state.label_problems.items()):
-        problems.add_metric([pod, problem], 1)
-    yield problems
+    yield _filled(problems, ((pair, 1) for pair in state.label_problems.items()))
     failed = CounterMetricFamily(
         "sweetpoint_kube_failed_requests",
         "Requests to the API server that failed, by HTTP status or unreachable.",
         labels=["result"],
     )
-    for result, count in sorted(state.requests.items()):
-        failed.add_metric([result], count)
-    yield failed
+    yield _filled(failed, (((result,), count) for result, count in state.requests.items()))
     yield CounterMetricFamily(
         "sweetpoint_kube_dropped_events",
         "Events that were not sent because there were too many.",
@@ -76,9 +73,14 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
         "1 for a knob that is left to another agent of this node.",
         labels=["knob", "reason"],
     )
-    for knob, reason in sorted(state.left_knobs.items()):
-        left.add_metric([knob, reason], 1)
-    yield left
+    yield _filled(left, ((pair, 1) for pair in state.left_knobs.items()))
+
+
+def _filled(family: _Family, rows: Iterable[tuple[Sequence[str], float]]) -> _Family:
+    """Return *family* with *rows* of values of its labels and a number, in their order."""
+    for labels, number in sorted(rows):
+        family.add_metric(labels, number)
+    return family
 
 
 def _profiles(state: ProfilesState) -> Iterator[Metric]:
@@ -87,9 +89,7 @@ def _profiles(state: ProfilesState) -> Iterator[Metric]:
         "Changes of the ConfigMap with profiles, by what came of them.",
         labels=["result"],
     )
-    for result, count in sorted(state.reloads.items()):
-        reloads.add_metric([result], count)
-    yield reloads
+    yield _filled(reloads, (((result,), count) for result, count in state.reloads.items()))
     yield GaugeMetricFamily(
         "sweetpoint_kube_profiles", "Profiles of the ConfigMap in force.", len(state.profiles)
     )
@@ -117,29 +117,12 @@ def _descriptors(state: DescriptorsState) -> Iterator[Metric]:
 
 
 def _reclaimable(state: ClusterState) -> Iterator[Metric]:
-    for name, text, values in (
-        (
-            "amount",
-            "What this node offers to best-effort pods, in the resource's own unit.",
-            [each.amount for each in state.reclaimable],
-        ),
-        (
-            "granted",
-            "What the pods of this node asked for of it.",
-            [each.granted for each in state.reclaimable],
-        ),
-        (
-            "stale",
-            "1 if nothing is offered for want of fresh data.",
-            [each.stale for each in state.reclaimable],
-        ),
-        (
-            "foreign",
-            "1 if somebody else publishes it on this node: left alone.",
-            [each.foreign for each in state.reclaimable],
-        ),
+    for field, text in (
+        ("amount", "What this node offers to best-effort pods, in the resource's own unit."),
+        ("granted", "What the pods of this node asked for of it."),
+        ("stale", "1 if nothing is offered for want of fresh data."),
+        ("foreign", "1 if somebody else publishes it on this node: left alone."),
     ):
-        family = GaugeMetricFamily(f"sweetpoint_reclaimable_{name}", text, labels=["resource"])
-        for each, value in zip(state.reclaimable, values, strict=True):
-            family.add_metric([each.resource], float(value))
-        yield family
+        family = GaugeMetricFamily(f"sweetpoint_reclaimable_{field}", text, labels=["resource"])
+        rows = (((each.resource,), float(getattr(each, field))) for each in state.reclaimable)
+        yield _filled(family, rows)
