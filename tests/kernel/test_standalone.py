@@ -26,17 +26,18 @@ from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult, 
 from controller.standalone import Standalone
 from tests.helpers import remove_cgroup
 from tests.kernel.agent import eventually
-from tests.kernel.knobs import make_child, target_of
+from tests.kernel.knobs import target_of
 
 pytestmark = pytest.mark.kernel
 
 SECOND = 1_000_000_000
-# Counts in a file as long as it runs.
+# Counts by the length of a file as long as it runs; whenever it is frozen, the file is whole.
 COUNTS = """
-import itertools, pathlib, sys, time
-for number in itertools.count():
-    pathlib.Path(sys.argv[1]).write_text(str(number))
-    time.sleep(0.01)
+import sys, time
+with open(sys.argv[1], "ab", 0) as file:
+    while True:
+        file.write(b".")
+        time.sleep(0.01)
 """
 
 
@@ -46,7 +47,7 @@ class Hog:
     def __init__(self, layout: CgroupLayout, pod: Path, home: Path) -> None:
         self.pod = pod
         self._counter = home / f"count-{pod.name}"
-        self._counter.write_text("0")
+        self._counter.write_bytes(b"")
         self.process = subprocess.Popen([sys.executable, "-c", COUNTS, self._counter])
         (pod / "cgroup.procs").write_text(str(self.process.pid))
         self.frozen_at: Path | None = None
@@ -62,9 +63,7 @@ class Hog:
         self.process.wait()
 
     def count(self) -> int:
-        while not (text := self._counter.read_text()):
-            continue
-        return int(text)
+        return self._counter.stat().st_size
 
     def runs(self) -> bool:
         before = self.count()
@@ -72,9 +71,15 @@ class Hog:
         return self.count() > before
 
 
+def make(cgroup: Path) -> Path:
+    """Make a cgroup for processes and more cgroups: on v2 one that hands out no controllers."""
+    cgroup.mkdir()
+    return cgroup
+
+
 @pytest.fixture
 def hog(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iterator[Hog]:
-    hog = Hog(cgroup_layout, make_child(cgroup_root, "hog"), tmp_path)
+    hog = Hog(cgroup_layout, make(cgroup_root / "hog"), tmp_path)
     try:
         eventually("the hog", 5, hog.runs)
         yield hog
@@ -167,10 +172,11 @@ def test_a_freezer_cgroup_with_strangers_is_left_alone(
 def test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, cgroup_root: Path, tmp_path: Path
 ) -> None:
-    beside = Hog(cgroup_layout, make_child(cgroup_root, "hog-2"), tmp_path)
-    below = make_child(hog.pod, "below")
+    beside = Hog(cgroup_layout, make(cgroup_root / "hog-2"), tmp_path)
+    below = make(hog.pod / "below")
     child = subprocess.Popen(["sleep", "60"])
     try:
+        eventually("the other hog", 5, beside.runs)
         (below / "cgroup.procs").write_text(str(child.pid))
         standalone = Standalone(EvictionConfig(StandaloneAction.KILL), cgroup_layout, executor)
         with reaped(hog.process, child):
