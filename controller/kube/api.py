@@ -39,6 +39,7 @@ _UNKNOWN = (
 # Credentials in a kubeconfig's token file: kubelet renews a projected token when a fifth of its
 # life, which is at least ten minutes, is left.
 _RELOAD_S = 60.0
+_END_S, _CUT_EVERY_S = 2.0, 0.05
 
 
 class PatchKind(StrEnum):
@@ -130,6 +131,14 @@ class Api:
         call = self._calls.get(thread.ident or 0)
         if call is not None:
             call.cut("cut off by ourselves")
+
+    def end(self, thread: threading.Thread) -> None:
+        """Cut off whatever *thread* asks until it has ended, for two seconds at most."""
+        until_s = time.monotonic() + _END_S
+        while thread.is_alive() and time.monotonic() < until_s:
+            # Again and again: it may be about to begin a request.
+            self.cut(thread)
+            thread.join(_CUT_EVERY_S)
 
     def _ask(
         self, method: str, target: str, body: object = None, kind: str = "application/json"

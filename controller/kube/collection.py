@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 import logging
 from random import Random
 import threading
-import time
 from typing import Any, Generic, TypeVar
 
 from controller.kube.api import Api
@@ -22,7 +21,6 @@ _Kept = TypeVar("_Kept")
 
 # As in client-go, so that the watches of many nodes do not end together.
 _WATCH_S = 300.0
-_CUT_S = 2.0
 # Nobody has installed that kind of object (yet).
 _ABSENT_S = 300.0
 _MOST = 10_000
@@ -84,11 +82,7 @@ class CollectionWatch(Generic[_Kept]):
     def close(self) -> None:
         """Stop; a request under way is cut off."""
         self._closing.set()
-        until_s = time.monotonic() + _CUT_S
-        while self._thread.is_alive() and time.monotonic() < until_s:
-            # Again and again: the thread may be about to begin a request.
-            self._api.cut(self._thread)
-            self._thread.join(0.05)
+        self._api.end(self._thread)
 
     def _run(self) -> None:
         try:

@@ -22,7 +22,6 @@ _log = logging.getLogger(__name__)
 Job = Callable[[], None]
 
 _MOST_JOBS = 1000
-_CUT_S = 2.0
 
 
 @dataclass(slots=True)
@@ -102,10 +101,7 @@ class Worker:
             self._condition.notify()
         self._thread.join(within_s)
         self._abandoned = True
-        until_s = time.monotonic() + _CUT_S
-        while self._thread.is_alive() and time.monotonic() < until_s:
-            self._api.cut(self._thread)
-            self._thread.join(0.05)
+        self._api.end(self._thread)
 
     def _run(self) -> None:
         try:

@@ -29,7 +29,7 @@ from tests.kernel.knobs import (
 
 pytestmark = pytest.mark.kernel
 
-# The time that the guardian has after an agent's death (DESIGN of the project: 2 s).
+# The time that the guardian has after an agent's death.
 RESTORE_S = 2.0
 
 

@@ -6,7 +6,7 @@ The numbers are targets of Katalyst's own indicators, two of which are measured 
 may write the objects chooses every field of them, so what is kept is bounded.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 import re
@@ -20,6 +20,7 @@ from controller.sweetpoints import read_indicator
 from controller.units import format_duration
 from controller.workloads.kubernetes.identity import controller_of
 from controller.workloads.kubernetes.pod import Pod
+from controller.workloads.kubernetes.untrusted import items, mapping, shown
 
 __all__ = (
     "Catalogue",
@@ -111,11 +112,11 @@ def parse_descriptor(raw: Mapping[str, Any]) -> Descriptor:
 
     :raises DescriptorError: it does not say which one it is, or whose.
     """
-    meta, spec = _mapping(raw, "metadata"), _mapping(raw, "spec")
+    meta, spec = mapping(raw, "metadata"), mapping(raw, "spec")
     namespace, name = (_checked(meta, key, _NAME, "descriptor") for key in ("namespace", "name"))
     what = f"descriptor {namespace}/{name}"
-    reference = _mapping(spec, "targetRef")
-    found = _items(spec, "systemIndicator")
+    reference = mapping(spec, "targetRef")
+    found = items(spec, "systemIndicator")
     read = [_read(each) for each in found[:_MOST_INDICATORS]]
     problems = [each for each in read if isinstance(each, str)]
     if len(found) > _MOST_INDICATORS:
@@ -171,9 +172,9 @@ def _read(indicator: Mapping[str, Any]) -> Point | str:
     name = indicator.get("name")
     if name not in ("cpi", "cpu_sched_wait"):
         known = isinstance(name, str) and name in _NO_COUNTERPART
-        return f"{_shown(name)}: {_NO_COUNTERPART[str(name)] if known else 'not known'}"
+        return f"{shown(name)}: {_NO_COUNTERPART[str(name)] if known else 'not known'}"
     levels = {}
-    for each in _items(indicator, "indicators")[:_MOST_LEVELS]:
+    for each in items(indicator, "indicators")[:_MOST_LEVELS]:
         level = each.get("indicatorLevel")
         if level in _LEVELS:
             levels[level] = each.get("value")
@@ -200,29 +201,8 @@ def _number(value: object) -> float | None:
     return float(value) if 0 < value <= _MOST else None
 
 
-def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = raw.get(key)
-    return list(_mappings(value)) if isinstance(value, list) else []
-
-
-def _mappings(values: list[object]) -> Iterator[Mapping[str, Any]]:
-    for value in values[: _MOST_INDICATORS + 1]:
-        if isinstance(value, Mapping):
-            yield value
-
-
 def _checked(raw: Mapping[str, Any], key: str, pattern: re.Pattern[str], what: str) -> str:
     value = raw.get(key)
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise DescriptorError(f"{what}: {_shown(value)} is not a {key}")
+        raise DescriptorError(f"{what}: {shown(value)} is not a {key}")
     return value
-
-
-def _shown(value: object) -> str:
-    # Of what is not text only the type: a value may be of any size and depth.
-    return ascii(value[:64]) if isinstance(value, str) else f"a {type(value).__name__}"

@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from controller.workloads.kubernetes.asked import asked_for
+from controller.workloads.kubernetes.untrusted import items, mapping, shown
 
 __all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
 
@@ -118,14 +119,14 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
 
     :raises PodError: a field that identifies the pod is missing or malformed.
     """
-    meta, spec, status = (_mapping(raw, key) for key in ("metadata", "spec", "status"))
+    meta, spec, status = (mapping(raw, key) for key in ("metadata", "spec", "status"))
     namespace, name = _name(meta, "namespace"), _name(meta, "name")
-    annotations, oversized = _known(_mapping(meta, "annotations"), frozenset())
+    annotations, oversized = _known(mapping(meta, "annotations"), frozenset())
     mirror = "kubernetes.io/config.mirror" in annotations
     uid = annotations.get("kubernetes.io/config.hash") if mirror else meta.get("uid")
     if not isinstance(uid, str) or not (_MANIFEST_HASH if mirror else _UID).fullmatch(uid):
-        raise PodError(f"pod {namespace}/{name}: {_shown(uid)} is not the id of a pod")
-    labels, _ = _known(_mapping(meta, "labels"), _LABELS | label_keys)
+        raise PodError(f"pod {namespace}/{name}: {shown(uid)} is not the id of a pod")
+    labels, _ = _known(mapping(meta, "labels"), _LABELS | label_keys)
     return Pod(
         uid=uid,
         namespace=namespace,
@@ -146,26 +147,11 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
     )
 
 
-def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key) if isinstance(raw, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
 def _name(meta: Mapping[str, Any], key: str) -> str:
     value = meta.get(key)
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise PodError(f"a pod without a valid metadata.{key}: {_shown(value)}")
+        raise PodError(f"a pod without a valid metadata.{key}: {shown(value)}")
     return value
-
-
-def _shown(value: object) -> str:
-    # Of what is not text only the type: a value may be of any size and depth.
-    return repr(value[:64]) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _text(value: object) -> str:
@@ -201,9 +187,9 @@ def _qos_class(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     # Not set before kubelet has seen the pod: the rule of
     # pkg/apis/core/v1/helper/qos.ComputePodQOS, for what it needs to be told apart.
     wanted, limited, everywhere = False, True, True
-    for container in (*_items(spec, "containers"), *_items(spec, "initContainers")):
-        resources = _mapping(container, "resources")
-        limits, requests = _mapping(resources, "limits"), _mapping(resources, "requests")
+    for container in (*items(spec, "containers"), *items(spec, "initContainers")):
+        resources = mapping(container, "resources")
+        limits, requests = mapping(resources, "limits"), mapping(resources, "requests")
         wanted = wanted or any(r in limits or r in requests for r in ("cpu", "memory"))
         everywhere = everywhere and all(r in limits for r in ("cpu", "memory"))
         limited = limited and all(requests.get(r, limits.get(r)) == limits.get(r) for r in limits)
@@ -213,7 +199,7 @@ def _qos_class(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _owner(meta: Mapping[str, Any]) -> Owner | None:
-    for reference in _items(meta, "ownerReferences"):
+    for reference in items(meta, "ownerReferences"):
         if reference.get("controller") is True:
             kind = reference.get("kind")
             name = _text(reference.get("name"))
@@ -223,7 +209,7 @@ def _owner(meta: Mapping[str, Any]) -> Owner | None:
 
 
 def _images(spec: Mapping[str, Any]) -> Iterator[str]:
-    for container in _items(spec, "containers")[:_MOST_CONTAINERS]:
+    for container in items(spec, "containers")[:_MOST_CONTAINERS]:
         name = container.get("image")
         if isinstance(name, str) and (match := _IMAGE.fullmatch(name[:1024])):
             yield match[1]

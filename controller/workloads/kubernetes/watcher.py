@@ -25,7 +25,6 @@ _log = logging.getLogger(__name__)
 _PODS = "/api/v1/pods"
 # The server ends a watch after this long. Not all at once: they come back.
 _WATCH_S = (240, 300)
-_END_S = 2.0
 
 
 class PodWatcher:
@@ -89,10 +88,7 @@ class PodWatcher:
     def close(self) -> None:
         """End, whatever the thread waits for."""
         self._closed.set()
-        until_s = time.monotonic() + _END_S
-        while self._thread.is_alive() and time.monotonic() < until_s:
-            self._api.cut(self._thread)
-            self._thread.join(0.05)
+        self._api.end(self._thread)
 
     def _run(self) -> None:
         try:
