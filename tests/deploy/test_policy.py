@@ -209,9 +209,10 @@ def test_every_binding_is_to_a_role_and_an_identity_of_the_chart(case: Case) -> 
             assert each["spec"]["validationActions"] == ["Deny"]
     if "admissionPolicy" not in values_of(case):
         user = "system:serviceaccount:node-agents:"
-        for part in ("-nodes", "-evictions"):
+        evicting = "pods/eviction" in granted(find(rendered(case), "ClusterRole")["rules"])
+        for part in ("-nodes", "-evictions", "-evicted-pods")[: 3 if evicting else 2]:
             policy = find(rendered(case), "ValidatingAdmissionPolicy", part)["spec"]
-            (condition,) = policy["matchConditions"]
+            condition = policy["matchConditions"][0]
             assert f"'{user}{pod_spec(case)['serviceAccountName']}'" in condition["expression"]
             assert policy["failurePolicy"] == "Fail"
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the chart gives the agent at a real server: exactly its verbs, and only its own node."""
 
+from typing import Any
+
 import pytest
 
 from tests.kernel.agent import eventually
@@ -130,3 +132,38 @@ def test_the_policy_lets_it_evict_a_certain_pod_and_no_more(
     assert eviction(agent, pod, exact) == ""
     path = f"/api/v1/namespaces/{namespace}/pods/batch"
     assert "deletionTimestamp" in cluster.admin.get(path)["metadata"]
+
+
+def test_the_policy_lets_it_evict_best_effort_pods_of_its_own_node_and_no_others(
+    cluster: Cluster, node: str, agent: Client, namespace: str
+) -> None:
+    other = cluster.new_name("node")
+    cluster.make_node(other)
+
+    def judged(where: str, options: Json | None = None, /, **made: Any) -> str:
+        pod = cluster.make_pod(namespace, cluster.new_name("pod"), node=where, **made)
+        exact = {"preconditions": {"uid": pod["metadata"]["uid"]}, "dryRun": ["All"]}
+        return eviction(agent, pod, exact | (options or {}))
+
+    eventually("the policy", 20, lambda: judged(other))
+    # As soon as they are there.
+    assert all("its own node" in judged(other) for _ in range(5))
+    assert "another uid" in judged(node, {"preconditions": {"uid": "of-its-namesake"}})
+    for never in (
+        {"spec": {"priorityClassName": "system-node-critical"}},
+        {"annotations": {"kubernetes.io/config.mirror": "x"}},
+        {"owner": {"kind": "DaemonSet", "name": "logs"}},
+    ):
+        assert "never evicted" in judged(node, **never), never
+    for dear in ({}, {"labels": {"sweetpoint.dev/qos": "latency-sensitive"}}):
+        assert "best-effort pods only" in judged(node, qos="Burstable", **dear), dear
+    for cheap in (
+        {"qos": "BestEffort", "owner": {"kind": "ReplicaSet", "name": "batch"}},
+        {"qos": "Burstable", "labels": {"sweetpoint.dev/qos": "best-effort"}},
+        {"qos": "Guaranteed", "labels": {"koordinator.sh/qosClass": "BE"}},
+        {
+            "qos": "Burstable",
+            "annotations": {"katalyst.kubewharf.io/qos_level": "reclaimed_cores"},
+        },
+    ):
+        assert judged(node, **cheap) == "", cheap

@@ -18,6 +18,8 @@ __all__ = ("ChartValues",)
 
 _Text = dict[str, str]
 _NAME = r"^([a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?)?$"
+# It is put into YAML as it is, and the alert's name comes behind it.
+_ADDRESS = r"^(https?://[A-Za-z0-9._~:/?&=%+-]+)?$"
 _DIGEST = r"^(sha256:[0-9a-f]{64})?$"
 
 
@@ -85,10 +87,22 @@ class PodMonitorValues(_Values):
 
 
 class GuardedValues(_Values):
-    """Something for the Prometheus operator or Grafana."""
+    """What is there if the Prometheus operator is."""
 
     enabled: bool = Field(True, description="if the cluster has the Prometheus operator's API")
     labels: _Text = Field({}, description="what your Prometheus or Grafana selects by")
+
+
+class PrometheusRuleValues(GuardedValues):
+    """The alerts, for the Prometheus operator."""
+
+    runbook_url: str = Field(
+        "",
+        alias="runbookUrl",
+        pattern=_ADDRESS,
+        description="where your docs/RUNBOOK.md is, for the links of the alerts; empty: they say "
+        "its path in the sources",
+    )
 
 
 class DashboardValues(GuardedValues):
@@ -110,7 +124,9 @@ class AdmissionPolicyValues(_Values):
     """What RBAC cannot say."""
 
     enabled: bool = Field(
-        True, description="an agent may patch only its own node, and there only what is its own"
+        True,
+        description="an agent may patch only its own node, there only what is its own, and "
+        "evict only pods of that node",
     )
 
 
@@ -155,7 +171,7 @@ class ChartValues(_Values):
     http: HttpValues = HttpValues()
     resctrl: ResctrlValues = ResctrlValues()
     pod_monitor: PodMonitorValues = Field(PodMonitorValues(), alias="podMonitor")
-    prometheus_rule: GuardedValues = Field(GuardedValues(), alias="prometheusRule")
+    prometheus_rule: PrometheusRuleValues = Field(PrometheusRuleValues(), alias="prometheusRule")
     dashboard: DashboardValues = DashboardValues()
     network_policy: NetworkPolicyValues = Field(NetworkPolicyValues(), alias="networkPolicy")
     admission_policy: AdmissionPolicyValues = Field(
