@@ -128,6 +128,18 @@ FIRES = (
         filled=N1,
     ),
     Case(
+        "SweetpointConfigReloadFailed",
+        18,
+        {
+            on("sweetpoint_kube_profiles_problem"): "0 0 1 0 0 0 1 0 0 0 1 0+0x10",
+            on(
+                "sweetpoint_kube_profiles_reload_total", result="failed"
+            ): "_x1 1 1+0x3 2+0x3 3+0x20",
+        },
+        NODE,
+        filled=N1,
+    ),
+    Case(
         "SweetpointStalePodCache",
         16,
         {
@@ -232,6 +244,15 @@ QUIET = (
         {
             on("sweetpoint_kube_cache_age_seconds"): "0+60x4 0+60x4 0+60x4 0+60x4 0+60x4 0+60x4",
             on("sweetpoint_kube_synced"): "0 1+0x30",
+        },
+    ),
+    # Refused, and corrected at once.
+    Case(
+        "SweetpointConfigReloadFailed",
+        18,
+        {
+            on("sweetpoint_kube_profiles_problem"): "0 0 1 0+0x20",
+            on("sweetpoint_kube_profiles_reload_total", result="failed"): "1 1 2+0x20",
         },
     ),
     # Once refused, and then it went well.
