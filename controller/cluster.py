@@ -62,8 +62,7 @@ class Cluster:
         )
         self._api = Api(config.kubeconfig)
         self._worker = Worker(self._api)
-        asked = frozenset(key for rule in config.profiles.rules for key, _ in rule.labels)
-        self._watcher = watcher = PodWatcher(self._api, config.node, asked)
+        self._watcher = watcher = PodWatcher(self._api, config.node, config.profiles.label_keys)
         self._source = KubernetesSource(
             layout,
             lambda: watcher.pods,
