@@ -1,10 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent on a Kubernetes node whose API server it has never reached: only cgroups tell."""
+"""The agent on a Kubernetes node whose API server is away, or says what helps nobody."""
 
 from collections.abc import Iterator
+import contextlib
+import json
 from pathlib import Path
+import socket
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +17,8 @@ from controller.demo.programs import free_port
 from controller.host import CgroupLayout
 from tests.kernel.agent import AgentRun, eventually
 from tests.kube.kubepods import Kubepods
+from tests.odd_servers import ok
+from tests.pod_server import PodServer, pod, refusal
 
 pytestmark = pytest.mark.kernel
 
@@ -33,13 +39,16 @@ current-context: x
 class Node:
     """Pods in real cgroups with a process each, and a configuration that trusts the cgroups."""
 
-    def __init__(self, root: Path, layout: CgroupLayout, home: Path) -> None:
+    def __init__(
+        self, root: Path, layout: CgroupLayout, home: Path, kubeconfig: Path | None = None
+    ) -> None:
         self.kubepods = Kubepods(root, layout)
         self.kubepods.make_qos_levels()
         self.port = free_port()
         self.config = home / "config.yaml"
-        kubeconfig = home / "kubeconfig"
-        kubeconfig.write_text(KUBECONFIG)
+        if kubeconfig is None:
+            kubeconfig = home / "kubeconfig"
+            kubeconfig.write_text(KUBECONFIG)
         self.config.write_text(
             f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nstate_dir: {home}/state\n"
             f"kubernetes:\n  node: n\n  kubeconfig: {kubeconfig}\n"
@@ -60,6 +69,12 @@ class Node:
             Path(f"/proc/{process.pid}/oom_score_adj").write_text(str(score))
         return pod
 
+    def end(self) -> None:
+        """End the processes."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
     @property
     def level(self) -> Path:
         return self.kubepods.qos_level("besteffort")
@@ -78,9 +93,7 @@ class Node:
 def node(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Node]:
     node = Node(cgroup_root, cgroup_layout, tmp_path)
     yield node
-    for process in node.processes:
-        process.kill()
-        process.wait()
+    node.end()
 
 
 def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
@@ -120,3 +133,50 @@ def test_what_another_agent_manages_is_left_to_it(node: Node, cgroup_layout: Cgr
         assert agent.stop() == 0
     assert agent.output.count("cpu.quota is left alone: ") == 1
     assert (node.level / file).read_text().split()[0] == "50000"
+
+
+@pytest.mark.soak
+def test_whatever_the_server_answers_the_node_stays_as_it_is(
+    cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    def listed(server: PodServer) -> bytes:
+        return ok(json.dumps({"metadata": {"resourceVersion": "1"}, "items": server.pods}).encode())
+
+    def slowly(connection: socket.socket) -> None:
+        for byte in (text := listed(server))[:40]:
+            time.sleep(0.1)
+            connection.sendall(bytes([byte]))
+        connection.sendall(text[40:])
+
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(PodServer(tmp_path))
+        web, batch, late = pod("web", uid=WEB), pod("batch", uid=BATCH), pod("late")
+        web["status"]["qosClass"] = "Burstable"
+        for each in (web, batch, late):
+            each["spec"]["nodeName"] = "n"
+        server.pods = [web, batch]
+        node = Node(cgroup_root, cgroup_layout, tmp_path, server.kubeconfig)
+        stack.callback(node.end)
+        agent = stack.enter_context(AgentRun(node))
+        agent.ready().enforcing()
+        eventually("the list", 10, lambda: agent.status()["cluster"]["unlisted"] == 0)
+        before, asked = agent.status(), len(server.requests)
+        server.script = [refusal(500, "InternalError")] * 2
+        server.script += [refusal(429, "TooManyRequests", "Retry-After: 3"), slowly]
+        server.cut()
+        oldest_s = 0.0
+        while server.script or agent.status()["cluster"]["problem"]:
+            state = agent.status()
+            assert state["workloads"] == before["workloads"]
+            assert node.protected()
+            oldest_s = max(oldest_s, state["cluster"]["age_s"])
+            time.sleep(0.2)
+        assert agent.status()["cluster"]["failed_requests"] == {"500": 2, "429": 1}
+        assert oldest_s > 5
+        assert len(server.requests) - asked <= 6, "what failed, one list, one watch or two"
+        server.tell("ADDED", late)
+        eventually("the late one", 10, lambda: agent.status()["cluster"]["pods"] == 3)
+        after = agent.status()
+        assert after["tick"]["failed"] == 0
+        assert after["tick"]["count"] - before["tick"]["count"] > 20
+        assert agent.stop() == 0
