@@ -30,7 +30,7 @@ __all__ = ("NetProbe", "Traffic", "trial")
 
 _INGRESS, _EGRESS = 0, 1  # enum bpf_attach_type: BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_EGRESS
 _TRAFFIC = np.dtype([("count", "u8", 4)])
-_LOOK_NS = 2 * NS_PER_SEC
+_LOOK_NS = 5 * NS_PER_SEC
 
 
 class Traffic(NamedTuple):
@@ -107,8 +107,8 @@ class NetProbe:
     def read(self, now_ns: int) -> Mapping[CgroupId, Traffic]:
         """Return the counters of all workloads that have a cgroup2 directory.
 
-        Directories that appear or are made anew are found within two seconds; counting starts at
-        zero then.
+        Directories that appear or are made anew are found within five seconds; counting starts
+        at zero then.
         """
         self._look(now_ns)
         if not self._members:
