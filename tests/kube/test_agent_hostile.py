@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.agent import AgentRun, eventually
+from tests.kube.client import Refused
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
 from tests.kube.site import NodeSite
@@ -14,22 +15,31 @@ from tests.kube.site import NodeSite
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
 KATALYST = "katalyst.kubewharf.io/qos_level"
+STATIC = "kubernetes.io/config"
 # Labels, annotations, and what the agent says of them.
 PODS = {
     "raised": ({"sweetpoint.dev/qos": "system"}, {}, "would raise it above"),
     "torn": ({"koordinator.sh/qosClass": "LS"}, {KATALYST: "reclaimed_cores"}, "contradict"),
     "huge": ({}, {KATALYST: "x" * 200 * 1024}, f"{KATALYST}: too long, not read"),
     "bomb": ({}, {KATALYST: '{"a":' * 800}, "is none of dedicated_cores"),
+    "deep": ({}, {"koordinator.sh/networkQOS": "[" * 4000}, "is not a JSON object"),
+    "wide": (
+        {},
+        {"koordinator.sh/networkQOS": f'{{"egressLimit": {"9" * 4000}}}'},
+        "koordinator.sh/networkQOS",
+    ),
     "lines": ({}, {KATALYST: "a\nERROR all is lost\x1b[2J"}, "is none of dedicated_cores"),
     "path": ({}, {"koordinator.sh/core-sched-group-id": "../../etc"}, "is not a name"),
     "x" * 253: ({"koordinator.sh/qosClass": "SYSTEM"}, {}, "would raise it above"),
     # A pod that claims to be the agent, down to the id of one, says nothing wrong: it is nobody.
     "sweetpoint-agent": (
         {"app.kubernetes.io/name": "sweetpoint", "app": "sweetpoint"},
-        {"kubernetes.io/config.source": "file", "sweetpoint.dev/uid": "me"},
+        {f"{STATIC}.source": "file", "sweetpoint.dev/uid": "me"},
         "",
     ),
 }
+# What the server does not take; from whoever says it all the same, `parse_pod` does not.
+NAMES = ("..", "../../etc", "a/b", "a\0b", "a\nb", "-a", "x" * 254)
 
 
 @pytest.fixture
@@ -50,6 +60,9 @@ def test_they_stay_what_kubernetes_says_and_get_one_line_each(
         return site.kubelet.start(pod)
 
     running = {name: start(name) for name in PODS}
+    # No kubelet runs this one under its own id.
+    static = {f"{STATIC}.mirror": "x", f"{STATIC}.hash": "../../../etc"}
+    site.cluster.make_pod(namespace, "static", node=site.kubelet.node, annotations=static)
     with AgentRun(site) as agent:
         agent.ready()
         eventually("all", 10, lambda: all(site.workload(agent, pod) for pod in running.values()))
@@ -58,7 +71,9 @@ def test_they_stay_what_kubernetes_says_and_get_one_line_each(
             assert found is not None
             assert (found["name"], found["qos"]) == (f"{namespace}/{name}", "best-effort")
             assert (found["evictable"], found["core_group"]) == (True, "")
-        problems = agent.status()["cluster"]["label_problems"]
+        cluster = agent.status()["cluster"]
+        problems = cluster["label_problems"]
+        assert (cluster["refused"], cluster["pods"]) == (1, len(PODS))
         metrics = agent.get("/metrics")
         assert metrics is not None
         assert agent.status()["tick"]["failed"] == 0
@@ -66,10 +81,17 @@ def test_they_stay_what_kubernetes_says_and_get_one_line_each(
     said = {name: text for name, (_, _, text) in PODS.items() if text}
     assert problems.keys() == {f"{namespace}/{name}" for name in said}
     assert metrics.count("\nsweetpoint_kube_label_problem{") == len(said)
-    for name, text in said.items():
+    for name, text in {**said, "static": "'../../../etc' is not the id of a pod"}.items():
         lines = [line for line in agent.output.splitlines() if f"{namespace}/{name}: " in line]
         assert len(lines) == 1, lines
         assert text in lines[0]
         assert lines[0].isprintable()
         assert len(lines[0]) < 1000
     assert not any(line.startswith("ERROR") for line in agent.output.splitlines())
+
+
+def test_no_name_is_a_path(site: NodeSite, namespace: str) -> None:
+    for name in NAMES:
+        with pytest.raises(Refused) as refusal:
+            site.cluster.make_pod(namespace, name, node=site.kubelet.node)
+        assert refusal.value.status == 422, name
