@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tick time and memory of the whole agent against the number of workloads."""
 
-from collections.abc import Iterable, Iterator
-import itertools
+from collections.abc import Iterator
 import os
 from pathlib import Path
 import time
@@ -13,6 +12,7 @@ import pytest
 from controller.cost import pss_bytes
 from controller.host import CgroupLayout
 from tests.kernel.agent import AgentRun, Site
+from tests.kernel.footprint import footprint
 from tests.kernel.loads import Load, loads
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
@@ -45,26 +45,18 @@ def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
         time.sleep(SECONDS)
         tick = agent.status()["tick"]
         assert tick["count"] > 4 * SECONDS
-        pids = agent.pids()
-        memory = {pid: pss_bytes(pid) for pid in pids}
-        before_s = _cpu_s(pids)
+        guardian = pss_bytes(agent.pids()[0]) or 0
+        before = footprint(agent)
         time.sleep(5)
-        cpu = (_cpu_s(pids) - before_s) / 5
+        cpu = (footprint(agent).cpu_s - before.cpu_s) / 5
         assert agent.stop() == 0
-    total = sum(part for part in memory.values() if part is not None)
+    total = before.pss_bytes
     print(
         f"\n{services + batch} workloads: tick median {tick['duration_median_ns'] / 1e6:.2f} ms, "
         f"p99 {tick['duration_p99_ns'] / 1e6:.2f} ms, {tick['overruns']} overruns; PSS guardian "
-        f"{(memory[pids[0]] or 0) / 2**20:.1f} MiB + agent {(memory[pids[1]] or 0) / 2**20:.1f} "
+        f"{guardian / 2**20:.1f} MiB + agent {(total - guardian) / 2**20:.1f} "
         f"MiB; {cpu:.1%} of a CPU; {os.cpu_count()} CPUs"
     )
     assert total <= 90 * 2**20
     assert tick["duration_median_ns"] <= (3_000_000 if batch < 900 else 5_000_000)
     assert tick["duration_p99_ns"] <= 15_000_000
-
-
-def _cpu_s(pids: Iterable[int]) -> float:
-    times = [
-        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in pids
-    ]
-    return sum(map(int, itertools.chain.from_iterable(times))) / os.sysconf("SC_CLK_TCK")

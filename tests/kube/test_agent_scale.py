@@ -1,0 +1,94 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A thousand pods on a node, twenty changes a second for a minute: what that costs the agent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import time
+
+import pytest
+
+from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.footprint import footprint
+from tests.kernel.loads import Load, loads
+from tests.kube.cluster import Cluster
+from tests.kube.crowd import Crowd, Expected
+from tests.kube.installed import Installed
+from tests.kube.kubelet import Kubelet
+from tests.kube.kubepods import Kubepods
+from tests.kube.site import NodeSite
+
+pytestmark = [pytest.mark.kube, pytest.mark.kernel, pytest.mark.soak]
+
+PODS, WORKING = 1000, 40
+PER_SECOND, SECONDS, WARM_UP_S = 20, 60, 10
+SCRAPE_S = 15
+MOST_CPUS, MOST_BYTES = 0.05, 120 * 2**20
+# Everything that talks to the API server is on.
+SECTION = {"eviction": {"enabled": True}, "capacity": {"enabled": True}}
+
+
+@pytest.fixture
+def kubelet(cluster: Cluster, kubepods: Kubepods) -> Kubelet:
+    """One that does not look for deletions: the crowd says when a pod has ended."""
+    return Kubelet(cluster, cluster.new_name("node"), kubepods)
+
+
+@pytest.fixture
+def crowd(cluster: Cluster, kubelet: Kubelet, namespace: str) -> Iterator[Crowd]:
+    crowd = Crowd(cluster, kubelet, namespace)
+    try:
+        crowd.fill(PODS)
+        yield crowd
+    finally:
+        crowd.close()
+
+
+def known(agent: AgentRun) -> dict[str, Expected]:
+    """What the agent takes whom for, by namespace and name."""
+    return {w["name"]: Expected(w["qos"], w["profile"]) for w in agent.status()["workloads"]}
+
+
+def test_a_thousand_pods_and_twenty_changes_a_second(
+    cluster: Cluster, kubelet: Kubelet, crowd: Crowd, tmp_path: Path
+) -> None:
+    installed = Installed(cluster, {"mode": "enforce", "config": {"kubernetes": SECTION}})
+    site = NodeSite(cluster, kubelet, tmp_path, installed.agent(kubelet.node))
+    site.write(kubernetes="  eviction: {enabled: true}\n  capacity: {enabled: true}\n")
+    wanted = [Load(pod.container, "idle") for pod in crowd.newest[-WORKING:]]
+    with loads(wanted, seconds=600) as running, AgentRun(site) as agent:
+        agent.ready()
+        running.start()
+        eventually("everybody", 30, lambda: known(agent) == crowd.expected)
+        for _ in crowd.changes(PER_SECOND, WARM_UP_S):  # what is allocated once is allocated now
+            pass
+        eventually("the changes", 30, lambda: known(agent) == crowd.expected)
+        time.sleep(2)
+        began_s, before = time.monotonic(), footprint(agent)
+        most_bytes = before.pss_bytes
+        for number in crowd.changes(PER_SECOND, SECONDS):
+            if number % (PER_SECOND * SCRAPE_S) == 0:  # as Prometheus does
+                assert agent.get("/metrics")
+                most_bytes = max(most_bytes, footprint(agent).pss_bytes)
+        after, took_s = footprint(agent), time.monotonic() - began_s
+        eventually("the last changes", 30, lambda: known(agent) == crowd.expected)
+        state, end = agent.status(), footprint(agent)
+        assert agent.stop() == 0
+    cpus, most_bytes = (after.cpu_s - before.cpu_s) / took_s, max(most_bytes, end.pss_bytes)
+    tick = state["tick"]
+    print(
+        f"\n{PER_SECOND * SECONDS} changes in {took_s:.1f} s among {len(crowd.expected)} pods: "
+        f"{cpus:.2%} of a CPU, {most_bytes / 2**20:.1f} MiB "
+        f"({(end.pss_bytes - before.pss_bytes) / 2**20:+.1f}); tick median "
+        f"{tick['duration_median_ns'] / 1e6:.2f} ms, p99 {tick['duration_p99_ns'] / 1e6:.2f} ms, "
+        f"{tick['overruns']} overruns; fds {before.fds} -> {end.fds}"
+    )
+    assert took_s < 1.05 * SECONDS, "this machine does not make that many changes"
+    assert cpus <= MOST_CPUS
+    assert most_bytes <= MOST_BYTES
+    assert tick["failed"] == 0
+    assert state["agent"]["shed"] == 0
+    assert state["cluster"]["failed_requests"] == {}
+    # A request may be under way.
+    assert abs(end.fds - before.fds) <= 2
+    assert end.threads <= before.threads + 1
