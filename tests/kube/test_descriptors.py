@@ -14,6 +14,7 @@ from controller.configsections.kubernetes import KubernetesConfig, ServiceProfil
 from controller.kube.api import Api
 from controller.kube.collection import CollectionWatch
 from controller.workloads.kubernetes.classify import ClassRules
+from controller.workloads.kubernetes.network_qos import NETWORK_QOS
 from tests.kernel.agent import AgentRun, eventually
 from tests.kube.client import Client, Refused
 from tests.kube.cluster import Cluster
@@ -149,4 +150,25 @@ def test_a_pod_gets_the_sweet_points_of_its_workload(
         cluster.admin.delete(path(namespace, "web-spd"))
         eventually("the profile as it was", 10, lambda: profile() == "default")
         assert point() is None
+        assert agent.status()["tick"]["failed"] == 0
+
+
+@pytest.mark.soak
+@pytest.mark.kernel
+def test_a_limit_that_nobody_can_keep_is_told_as_long_as_its_pod_is_there(
+    cluster: Cluster, namespace: str, client: Client, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    site = NodeSite(cluster, kubelet, tmp_path, client)
+    site.write(mode="observe")
+    said = {NETWORK_QOS: '{"ingressLimit": "10M", "egressLimit": "20M"}'}
+    with AgentRun(site) as agent:
+        agent.ready()
+        assert agent.status()["link_problems"] == {}
+        made = cluster.make_pod(namespace, "batch", node=kubelet.node, annotations=said)
+        kubelet.start(made)
+        problems = eventually("the problem", 10, lambda: agent.status()["link_problems"])
+        assert "no link is shaped" in problems["pod_limits"]
+        assert 'sweetpoint_link_problem{device="pod_limits"' in (agent.get("/metrics") or "")
+        cluster.admin.delete(f"/api/v1/namespaces/{namespace}/pods/batch")
+        eventually("no problem", 10, lambda: agent.status()["link_problems"] == {})
         assert agent.status()["tick"]["failed"] == 0
