@@ -78,4 +78,7 @@ class Kubepods:
     def _make(self, path: Path) -> None:
         path.mkdir()
         if self.layout.version == "v2":
-            (path / "cgroup.subtree_control").write_text("+cpu")
+            # All that its parent hands out, as kubelet does.
+            found = (path / "cgroup.controllers").read_text().split()
+            control = " ".join(f"+{controller}" for controller in found)
+            (path / "cgroup.subtree_control").write_text(control)

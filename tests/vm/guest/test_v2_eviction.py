@@ -1,0 +1,43 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""cgroup.freeze and cgroup.kill, which nothing but cgroup v2 has.
+
+These are tests of the running kernel, run once more; each stands there with its reasons.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from actuators.executor import Executor
+from controller.host import CgroupLayout
+from tests.kernel import test_standalone as standalone
+
+pytestmark = pytest.mark.vm
+
+hog, executor = standalone.hog, standalone.executor
+
+
+def test_who_died_while_somebody_was_frozen_thaws_him_at_the_next_start(
+    cgroup_layout: CgroupLayout, hog: standalone.Hog, executor: Executor, tmp_path: Path
+) -> None:
+    standalone.test_who_died_while_somebody_was_frozen_thaws_him_at_the_next_start(
+        cgroup_layout, hog, executor, tmp_path
+    )
+    assert (hog.pod / "cgroup.freeze").read_text() == "0\n"
+
+
+def test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
+    cgroup_layout: CgroupLayout,
+    hog: standalone.Hog,
+    executor: Executor,
+    cgroup_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What it takes to kill them one by one: cgroup.kill does without.
+    monkeypatch.delattr(os, "pidfd_open")
+    standalone.test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
+        cgroup_layout, hog, executor, cgroup_root, tmp_path
+    )
