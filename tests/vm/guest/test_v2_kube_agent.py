@@ -1,0 +1,148 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The whole agent on a node with everything: pods on cgroup v2, resctrl, core scheduling.
+
+The service's CPU pressure stands for what hardware counters would tell, which are not emulated,
+and the monitors of resctrl count what the test says. Without bcc, because compiling the probes
+takes a minute and a half here.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import bcc
+import pytest
+
+from actuators.core_prctl import cookie_of
+from controller.demo.programs import free_port
+from controller.host import CgroupLayout
+from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.knobs import dump
+from tests.kernel.loads import Load, loads
+from tests.kube.kubepods import Driver, Kubepods
+from tests.pod_server import NODE, PodServer
+from tests.pod_server import pod as raw_pod
+from tests.vm.guest.resctrl import GROUP, OURS, group_of, groups, mounted, move, sleepers
+from tests.vm.guest.test_resctrl_monitor import counter, rmid_of
+
+pytestmark = [pytest.mark.vm, pytest.mark.soak]
+
+MIB = 1 << 20
+ASKED = {"sweetpoint.dev/cpu": "300", "sweetpoint.dev/memory": "48Mi"}
+PROFILE = """\
+name: default
+indicators:
+  psi_cpu: {sweet_point: 0.2%, channel: cache, filter: 0s}
+"""
+
+
+class Node:
+    """A service and a best-effort pod that asked for capacity, told by an API server of the test.
+
+    ``dump`` is everything that the agent may change, as the kernel shows it.
+    """
+
+    def __init__(self, root: Path, layout: CgroupLayout, driver: Driver, server: PodServer) -> None:
+        (root / "cgroup.subtree_control").write_text("+cpu +memory")
+        self.root = root
+        self.kubepods = Kubepods(root, layout, driver)
+        self.kubepods.make_qos_levels()
+        limits = {"resources": {"requests": ASKED, "limits": ASKED}}
+        self.web, self.service = self._start(server, "web", "Burstable", {})
+        self.batch, self.best_effort = self._start(server, "batch", "BestEffort", limits)
+        self.pids: list[int] = []
+        home = server.kubeconfig.parent
+        self.port, self.state_dir = free_port(), home / "state"
+        (home / "default.yaml").write_text(PROFILE)
+        self.config = home / "config.yaml"
+        self.config.write_text(
+            f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nstate_dir: {self.state_dir}\n"
+            "profiles: [default.yaml]\ncore_scheduling: {mode: on}\nresctrl: {rmid_reserve: 4}\n"
+            f"kubernetes:\n  node: {NODE}\n  kubeconfig: {server.kubeconfig}\n"
+            f"  cgroup_roots: [{self.kubepods.config_root}]\n"
+        )
+
+    def _start(
+        self, server: PodServer, name: str, qos: str, container: Mapping[str, Any]
+    ) -> tuple[Path, Path]:
+        raw = raw_pod(name)
+        raw["status"]["qosClass"] = qos
+        raw["spec"]["containers"] = [{"name": "main", **container}]
+        server.pods.append(raw)
+        pod = self.kubepods.pod(raw["metadata"]["uid"], qos)
+        return pod, self.kubepods.make_container(pod, "ab" * 32)
+
+    def protected(self) -> bool:
+        return (self.kubepods.qos_level("besteffort") / "cpu.idle").read_text() == "1\n"
+
+    _counted = 0
+
+    def squeezed(self) -> bool:
+        """Let best-effort work use more memory bandwidth; whether it has fewer cache ways."""
+        for group in OURS.glob("mon_groups/sweetpoint-*"):
+            rmid = rmid_of(group)
+            self._counted += 1000
+            counter(rmid, "mbm_total", self._counted)
+        return "L3:0=7ff" not in groups().get(GROUP, "L3:0=7ff")
+
+    def dump(self) -> dict[str, object]:
+        return {
+            **dump(self.root),
+            "groups": groups(),
+            "places": [group_of(pid) for pid in self.pids],
+            "cookies": [cookie_of(pid) for pid in self.pids],
+        }
+
+
+@contextmanager
+def running(node: Node) -> Iterator[tuple[int, int]]:
+    """Two tasks of the service that get into each other's way, and one of the best-effort pod."""
+    bursts = [Load(node.service, "bursts", 0)] * 2
+    with sleepers(1) as (batch,), loads(bursts, seconds=600) as service:
+        move([batch], node.best_effort)
+        web = int((node.service / "cgroup.procs").read_text().split()[0])
+        node.pids = [web, batch]
+        service.start()
+        yield web, batch
+
+
+@pytest.mark.parametrize(("driver", "end"), [("systemd", "kill -9"), ("cgroupfs", "SIGTERM")])
+def test_everything_is_set_and_everything_put_back(
+    cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path, driver: Driver, end: str
+) -> None:
+    # A mount of the agent's own; resctrl is mounted by somebody else, for everybody to see.
+    blind = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
+    with mounted(), PodServer(tmp_path) as server:
+        node = Node(cgroup_root, cgroup_layout, driver, server)
+        with running(node) as (web, batch):
+            before = node.dump()
+            alone = ("--no-guardian",) if end == "kill -9" else ()
+            with AgentRun(node, *alone, without=blind) as agent:
+                agent.enforcing()  # ready it never is without probes
+                eventually("a cookie", 60, lambda: cookie_of(batch))
+                eventually("the group", 60, lambda: group_of(batch) == GROUP)
+                eventually("fewer ways", 120, node.squeezed)
+                high = node.batch / "memory.high"
+                eventually("memory.high", 60, lambda: high.read_text() == f"{48 * MIB}\n")
+                quota, period = map(int, (node.batch / "cpu.max").read_text().split())
+                assert quota / period == pytest.approx(0.3, rel=0.01)
+                assert (cookie_of(web), group_of(web)) == (0, "/")
+                assert (node.web / "cpu.max").read_text().split()[0] == "max"
+                if end == "kill -9":
+                    assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
+                    assert node.dump() != before
+                    assert cookie_of(batch), "nobody has put anything back so far"
+                    release(node)
+                else:
+                    assert agent.stop() == 0
+            assert node.dump() == before
+
+
+def release(node: Node) -> None:
+    command = (sys.executable, "-m", "controller.cli", "release", "--state-dir", node.state_dir)
+    subprocess.run(command, check=True)
