@@ -8,12 +8,19 @@ import time
 import pytest
 
 from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.footprint import footprint
+from tests.kernel.loads import Load, loads
 from tests.kube.cable import Cable
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
+from tests.kube.overloaded import OverloadedNode
 from tests.kube.site import NodeSite
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
+
+BE, LS = "best-effort", "latency-sensitive"
+NEW_BATCH = "00000000-0000-4000-8000-00000000000b"
+NEW_SERVICE = "00000000-0000-4000-8000-00000000000c"
 
 
 @pytest.fixture
@@ -35,6 +42,30 @@ def knows(site: NodeSite, agent: AgentRun, pod: Running) -> bool:
     return site.workload(agent, pod) is not None
 
 
+def classes(agent: AgentRun) -> dict[str, str]:
+    """Return the classes of all workloads by name."""
+    return {w["name"]: w["qos"] for w in agent.status()["workloads"]}
+
+
+def cache_age_s(agent: AgentRun) -> float:
+    """Return the age of the list of pods as Prometheus gets it."""
+    name = "sweetpoint_kube_cache_age_seconds "
+    (line,) = (x for x in (agent.get("/metrics") or "").splitlines() if x.startswith(name))
+    return float(line.removeprefix(name))
+
+
+def make_unlisted(site: NodeSite, uid: str, qos: str) -> Load:
+    """Make a pod's cgroup, as kubelet does without its server, and return work for it."""
+    kubepods = site.kubelet.kubepods
+    return Load(kubepods.make_container(kubepods.pod(uid, qos), "cd" * 32), "idle")
+
+
+def first_to_die(container: Path) -> None:
+    """Do what kubelet does to the processes of a BestEffort pod."""
+    for pid in (container / "cgroup.procs").read_text().split():
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+
+
 @pytest.mark.soak
 def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
     site: NodeSite, namespace: str, cable: Cable
@@ -44,23 +75,72 @@ def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
     plane = site.cluster.plane
     with AgentRun(site) as agent:
         agent.ready().enforcing()
-        known, knobs = agent.status()["workloads"], site.knobs()
+        time.sleep(5)
+        known, knobs, held = agent.status()["workloads"], site.knobs(), footprint(agent)
         plane.stop_server()
         try:
-            before = cable.connections
-            time.sleep(60)
-            assert site.age_s(agent) > 55
-            assert 1 <= cable.connections - before < 60, "a hot loop, or none"
-            assert agent.status()["workloads"] == known
-            assert site.knobs() == knobs
+            before, began = cable.connections, time.monotonic()
+            while time.monotonic() < began + 45:
+                time.sleep(1)
+                assert agent.status()["workloads"] == known
+                assert site.knobs() == knobs
+            # Meanwhile kubelet goes on: these are known by their cgroups alone.
+            new_batch = make_unlisted(site, NEW_BATCH, "BestEffort")
+            new_service = make_unlisted(site, NEW_SERVICE, "Burstable")
+            with loads((new_batch, new_service), 60) as running:
+                first_to_die(new_batch.cgroup)
+                running.start()
+                expected = {f"pod:{NEW_BATCH}": BE, f"pod:{NEW_SERVICE}": LS}
+                expected |= {w["name"]: w["qos"] for w in known}
+                eventually("the new ones", 15, lambda: classes(agent) == expected)
+                time.sleep(max(0.0, began + 60 - time.monotonic()))
+                assert cache_age_s(agent) > 55
+                assert site.age_s(agent) > 55
+                assert 1 <= cable.connections - before < 60, "a hot loop, or none"
+                assert agent.status()["cluster"]["failed_requests"]["unreachable"] >= 1
+                assert all(knows(site, agent, pod) for pod in (service, batch))
         finally:
             plane.start_server()
-        late = start(site, namespace, "late", "BestEffort")
-        eventually("the late one", 60, lambda: knows(site, agent, late))
-        assert site.age_s(agent) < 5
+        late_pod = start(site, namespace, "late", "BestEffort")
+        eventually("the late one", 60, lambda: knows(site, agent, late_pod))
+        assert cache_age_s(agent) < 5
         assert all(knows(site, agent, pod) for pod in (service, batch))
+        time.sleep(5)
+        state, now = agent.status(), footprint(agent)
+        print(
+            f"\n{cable.connections - before} connections; fds {held.fds} -> {now.fds}, "
+            f"{(now.pss_bytes - held.pss_bytes) / 2**20:+.1f} MiB"
+        )
+        # Two more services: three files each with their pressure, where the kernel tells that.
+        assert now.fds <= held.fds + 6
+        assert now.threads <= held.threads + 1
+        assert now.pss_bytes < held.pss_bytes + 4 * 2**20
+        assert state["tick"]["failed"] == 0
+        assert agent.stop() == 0
+
+
+@pytest.mark.soak
+def test_while_the_server_is_away_nobody_is_evicted_and_the_log_says_so(
+    cluster: Cluster, namespace: str, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    node = OverloadedNode(cluster, namespace, kubelet, tmp_path)
+    hog = node.hog()
+    with loads(node.pain(hog), 240) as running, AgentRun(node.site) as agent:
+        agent.ready()
+        cluster.plane.stop_server()
+        try:
+            running.start()
+            held = 'sweetpoint_evictions_total{reason="cpu",result="held"}'
+            eventually("a held eviction", 60, lambda: held in (agent.get("/metrics") or ""))
+            time.sleep(5)
+            assert hog.cgroup.exists()
+        finally:
+            cluster.plane.start_server()
+        eventually("the end of the hog", 120, lambda: node.ended)
+        assert node.ended == [hog.uid]
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
+    assert "eviction held: " in agent.output
 
 
 def test_cut_watches_are_made_again(site: NodeSite, namespace: str, cable: Cable) -> None:
