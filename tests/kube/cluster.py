@@ -97,31 +97,6 @@ class Cluster:
         binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
         self.admin.create(f"{path}/clusterrolebindings", binding)
 
-    def no_room_for(self, namespace: str, account: str) -> str:
-        """Have the server answer a service account with 429; return the path that ends it."""
-        group = "flowcontrol.apiserver.k8s.io/v1"
-        name = self.new_name("no-room")
-        reject = {"nominalConcurrencyShares": 0, "limitResponse": {"type": "Reject"}}
-        level = {"metadata": {"name": name}, "spec": {"type": "Limited", "limited": reject}}
-        self.admin.create(f"/apis/{group}/prioritylevelconfigurations", level)
-        subject = {
-            "kind": "ServiceAccount",
-            "serviceAccount": {"name": account, "namespace": namespace},
-        }
-        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        rule = {
-            "subjects": [subject],
-            "resourceRules": [{**everything, "clusterScope": True, "namespaces": ["*"]}],
-        }
-        spec = {
-            "priorityLevelConfiguration": {"name": name},
-            "matchingPrecedence": 1,
-            "rules": [rule],
-        }
-        path = f"/apis/{group}/flowschemas"
-        self.admin.create(path, {"metadata": {"name": name}, "spec": spec})
-        return f"{path}/{name}"
-
     def make_pod(
         self,
         namespace: str,

@@ -131,29 +131,6 @@ def is_past(cluster: Cluster, version: str) -> bool:
     return bool(event["object"].get("code") == 410)
 
 
-@pytest.mark.soak
-def test_a_server_that_has_too_much_to_do_is_left_in_peace(
-    cluster: Cluster, namespace: str, node: str, watcher: PodWatcher, cable: Cable
-) -> None:
-    cluster.make_pod(namespace, "early", node=node)
-    eventually("the pod", 10, lambda: names(watcher) == {"early"})
-    flow = cluster.no_room_for(namespace, "default")
-    try:
-        cable.cut()
-        eventually("a refusal", 30, lambda: watcher.errors.get("429"))
-        assert watcher.problem.startswith("429 ")
-        before = watcher.errors["429"]
-        time.sleep(10)
-        # It asks for a second of peace each time, and ours doubles.
-        assert 1 <= watcher.errors["429"] - before <= 8
-        assert names(watcher) == {"early"} and watcher.pods.synced
-    finally:
-        cluster.admin.delete(flow)
-    cluster.make_pod(namespace, "late", node=node)
-    eventually("the late pod", 90, lambda: names(watcher) == {"early", "late"})
-    assert (watcher.lists, watcher.problem) == (1, "")
-
-
 def test_without_the_right_it_says_so_and_goes_on_when_it_has_it(
     cluster: Cluster, namespace: str, node: str, cable: Cable, tmp_path: Path
 ) -> None:
