@@ -67,8 +67,9 @@ def test_offer_limit_and_end(site: NodeSite, namespace: str) -> None:
         assert STAMP in node(site)["metadata"]["annotations"]
         pod = batch(site, namespace)
         eventually("its limit", 20, lambda: quota_cpus(pod) == pytest.approx(0.3, rel=0.01))
+        granted = f'sweetpoint_reclaimable_granted{{resource="{CPU}"}} 300.0'
+        eventually("what it was granted", 20, lambda: granted in (agent.get("/metrics") or ""))
         page = agent.get("/metrics") or ""
-        assert f'sweetpoint_reclaimable_granted{{resource="{CPU}"}} 300.0' in page
         assert f'sweetpoint_reclaimable_stale{{resource="{CPU}"}} 0.0' in page
         assert agent.stop(signal.SIGTERM) == 0
     assert quota_cpus(pod) is None
