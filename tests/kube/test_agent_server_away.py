@@ -3,6 +3,7 @@
 """The agent while its API server is away, silent, or drops every connection."""
 
 from pathlib import Path
+import re
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from tests.kernel.loads import Load, loads
 from tests.kube.cable import Cable
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
-from tests.kube.overloaded import OverloadedNode
+from tests.kube.overloaded import OverloadedNode, hurting
 from tests.kube.site import NodeSite
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
@@ -127,12 +128,14 @@ def test_while_the_server_is_away_nobody_is_evicted_and_the_log_says_so(
     hog = node.hog()
     with loads(node.pain(hog), 240) as running, AgentRun(node.site) as agent:
         agent.ready()
+        eventually("its pods", 30, lambda: all(knows(node.site, agent, p) for p in (hog, node.web)))
         cluster.plane.stop_server()
         try:
             running.start()
-            held = 'sweetpoint_evictions_total{reason="cpu",result="held"}'
-            eventually("a held eviction", 60, lambda: held in (agent.get("/metrics") or ""))
+            held = re.compile(r'evictions_total{reason="cpu",result="held"} [1-9]')
+            eventually("a held eviction", 60, lambda: held.search(agent.get("/metrics") or ""))
             time.sleep(5)
+            assert hurting(agent)
             assert hog.cgroup.exists()
         finally:
             cluster.plane.start_server()
