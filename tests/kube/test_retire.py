@@ -3,6 +3,7 @@
 """Before an uninstall: all agents go, by the rights that the chart gives for that."""
 
 from pathlib import Path
+import re
 import threading
 
 import pytest
@@ -16,6 +17,8 @@ from tests.kube.cluster import Cluster
 from tests.kube.installed import Installed
 
 pytestmark = pytest.mark.kube
+
+README = Path(__file__).parents[2] / "deploy" / "chart" / "README.md"
 
 
 class Release:
@@ -76,10 +79,18 @@ def test_it_waits_until_every_agent_has_gone(release: Release) -> None:
     thread.join()
 
 
-def test_agents_that_stay_are_told(release: Release) -> None:
+def test_agents_that_stay_are_told_and_can_be_brought_back(
+    cluster: Cluster, release: Release
+) -> None:
     release.report(scheduled=3, misscheduled=0)
+    before = release.selector()
     with pytest.raises(RetireError, match="3 agents still run"):
         release.retire(0)
+    assert release.selector() != before
+    (patch,) = re.findall(r"-p '(.+)'", README.read_text())
+    which = ("--namespace", release.namespace, "daemonset", release.name)
+    cluster.kubectl("patch", *which, "--type=json", "-p", patch)
+    assert release.selector() == before
 
 
 def test_its_rights_are_for_this_daemon_set_alone(release: Release) -> None:
