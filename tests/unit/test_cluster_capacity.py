@@ -3,6 +3,7 @@
 """When the node's capacity is told, what while nothing is known, and what memory is left."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 import threading
 import time
@@ -55,11 +56,14 @@ def test_small_news_waits_for_the_heartbeat_and_big_news_for_the_interval() -> N
 
 
 class Clock:
+    """Moved by the test; it never shows the same time twice, as no clock does."""
+
     def __init__(self) -> None:
         self.now_ns = at(1000)
+        self._reads = count(1)
 
     def __call__(self) -> int:
-        return self.now_ns
+        return self.now_ns + next(self._reads)
 
 
 class Scene:
