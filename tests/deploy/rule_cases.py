@@ -203,6 +203,19 @@ FIRES = (
         {"job": "sweetpoint"},
         filled={"{{ $value | humanize }}": "6"},
     ),
+    # The API server takes them and its answers get lost.
+    Case(
+        "SweetpointEvictionStorm",
+        60,
+        {
+            on("sweetpoint_evictions_total", instance=f"n{each}", result=result): "0x9 1x60"
+            for each in range(3)
+            for result in ("evicted", "unanswered")
+        }
+        | {on("sweetpoint_mode", instance=f"n{each}"): "1+0x60" for each in range(10)},
+        {"job": "sweetpoint"},
+        filled={"{{ $value | humanize }}": "6"},
+    ),
 )
 
 QUIET = (
@@ -309,7 +322,9 @@ QUIET = (
         60,
         {
             on("sweetpoint_evictions_total", result="evicted"): "0x9 3x60",
+            on("sweetpoint_evictions_total", result="unanswered"): "0x9 2x60",
             on("sweetpoint_evictions_total", result="refused"): "0+1x60",
+            on("sweetpoint_evictions_total", result="held"): "0+1x60",
             on("sweetpoint_mode", mode="enforce"): "1+0x60",
         },
     ),

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The committed dashboard is what its code makes, and asks for metrics that there are."""
 
+import re
+
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
@@ -9,9 +11,10 @@ import pytest
 from controller.cluster_profiles import ProfilesState
 from controller.cluster_state import ClusterState, ReclaimState
 from controller.metrics import Exporter
-from controller.model import CgroupId, WorkloadSample
+from controller.model import CgroupId, EvictionResult, WorkloadSample
 from controller.report import Board, CoreState, MonitorState
 from tests.deploy.queries import METRIC, Query, dashboard, dashboard_queries, panels, rule_queries
+from tests.unit.test_eviction import HOG, Stepper, candidate
 from tests.unit.test_httpd import report
 from tools.dashboard.__main__ import OUTPUT, text
 
@@ -67,6 +70,24 @@ def test_the_committed_dashboard_is_up_to_date() -> None:
 @pytest.mark.parametrize("query", [*dashboard_queries(), *rule_queries()], ids=lambda q: q.place)
 def test_every_metric_exists(query: Query, metrics: frozenset[str]) -> None:
     assert set(METRIC.findall(query.expression)) <= metrics
+
+
+def test_evictions_are_those_that_cost_a_node_its_budget() -> None:
+    counted = set()
+    for result in EvictionResult:
+        stepper = Stepper(candidate(HOG, 1.0))
+        assert stepper.run(61)
+        stepper.answer(HOG, result)
+        stepper.step()
+        if stepper.policy.past.asked_ns:
+            counted.add(str(result))
+    asked_for = [
+        set(results.split("|"))
+        for query in (*dashboard_queries(), *rule_queries())
+        for results in re.findall(r'evictions_total{[^}]*result=~"([^"]+)"', query.expression)
+    ]
+    # A panel, and twice in the alert.
+    assert asked_for == [counted] * 3
 
 
 def test_every_panel_can_be_understood() -> None:

@@ -20,7 +20,8 @@ from tools.dashboard.panels import (
 
 __all__ = ("demand", "glance", "services")
 
-_EVICTED = 'result=~"evicted|frozen|killed"'
+# What got no answer may have been done.
+_EVICTED = 'result=~"evicted|frozen|killed|unanswered"'
 _TIMES = 'indicator=~"runq_.*|net_backlog"'
 _RATIOS = 'indicator=~"wait_ratio|psi_.*|net_drops"'
 _OTHERS = 'indicator!~"runq_.*|net_backlog|wait_ratio|psi_.*|net_drops"'
@@ -79,8 +80,8 @@ def glance() -> list[Builder[Panel]]:
         ),
         stat(
             "Evictions in an hour",
-            "Best-effort pods evicted in the last hour, because squeezing was not enough; on plain "
-            "hosts, workloads frozen or killed.",
+            "Best-effort pods evicted in the last hour, because squeezing was not enough, or asked "
+            "to go without an answer; on plain hosts, workloads frozen or killed.",
             "none",
             f"sum(increase({series('evictions_total', _EVICTED)}[1h])) or vector(0)",
             limit=(1, 5),

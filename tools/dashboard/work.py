@@ -199,10 +199,11 @@ def decisions() -> list[Builder[Panel]]:
         ),
         graph(
             "Evictions by reason and result",
-            "In five minutes. evicted: on its way. refused: a disruption budget said no, the next "
-            "pod is asked for. held: nobody can be evicted now, the API server is "
-            "away. reported: what would be evicted, but the agent only observes. frozen, killed: "
-            "on plain hosts that are configured so.",
+            "In five minutes. evicted: on its way. unanswered: asked for, and perhaps on its way. "
+            "gone: it had left before. refused: a disruption budget said no, the next pod is asked "
+            "for. held: nobody can be evicted now, the API server is away. reported: what would be "
+            "evicted, but the agent only observes. frozen, killed: on plain hosts that are "
+            "configured so.",
             "none",
             (
                 f"sum by (reason, result) (increase({series('evictions_total')}[5m])) > 0",
