@@ -6,17 +6,19 @@ A recording replays to the same plans, bit by bit, because the planner is a pure
 these inputs; with other settings it shows what another profile would have done.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 import gzip
 from pathlib import Path
 from typing import Self
+import zlib
 
 from pydantic import TypeAdapter, ValidationError
 
+from controller.configfile import ConfigError
 from controller.control.eviction import EvictionPast
 from controller.decision import Outcome, Plan
-from controller.model import Snapshot, Workload
+from controller.model import QosClass, Snapshot, Workload
 from controller.plan import Planner
 from controller.profile_sets import base_name
 from controller.settings import Settings
@@ -83,7 +85,7 @@ def read(path: Path) -> Iterator[Entry]:
         try:
             for number, line in enumerate(lines, 1):  # noqa: B007 - named in the message
                 yield _ENTRY.validate_json(line)
-        except (ValidationError, EOFError, gzip.BadGzipFile) as error:
+        except (ValidationError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             reason = str(error).splitlines()[0]
             raise RecordingError(f"{path}: line {number}: {reason}") from None
 
@@ -95,14 +97,16 @@ def replay(
 
     :param settings: used in place of the recorded ones throughout.
     :raises RecordingError: the first entry lacks settings or workloads.
+    :raises ConfigError: *settings* lack a profile that a service of the recording has.
     """
     planner: Planner | None = None
     for entry in entries:
         wanted = settings or entry.settings
         if settings is not None and entry.workloads is not None:
             # What was made of a profile is not in settings that are written.
-            found = (w._replace(profile=base_name(w.profile)) for w in entry.workloads)
-            entry = replace(entry, workloads=tuple(found))
+            workloads = tuple(w._replace(profile=base_name(w.profile)) for w in entry.workloads)
+            entry = replace(entry, workloads=workloads)
+            _check_profiles(settings, workloads)
         if entry.anew and wanted is not None and entry.workloads is not None:
             planner = Planner(wanted, entry.workloads, entry.past_evictions)
         elif planner is None:
@@ -112,3 +116,16 @@ def replay(
         elif entry.workloads is not None:
             planner.set_workloads(entry.workloads)
         yield entry, planner.step(entry.snapshot, entry.outcomes)
+
+
+def _check_profiles(settings: Settings, workloads: Sequence[Workload]) -> None:
+    used = {each.profile: each.service for each in workloads if each.qos is QosClass.LS}
+    problems = [
+        f"the recorded service {service!r} has the profile {name!r}, which the configuration "
+        f"lacks: name a file with it under 'profiles' (if it was in a ConfigMap: with the text of "
+        f"its key {name}.yaml)"
+        for name, service in sorted(used.items())
+        if name not in settings.profiles
+    ]
+    if problems:
+        raise ConfigError(problems)

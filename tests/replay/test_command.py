@@ -1,0 +1,74 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint replay``: what it says of a recording, and of settings that do not suit it."""
+
+from dataclasses import replace
+import gzip
+from pathlib import Path
+
+import pytest
+
+from controller.cli import main
+from controller.plan import Planner
+from controller.record import Entry, Recorder
+from controller.simulation.node import SimulatedNode
+from tests.closed_loop import TICK_NS, make_settings
+
+WORKLOADS = "workloads: [{name: web, cgroup: /web, class: latency-sensitive, service: web}]\n"
+
+
+def record(path: Path) -> Path:
+    """Record a service whose profile ``gold`` stands in no file."""
+    node = SimulatedNode(11, wants=(0.8,))
+    default = make_settings().profiles["default"]
+    settings = replace(make_settings(), profiles={"gold": replace(default, name="gold")})
+    workloads = tuple(each._replace(profile="gold") for each in node.workloads)
+    planner = Planner(settings, workloads)
+    with Recorder(path) as recorder:
+        for tick in range(3):
+            snapshot = node.snapshot(tick * TICK_NS)
+            entry = Entry(snapshot=snapshot, outcomes=(), plan=planner.step(snapshot, ()))
+            if tick == 0:
+                entry = replace(entry, anew=True, settings=settings, workloads=workloads)
+            recorder.write(entry)
+    return path
+
+
+def test_the_same_settings_give_the_same_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(record(tmp_path / "r"))]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[-1] == "3 ticks, 0 plans differ from the recorded ones"
+    )
+
+
+def test_a_profile_that_the_configuration_lacks_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording, config = record(tmp_path / "r"), tmp_path / "c.yaml"
+    config.write_text(WORKLOADS)
+    assert main(["replay", str(recording), "--config", str(config)]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "service 'web-0' has the profile 'gold'" in told
+    assert "under 'profiles'" in told and "gold.yaml" in told
+
+
+def test_with_that_profile_it_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording, config = record(tmp_path / "r"), tmp_path / "c.yaml"
+    config.write_text(WORKLOADS + "profiles: [gold.yaml]\n")
+    indicators = "{runq_p99: {sweet_point: 1ms}}"
+    (tmp_path / "gold.yaml").write_text(f"name: gold\nindicators: {indicators}\n")
+    assert main(["replay", str(recording), "--config", str(config)]) == 0
+    assert "3 ticks" in capsys.readouterr().out
+
+
+def test_a_damaged_recording_is_an_error_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "r"
+    # A block of a type that there is not.
+    recording.write_bytes(gzip.compress(b"", mtime=0)[:10] + b"\x07")
+    assert main(["replay", str(recording)]) == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"sweetpoint: {recording}: line 0: ")
