@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from controller.control.loops import Loops, Specs
 from controller.indicators.roster import Roster, Service
 from controller.model import Channel, IndicatorName
-from controller.settings import IndicatorSpec
+from controller.settings import IndicatorSpec, Profile
 from controller.units import NS_PER_SEC
 
 __all__ = ("Assignment",)
@@ -58,18 +58,26 @@ class Assignment:
         return self._specs
 
     def _of(self, channel: Channel, roster: Roster) -> Specs:
+        # Hundreds of services share a few profiles.
+        made: dict[tuple[str, Channel | None], tuple[IndicatorSpec, ...]] = {}
         found = {}
         for name, service in roster.services.items():
-            if channel not in service.profile.channels:
-                continue
-            specs = tuple(
-                spec
-                for spec in service.profile.indicators
-                if (self._chosen[name] if _is_own(spec) else spec.channel) is channel
-            )
-            if specs:
+            own = self._chosen.get(name)
+            key = (service.profile.name, own)
+            if key not in made:
+                made[key] = _specs_of(service.profile, channel, own)
+            if specs := made[key]:
                 found[name] = specs
         return found
+
+
+def _specs_of(profile: Profile, channel: Channel, own: Channel | None) -> tuple[IndicatorSpec, ...]:
+    """Return the indicators on *channel*; a service's own latency is on *own*."""
+    if channel not in profile.channels:
+        return ()
+    return tuple(
+        spec for spec in profile.indicators if (own if _is_own(spec) else spec.channel) is channel
+    )
 
 
 def _default(service: Service) -> Channel:

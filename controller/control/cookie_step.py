@@ -38,7 +38,7 @@ class Cookies:
         *overlap* and *yields* (sched-idle is on for best-effort) are as in ``CookieGate``.
         """
         demand = loops.demand
-        deviation = next((each.filtered_deviation for each in loops.reports if each.selected), None)
+        deviation = None if loops.selected is None else loops.selected.filtered_deviation
         on = self._gate.step(
             scene.now_ns,
             needed=demand.wanted > 0 and demand.state is ChannelState.SQUEEZE,

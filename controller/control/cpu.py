@@ -88,6 +88,8 @@ class CpuChannel:
             if self.loops and self._settings.safe_state is SafeState.FLOOR:
                 return dict.fromkeys(roster.best_effort, floor)
             return self.rung.grants
+        if demand <= 0 and not self.rung.engaged:
+            return self.rung.grants  # which grant nothing, and nobody has to be looked at
         cpus = senses.use
         use = {cgroup: cpus[cgroup] for cgroup in roster.best_effort if cgroup in cpus}
         return self.rung.update(demand, use, senses.blame.culprits, blocked, floor, now_ns)
@@ -118,9 +120,8 @@ class CpuChannel:
                 inflicted += reading.inflicted_ratio
                 if reading.throttled_ns is not None:
                     throttled = (throttled or 0) + reading.throttled_ns
-        share = senses.blame.shares.get(service.name)
         return Evidence(
-            be_share=share.ratio if share else None,
+            be_share=senses.blame.share(service.name),
             throttled_ns=throttled,
             inflicted_cpus=inflicted,
             steal_cpus=senses.steal_cpus,

@@ -10,9 +10,10 @@ import math
 
 from controller.settings import IndicatorSpec
 
-__all__ = ("LowPass", "dead_zone", "deviation")
+__all__ = ("LOWEST", "LowPass", "dead_zone", "deviation")
 
-_LOWEST = -1.0
+# Also of a service that hardly runs.
+LOWEST = -1.0
 _HIGHEST = 2.0
 
 
@@ -22,7 +23,7 @@ def deviation(value: float, sweet_point: float, spec: IndicatorSpec) -> float:
     *sweet_point* is the one of *spec*, or another for the load.
     """
     ratio = max(value, spec.resolution) / sweet_point
-    return min(_HIGHEST, max(_LOWEST, math.log(ratio) / math.log(spec.tolerance)))
+    return min(_HIGHEST, max(LOWEST, math.log(ratio) / math.log(spec.tolerance)))
 
 
 def dead_zone(value: float, half_width: float) -> float:

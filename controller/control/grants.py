@@ -97,11 +97,13 @@ class GrantWriter:
         now_ns: int,
     ) -> Action | None:
         key = (*cgroup, self._knob)
+        if amount is None:
+            return book.restore(*key, reason, now_ns)
         original, current = book.original(*key), book.value(*key)
         if original is None or current is None:
             return None
-        value = None if amount is None else self._value_for(amount, original)
-        if amount is None or value is None or not is_stricter(self._knob, value, original):
+        value = self._value_for(amount, original)
+        if not is_stricter(self._knob, value, original):
             return book.restore(*key, reason, now_ns)
         now = self._amount_of(current)
         limited = now is not None and current != original

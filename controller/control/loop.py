@@ -70,6 +70,13 @@ class Loop:
         self._bias += by
         self.demand += by
 
+    def settle(self, applied: float) -> None:
+        """Go to where a constant deviation and a constant demand *applied* lead in the end.
+
+        There the integral adds in every step what ``track`` takes away.
+        """
+        self.shift(applied + self._gains.kp * (self._error or 0.0) - self.demand)
+
     def track(self, applied: float, dt_s: float) -> None:
         """External reset: pull the integral towards the demand that was really *applied*."""
         share = min(1.0, dt_s / self._gains.ti_s)

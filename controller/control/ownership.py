@@ -14,6 +14,8 @@ puts the old value back is seen.
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import is_not
 
 from controller.control.strictness import is_same_setting, is_stricter
 from controller.decision import Action, Failure, Outcome, Verdict
@@ -114,11 +116,8 @@ class KnobBook:
         self._settle(outcomes, executed, now_ns)
         before, self._readings = self._readings, readings
         # Mostly the same records: compared in place, for there are two per workload.
-        changed = [
-            (old, new)
-            for old, new in zip(before, readings, strict=False)
-            if old is not new and old != new
-        ]
+        pairs = compress(zip(before, readings, strict=False), map(is_not, before, readings))
+        changed = [(old, new) for old, new in pairs if old != new]
         if len(before) == len(readings) and all(old[:2] == new[:2] for old, new in changed):
             for _, (target, knob, value) in changed:
                 self._read(target, knob, value)

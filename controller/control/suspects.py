@@ -21,7 +21,7 @@ def cases_of(cpu: CpuChannel, ladders: Iterable[LadderChannel], scene: Scene) ->
     """Return one case for every channel that protects somebody."""
     cases = []
     for loops in (cpu.loops, *(each.loops for each in ladders)):
-        loop = next((each for each in loops.reports if each.selected), None)
+        loop = loops.selected
         service = None if loop is None else scene.roster.services.get(loop.service)
         if loop is None or service is None:
             continue
@@ -69,6 +69,5 @@ def candidates_of(case: Case, scene: Scene) -> list[Candidate]:
 
 def _share(loops: Loops, service: str, scene: Scene) -> float | None:
     if loops.demand.channel is Channel.CPU:
-        share = scene.senses.blame.shares.get(service)
-        return share.ratio if share else None
+        return scene.senses.blame.share(service)
     return scene.usage.share(loops.demand.channel, scene.senses, scene.roster)

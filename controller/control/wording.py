@@ -40,7 +40,7 @@ class Narrator:
     def reason(self, loops: Loops) -> str:
         """Return a short reason for the actions of this tick on one channel."""
         demand = loops.demand
-        loop = _selected(loops)
+        loop = loops.selected
         if loop is None:
             return f"{demand.channel} channel {demand.state}"
         return f"{_pain(loop)}: demand {demand.applied:.2f}"
@@ -54,7 +54,7 @@ class Narrator:
     ) -> tuple[Verdict, ...]:
         """Return the verdicts of this tick; mostly none."""
         cache = next((each for each in ladders if each.channel is Channel.CACHE), None)
-        loop = _selected(cpu.loops) or (_selected(cache.loops) if cache else None)
+        loop = cpu.loops.selected or (cache.loops.selected if cache else None)
         verdicts = self._tell_cpu(cpu, loop, scene, workloads)
         for channel in ladders:
             verdicts.extend(self._tell_ladder(channel, scene))
@@ -73,8 +73,7 @@ class Narrator:
             return []
         self._cpu = (demand.state, total)
         pain = _pain(loop) if loop else "no service present"
-        share = scene.senses.blame.shares.get(demand.service or "")
-        caused = share.ratio if share else None
+        caused = scene.senses.blame.share(demand.service or "")
         text = pain if caused is None else f"{pain}, best-effort caused {caused:.0%} of its wait"
         text += f": {_excuse(demand.state) or _quota(before, total)}"
         if total is not None:
@@ -94,7 +93,7 @@ class Narrator:
             return []
         told = {**before, **{report.knob: report for _, report in changed}}
         self._ladders[channel.channel] = (demand.state, told)
-        loop = _selected(channel.loops)
+        loop = channel.loops.selected
         text = _pain(loop) if loop else "no service hurts"
         share = scene.usage.share(channel.channel, scene.senses, scene.roster)
         if share is not None:
@@ -120,10 +119,6 @@ def _stepped(before: RungReport | None, now: RungReport) -> bool:
         return True
     other = before is None or before.setting != now.setting
     return other and abs(now.part - part) > _WORTH_TELLING_PART
-
-
-def _selected(loops: Loops) -> LoopReport | None:
-    return next((report for report in loops.reports if report.selected), None)
 
 
 def _pain(loop: LoopReport) -> str:

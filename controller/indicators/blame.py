@@ -14,7 +14,9 @@ from itertools import compress
 from operator import is_not
 
 from controller.indicators.rates import smoothing
-from controller.model import Blame, CgroupId, Workload, WorkloadSample
+from controller.indicators.roster import Roster
+from controller.indicators.samples import Samples
+from controller.model import Blame, CgroupId, Workload
 
 __all__ = ("BlameBook", "WaitShare", "blame_gains")
 
@@ -49,6 +51,11 @@ class WaitShare:
         self.whole += weight * (whole - self.whole)
 
     @property
+    def faded(self) -> bool:
+        """Whether there was no wait for so long that it is as if there never had been any."""
+        return max(self.total, self.whole) < _FORGET_CPUS
+
+    @property
     def ratio(self) -> float | None:
         """Best-effort's share; ``None`` when there was no wait to share.
 
@@ -62,25 +69,27 @@ class WaitShare:
 class BlameBook:
     """Follows the blame counters. ``culprits`` is the 30 s average in CPUs of inflicted wait."""
 
-    __slots__ = ("_last", "_waits", "culprits", "shares")
+    __slots__ = ("_last", "_shares", "culprits")
 
     def __init__(self) -> None:
         self._last: tuple[Blame, ...] = ()
-        self._waits: dict[CgroupId, tuple[int, int]] = {}
+        self._shares: dict[str, WaitShare] = {}
         self.culprits: dict[CgroupId, float] = {}
-        self.shares: dict[str, WaitShare] = {}
+
+    def share(self, service: str) -> float | None:
+        """Return best-effort's share of what *service* waits, ``None`` if it does not wait."""
+        share = self._shares.get(service)
+        return None if share is None else share.ratio
 
     def update(
         self,
         blame: tuple[Blame, ...],
-        samples: Mapping[CgroupId, WorkloadSample],
-        services: Mapping[CgroupId, str],
-        best_effort: Mapping[CgroupId, Workload],
+        samples: Samples,
+        roster: Roster,
         cpu_use: Mapping[CgroupId, float],
         dt_ns: int,
     ) -> None:
-        """Take one tick; *services* maps the latency-sensitive cgroups to their service."""
-        total, whole = self._waits_now(samples, services, dt_ns)
+        """Take one tick; *cpu_use* is of those who use any."""
         based = bool(self._last) or not blame
         gains = blame_gains(self._last, blame) if dt_ns > 0 else ()
         self._last = blame
@@ -88,65 +97,46 @@ class BlameBook:
             # The first list: it says nothing of this tick, so this tick must not be read as
             # one in which nobody was named.
             return
+        best_effort = roster.best_effort
         known_ns: dict[str, int] = defaultdict(int)
         known_be_ns: dict[str, int] = defaultdict(int)
         by_culprit_ns: dict[CgroupId, int] = defaultdict(int)
         for victim, culprit, is_known, gain_ns in gains:
-            if not is_known or victim not in services:
+            if not is_known or victim not in roster.sensitive:
                 continue
-            service = services[victim]
+            service = roster.sensitive[victim]
             known_ns[service] += gain_ns
             if culprit in best_effort and culprit is not None:
                 known_be_ns[service] += gain_ns
                 by_culprit_ns[culprit] += gain_ns
         inflicted_by = {culprit: ns / dt_ns for culprit, ns in by_culprit_ns.items()}
 
-        own_use: dict[str, float] = {}
-        for cgroup, service in services.items():
-            own_use[service] = own_use.get(service, 0.0) + cpu_use.get(cgroup, 0.0)
-        be_use = {cgroup: cpu_use[cgroup] for cgroup in best_effort if cgroup in cpu_use}
+        total, whole = _waits(samples, roster, dt_ns)
+        be_use = {cgroup: use for cgroup, use in cpu_use.items() if cgroup in best_effort}
         be_all = sum(be_use.values())
-        all_use = sum(cpu_use.values())
+        others = dict.fromkeys({**self._shares, **whole, **known_ns}, sum(cpu_use.values()))
+        for cgroup, use in cpu_use.items():
+            if (own := roster.sensitive.get(cgroup)) in others:
+                others[own] -= use
         weight = smoothing(dt_ns / 1e9, _SHARE_S)
         unknown_be = 0.0
-        for service, own in own_use.items():
+        shares: dict[str, WaitShare] = {}
+        for service, others_use in others.items():
             named = known_ns[service] / dt_ns if dt_ns > 0 else 0.0
             named_be = known_be_ns[service] / dt_ns if dt_ns > 0 else 0.0
             wait = max(total.get(service, 0.0), named)
-            others = all_use - own
-            unknown = (wait - named) * (min(1.0, be_all / others) if others > 0 else 0.0)
+            be_part = min(1.0, be_all / others_use) if others_use > 0 else 0.0
+            unknown = (wait - named) * be_part
             unknown_be += unknown
-            share = self.shares.setdefault(service, WaitShare())
+            share = self._shares.get(service) or WaitShare()
             share.add(wait, named_be + unknown, whole.get(service, 0.0), weight)
-        for gone in [service for service in self.shares if service not in own_use]:
-            del self.shares[gone]
+            if service in roster.services and not share.faded:
+                shares[service] = share
+        self._shares = shares
         if unknown_be > 0 and be_all > 0:
             for cgroup, use in be_use.items():
                 inflicted_by[cgroup] = inflicted_by.get(cgroup, 0.0) + unknown_be * use / be_all
         self._average(inflicted_by, best_effort, smoothing(dt_ns / 1e9, _CULPRIT_S))
-
-    def _waits_now(
-        self,
-        samples: Mapping[CgroupId, WorkloadSample],
-        services: Mapping[CgroupId, str],
-        dt_ns: int,
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        # The inflicted waits and all waits of each service, in CPUs.
-        inflicted: dict[str, float] = {}
-        whole: dict[str, float] = {}
-        now: dict[CgroupId, tuple[int, int]] = {}
-        for cgroup, service in services.items():
-            sample = samples.get(cgroup)
-            if sample is None or sample.wait_inflicted_ns is None:
-                continue
-            least_ns = sample.wait_inflicted_ns
-            now[cgroup] = least_ns, sample.wait_total_ns or least_ns
-            before = self._waits.get(cgroup, now[cgroup])
-            for rates, new, old in zip((inflicted, whole), now[cgroup], before, strict=True):
-                if new > old and dt_ns > 0:
-                    rates[service] = rates.get(service, 0.0) + (new - old) / dt_ns
-        self._waits = now
-        return inflicted, whole
 
     def _average(
         self, now: Mapping[CgroupId, float], best_effort: Mapping[CgroupId, Workload], weight: float
@@ -160,6 +150,24 @@ class BlameBook:
                 if average > _FORGET_CPUS:
                     averages[cgroup] = average
         self.culprits = averages
+
+
+def _waits(
+    samples: Samples, roster: Roster, dt_ns: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the inflicted waits and all waits of each service that waited, in CPUs."""
+    inflicted: dict[str, float] = {}
+    whole: dict[str, float] = {}
+    for cgroup, (old, new) in samples.moved.items():
+        service = roster.sensitive.get(cgroup)
+        old_ns, new_ns = old.wait_inflicted_ns, new.wait_inflicted_ns
+        if service is None or old_ns is None or new_ns is None or dt_ns <= 0:
+            continue
+        gain_ns = max(0, new_ns - old_ns)
+        whole_ns = max(0, (new.wait_total_ns or new_ns) - (old.wait_total_ns or old_ns))
+        inflicted[service] = inflicted.get(service, 0.0) + gain_ns / dt_ns
+        whole[service] = whole.get(service, 0.0) + whole_ns / dt_ns
+    return inflicted, whole
 
 
 def blame_gains(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:

@@ -32,12 +32,13 @@ class LinkWindows:
 
     The counters of a window are packets dropped, packets sent, bytes sent, and the backlog in
     bytes, summed up over time in ns. Each on its own: any that shrinks tells of a new tree.
+    ``known``: there was a link at some time.
     """
 
-    __slots__ = ("_backlogs", "_known", "_last_ns", "_windows")
+    __slots__ = ("_backlogs", "_last_ns", "_windows", "known")
 
     def __init__(self) -> None:
-        self._known = False
+        self.known = False
         self._last_ns = 0
         self._backlogs: dict[_Side, int] = {}
         self._windows: dict[_Side, GainWindow] = {}
@@ -60,12 +61,12 @@ class LinkWindows:
                 window.clear()
             counts = (each.drops, each.sent_packets, each.sent_bytes, backlogs[side])
             window.push(time_ns, counts)
-        self._known = self._known or bool(windows)
+        self.known = self.known or bool(windows)
         self._backlogs, self._windows = backlogs, windows
 
     def indicator(self, service: str, spec: IndicatorSpec) -> Indicator | None:
         """Return the worst side's value of *spec*, one of ``LINKED``; ``None``: never any link."""
-        if not self._known:
+        if not self.known:
             return None
         status, worst = IndicatorStatus.STALE, STALE
         for window in self._windows.values():

@@ -3,7 +3,7 @@
 """From snapshots to indicators: the one place that remembers counters."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from controller.decision import Indicator, IndicatorStatus
@@ -12,16 +12,18 @@ from controller.indicators.counted import COUNTED, CountedWindows
 from controller.indicators.links import LINKED, LinkWindows
 from controller.indicators.rates import CounterRate, CpuUse, smoothing
 from controller.indicators.roster import Roster, Service
+from controller.indicators.samples import Samples
 from controller.indicators.service import STALE, service_indicator
 from controller.indicators.waits import measure_waits
 from controller.indicators.window import STRETCH, CounterWindow, WindowReading
-from controller.model import CgroupId, IndicatorName, ServiceReading, Snapshot, WorkloadSample
+from controller.model import CgroupId, IndicatorName, ServiceReading, Snapshot
 from controller.settings import IndicatorSpec
 
 __all__ = ("Need", "Senses")
 
 _RATE_SMOOTH_S = 2.0
 _NEED_SMOOTH_S = 1.0
+_NO_NEED_CPUS = 1e-9
 
 
 class Need(NamedTuple):
@@ -34,10 +36,11 @@ class Need(NamedTuple):
 class _Still(NamedTuple):
     """A service of which nothing was counted since its windows begin, so they are not moved on.
 
-    ``indicators`` are those of its waits, which stay as long as it stands still.
+    ``indicators`` are those of its waits, which stay as long as it stands still, since ``time_ns``.
     """
 
     service: Service
+    time_ns: int
     indicators: dict[IndicatorName, tuple[IndicatorSpec, Indicator]]
 
 
@@ -45,20 +48,23 @@ class Senses:
     """Everything that is known about the workloads after a tick.
 
     ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload,
-    ``needs`` what each service ran and was kept from running, smoothed over 1 s, and
-    ``system_cpus`` and ``steal_cpus`` rates over 2 s; all in CPUs. ``steal_cpus`` is ``None``
-    where the host does not tell.
+    ``needs`` what each service ran and was kept from running, smoothed over 1 s and without those
+    that need nothing, and ``system_cpus`` and ``steal_cpus`` rates over 2 s; all in CPUs.
+    ``steal_cpus`` is ``None`` where the host does not tell.
     """
 
     __slots__ = (
+        "_awake",
         "_counted",
         "_figures",
         "_links",
         "_readings",
+        "_roster",
         "_samples",
         "_steal",
         "_still",
         "_system",
+        "_time_ns",
         "_times_ns",
         "_use",
         "_windows",
@@ -71,10 +77,13 @@ class Senses:
 
     def __init__(self) -> None:
         self._windows: dict[CgroupId, CounterWindow] = {}
+        self._roster: Roster | None = None
+        self._time_ns = 0
+        self._awake: dict[str, Service] = {}
         self._still: dict[str, _Still] = {}
         # When windows were pushed to, as far back as they reach.
         self._times_ns: deque[int] = deque()
-        self._samples: dict[CgroupId, WorkloadSample] = {}
+        self._samples = Samples()
         self._readings: dict[tuple[CgroupId, int, int], WindowReading | None] = {}
         self._counted = CountedWindows()
         self._links = LinkWindows()
@@ -101,25 +110,28 @@ class Senses:
         Data older than *oldest_ns* is not alive. *rebase* empties the windows after a gap.
         """
         self.alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
-        before = self._samples
-        self._samples = {sample.cgroup: sample for sample in snapshot.workloads}
+        self._time_ns = snapshot.time_ns
+        self._samples.update(snapshot.workloads)
         self._readings.clear()
-        self._use.update(snapshot.workloads, dt_ns)
-        moved = before.keys() - self._samples.keys()
-        moved |= {
-            cgroup
-            for cgroup, sample in self._samples.items()
-            if (last := before.get(cgroup)) is not sample and last != sample
-        }
-        self._push(snapshot.time_ns, roster, moved, rebase)
-        self._counted.update(snapshot, self._samples, roster, self.alive, rebase)
+        self._use.update(self._samples, dt_ns)
+        self._push(roster, rebase)
+        self._counted.update(snapshot, self._samples.by_cgroup, roster, self.alive, rebase)
         self._links.update(snapshot.links, snapshot.time_ns, roster.longest_window_ns, rebase)
         self._figures = {figure.service: figure for figure in snapshot.services}
-        self.blame.update(
-            snapshot.blame, self._samples, roster.sensitive, roster.best_effort, self.use, dt_ns
-        )
-        self._follow_needs(before, roster, dt_ns)
-        self._machine(snapshot, roster, dt_ns)
+        running = self._use.running
+        self.blame.update(snapshot.blame, self._samples, roster, running, dt_ns)
+        self._follow_needs(roster, dt_ns)
+        self._machine(snapshot, roster, running, dt_ns)
+
+    def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
+        """Return whether the service's indicators of these *names* are those of the last tick.
+
+        Then nothing of what they follow from was counted for a while.
+        """
+        rest = self._still.get(service)
+        if rest is None or rest.time_ns == self._time_ns or IndicatorName.SERVICE in names:
+            return False
+        return not self._links.known or LINKED.isdisjoint(names)
 
     def reading(self, cgroup: CgroupId, spec: IndicatorSpec) -> WindowReading | None:
         """Return the window that *spec* asks for, of one latency-sensitive workload."""
@@ -187,71 +199,87 @@ class Senses:
         )
 
     def _is_alive(self, cgroup: CgroupId) -> bool:
-        sample = self._samples.get(cgroup)
+        sample = self._samples.by_cgroup.get(cgroup)
         return self.alive and sample is not None and sample.runq_histogram is not None
 
-    def _push(
-        self, time_ns: int, roster: Roster, moved: Collection[CgroupId], rebase: bool
-    ) -> None:
+    def _push(self, roster: Roster, rebase: bool) -> None:
         if rebase:
             self._times_ns.clear()
-        windows: dict[CgroupId, CounterWindow] = {}
-        still: dict[str, _Still] = {}
-        for name, service in roster.services.items():
-            rest = None if rebase or not self.alive else self._still.get(name)
-            if rest and rest.service == service and not any(c in moved for c in service.cgroups):
-                still[name] = rest
-                for cgroup in service.cgroups:
-                    windows[cgroup] = self._windows[cgroup]
-                continue
-            longest_ns = max((spec.window_ns for spec in service.profile.indicators), default=0)
-            for cgroup in service.cgroups:
-                window = self._windows.get(cgroup) or CounterWindow(longest_ns)
-                window.keep_for(longest_ns)
-                sample = self._samples.get(cgroup)
-                if rebase or sample is None:
-                    window.clear()
-                elif self._times_ns:
-                    window.catch_up(self._times_ns)
-                if sample is not None and self.alive:
-                    window.push(time_ns, sample)
-                windows[cgroup] = window
-            if self.alive and all(windows[cgroup].is_still for cgroup in service.cgroups):
-                still[name] = _Still(service, {})
-        self._windows, self._still = windows, still
+        if rebase or not self.alive or roster is not self._roster:
+            self._sort(roster, rebase)
+        self._roster = roster
+        samples = self._samples
+        for cgroup in (*samples.moved, *samples.came, *samples.gone):
+            name = roster.sensitive.get(cgroup, "")
+            if name in self._still:
+                self._awake[name] = self._still.pop(name).service
+        for service in [*self._awake.values()]:
+            self._push_to(service, rebase)
+            if self.alive and all(self._windows[cgroup].is_still for cgroup in service.cgroups):
+                del self._awake[service.name]
+                self._still[service.name] = _Still(service, self._time_ns, {})
         if self.alive:
-            self._times_ns.append(time_ns)
-            while self._times_ns[0] < time_ns - STRETCH * roster.longest_window_ns:
+            self._times_ns.append(self._time_ns)
+            while self._times_ns[0] < self._time_ns - STRETCH * roster.longest_window_ns:
                 self._times_ns.popleft()
 
-    def _follow_needs(
-        self, before: dict[CgroupId, WorkloadSample], roster: Roster, dt_ns: int
-    ) -> None:
+    def _sort(self, roster: Roster, rebase: bool) -> None:
+        """Find out who still stands still; the others have to be looked at."""
+        before, self._still, self._awake = self._still, {}, {}
+        for name, service in roster.services.items():
+            rest = before.get(name)
+            if rest is None or rest.service != service or rebase or not self.alive:
+                self._awake[name] = service
+            else:
+                self._still[name] = rest
+        self._windows = {
+            cgroup: self._windows.get(cgroup) or CounterWindow(0) for cgroup in roster.sensitive
+        }
+
+    def _push_to(self, service: Service, rebase: bool) -> None:
+        longest_ns = max((spec.window_ns for spec in service.profile.indicators), default=0)
+        for cgroup in service.cgroups:
+            window = self._windows[cgroup]
+            window.keep_for(longest_ns)
+            sample = self._samples.by_cgroup.get(cgroup)
+            if rebase or sample is None:
+                window.clear()
+            elif self._times_ns:
+                window.catch_up(self._times_ns)
+            if sample is not None and self.alive:
+                window.push(self._time_ns, sample)
+
+    def _follow_needs(self, roster: Roster, dt_ns: int) -> None:
         if dt_ns <= 0:
             return
+        oncpu: dict[str, float] = {}
+        inflicted: dict[str, float] = {}
+        for cgroup, (old, new) in self._samples.moved.items():
+            if (name := roster.sensitive.get(cgroup)) is not None:
+                ran = _gain(old.oncpu_ns, new.oncpu_ns) / dt_ns
+                waited = _gain(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
+                oncpu[name] = oncpu.get(name, 0.0) + ran
+                inflicted[name] = inflicted.get(name, 0.0) + waited
+        # One tick is too noisy to move a ceiling that falls at once.
         weight = smoothing(dt_ns / 1e9, _NEED_SMOOTH_S)
         needs: dict[str, Need] = {}
-        for service in roster.services.values():
-            oncpu = inflicted = 0.0
-            for cgroup in () if service.name in self._still else service.cgroups:
-                old, new = before.get(cgroup), self._samples.get(cgroup)
-                if old is not None and new is not None:
-                    oncpu += _gain(old.oncpu_ns, new.oncpu_ns) / dt_ns
-                    inflicted += _gain(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
-            last = self.needs.get(service.name, Need(0.0, 0.0))
-            # One tick is too noisy to move a ceiling that falls at once.
-            needs[service.name] = Need(
-                last.oncpu + weight * (oncpu - last.oncpu),
-                last.inflicted + weight * (inflicted - last.inflicted),
+        for name in {**self.needs, **oncpu}:
+            last = self.needs.get(name, Need(0.0, 0.0))
+            need = Need(
+                last.oncpu + weight * (oncpu.get(name, 0.0) - last.oncpu),
+                last.inflicted + weight * (inflicted.get(name, 0.0) - last.inflicted),
             )
+            if name in roster.services and max(need) >= _NO_NEED_CPUS:
+                needs[name] = need
         self.needs = needs
 
-    def _machine(self, snapshot: Snapshot, roster: Roster, dt_ns: int) -> None:
+    def _machine(
+        self, snapshot: Snapshot, roster: Roster, running: Mapping[CgroupId, float], dt_ns: int
+    ) -> None:
         weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)
         outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
         system = outside or 0.0
-        for cgroup in roster.system:
-            system += self.use.get(cgroup, 0.0)
+        system += sum(use for cgroup, use in running.items() if cgroup in roster.system)
         self.system_cpus += weight * (system - self.system_cpus)
         steal = self._steal.update(snapshot.steal_ns, dt_ns)
         if snapshot.steal_ns is None:

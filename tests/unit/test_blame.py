@@ -3,7 +3,10 @@
 import pytest
 
 from controller.indicators.blame import BlameBook, blame_gains
+from controller.indicators.roster import Roster
+from controller.indicators.samples import Samples
 from controller.model import Blame, CgroupId, QosClass, Workload, WorkloadSample
+from tests.closed_loop import make_settings
 
 WEB, HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in range(4))
 SECOND = 1_000_000_000
@@ -13,11 +16,19 @@ def workload(cgroup: CgroupId) -> Workload:
     return Workload("batch", cgroup, "/batch", QosClass.BE, "batch", "default")
 
 
-BEST_EFFORT = {HOG: workload(HOG), MOUSE: workload(MOUSE)}
+class Scene:
+    """A service, two best-effort workloads and another one."""
+
+    def __init__(self) -> None:
+        web = Workload("web", WEB, "/web", QosClass.LS, "web", "default")
+        everybody = [web, workload(HOG), workload(MOUSE)]
+        self.roster = Roster(everybody, make_settings().profiles)
+        self.samples = Samples()
+        self.book = BlameBook()
 
 
 def feed(
-    book: BlameBook,
+    scene: Scene,
     second: int,
     named: dict[CgroupId | None, int],
     total: int,
@@ -28,32 +39,33 @@ def feed(
     *own* is what the service waited for its own tasks; ``None``: that is not measured.
     """
     whole = None if own is None else second * (total + own)
-    book.update(
+    waits = WorkloadSample(WEB, wait_inflicted_ns=second * total, wait_total_ns=whole)
+    scene.samples.update((waits,))
+    scene.book.update(
         tuple(Blame(WEB, culprit, True, second * wait) for culprit, wait in named.items()),
-        {WEB: WorkloadSample(WEB, wait_inflicted_ns=second * total, wait_total_ns=whole)},
-        {WEB: "web"},
-        BEST_EFFORT,
+        scene.samples,
+        scene.roster,
         {WEB: 0.2, HOG: 0.6, MOUSE: 0.2, OTHER: 0.8},
         SECOND if second else 0,
     )
 
 
 def test_named_blame_makes_the_share_and_the_average() -> None:
-    book = BlameBook()
+    scene = Scene()
     for second in range(120):
-        feed(book, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000)
-    assert book.shares["web"].ratio == pytest.approx(0.75, rel=0.01)
-    assert book.culprits[HOG] == pytest.approx(0.3, rel=0.05)
-    assert MOUSE not in book.culprits
+        feed(scene, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000)
+    assert scene.book.share("web") == pytest.approx(0.75, rel=0.01)
+    assert scene.book.culprits[HOG] == pytest.approx(0.3, rel=0.05)
+    assert MOUSE not in scene.book.culprits
 
 
 def test_unknown_blame_goes_by_cpu_use() -> None:
-    book = BlameBook()
+    scene = Scene()
     for second in range(120):
-        feed(book, second, {}, 400_000_000)
+        feed(scene, second, {}, 400_000_000)
     # Best-effort used 0.8 of the 1.6 CPUs that others than the service used.
-    assert book.shares["web"].ratio == pytest.approx(0.5, rel=0.01)
-    assert book.culprits[HOG] == pytest.approx(3 * book.culprits[MOUSE], rel=0.01)
+    assert scene.book.share("web") == pytest.approx(0.5, rel=0.01)
+    assert scene.book.culprits[HOG] == pytest.approx(3 * scene.book.culprits[MOUSE], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -63,27 +75,27 @@ def test_unknown_blame_goes_by_cpu_use() -> None:
 def test_of_a_wait_that_is_for_its_own_tasks_others_caused_little(
     own: int | None, share: float
 ) -> None:
-    book = BlameBook()
+    scene = Scene()
     for second in range(120):
-        feed(book, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000, own)
-    assert book.shares["web"].ratio == pytest.approx(share, rel=0.01)
+        feed(scene, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000, own)
+    assert scene.book.share("web") == pytest.approx(share, rel=0.01)
 
 
 def test_no_wait_has_no_share() -> None:
-    book = BlameBook()
+    scene = Scene()
     for second in range(5):
-        feed(book, second, {}, 0)
-    assert book.shares["web"].ratio is None
+        feed(scene, second, {}, 0)
+    assert scene.book.share("web") is None
 
 
 def test_the_average_fades_within_minutes() -> None:
-    book = BlameBook()
+    scene = Scene()
     for second in range(60):
-        feed(book, second, {HOG: 300_000_000}, 300_000_000)
-    before = book.culprits[HOG]
+        feed(scene, second, {HOG: 300_000_000}, 300_000_000)
+    before = scene.book.culprits[HOG]
     for _ in range(30):
-        feed(book, 59, {HOG: 300_000_000}, 300_000_000)
-    assert book.culprits[HOG] == pytest.approx(before / 2.718, rel=0.05)
+        feed(scene, 59, {HOG: 300_000_000}, 300_000_000)
+    assert scene.book.culprits[HOG] == pytest.approx(before / 2.718, rel=0.05)
 
 
 def test_gains_in_place_and_by_name_agree() -> None:

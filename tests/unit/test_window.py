@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from controller.decision import Indicator, IndicatorStatus
 from controller.indicators.histogram import BUCKETS
-from controller.indicators.rates import CounterRate, CpuUse
+from controller.indicators.rates import CounterRate
 from controller.indicators.roster import Roster
 from controller.indicators.senses import Senses
 from controller.indicators.service import STALE, service_indicator
@@ -122,44 +122,12 @@ def test_the_worst_workload_speaks_for_the_service() -> None:
     assert worst.status is IndicatorStatus.FRESH
 
 
-def test_rates_never_go_negative_and_newcomers_are_based_first() -> None:
-    use = CpuUse()
-    use.update([WorkloadSample(WEB, oncpu_ns=1000)], 0)
-    assert use.cpus == {}
-    use.update([WorkloadSample(WEB, oncpu_ns=1000 + TICK_NS)], TICK_NS)
-    assert use.cpus == {WEB: 1.0}
-    use.update([WorkloadSample(WEB, oncpu_ns=5)], TICK_NS)
-    assert use.cpus == {WEB: 1.0}
-    use.update([WorkloadSample(WEB)], TICK_NS)
-    assert use.cpus == {}
-
-
 def test_counter_rate() -> None:
     rate = CounterRate()
     assert rate.update(10, 0) is None
     assert rate.update(10 + TICK_NS, TICK_NS) == 1.0
     assert rate.update(0, TICK_NS) is None
     assert rate.update(None, TICK_NS) is None
-
-
-def test_cpu_use_is_the_same_whether_or_not_somebody_has_to_be_looked_up() -> None:
-    """The fast path of unchanged workloads, against one that a newcomer keeps off it."""
-    plain, disturbed = CpuUse(), CpuUse()
-    names = [CgroupId("cpu", number) for number in range(5)]
-    counts = [0] * 5
-    for tick in range(20):
-        # One of them is re-based now and then.
-        counts = [
-            0 if tick % 7 == 3 and number == 2 else count + (number + tick) * 1_000_003
-            for number, count in enumerate(counts)
-        ]
-        samples = [
-            WorkloadSample(name, oncpu_ns=count) for name, count in zip(names, counts, strict=True)
-        ]
-        plain.update(samples, TICK_NS)
-        disturbed.update([*samples, WorkloadSample(CgroupId("cpu", 100 + tick), 5)], TICK_NS)
-        assert plain.cpus == {name: disturbed.cpus[name] for name in plain.cpus}
-    assert len(plain.cpus) == 5
 
 
 def test_a_window_that_stood_still_is_as_if_it_had_been_pushed_to() -> None:
