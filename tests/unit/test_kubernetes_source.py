@@ -203,6 +203,17 @@ def test_nothing_new_gives_the_same_tuple(node: Node) -> None:
     assert node.scan() is before  # what changed does not concern a workload
 
 
+def test_who_did_not_change_stays_the_same_object(node: Node) -> None:
+    first, second = node.run(pod(1), pod(2))
+    node.start(pod(3))
+    # As after a list: all pods are other objects, and one of them says something else.
+    node.list(pod(1), replace(pod(2), priority=5), pod(3))
+    found = node.scan()
+    assert found[0] is first
+    assert found[1] == second._replace(priority=5)
+    assert len(found) == 3
+
+
 def test_when_the_api_forgets_a_pod_that_still_runs_it_stays_what_it_was(node: Node) -> None:
     (before,) = node.run(pod(1, "BestEffort", priority=3))
     node.list()

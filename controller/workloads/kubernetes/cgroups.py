@@ -10,6 +10,7 @@ named by the runtime: the id alone, or ``cri-containerd-ID.scope``, ``crio-ID.sc
 """
 
 from collections.abc import Mapping
+from itertools import chain
 import os
 from pathlib import Path
 import re
@@ -62,6 +63,8 @@ def find_roots(mount: Path) -> tuple[str, ...]:
 class PodCgroups:
     """Finds the cgroups of pods again and again; what did not change is only listed.
 
+    A cgroup that is still there stays the same object.
+
     Modification times tell nothing here: kernfs keeps them only where somebody set one
     (fs/kernfs/dir.c, ``ps_iattr``). So each directory is listed, half a millisecond with a
     thousand pods, and compared with what it was.
@@ -83,16 +86,19 @@ class PodCgroups:
             self._roots = find_roots(self._mount)
             self._due_ns = now_ns + (_LOOK_NS if self._roots else _LOOK_FOR_FIRST_NS)
         levels: dict[str, _Level] = {}
-        found: dict[str, tuple[PodCgroup, ...]] = {}
+        below: dict[str, list[_Level]] = {}
         for root in self._roots:
             top = levels[root] = self._look(root, "Guaranteed")
-            below = [top]
+            below[root] = [top]
             for path, qos_class in top.qos_levels:
                 level = levels[path] = self._look(path, qos_class)
-                below.append(level)
-            found[root] = tuple(pod for level in below for pod in level.pods)
+                below[root].append(level)
         if levels != self._levels:
-            self._levels, self._found = levels, found
+            self._levels = levels
+            self._found = {
+                root: tuple(chain.from_iterable(level.pods.values() for level in found))
+                for root, found in below.items()
+            }
         return self._found
 
     def levels(self, root: str, qos_class: str) -> tuple[str, ...]:
@@ -103,29 +109,41 @@ class PodCgroups:
     def _look(self, path: str, qos_class: str) -> "_Level":
         listing = _directories(self._mount, path)
         before = self._levels.get(path)
-        return before if before and before.listing == listing else _level(path, qos_class, listing)
+        if before is not None and before.listing == listing:
+            return before
+        return _level(path, qos_class, listing, {} if before is None else before.pods)
+
+
+_Entry = tuple[str, int]
 
 
 class _Level(NamedTuple):
     """A cgroup with pods in it: what it contains, and what of that are pods and QoS levels."""
 
-    listing: list[tuple[str, int]]
-    pods: tuple[PodCgroup, ...]
+    listing: list[_Entry]
+    pods: dict[_Entry, PodCgroup]
     qos_levels: tuple[tuple[str, str], ...]
 
 
-def _level(path: str, qos_class: str, listing: list[tuple[str, int]]) -> _Level:
-    pods, qos_levels = [], []
-    for name, inode in listing:
+def _level(
+    path: str, qos_class: str, listing: list[_Entry], known: Mapping[_Entry, PodCgroup]
+) -> _Level:
+    pods: dict[_Entry, PodCgroup] = {}
+    qos_levels = []
+    for entry in listing:
+        if (pod := known.get(entry)) is not None:
+            pods[entry] = pod
+            continue
+        name, inode = entry
         below = f"{path}/{name}"
         if match := _POD_LEVEL.fullmatch(name):
-            pods.append(PodCgroup(match[1].replace("_", "-"), below, inode, qos_class))
+            pods[entry] = PodCgroup(match[1].replace("_", "-"), below, inode, qos_class)
         elif qos_class == "Guaranteed" and (match := _QOS_LEVEL.fullmatch(name)):
             qos_levels.append((below, _QOS_CLASSES[match[1]]))
-    return _Level(listing, tuple(pods), tuple(qos_levels))
+    return _Level(listing, pods, tuple(qos_levels))
 
 
-def _directories(mount: Path, path: str) -> list[tuple[str, int]]:
+def _directories(mount: Path, path: str) -> list[_Entry]:
     # Not sorted: the order is the kernel's and the same as long as nothing changes.
     try:
         with os.scandir(mount / path[1:]) as entries:

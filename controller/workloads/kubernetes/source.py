@@ -35,14 +35,14 @@ _MOST_LOOKS = 50
 class _Entry:
     """One pod with a cgroup: from what its workload was made, so that it is made only once.
 
-    ``listed``: the API server has it now. ``workload`` is ``None`` before its class is known;
-    at ``due_ns`` that is looked for in the cgroup.
+    ``listed`` is the pod as the API server has it now, ``pod`` as it had it last. ``workload`` is
+    ``None`` before its class is known; at ``due_ns`` that is looked for in the cgroup.
     """
 
     cgroup: PodCgroup
     due_ns: int
     pod: Pod | None = None
-    listed: bool = False
+    listed: Pod | None = None
     workload: Workload | None = None
     classified: Classified | None = None
     problem: str | None = None
@@ -84,7 +84,8 @@ class KubernetesSource:
     def scan(self, now_ns: int, choose: Choose) -> tuple[Workload, ...]:
         """Return the pods that run here now, sorted by path; the same tuple if nothing changed.
 
-        *choose* must be another object when it decides otherwise than before.
+        Who did not change stays the same object. *choose* must be another object when it decides
+        otherwise than before.
         """
         listed = self._pods().pods
         found = self._cgroups.scan(now_ns)
@@ -95,18 +96,20 @@ class KubernetesSource:
         self._looks = 0
         self.revision += 1
         self._choose_roots(found, listed)
-        if before is not None and before[2] is not choose:
-            self._forget_choices()
-        entries: dict[int, _Entry] = {}
+        anew = before is not None and before[2] is not choose
+        known, entries = self._entries, dict[int, _Entry]()
         for cgroup in itertools.chain.from_iterable(found[root] for root in self.roots):
-            entry = self._entries.get(cgroup.inode)
-            if entry is None or entry.cgroup != cgroup:
+            entry = known.get(cgroup.inode)
+            if entry is None or entry.cgroup is not cgroup:
                 entry = _Entry(cgroup, now_ns + _PATIENCE_NS)
             entries[cgroup.inode] = entry
-            self._update(entry, listed.get(cgroup.uid), choose, now_ns)
+            pod = listed.get(cgroup.uid)
+            # Of a thousand pods hardly any has changed.
+            if entry.workload is None or entry.listed is not pod or anew:
+                self._update(entry, pod, choose, now_ns)
         self._entries = entries
         self._waiting = any(entry.workload is None for entry in entries.values())
-        workloads = tuple(sorted(self._named(), key=lambda workload: workload.path))
+        workloads = tuple(sorted(self._named(), key=operator.attrgetter("path")))
         if workloads != self._workloads:
             self._workloads = workloads
         return self._workloads
@@ -124,13 +127,14 @@ class KubernetesSource:
     @property
     def unlisted(self) -> int:
         """How many pods have a cgroup here and are not on the API server's list."""
-        return sum(not entry.listed for entry in self._entries.values())
+        return sum(entry.listed is None for entry in self._entries.values())
 
     @property
     def classes(self) -> Mapping[tuple[str, str], int]:
         """How many workloads have which class by which kind of rule."""
         given = (e.classified for e in self._entries.values() if e.classified is not None)
-        return Counter((str(each.qos), each.given_by) for each in given)
+        counts = Counter(map(operator.attrgetter("qos", "given_by"), given))
+        return {(str(qos), by): count for (qos, by), count in counts.items()}
 
     @property
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -159,16 +163,9 @@ class KubernetesSource:
             self.roots = tuple(inhabited) if len(inhabited) == 1 else ()
         self.foreign_roots = tuple(root for root in inhabited if root not in self.roots)
 
-    def _forget_choices(self) -> None:
-        for entry in self._entries.values():
-            entry.workload = None
-
     def _update(self, entry: _Entry, pod: Pod | None, choose: Choose, now_ns: int) -> None:
-        is_listed = pod is not None
-        pod = pod or entry.pod
-        if entry.workload and entry.pod is pod and entry.listed is is_listed:
-            return
-        entry.pod, entry.listed = pod, is_listed
+        entry.listed = pod
+        entry.pod = pod = pod or entry.pod
         if pod is not None:
             entry.classified = classify(pod, self._rules)
         elif entry.classified is None and now_ns >= entry.due_ns and self._looks < _MOST_LOOKS:
@@ -176,7 +173,9 @@ class KubernetesSource:
             entry.due_ns = now_ns + _PATIENCE_NS
             entry.classified = classify_by_cgroup(entry.cgroup, self._layout.mount)
         if entry.classified is not None:
-            entry.workload, entry.problem = self._workload(entry, entry.classified, choose)
+            workload, entry.problem = self._workload(entry, entry.classified, choose)
+            if workload != entry.workload:
+                entry.workload = workload
 
     def _workload(
         self, entry: _Entry, classified: Classified, choose: Choose
@@ -213,7 +212,7 @@ class KubernetesSource:
             profile=profile,
             core_group=group,
             priority=0 if pod is None else pod.priority,
-            evictable=qos is QosClass.BE and entry.listed and pod is not None and evictable(pod),
+            evictable=qos is QosClass.BE and entry.listed is not None and evictable(entry.listed),
             limit_cpus=None if milli_cpus is None else milli_cpus / 1000,
             limit_memory_bytes=limit_bytes,
             limit_egress_bytes_per_s=network.egress,
@@ -221,15 +220,20 @@ class KubernetesSource:
         )
         return workload, "; ".join(filter(None, problems)) or None
 
-    def _named(self) -> Iterator[Workload]:
+    def _named(self) -> list[Workload]:
         # The API server has every name once, but here a pod may linger that it has forgotten
         # and whose successor has its name (a StatefulSet's has).
-        entries = [entry for entry in self._entries.values() if entry.workload is not None]
-        taken = {entry.workload.name for entry in entries if entry.listed and entry.workload}
-        for entry in entries:
-            assert entry.workload is not None
-            if entry.listed or entry.workload.name not in taken:
-                taken.add(entry.workload.name)
-                yield entry.workload
-            else:
-                yield entry.workload._replace(name=f"{entry.workload.name}#{entry.cgroup.inode}")
+        known = [entry for entry in self._entries.values() if entry.workload is not None]
+        found = [e.workload for e in known if e.listed is not None and e.workload is not None]
+        if len(found) == len(known):
+            return found
+        taken = {workload.name for workload in found}
+        for entry in known:
+            workload = entry.workload
+            if entry.listed is not None or workload is None:
+                continue
+            if workload.name in taken:
+                workload = workload._replace(name=f"{workload.name}#{entry.cgroup.inode}")
+            taken.add(workload.name)
+            found.append(workload)
+        return found
