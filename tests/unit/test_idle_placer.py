@@ -3,7 +3,10 @@
 """Where sched-idle goes in a tree of directories that looks like cgroups."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from hypothesis import given
+from hypothesis import strategies as st
 import pytest
 
 from controller.host import CgroupLayout
@@ -11,6 +14,7 @@ from controller.model import CgroupId, QosClass, Workload
 from controller.workloads.idle import IdlePlacer, without_effect
 
 SECOND = 1_000_000_000
+PATHS = [f"/pods/{level}{name}" for level in ("", "besteffort/", "burstable/") for name in "ab"]
 
 
 class Tree:
@@ -104,3 +108,55 @@ def test_best_effort_beside_one_service_and_far_from_another_is_partial(tree: Tr
     tree.add("/pods/batch", QosClass.BE)
     assert tree.levels() == {"/pods/batch": "/pods/batch"}
     assert without_effect(tree.workloads) == ("/pods/batch",)
+
+
+def test_who_did_not_change_stays_the_same_object(tree: Tree) -> None:
+    tree.add("/pods/burstable/web", QosClass.LS)
+    tree.add("/pods/besteffort/a", QosClass.BE)
+    before = tree.placer.place(tree.workloads, 0)
+    tree.add("/pods/besteffort/b", QosClass.BE)
+    after = tree.placer.place(tree.workloads, SECOND)
+    assert [new is old for new, old in zip(after, before, strict=False)] == [True, True]
+    assert after[2].idle_at == after[1].idle_at is not None
+
+
+def test_who_is_no_workload_any_more_counts_as_long_as_it_runs(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
+    tree.add("/batch/a", QosClass.BE)
+    tree.add("/batch/b", QosClass.BE)
+    assert set(tree.levels().values()) == {"/batch"}
+    *tree.workloads, left = tree.workloads
+    tree.workloads = tuple(tree.workloads)
+    assert tree.levels(now_s=1) == {"/batch/a": "/batch/a"}
+    tree.make(left.path)  # its last process ended
+    tree.add("/batch/c", QosClass.BE)
+    assert set(tree.levels(now_s=2).values()) == {"/batch"}
+
+
+def test_processes_of_others_are_known_from_one_look_to_the_next(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
+    tree.add("/batch/a", QosClass.BE)
+    tree.make("/batch/cron", "9\n")
+    tree.make("/night/cron", "9\n")
+    assert tree.levels() == {"/batch/a": "/batch/a"}
+    tree.add("/batch/b", QosClass.BE)
+    assert tree.levels(now_s=1) == {path: path for path in ("/batch/a", "/batch/b")}
+    tree.add("/night/c", QosClass.BE)  # where nobody has looked
+    assert tree.levels(now_s=2)["/night/c"] == "/night/c"
+
+
+@given(st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from([None, *QosClass])), max_size=12))
+def test_changes_lead_where_a_first_look_does(changes: list[tuple[str, QosClass | None]]) -> None:
+    with TemporaryDirectory() as folder:
+        tree = Tree(Path(folder))
+        tree.add("/pods/web", QosClass.LS)
+        for second, (path, qos) in enumerate(changes):
+            tree.workloads = tuple(w for w in tree.workloads if w.path != path)
+            if qos is None:
+                tree.make(path)  # empty: nobody's
+            else:
+                tree.add(path, qos)
+            found = tree.levels(now_s=second)
+            tree.placer, placer = IdlePlacer(tree.layout), tree.placer
+            assert tree.levels(now_s=second) == found
+            tree.placer = placer

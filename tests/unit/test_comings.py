@@ -1,0 +1,32 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who came and who went."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.comings import comings
+from controller.model import CgroupId, QosClass, Workload
+
+workloads = st.builds(
+    lambda number, qos: Workload(f"w{number}", CgroupId("v2", number), f"/{number}", qos, "", ""),
+    st.integers(0, 5),
+    st.sampled_from(QosClass),
+)
+rolls = st.lists(workloads, unique_by=lambda workload: workload.cgroup)
+
+
+@given(rolls, rolls)
+def test_came_and_gone_are_what_differs(before: list[Workload], after: list[Workload]) -> None:
+    anew = [workload._replace() for workload in after]  # equal, but other objects
+    for later in (after, anew):
+        change = comings(before, later)
+        assert list(change.came) == [workload for workload in after if workload not in before]
+        assert list(change.gone) == [workload for workload in before if workload not in after]
+
+
+def test_who_leaves_a_class_went_from_it() -> None:
+    batch = Workload("w", CgroupId("v2", 1), "/w", QosClass.BE, "", "")
+    change = comings([batch], [batch._replace(qos=QosClass.LS)])
+    assert change.of(QosClass.BE) == ((), (batch,))
+    assert change.of(QosClass.SYSTEM) == ((), ())
