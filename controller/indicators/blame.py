@@ -9,7 +9,7 @@ A service that waits for its own tasks hurts itself, and what others add to that
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import compress
 from operator import is_not
 
@@ -97,24 +97,12 @@ class BlameBook:
             # The first list: it says nothing of this tick, so this tick must not be read as
             # one in which nobody was named.
             return
-        best_effort = roster.best_effort
-        known_ns: dict[str, int] = defaultdict(int)
-        known_be_ns: dict[str, int] = defaultdict(int)
-        by_culprit_ns: dict[CgroupId, int] = defaultdict(int)
-        for victim, culprit, is_known, gain_ns in gains:
-            if not is_known or victim not in roster.sensitive:
-                continue
-            service = roster.sensitive[victim]
-            known_ns[service] += gain_ns
-            if culprit in best_effort and culprit is not None:
-                known_be_ns[service] += gain_ns
-                by_culprit_ns[culprit] += gain_ns
-        inflicted_by = {culprit: ns / dt_ns for culprit, ns in by_culprit_ns.items()}
-
+        named, named_be, inflicted_by = _named(gains, roster, dt_ns)
         total, whole = _waits(samples, roster, dt_ns)
+        best_effort = roster.best_effort
         be_use = {cgroup: use for cgroup, use in cpu_use.items() if cgroup in best_effort}
         be_all = sum(be_use.values())
-        others = dict.fromkeys({**self._shares, **whole, **known_ns}, sum(cpu_use.values()))
+        others = dict.fromkeys({**self._shares, **whole, **named}, sum(cpu_use.values()))
         for cgroup, use in cpu_use.items():
             if (own := roster.sensitive.get(cgroup)) in others:
                 others[own] -= use
@@ -122,14 +110,12 @@ class BlameBook:
         unknown_be = 0.0
         shares: dict[str, WaitShare] = {}
         for service, others_use in others.items():
-            named = known_ns[service] / dt_ns if dt_ns > 0 else 0.0
-            named_be = known_be_ns[service] / dt_ns if dt_ns > 0 else 0.0
-            wait = max(total.get(service, 0.0), named)
+            wait = max(total.get(service, 0.0), named.get(service, 0.0))
             be_part = min(1.0, be_all / others_use) if others_use > 0 else 0.0
-            unknown = (wait - named) * be_part
+            unknown = (wait - named.get(service, 0.0)) * be_part
             unknown_be += unknown
             share = self._shares.get(service) or WaitShare()
-            share.add(wait, named_be + unknown, whole.get(service, 0.0), weight)
+            share.add(wait, named_be.get(service, 0.0) + unknown, whole.get(service, 0.0), weight)
             if service in roster.services and not share.faded:
                 shares[service] = share
         self._shares = shares
@@ -150,6 +136,24 @@ class BlameBook:
                 if average > _FORGET_CPUS:
                     averages[cgroup] = average
         self.culprits = averages
+
+
+def _named(
+    gains: Iterable[Gain], roster: Roster, dt_ns: int
+) -> tuple[dict[str, float], dict[str, float], dict[CgroupId, float]]:
+    """Return what is known by name, in CPUs: waits by service, best-effort's part, by culprit."""
+    named: dict[str, float] = defaultdict(float)
+    named_be: dict[str, float] = defaultdict(float)
+    inflicted_by: dict[CgroupId, float] = defaultdict(float)
+    for victim, culprit, is_known, gain_ns in gains:
+        if not is_known or victim not in roster.sensitive:
+            continue
+        service, cpus = roster.sensitive[victim], gain_ns / dt_ns
+        named[service] += cpus
+        if culprit in roster.best_effort and culprit is not None:
+            named_be[service] += cpus
+            inflicted_by[culprit] += cpus
+    return named, named_be, inflicted_by
 
 
 def _waits(

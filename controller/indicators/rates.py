@@ -32,8 +32,8 @@ class CpuUse:
     __slots__ = ("_based", "_running", "cpus")
 
     def __init__(self) -> None:
-        # Those who have a counter and no rate yet.
-        self._based: set[CgroupId] = set()
+        # Who has a counter and no rate yet.
+        self._based: dict[CgroupId, None] = {}
         self._running: dict[CgroupId, None] = {}
         self.cpus: dict[CgroupId, float] = {}
 
@@ -57,7 +57,7 @@ class CpuUse:
                 self._rate(cgroup, old.oncpu_ns, new.oncpu_ns, dt_ns, weight)
         for cgroup in samples.came:
             if samples.by_cgroup[cgroup].oncpu_ns is not None:
-                self._based.add(cgroup)
+                self._based[cgroup] = None
 
     def _rest(self, samples: Samples, keep: float) -> None:
         # Of all of whom nothing was counted in this tick.
@@ -73,7 +73,7 @@ class CpuUse:
         if count is None:
             self._forget(cgroup)
         elif last is None:
-            self._based.add(cgroup)
+            self._based[cgroup] = None
         elif count >= last:
             rate = (count - last) / dt_ns
             smooth = self.cpus.get(cgroup)
@@ -81,7 +81,7 @@ class CpuUse:
             self._set(cgroup, rate if smooth is None else smooth + weight * (rate - smooth))
 
     def _set(self, cgroup: CgroupId, cpus: float) -> None:
-        self._based.discard(cgroup)
+        self._based.pop(cgroup, None)
         if cpus >= _LEAST_CPUS:
             self.cpus[cgroup] = cpus
             self._running[cgroup] = None
@@ -92,7 +92,7 @@ class CpuUse:
     def _forget(self, cgroup: CgroupId) -> None:
         self.cpus.pop(cgroup, None)
         self._running.pop(cgroup, None)
-        self._based.discard(cgroup)
+        self._based.pop(cgroup, None)
 
 
 class CounterRate:

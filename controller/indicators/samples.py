@@ -28,8 +28,8 @@ class Samples:
         self._all: tuple[WorkloadSample, ...] = ()
         self.by_cgroup: dict[CgroupId, WorkloadSample] = {}
         self.moved: dict[CgroupId, tuple[WorkloadSample, WorkloadSample]] = {}
-        self.came: frozenset[CgroupId] = frozenset()
-        self.gone: frozenset[CgroupId] = frozenset()
+        self.came: tuple[CgroupId, ...] = ()
+        self.gone: tuple[CgroupId, ...] = ()
 
     def update(self, samples: Iterable[WorkloadSample]) -> None:
         """Take the samples of one tick, one per cgroup."""
@@ -40,15 +40,16 @@ class Samples:
         if len(before) != len(self._all) or any(old[0] != new[0] for old, new in changed):
             self._look_up()
             return
-        self.came = self.gone = frozenset()
+        self.came = self.gone = ()
         self.moved = {pair[1].cgroup: pair for pair in changed}
         for cgroup, (_, new) in self.moved.items():
             self.by_cgroup[cgroup] = new
 
     def _look_up(self) -> None:
         before, self.by_cgroup = self.by_cgroup, {each.cgroup: each for each in self._all}
-        self.came = frozenset(self.by_cgroup.keys() - before.keys())
-        self.gone = frozenset(before.keys() - self.by_cgroup.keys())
+        # No sets: the order of what follows must not depend on hash seeds.
+        self.came = tuple(cgroup for cgroup in self.by_cgroup if cgroup not in before)
+        self.gone = tuple(cgroup for cgroup in before if cgroup not in self.by_cgroup)
         self.moved = {
             cgroup: (old, new)
             for cgroup, new in self.by_cgroup.items()
