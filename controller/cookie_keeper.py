@@ -13,6 +13,7 @@ import logging
 from actuators.core_cookie import BEST_EFFORT, CoreCookie, core_group
 from actuators.core_errand import Report, Wanted
 from actuators.tasks import all_tasks, members, threads
+from controller.comings import comings
 from controller.host import CgroupLayout
 from controller.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.probes.members import Move, Moves
@@ -42,9 +43,11 @@ class CookieKeeper:
     def __init__(self, layout: CgroupLayout, actuator: CoreCookie) -> None:
         self._layout = layout
         self._actuator = actuator
-        self._groups: dict[CgroupId, tuple[Target, str]] = {}
+        self._followed: tuple[Workload, ...] = ()
+        self._groups: dict[CgroupId, tuple[Target, str]] = {}  # of the best-effort ones
         self._orders: frozenset[str] = frozenset()
         self._moved: list[Move] = []
+        # New here, of another group, or no longer best-effort.
         self._changed: dict[CgroupId, tuple[Target, str]] = {}
         self._scan_due_ns = 0
         self._rest_until_ns = 0
@@ -61,16 +64,15 @@ class CookieKeeper:
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Keep the best-effort ones of *workloads* from now on."""
-        groups = {
-            w.cgroup: (Target(TargetKind.CGROUP, *w.cgroup, w.path), w.core_group or BEST_EFFORT)
-            for w in workloads
-            if w.qos is QosClass.BE
-        }
-        for cgroup, entry in {**self._groups, **groups}.items():
-            if groups.get(cgroup) != self._groups.get(cgroup):
-                # New here, of another group, or no longer best-effort.
-                self._changed[cgroup] = groups.get(cgroup, (entry[0], ""))
-        self._groups = groups
+        before, self._followed = self._followed, tuple(workloads)
+        change = comings(before, self._followed).of(QosClass.BE).by("cgroup", "path", "core_group")
+        for each in change.gone:
+            target, _ = self._groups.pop(each.cgroup)
+            self._changed[each.cgroup] = target, ""
+        for each in change.came:
+            target = Target(TargetKind.CGROUP, *each.cgroup, each.path)
+            entry = target, each.core_group or BEST_EFFORT
+            self._groups[each.cgroup] = self._changed[each.cgroup] = entry
 
     def tick(self, now_ns: int, moves: Moves | None) -> None:
         """Look after what happened since the last tick; a helper's work shows in later ones.

@@ -56,21 +56,25 @@ class KnobReadings:
         What is new is read at once; so is whatever is no cgroup, because it may just have been
         made. The readings *pretended* stand for what is not there to be read.
         """
+        before, self._wanted = self._wanted, dict(wanted)
         new = [
             target
             for target, knobs in wanted.items()
-            if self._wanted.get(target) != knobs or target.kind is not TargetKind.CGROUP
+            # Mostly they are the same object.
+            if ((had := before.get(target)) is not knobs and had != knobs)
+            or target.kind is not TargetKind.CGROUP
         ]
-        self._wanted = dict(wanted)
-        self._turn = [target for target in self._turn if target in self._wanted]
+        if before.keys() - wanted.keys():
+            self._turn = [target for target in self._turn if target in wanted]
         self._pretended = {}
         for each in pretended:
             self._pretended.setdefault(each.target, {})[each.knob] = each
-        for target in self._found.keys() - self._wanted.keys() - self._pretended.keys():
+        for target in self._found.keys() - wanted.keys() - self._pretended.keys():
             del self._found[target]
-        self._all = None
-        for target in self._pretended.keys() - self._wanted.keys():
+            self._all = None
+        for target in self._pretended.keys() - wanted.keys():
             self._found[target] = self._pretended[target]
+            self._all = None
         self._read(new)
 
     def look(self, now_ns: int) -> None:

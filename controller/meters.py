@@ -7,6 +7,7 @@ import logging
 import time
 from typing import TypeVar
 
+from controller.comings import Comings, comings
 from controller.host import CgroupLayout, possible_cpus
 from controller.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.probes import join
@@ -65,6 +66,8 @@ class Meters:
         self._steal = StealMeter()
         self._join = join.Join()
         self._workloads: tuple[Workload, ...] = ()
+        # For whom the sched probe had no room yet.
+        self._waiting: dict[CgroupId, Workload] = {}
         self._unmeasured: tuple[WorkloadSample, ...] = ()
 
     @property
@@ -81,7 +84,8 @@ class Meters:
     def follow(self, workloads: tuple[Workload, ...]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
         before, self._workloads = self._workloads, workloads
-        self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
+        if self.sched is None:
+            self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.follow(workloads)
         self._usage.follow(workloads)
         self.monitor.follow(workloads)
@@ -90,7 +94,7 @@ class Meters:
             self._net.follow(workloads)
         self._follow_members()
         if self.sched is not None:
-            self._assign(self.sched, before)
+            self._assign(self.sched, comings(before, workloads))
 
     def measure(self) -> Snapshot:
         """Read the probes and return what they tell of this instant."""
@@ -145,16 +149,19 @@ class Meters:
             if probe is not None:
                 probe.close()
 
-    def _assign(self, probe: SchedProbe, before: tuple[Workload, ...]) -> None:
+    def _assign(self, probe: SchedProbe, change: Comings) -> None:
         now_ns = time.monotonic_ns()
-        after = {w.cgroup: w.qos for w in self._workloads}
-        for workload in before:
-            if after.get(workload.cgroup) is not workload.qos:
-                probe.release(workload.cgroup, now_ns=now_ns)
-        for workload in self._workloads:
+        change = change.by("cgroup", "qos")
+        for workload in change.gone:
+            self._waiting.pop(workload.cgroup, None)
+            probe.release(workload.cgroup, now_ns=now_ns)
+        waited, self._waiting = self._waiting, {}
+        for workload in (*waited.values(), *change.came):
             latency = workload.qos is QosClass.LS
             if not probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
-                _log.warning("%s: no room to measure it", workload.name)
+                self._waiting[workload.cgroup] = workload
+                if workload.cgroup not in waited:
+                    _log.warning("%s: no room to measure it", workload.name)
 
     def _follow_members(self) -> None:
         if self._members is not None:

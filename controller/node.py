@@ -13,6 +13,7 @@ from actuators.core_cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.cluster import Cluster
+from controller.comings import comings
 from controller.config import Config
 from controller.control.eviction import EvictionPast
 from controller.cores import Cores
@@ -24,6 +25,7 @@ from controller.knob_readings import KnobReadings
 from controller.kube.mark_note import remove_note, write_note
 from controller.meters import Meters
 from controller.model import (
+    CgroupId,
     Knob,
     KnobReading,
     Mode,
@@ -81,7 +83,9 @@ class Node:
         self._unkept: Mapping[str, str] = {}
         self._burst_profiles: frozenset[str] = frozenset()
         self._left: frozenset[Knob] = frozenset()
+        self._ours = _KNOBS
         self.workloads: tuple[Workload, ...] = ()
+        self._targets: dict[CgroupId, Target] = {}  # the cgroup of each workload
         self._scanned_at: int | None = None
         if self.resctrl.facts is not None:
             self.meters.load_members()
@@ -150,6 +154,10 @@ class Node:
 
     def take(self, workloads: tuple[Workload, ...]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
+        change = comings(self.workloads, workloads)
+        for each in change.gone:
+            del self._targets[each.cgroup]
+        self._targets |= {w.cgroup: _own_target(w) for w in change.came}
         self.workloads = workloads
         self.meters.follow(workloads)
         self.resctrl.follow(workloads)
@@ -169,11 +177,7 @@ class Node:
         What is new is read at once, the rest in turn, a few with every ``measure``.
         """
         self._leave_knobs()
-        targets = [
-            Target(TargetKind.CGROUP, *w.cgroup, w.path)
-            for w in self.workloads
-            if w.qos is QosClass.BE
-        ]
+        targets = [self._targets[w.cgroup] for w in self.workloads if w.qos is QosClass.BE]
         idle_at = {w.idle_at for w in self.workloads if w.idle_at is not None}
         targets += sorted(idle_at)
         # A workload that the configuration no longer names must still be given back its knobs.
@@ -183,7 +187,7 @@ class Node:
         every = (*targets, *links, *groups, *self.cores.targets, *held)
         pretended = () if self.links is None or self.enforcing else self.links.unlimited()
         wanted = dict.fromkeys(self._bursting(), _BURST - self._left)
-        wanted |= dict.fromkeys(every, _KNOBS - self._left)
+        wanted |= dict.fromkeys(every, self._ours)
         self._readings.follow(wanted, pretended)
 
     def _leave_knobs(self) -> None:
@@ -192,6 +196,8 @@ class Node:
             return
         before = self._left
         self._left = self.cluster.left_knobs(self._executor.holds, time.monotonic_ns())
+        if self._left != before:
+            self._ours = _KNOBS - self._left
         if new := self._left - before:
             _tell(self._executor.restore_all(new))
             if Knob.RESCTRL_GROUP in new:
@@ -200,7 +206,7 @@ class Node:
     def _bursting(self) -> list[Target]:
         # The services that may save up quota; no other knob of theirs is ours.
         return [
-            Target(TargetKind.CGROUP, *w.cgroup, w.path)
+            self._targets[w.cgroup]
             for w in self.workloads
             if w.qos is QosClass.LS and w.profile in self._burst_profiles
         ]
@@ -270,6 +276,10 @@ class Node:
                 opened.close()
         if self.cluster is not None and not self.cluster.may_have_left_something:
             remove_note(self._state_dir)
+
+
+def _own_target(workload: Workload) -> Target:
+    return Target(TargetKind.CGROUP, *workload.cgroup, workload.path)
 
 
 def _tell(report: RestoreReport) -> None:

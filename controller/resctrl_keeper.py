@@ -12,6 +12,7 @@ from pathlib import Path
 
 from actuators.resctrl_tasks import GroupTasks, Settled
 from actuators.tasks import members, threads
+from controller.comings import comings
 from controller.host import CgroupLayout
 from controller.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.probes.members import Move, Moves
@@ -42,7 +43,8 @@ class ResctrlKeeper:
 
     def __init__(self, layout: CgroupLayout) -> None:
         self._layout = layout
-        self._workloads: dict[CgroupId, tuple[Target, str]] = {}
+        self._followed: tuple[Workload, ...] = ()
+        self._workloads: dict[CgroupId, tuple[Target, str]] = {}  # the best-effort ones
         self._moved: list[Move] = []
         self._scan_due_ns = self._rest_until_ns = 0
         self.inside = self.elsewhere = 0
@@ -55,13 +57,14 @@ class ResctrlKeeper:
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Keep the best-effort ones of *workloads* from now on."""
-        followed = {
-            w.cgroup: (Target(TargetKind.CGROUP, *w.cgroup, w.path), w.name)
-            for w in workloads
-            if w.qos is QosClass.BE
-        }
-        if followed != self._workloads:
-            self._workloads = followed
+        before, self._followed = self._followed, tuple(workloads)
+        change = comings(before, self._followed).of(QosClass.BE).by("cgroup", "path", "name")
+        for each in change.gone:
+            del self._workloads[each.cgroup]
+        for each in change.came:
+            target = Target(TargetKind.CGROUP, *each.cgroup, each.path)
+            self._workloads[each.cgroup] = target, each.name
+        if change.came or change.gone:
             self._scan_due_ns = 0
 
     def start(self) -> None:

@@ -18,8 +18,9 @@ POD_LIMITS = "pod_limits"
 
 def is_limited(workload: Workload) -> bool:
     """Return whether *workload* has a limit of its own."""
-    limits = (workload.limit_egress_bytes_per_s, workload.limit_ingress_bytes_per_s)
-    return workload.qos is QosClass.BE and limits != (None, None)
+    return workload.qos is QosClass.BE and not (
+        workload.limit_egress_bytes_per_s is None and workload.limit_ingress_bytes_per_s is None
+    )
 
 
 def unkept(without: int, classes: int, *, shaped: bool) -> str:

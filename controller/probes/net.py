@@ -11,14 +11,14 @@ once, so that the wire carries up to 4 % more.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import cycle, islice, repeat
+from itertools import islice, repeat
 import math
 import os
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.comings import comings
 from controller.host import CgroupLayout, HostError, find_cgroup_layout, possible_cpus
 from controller.model import CgroupId, Workload
 from controller.probes.loader import LoadError, ProgramSpec, load
@@ -46,7 +46,6 @@ class Traffic(NamedTuple):
 class _Member:
     cgroup2_id: int
     slot: int
-    base: NDArray[np.uint64]
 
 
 class NetProbe:
@@ -77,32 +76,36 @@ class NetProbe:
         traffic = MappedArray(self._loaded.map_fds["traffic"], _TRAFFIC, cpus * max_slots)
         self._traffic = traffic.values["count"].reshape(cpus, max_slots, 4)
         self._slot_of_cgroup = HashMap(self._loaded.map_fds["slot_of_cgroup"])
+        self._followed: tuple[Workload, ...] = ()
         self._wanted: dict[CgroupId, str] = {}
         self._members: dict[CgroupId, _Member] = {}
         self._cgroups: list[CgroupId] = []  # the members, in the order of these two
         self._slots = np.zeros(0, np.int64)
         self._bases = np.zeros((0, 4), np.uint64)
+        self._base_of_slot = np.zeros((max_slots, 4), np.uint64)
+        self._waiting: dict[CgroupId, None] = {}  # for a slot
         # First in, first out: a slot that was given back rests as long as it can.
         self._free = deque(range(max_slots))
         # What each gained as of the last look, and the same as rows by workload.
         self._grown = self._bases
         self._rows: dict[CgroupId, Traffic] = {}
         self._found: dict[CgroupId, int | None] = {}
-        self._turn: Iterator[tuple[CgroupId, str]] = iter(())
+        self._turn = self._in_turn()
         self._looked_ns = 0
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
-        before, self._wanted = self._wanted, {w.cgroup: w.path for w in workloads}
-        self._turn = cycle(tuple(self._wanted.items()))
+        before, self._followed = self._followed, tuple(workloads)
+        change = comings(before, self._followed).by("cgroup", "path")
+        if not (change.came or change.gone):
+            return
+        for workload in change.gone:
+            del self._wanted[workload.cgroup], self._found[workload.cgroup]
         # Who was here before is looked at in turn.
-        self._found = {
-            cgroup: self._found[cgroup]
-            if before.get(cgroup) == path
-            else self._cgroup2_id(cgroup, path)
-            for cgroup, path in self._wanted.items()
-        }
-        self._follow_found()
+        for cgroup, path in ((w.cgroup, w.path) for w in change.came):
+            self._wanted[cgroup] = path
+            self._found[cgroup] = self._cgroup2_id(cgroup, path)
+        self._follow_found(w.cgroup for w in (*change.gone, *change.came))
 
     def read(self, now_ns: int) -> Mapping[CgroupId, Traffic]:
         """Return the counters of all workloads that have a cgroup2 directory.
@@ -146,25 +149,43 @@ class NetProbe:
         now = {cgroup: self._cgroup2_id(cgroup, path) for cgroup, path in due}
         if any(self._found.get(cgroup) != cgroup2_id for cgroup, cgroup2_id in now.items()):
             self._found |= now
-            self._follow_found()
+            self._follow_found(now)
 
-    def _follow_found(self) -> None:
-        found = {cgroup: id_ for cgroup, id_ in self._found.items() if id_ is not None}
-        for cgroup, member in list(self._members.items()):
-            if found.get(cgroup) != member.cgroup2_id:
+    def _follow_found(self, changed: Iterable[CgroupId]) -> None:
+        """Make members of those of *changed* that have a directory; those who wait come first."""
+        changed = dict.fromkeys(changed)
+        for cgroup in changed:
+            member = self._members.get(cgroup)
+            if member is not None and self._found.get(cgroup) != member.cgroup2_id:
                 del self._members[cgroup]
                 self._slot_of_cgroup.delete(member.cgroup2_id)
                 self._free.append(member.slot)
-        for cgroup, cgroup2_id in found.items():
-            if cgroup not in self._members and self._free:
-                slot = self._free.popleft()
-                base = self._traffic[:, slot].sum(axis=0, dtype=np.uint64)
-                self._members[cgroup] = _Member(cgroup2_id, slot, base)
-                self._slot_of_cgroup.set(cgroup2_id, slot, 0)
+        for cgroup in self._waiting | changed:
+            self._join(cgroup)
         self._rows = {}
         self._cgroups = list(self._members)
         self._slots = np.array([m.slot for m in self._members.values()], np.int64)
-        self._bases = np.array([m.base for m in self._members.values()], np.uint64)
+        self._bases = self._base_of_slot[self._slots]
+
+    def _join(self, cgroup: CgroupId) -> None:
+        cgroup2_id = self._found.get(cgroup)
+        self._waiting.pop(cgroup, None)
+        if cgroup2_id is None or cgroup in self._members:
+            return
+        if not self._free:
+            self._waiting[cgroup] = None
+            return
+        slot = self._free.popleft()
+        self._base_of_slot[slot] = self._traffic[:, slot].sum(axis=0, dtype=np.uint64)
+        self._members[cgroup] = _Member(cgroup2_id, slot)
+        self._slot_of_cgroup.set(cgroup2_id, slot, 0)
+
+    def _in_turn(self) -> Iterator[tuple[CgroupId, str]]:
+        # Who comes meanwhile has a turn in the next round, so that nobody waits for ever.
+        while True:
+            for cgroup, path in tuple(self._wanted.items()):
+                if self._wanted.get(cgroup) == path:
+                    yield cgroup, path
 
     def _cgroup2_id(self, cgroup: CgroupId, path: str) -> int | None:
         if cgroup.hierarchy == "v2":

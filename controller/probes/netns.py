@@ -19,6 +19,7 @@ import os
 from pathlib import Path
 import struct
 
+from controller.comings import comings
 from controller.host import CgroupLayout
 from controller.model import CgroupId, Workload
 from controller.probes.net import Traffic
@@ -73,6 +74,7 @@ class NetnsMeter:
         self._mount = layout.mount
         self._proc = proc
         self._host = {_inode(proc / "1/ns/net"), _inode(proc / "self/ns/net")}
+        self._followed: tuple[Workload, ...] = ()
         self._wanted: dict[CgroupId, str] = {}
         self._members: dict[CgroupId, _Member] = {}
         # When each is looked at next, in that order.
@@ -80,11 +82,16 @@ class NetnsMeter:
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Measure some of *workloads* from the next ``read`` on, and nobody else."""
-        self._wanted = {w.cgroup: w.path for w in workloads}
-        looks = {c: due for c, due in self._looks.items() if c in self._wanted}
-        self._looks = {c: 0 for c in self._wanted if c not in looks} | looks
-        for cgroup in [c for c in self._members if c not in self._wanted]:
-            self._drop(cgroup)
+        before, self._followed = self._followed, tuple(workloads)
+        change = comings(before, self._followed).by("cgroup", "path")
+        came = {w.cgroup: w.path for w in change.came}
+        for cgroup in (w.cgroup for w in change.gone if w.cgroup not in came):
+            del self._wanted[cgroup], self._looks[cgroup]
+            if cgroup in self._members:
+                self._drop(cgroup)
+        self._wanted |= came
+        if came:
+            self._looks = dict.fromkeys(came, 0) | self._looks
 
     def read(self, now_ns: int, measured: Collection[CgroupId]) -> Mapping[CgroupId, Traffic]:
         """Return what was counted since each was found, of those that are not *measured*.

@@ -20,6 +20,7 @@ from controller.host import CgroupLayout, possible_cpus
 from controller.model import CgroupId, QosClass, Workload
 from controller.probes.loader import LoadError
 from controller.probes.net import NetProbe, Traffic
+from controller.units import NS_PER_SEC
 from tests.kernel.agent import eventually
 from tests.kernel.talkers import UDP_HEADERS, Talker
 
@@ -49,9 +50,10 @@ class Net:
     def follow(self, *paths: Path) -> None:
         """Count for *paths* from now on; where cpu is on v1, under any number that stays."""
         v1 = self._layout.version == "v1"
-        for number, path in enumerate(paths):
-            inode = 1_000_000 + number if v1 else path.stat().st_ino
-            self._keys[path] = CgroupId(self._layout.hierarchy, inode)
+        for path in paths:
+            if path not in self._keys:
+                inode = 1_000_000 + len(self._keys) if v1 else path.stat().st_ino
+                self._keys[path] = CgroupId(self._layout.hierarchy, inode)
         self.probe.follow(self._workload(path) for path in paths)
         self.probe.read(0)
 
@@ -190,6 +192,22 @@ def test_without_a_directory_there_is_no_number(
     assert net.traffic(absent) == NOTHING
 
 
+def test_directories_are_looked_for_however_often_somebody_comes(
+    net: Net, cgroup_layout: CgroupLayout
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("on v2 a workload is a cgroup2 directory")
+    others = [net.make(f"here-{number}") for number in range(10)]
+    absent = net.root / "absent"
+    net.follow(*others, absent)
+    net.make("absent")
+    for number in range(10):
+        others[0] = net.root / f"comes-{number}"
+        net.follow(*others, absent)
+        net.probe.read(NS_PER_SEC)  # after the second 0 of every follow
+    assert net.traffic(absent) == NOTHING
+
+
 def test_a_slot_used_again_starts_at_zero(
     cgroup_layout: CgroupLayout, cgroup2_root: Path, talk: Start
 ) -> None:
@@ -206,6 +224,8 @@ def test_a_slot_used_again_starts_at_zero(
         assert net.known(second) == exchanged(10, 3)
         net.follow(server, second, first)
         assert net.traffic(first) is None  # no room
+        net.follow(server, first)
+        assert net.known(first) == NOTHING
 
 
 @pytest.fixture

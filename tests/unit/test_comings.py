@@ -13,12 +13,14 @@ workloads = st.builds(
     st.integers(0, 5),
     st.sampled_from(QosClass),
 )
-rolls = st.lists(workloads, unique_by=lambda workload: workload.cgroup)
+rolls = st.lists(workloads, unique_by=lambda workload: workload.cgroup).map(tuple)
 
 
 @given(rolls, rolls)
-def test_came_and_gone_are_what_differs(before: list[Workload], after: list[Workload]) -> None:
-    anew = [workload._replace() for workload in after]  # equal, but other objects
+def test_came_and_gone_are_what_differs(
+    before: tuple[Workload, ...], after: tuple[Workload, ...]
+) -> None:
+    anew = tuple(workload._replace() for workload in after)  # equal, but other objects
     for later in (after, anew):
         change = comings(before, later)
         assert list(change.came) == [workload for workload in after if workload not in before]
@@ -27,6 +29,14 @@ def test_came_and_gone_are_what_differs(before: list[Workload], after: list[Work
 
 def test_who_leaves_a_class_went_from_it() -> None:
     batch = Workload("w", CgroupId("v2", 1), "/w", QosClass.BE, "", "")
-    change = comings([batch], [batch._replace(qos=QosClass.LS)])
+    change = comings((batch,), (batch._replace(qos=QosClass.LS),))
     assert change.of(QosClass.BE) == ((), (batch,))
     assert change.of(QosClass.SYSTEM) == ((), ())
+
+
+def test_what_is_not_compared_does_not_differ() -> None:
+    batch = Workload("w", CgroupId("v2", 1), "/w", QosClass.BE, "", "")
+    other = batch._replace(cgroup=CgroupId("v2", 2), path="/other")
+    change = comings((batch,), (batch._replace(priority=1), other))
+    assert change.by("cgroup", "path") == ((other,), ())
+    assert change.by("cgroup", "priority") == change

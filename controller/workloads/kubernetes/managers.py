@@ -9,7 +9,7 @@ groups), and pods whose cgroups they set by contract. A pod passes for one of th
 it runs as part of the system or in the namespace that is theirs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from controller.host import CgroupLayout
 from controller.model import CgroupId, Knob, QosClass
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.classify import ClassRules, classify
-from controller.workloads.kubernetes.pod import Pod
+from controller.workloads.kubernetes.pod import Owner, Pod
 
 __all__ = ("Holds", "Managers")
 
@@ -25,6 +25,7 @@ __all__ = ("Holds", "Managers")
 Holds = Callable[[CgroupId, Knob], bool]
 
 _KOORDLET, _KATALYST = "koordlet", "katalyst-agent"
+_KOORD_APP = "koord-app"
 _NAMESPACES = {_KOORDLET: "koordinator-system", _KATALYST: "katalyst-system"}
 # Resources of batch pods; koordlet makes quota and weight of them (its hook BatchResource).
 _BATCH = "node.koordinator.sh/extended-resource-spec"
@@ -60,22 +61,21 @@ class Managers:
         return {knob: each.reason for knob, each in self._left.items()}
 
     def look(
-        self, now_ns: int, pods: Iterable[Pod], best_effort_levels: Iterable[str], holds: Holds
+        self, now_ns: int, pods: Collection[Pod], best_effort_levels: Iterable[str], holds: Holds
     ) -> None:
         """Look who manages what now.
 
         :param best_effort_levels: the cgroups that hold the BestEffort pods.
         """
         present: list[str] = []
-        batch = False
-        for pod in pods:
+        # Of a thousand pods a few: this is asked whenever one has changed.
+        for pod in [pod for pod in pods if _KOORD_APP in pod.labels or _by_daemon_set(pod.owner)]:
             name = _manager(pod)
             if name and name not in present and self._is_trusted(pod, name):
                 present.append(name)
-            batch = batch or _BATCH in pod.annotations
         who = " and ".join(sorted(present)) or "somebody else"
         seen = dict(self._written(best_effort_levels, who, holds))
-        if batch and _KOORDLET in present:
+        if _KOORDLET in present and any(_BATCH in pod.annotations for pod in pods):
             seen[Knob.CPU_QUOTA] = f"{_KOORDLET} sets that of pods with batch resources"
         seen |= {knob: text for name in present for knob, text in self._resctrl_of(name)}
         for knob, reason in seen.items():
@@ -118,8 +118,12 @@ class Managers:
 
 def _manager(pod: Pod) -> str:
     """Return which of the known agents *pod* says that it is."""
-    if pod.labels.get("koord-app") == _KOORDLET:
+    if pod.labels.get(_KOORD_APP) == _KOORDLET:
         return _KOORDLET
     owner = pod.owner
-    known = owner is not None and owner.kind == "DaemonSet" and owner.name in _NAMESPACES
+    known = owner is not None and _by_daemon_set(owner) and owner.name in _NAMESPACES
     return owner.name if owner is not None and known else ""
+
+
+def _by_daemon_set(owner: Owner | None) -> bool:
+    return owner is not None and owner.kind == "DaemonSet"

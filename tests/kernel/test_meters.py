@@ -1,0 +1,59 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""All probes as one: who is measured when there are more workloads than there is room for."""
+
+from collections.abc import Iterator
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from actuators.executor import Executor
+from actuators.journal import Journal
+from controller.configsections.resctrl import ResctrlConfig
+from controller.host import CgroupLayout
+from controller.meters import Meters
+from controller.model import CgroupId, QosClass, Workload
+from controller.probes import slots
+from controller.probes.sched import MAX_SLOTS
+from controller.resctrl_monitor import ResctrlMonitor
+
+pytestmark = pytest.mark.kernel
+
+ROOM = MAX_SLOTS - 3
+
+
+@pytest.fixture
+def meters(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Meters]:
+    executor = Executor(Journal(tmp_path), ())
+    off = ResctrlConfig(
+        manage=False, mount=False, group="", adopted=False, monitor=False, rmid_reserve=0
+    )
+    monitor = ResctrlMonitor(off, executor, cgroup_layout)
+    with contextlib.closing(Meters(cgroup_layout, {}, monitor)) as meters:
+        yield meters
+
+
+def test_who_finds_no_room_is_measured_as_soon_as_somebody_leaves(
+    meters: Meters, cgroup_layout: CgroupLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "_REST_NS", 0)
+    crowd = tuple(
+        Workload(
+            name=f"w{number}",
+            cgroup=CgroupId(cgroup_layout.hierarchy, 2**40 + number),  # nobody's
+            path=f"/none-{number}",
+            qos=QosClass.BE,
+            service="",
+            profile="",
+        )
+        for number in range(ROOM + 1)
+    )
+
+    def measured() -> set[CgroupId]:
+        return {sample.cgroup for sample in meters.measure().workloads}
+
+    meters.follow(crowd)
+    assert measured() == {workload.cgroup for workload in crowd[:-1]}
+    meters.follow(crowd[1:])
+    assert measured() == {workload.cgroup for workload in crowd[1:]}
