@@ -88,11 +88,12 @@ class CpuChannel:
             if self.loops and self._settings.safe_state is SafeState.FLOOR:
                 return dict.fromkeys(roster.best_effort, floor)
             return self.rung.grants
-        if demand <= 0 and not self.rung.engaged:
-            return self.rung.grants  # which grant nothing, and nobody has to be looked at
-        cpus = senses.use
-        use = {cgroup: cpus[cgroup] for cgroup in roster.best_effort if cgroup in cpus}
-        return self.rung.update(demand, use, senses.blame.culprits, blocked, floor, now_ns)
+
+        def find_use() -> dict[CgroupId, float]:
+            cpus = senses.use
+            return {cgroup: cpus[cgroup] for cgroup in roster.best_effort if cgroup in cpus}
+
+        return self.rung.update(demand, find_use, senses.blame.culprits, blocked, floor, now_ns)
 
     def _feed_forward(self, senses: Senses, now_ns: int, dt_s: float) -> None:
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - senses.system_cpus

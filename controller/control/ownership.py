@@ -149,6 +149,11 @@ class KnobBook:
             each.target for each in self._by_knob.get(knob, {}).values() if each.movable(now_ns)
         ]
 
+    def is_movable(self, target: CgroupId, knob: Knob, now_ns: int) -> bool:
+        """Return whether the *knob* of *target* can be moved now."""
+        entry = self._entries.get((*target, knob))
+        return entry is not None and entry.movable(now_ns)
+
     def held(self) -> list[tuple[Target, Knob]]:
         """Return the knobs that are not at their original value because of us."""
         return [

@@ -19,8 +19,8 @@ class QuotaPart:
 
     def usable(self, scene: Scene) -> bool:
         """Return whether there is a workload that can be limited."""
-        present = scene.roster.best_effort
-        return len(scene.book.blocked(present, self.knob, scene.now_ns)) < len(present)
+        book, now_ns = scene.book, scene.now_ns
+        return any(book.is_movable(each, self.knob, now_ns) for each in scene.roster.best_effort)
 
     def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
         """Return *part*: the scale of this rung never changes."""

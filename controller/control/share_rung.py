@@ -8,7 +8,7 @@ and its deviation is logarithmic, so the loop sees the same gain everywhere. A l
 would make the gain at the floor thirty times that at the ceiling.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import math
 
 from controller.control.ceiling import Ceiling
@@ -88,28 +88,30 @@ class ShareRung:
     def update(
         self,
         demand: float,
-        use: Mapping[CgroupId, float],
+        find_use: Callable[[], Mapping[CgroupId, float]],
         blame: Mapping[CgroupId, float],
         blocked: frozenset[CgroupId],
         floor_each: float,
         now_ns: int,
     ) -> dict[CgroupId, float]:
-        """Return what to grant at *demand*; *use* and *blame* are amounts per workload.
+        """Return what to grant at *demand*; use and *blame* are amounts per workload.
 
-        *use* names the workloads that may be limited. The *blocked* among them cannot be (the
+        *find_use* is called when the use is needed: it may have to look at every workload. It
+        names those that may be limited. The *blocked* among them cannot be (the
         kernel or somebody else refuses): they keep what they use, and the others pay for them.
         """
         was_engaged = self._latch.on
-        most = _FLOORS * self._capacity / max(1, len(use))
-        self.floor_each = max(self._least, min(floor_each, most))
         if not self._latch.update(demand > 0, now_ns):
             self.release()
             return self.grants
         if not was_engaged:
-            self.ceiling.start_at(sum(use.values()))
+            self.ceiling.start_at(sum(find_use().values()))
         self.total = total_for(demand, self.floor, self.ceiling.cpus) if was_engaged else None
         age_ns = now_ns - self._shared_ns
         if self.total is None or age_ns >= _SHARE_NS or self._moved(self.total):
+            use = find_use()
+            most = _FLOORS * self._capacity / max(1, len(use))
+            self.floor_each = max(self._least, min(floor_each, most))
             self._follow_wants(use, min(age_ns, _SHARE_NS) / 1e9)
             self._share(demand, blame, blocked)
             self._shared_ns = now_ns

@@ -59,8 +59,9 @@ class SharedRung(ABC):
         share = self._share
         share.ceiling.update(scene.now_ns, scene.dt_s, available, need)
         floor = self._floor(limits)
-        used = self._used(scene)
-        self._grants = share.update(part, used, _NOBODY, self._blocked, floor, scene.now_ns)
+        self._grants = share.update(
+            part, lambda: self._used(scene), _NOBODY, self._blocked, floor, scene.now_ns
+        )
         return part if share.engaged else None
 
     def actions(self, scene: Scene, reason: str) -> list[Action]:
