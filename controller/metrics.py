@@ -8,9 +8,7 @@ what it describes. Base units throughout: seconds, ratios, CPUs.
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
 
 from controller.decision import LoopReport
 from controller.metrics_agent import agent_families, board_families
@@ -19,7 +17,9 @@ from controller.metrics_counters import cpu_times, perf_counters
 from controller.metrics_knobs import knob_families
 from controller.metrics_kube import kube_families
 from controller.metrics_resctrl import control_group
+from controller.metrics_rows import Labels, filled, labelled_samples, seconds
 from controller.metrics_sources import cache_use, service_levels
+from controller.metrics_text import page
 from controller.metrics_workloads import workload_families
 from controller.model import Knob
 from controller.report import Board, TickReport
@@ -38,16 +38,13 @@ class Exporter:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        # auto_describe would collect at registration, when there is nothing to tell yet.
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
 
     def render(self) -> bytes:
         """Return the text of a scrape."""
-        return generate_latest(self._registry)
+        return page(self.collect())
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all families; prometheus_client calls this on every scrape."""
+        """Yield all families, as a collector of prometheus_client does."""
         report = self._board.report
         if report is None:
             return
@@ -109,20 +106,19 @@ def _loops(report: TickReport) -> Iterator[Metric]:
             lambda loop: float(loop.selected),
         ),
     )
+    loops = [
+        ({"service": each.service, "indicator": each.indicator, "channel": each.channel}, each)
+        for each in report.plan.loops
+    ]
     for name, text, column in columns:
         family = GaugeMetricFamily(f"sweetpoint_{name}", text, labels=_LOOP)
-        for loop in report.plan.loops:
-            number = column(loop)
-            if number is not None:
-                family.add_metric([loop.service, loop.indicator, loop.channel], number)
-        yield family
+        yield filled(family, ((labels, column(each)) for labels, each in loops))
     status = GaugeMetricFamily(
         "sweetpoint_indicator_status",
         "1 for the status that the indicator has: fresh, idle, stale, or off without a source.",
         labels=[*_LOOP, "status"],
     )
-    for loop in report.plan.loops:
-        status.add_metric([loop.service, loop.indicator, loop.channel, loop.status], 1)
+    filled(status, (({**labels, "status": each.status}, 1) for labels, each in loops))
     for off in report.plan.off:
         status.add_metric([off.service, off.indicator, off.channel, "off"], 1)
     yield status
@@ -160,36 +156,38 @@ def _channels(report: TickReport) -> Iterator[Metric]:
 
 
 def _network(report: TickReport) -> Iterator[Metric]:
-    names = {workload.cgroup: workload.name for workload in report.workloads}
+    samples = labelled_samples(report)
+    counts: list[tuple[Labels, int | None, int | None]] = []
+    for labels, each in samples:
+        sent, received = ({**labels, "direction": way} for way in ("transmit", "receive"))
+        counts.append((sent, each.tx_bytes, each.tx_packets))
+        counts.append((received, each.rx_bytes, each.rx_packets))
     octets = CounterMetricFamily(
         "sweetpoint_workload_network_bytes",
         "IP bytes of a workload's sockets; no series where they cannot be told apart.",
         labels=_DIRECTION,
     )
+    yield filled(octets, ((labels, count) for labels, count, _ in counts))
     packets = CounterMetricFamily(
         "sweetpoint_workload_network_packets",
         "IP packets of a workload's sockets, before segmentation offload.",
         labels=_DIRECTION,
     )
+    yield filled(packets, ((labels, count) for labels, _, count in counts))
     source = GaugeMetricFamily(
         "sweetpoint_workload_network_source",
         "1 for what counts a workload's bytes: its cgroup, or else its network namespace.",
         labels=["workload", "source"],
     )
-    for sample in report.samples:
-        name = names.get(sample.cgroup, "")
-        if sample.tx_bytes is not None:
-            by_netns = sample.cgroup in report.measured_by_netns
-            source.add_metric([name, "netns" if by_netns else "cgroup"], 1)
-        for family, direction, count in (
-            (octets, "transmit", sample.tx_bytes),
-            (octets, "receive", sample.rx_bytes),
-            (packets, "transmit", sample.tx_packets),
-            (packets, "receive", sample.rx_packets),
-        ):
-            if count is not None:
-                family.add_metric([name, direction], count)
-    yield from (octets, packets, source)
+    by_netns = report.measured_by_netns
+    yield filled(
+        source,
+        (
+            ({**labels, "source": "netns" if each.cgroup in by_netns else "cgroup"}, 1)
+            for labels, each in samples
+            if each.tx_bytes is not None
+        ),
+    )
 
 
 def _links(report: TickReport) -> Iterator[Metric]:
@@ -223,21 +221,22 @@ def _links(report: TickReport) -> Iterator[Metric]:
 
 
 def _pressure(report: TickReport) -> Iterator[Metric]:
-    names = {workload.cgroup: workload.name for workload in report.workloads}
     family = CounterMetricFamily(
         "sweetpoint_workload_pressure_seconds",
         "Time in which some task of a service waited for a resource.",
         labels=["workload", "resource"],
     )
-    for sample in report.samples:
+    stalls = (
+        ({**labels, "resource": resource}, seconds(stall_ns))
+        for labels, each in labelled_samples(report)
         for resource, stall_ns in (
-            ("cpu", sample.psi_cpu_some_ns),
-            ("memory", sample.psi_memory_some_ns),
-            ("io", sample.psi_io_some_ns),
-        ):
-            if stall_ns is not None:
-                family.add_metric([names.get(sample.cgroup, ""), resource], stall_ns / NS_PER_SEC)
-    yield family
+            ("cpu", each.psi_cpu_some_ns),
+            ("memory", each.psi_memory_some_ns),
+            ("io", each.psi_io_some_ns),
+        )
+        if stall_ns is not None
+    )
+    yield filled(family, stalls)
     host = CounterMetricFamily(
         "sweetpoint_host_pressure_seconds",
         "Time in which some task of this host waited for a resource.",

@@ -3,11 +3,12 @@
 """CPU time, waits and perf counters of workloads as Prometheus families."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from controller.metrics_rows import filled, labelled_samples, seconds
 from controller.report import TickReport
-from controller.units import NS_PER_SEC
 
 __all__ = ("cpu_times", "perf_counters")
 
@@ -28,30 +29,24 @@ _FAMILIES = (
 
 def cpu_times(report: TickReport) -> Iterator[Metric]:
     """Yield what the sched probe counts for every workload, in seconds."""
-    names = {workload.cgroup: workload.name for workload in report.workloads}
+    samples = labelled_samples(report)
     for field, name, text in _TIMES:
         family = CounterMetricFamily(
             f"sweetpoint_workload_{name}_seconds", text, labels=["workload"]
         )
-        for sample in report.samples:
-            time_ns = getattr(sample, field)
-            if time_ns is not None:
-                family.add_metric([names.get(sample.cgroup, "")], time_ns / NS_PER_SEC)
-        yield family
+        time_ns = attrgetter(field)
+        yield filled(family, ((labels, seconds(time_ns(each))) for labels, each in samples))
 
 
 def perf_counters(report: TickReport) -> Iterator[Metric]:
     """Yield a family for each counter that the host counts; others have none."""
-    names = {workload.cgroup: workload.name for workload in report.workloads}
+    samples = labelled_samples(report)
     for field, what in _FAMILIES:
         family = CounterMetricFamily(
             f"sweetpoint_workload_{field}",
             f"A workload's {what}, by the configured source; up to a second old.",
             labels=["workload"],
         )
-        for sample in report.samples:
-            count = getattr(sample, field)
-            if count is not None:
-                family.add_metric([names.get(sample.cgroup, "")], count)
-        if family.samples:
+        count = attrgetter(field)
+        if filled(family, ((labels, count(each)) for labels, each in samples)).samples:
             yield family

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the knobs stand, as Prometheus families: as read back, and as the ladders see them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.control.schemata import parse_bandwidth, parse_masks
-from controller.model import Channel, Knob
+from controller.metrics_rows import filled
+from controller.model import Channel, Knob, KnobReading
 from controller.report import TickReport
 
 __all__ = ("knob_families",)
@@ -15,64 +16,74 @@ __all__ = ("knob_families",)
 _KNOB = ("workload", "knob")
 _DOMAIN = ("group", "domain")
 
+_Readings = Mapping[Knob, Sequence[KnobReading]]
+
 
 def knob_families(report: TickReport) -> Iterator[Metric]:
     """Yield the families; a knob that is not limited has no series, where the unit allows none."""
     names = {workload.cgroup.id: workload.name for workload in report.workloads}
-    yield from _workloads(report, names)
-    yield from _groups(report)
+    readings: dict[Knob, list[KnobReading]] = {knob: [] for knob in Knob}
+    for reading in report.knobs:
+        readings[reading.knob].append(reading)
+    yield from _workloads(readings, names)
+    yield from _groups(readings)
     yield from _rungs(report)
-    yield _overwritten(report)
+    yield _overwritten(report, {knob for knob, found in readings.items() if found})
 
 
-def _workloads(report: TickReport, names: dict[int, str]) -> Iterator[Metric]:
-    quota = GaugeMetricFamily(
-        "sweetpoint_quota_applied_cpus", "CPU quota read back; no series without one.", labels=_KNOB
-    )
-    idle = GaugeMetricFamily(
-        "sweetpoint_sched_idle", "1 while cpu.idle is set, as read back.", labels=_KNOB
-    )
-    memory = GaugeMetricFamily(
-        "sweetpoint_memory_high_bytes", "memory.high read back; no series for max.", labels=_KNOB
-    )
-    weight = GaugeMetricFamily("sweetpoint_io_weight", "io.weight read back.", labels=_KNOB)
-    for target, knob, value in report.knobs:
-        words = value.split()
-        labels = [names.get(target.id, target.path), knob]
-        if knob is Knob.CPU_QUOTA and words[0] != "max":
-            quota.add_metric(labels, int(words[0]) / int(words[1]))
-        elif knob is Knob.SCHED_IDLE:
-            idle.add_metric(labels, int(words[0]))
-        elif knob is Knob.MEMORY_HIGH and value != "max":
-            memory.add_metric(labels, int(value))
-        elif knob is Knob.IO_WEIGHT:
-            weight.add_metric(labels, int(value))
-    yield from (quota, idle, memory, weight)
+def _workloads(readings: _Readings, names: dict[int, str]) -> Iterator[Metric]:
+    for name, text, knob, number in (
+        (
+            "quota_applied_cpus",
+            "CPU quota read back; no series without one.",
+            Knob.CPU_QUOTA,
+            _quota_cpus,
+        ),
+        ("sched_idle", "1 while cpu.idle is set, as read back.", Knob.SCHED_IDLE, int),
+        (
+            "memory_high_bytes",
+            "memory.high read back; no series for max.",
+            Knob.MEMORY_HIGH,
+            lambda value: None if value == "max" else int(value),
+        ),
+        ("io_weight", "io.weight read back.", Knob.IO_WEIGHT, int),
+    ):
+        family = GaugeMetricFamily(f"sweetpoint_{name}", text, labels=_KNOB)
+        yield filled(
+            family,
+            (
+                ({"workload": names.get(target.id, target.path), "knob": knob}, number(value))
+                for target, _, value in readings[knob]
+            ),
+        )
 
 
-def _groups(report: TickReport) -> Iterator[Metric]:
+def _quota_cpus(value: str) -> float | None:
+    runtime, period, *_ = value.split()
+    return None if runtime == "max" else int(runtime) / int(period)
+
+
+def _groups(readings: _Readings) -> Iterator[Metric]:
     bandwidth = GaugeMetricFamily(
         "sweetpoint_memory_bandwidth_limit",
         "MB value of best-effort's resctrl group, in the unit that schemata has on this host.",
         labels=_DOMAIN,
     )
+    for target, _, value in readings[Knob.MBA]:
+        _add_domains(bandwidth, target.path, parse_bandwidth(value))
     ways = GaugeMetricFamily(
         "sweetpoint_cache_ways", "L3 ways of best-effort's resctrl group.", labels=_DOMAIN
     )
+    for target, _, value in readings[Knob.LLC_WAYS]:
+        masks = parse_masks(value)
+        _add_domains(ways, target.path, {each: mask.bit_count() for each, mask in masks.items()})
     cookie = GaugeMetricFamily(
         "sweetpoint_core_cookie",
         "1 while the group has a core-scheduling cookie.",
         labels=["group"],
     )
-    for reading in report.knobs:
-        path = reading.target.path
-        if reading.knob is Knob.MBA:
-            _add_domains(bandwidth, path, parse_bandwidth(reading.value))
-        elif reading.knob is Knob.LLC_WAYS:
-            masks = parse_masks(reading.value)
-            _add_domains(ways, path, {each: mask.bit_count() for each, mask in masks.items()})
-        elif reading.knob is Knob.CORE_COOKIE:
-            cookie.add_metric([path], float(reading.value != "0"))
+    for target, _, value in readings[Knob.CORE_COOKIE]:
+        cookie.add_metric([target.path], float(value != "0"))
     yield from (bandwidth, ways, cookie)
 
 
@@ -100,13 +111,13 @@ def _rungs(report: TickReport) -> Iterator[Metric]:
     yield from (part, usable)
 
 
-def _overwritten(report: TickReport) -> Metric:
+def _overwritten(report: TickReport, there: set[Knob]) -> Metric:
     family = CounterMetricFamily(
         "sweetpoint_knob_overwrites",
         "Values of ours that somebody else replaced.",
         labels=["knob"],
     )
     # There before the first time, or that would not be seen as a change.
-    for knob in sorted({reading.knob for reading in report.knobs} | report.overwritten.keys()):
+    for knob in sorted(there | report.overwritten.keys()):
         family.add_metric([knob], report.overwritten.get(knob, 0))
     return family

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from controller.metrics_rows import filled, labelled_samples
 from controller.report import MonitorState, TickReport
 from controller.units import NS_PER_SEC
 
@@ -59,7 +60,7 @@ def service_levels(report: TickReport) -> Iterator[Metric]:
 
 def cache_use(report: TickReport) -> Iterator[Metric]:
     """Yield the families that tell of occupancy, bandwidth and the groups that count them."""
-    names = {workload.cgroup: workload.name for workload in report.workloads}
+    samples = labelled_samples(report)
     occupancy = GaugeMetricFamily(
         "sweetpoint_workload_llc_occupancy_bytes",
         "Bytes of a workload in the last-level caches; no series where they are not counted.",
@@ -70,13 +71,8 @@ def cache_use(report: TickReport) -> Iterator[Metric]:
         "Bytes between a workload's caches and memory; no series where they are not counted.",
         labels=["workload"],
     )
-    for sample in report.samples:
-        name = [names.get(sample.cgroup, "")]
-        if sample.llc_occupancy_bytes is not None:
-            occupancy.add_metric(name, sample.llc_occupancy_bytes)
-        if sample.memory_bandwidth_bytes is not None:
-            bandwidth.add_metric(name, sample.memory_bandwidth_bytes)
-    yield from (occupancy, bandwidth)
+    yield filled(occupancy, ((labels, each.llc_occupancy_bytes) for labels, each in samples))
+    yield filled(bandwidth, ((labels, each.memory_bandwidth_bytes) for labels, each in samples))
     if report.monitor is not None:
         yield from _monitor(report.monitor)
 

@@ -7,6 +7,7 @@ from heapq import nlargest
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from controller.metrics_rows import filled
 from controller.model import Blame, CgroupId
 from controller.report import TickReport
 from controller.units import NS_PER_SEC
@@ -24,9 +25,21 @@ def workload_families(report: TickReport) -> Iterator[Metric]:
         "1 for each workload, with what it is.",
         labels=["workload", "class", "service", "profile"],
     )
-    for workload in report.workloads:
-        info.add_metric([workload.name, workload.qos, workload.service, workload.profile], 1)
-    yield info
+    yield filled(
+        info,
+        (
+            (
+                {
+                    "workload": each.name,
+                    "class": each.qos,
+                    "service": each.service,
+                    "profile": each.profile,
+                },
+                1,
+            )
+            for each in report.workloads
+        ),
+    )
     names = {workload.cgroup: workload.name for workload in report.workloads}
     pairs = CounterMetricFamily(
         "sweetpoint_blame_wait_seconds",

@@ -1,0 +1,62 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The page is what the library would write, whatever stands in labels and numbers."""
+
+from collections.abc import Iterator, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+from controller.metrics import Exporter
+from controller.metrics_text import page
+from controller.report import Board
+from tests.unit.test_httpd import report
+
+# Surrogates are in no text that can be sent.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+VALUE = st.one_of(TEXT, st.text('\\"\n{},=', max_size=6))
+NUMBER = st.one_of(st.floats(), st.integers(-(10**18), 10**18), st.booleans())
+NAMES = ("workload", "class", "direction", "a", "Z")
+
+
+@st.composite
+def families(draw: st.DrawFn) -> Metric:
+    kind = draw(st.sampled_from([CounterMetricFamily, GaugeMetricFamily]))
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True))
+    family = kind("sweetpoint_x", draw(VALUE), labels=names)
+    rows = st.tuples(st.lists(VALUE, min_size=len(names), max_size=len(names)), NUMBER)
+    for values, number in draw(st.lists(rows, max_size=4)):
+        family.add_metric(values, number)
+    return family
+
+
+class Given:
+    def __init__(self, found: Sequence[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._found
+
+
+def by_library(found: Sequence[Metric]) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Given(found))
+    return generate_latest(registry)
+
+
+@given(st.lists(families(), max_size=4))
+def test_it_writes_what_the_library_writes(found: list[Metric]) -> None:
+    assert page(found) == by_library(found)
+
+
+@given(st.tuples(VALUE, VALUE), st.integers(0, 2**63))
+def test_so_it_is_for_the_agent_s_own_families(names: tuple[str, str], count: int) -> None:
+    board = Board()
+    board.report = told = report(1, host_pressure_ns={"io": count})
+    web, job = (w._replace(name=name) for w, name in zip(told.workloads, names, strict=True))
+    board.report = report(1, host_pressure_ns={"io": count}, workloads=(web, job))
+    exporter = Exporter(board)
+    assert exporter.render() == by_library(list(exporter.collect()))
