@@ -13,6 +13,7 @@ import logging
 import os
 from pathlib import Path
 import signal
+import sys
 import time
 
 from controller.config import Config
@@ -38,6 +39,9 @@ _AUDIT_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
+# How long another thread may keep the interpreter from a tick that is due: beside a page about a
+# thousand workloads it began 5.2 ms late with Python's own 5 ms, and 1.2 ms with this.
+_SWITCH_S = 0.001
 _NICE = -10
 
 
@@ -101,6 +105,7 @@ class Agent:
         # and from running several times a tick (a tenth of the tick with 200 workloads).
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
+        sys.setswitchinterval(_SWITCH_S)
         due_ns = time.monotonic_ns()
         while True:
             self._guarded_tick()

@@ -3,8 +3,8 @@
 """What the control thread publishes after every tick for everybody who only reads."""
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 import threading
 from typing import Any, NamedTuple
 
@@ -219,18 +219,18 @@ class Board:
         durations = sorted(self.durations_ns.copy())
         return durations[int(quantile * (len(durations) - 1))] if durations else None
 
-    def status(self) -> dict[str, Any]:
-        """Return the state for /statusz: plain types, enums as their text."""
+    def status(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parts of /statusz: plain types and records, enums as their text."""
         report = self.report
+        yield "ready", report is not None
         if report is None:
-            return {"ready": False}
-        wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
-        return {
-            "ready": True,
-            "mode": report.mode,
-            "time_ns": report.time_ns,
-            "data_age_ns": report.age_ns,
-            "tick": {
+            return
+        yield "mode", report.mode
+        yield "time_ns", report.time_ns
+        yield "data_age_ns", report.age_ns
+        yield (
+            "tick",
+            {
                 "duration_ns": report.tick_ns,
                 "duration_median_ns": self.duration_ns(0.5),
                 "duration_p99_ns": self.duration_ns(0.99),
@@ -238,21 +238,22 @@ class Board:
                 "overruns": report.overruns,
                 "failed": report.failed_ticks,
             },
-            "workloads": [w._asdict() for w in report.workloads],
-            "plan": asdict(report.plan),
-            "knobs": [_knob_status(reading, wanted) for reading in report.knobs],
-            "agent": None if report.cost is None else asdict(report.cost),
-            "probes": dict(report.probe_problems),
-            "probe_fallbacks": dict(report.probe_fallbacks),
-            "links": [_link_status(sample) for sample in report.links],
-            "link_problems": dict(report.link_problems),
-            "resctrl_group": asdict(report.control_group),
-            "core_scheduling": report.cores._asdict(),
-            "config_problem": report.config_problem,
-            "service_level": [asdict(state) for state in report.services],
-            "resctrl_monitor": None if report.monitor is None else asdict(report.monitor),
-            "cluster": None if report.cluster is None else report.cluster.status(),
-        }
+        )
+        yield "workloads", [w._asdict() for w in report.workloads]
+        yield "plan", report.plan
+        wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
+        yield "knobs", [_knob_status(reading, wanted) for reading in report.knobs]
+        yield "agent", report.cost
+        yield "probes", report.probe_problems
+        yield "probe_fallbacks", report.probe_fallbacks
+        yield "links", [_link_status(sample) for sample in report.links]
+        yield "link_problems", report.link_problems
+        yield "resctrl_group", report.control_group
+        yield "core_scheduling", report.cores._asdict()
+        yield "config_problem", report.config_problem
+        yield "service_level", report.services
+        yield "resctrl_monitor", report.monitor
+        yield "cluster", None if report.cluster is None else report.cluster.status()
 
 
 def _result(outcome: Outcome) -> str:

@@ -3,6 +3,7 @@
 """The HTTP pages over a real socket, from an empty board to a full one."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 import http.client
 import json
 import socket
@@ -31,7 +32,7 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
-from controller.report import AgentCost, Board, ServiceState, TickReport
+from controller.report import AgentCost, Board, MonitorState, ServiceState, TickReport
 from tests.kernel.agent import eventually
 
 JOB = Target(TargetKind.CGROUP, "cpu", 7, "/batch/job")
@@ -174,6 +175,7 @@ def test_status_has_the_whole_plan(port: int, board: Board) -> None:
     board.durations_ns.extend([1, 2, 3])
     status = json.loads(get(port, "/statusz")[1])
     assert status["plan"]["loops"][0]["indicator"] == "runq_p99"
+    assert status["plan"] == json.loads(json.dumps(asdict(board.report.plan)))
     assert status["tick"]["duration_median_ns"] == 2
     assert status["knobs"][0] == {
         "path": "/batch/job",
@@ -181,6 +183,17 @@ def test_status_has_the_whole_plan(port: int, board: Board) -> None:
         "wanted": "5000 10000 0",
         "applied": "5000 10000 0",
     }
+
+
+def test_status_has_every_record_with_all_its_fields(port: int, board: Board) -> None:
+    monitor = MonitorState(problem="", groups=1, adopted=0, without_room=0, elsewhere=2, errors=0)
+    board.report = told = report(time.monotonic_ns(), monitor=monitor)
+    assert told.cost is not None
+    status = json.loads(get(port, "/statusz")[1])
+    records = (status["agent"], status["resctrl_group"], status["resctrl_monitor"])
+    wanted = [asdict(told.cost), asdict(told.control_group), asdict(monitor)]
+    assert list(records) == json.loads(json.dumps(wanted))
+    assert status["service_level"] == [asdict(each) for each in told.services]
 
 
 def test_metrics_are_in_base_units_and_parse(port: int, board: Board) -> None:
@@ -386,13 +399,16 @@ def test_a_taken_address_is_named(port: int, board: Board) -> None:
         Httpd(board, ("127.0.0.1", port), healthy_ns=10**9)
 
 
-def test_a_scrape_gives_way_to_a_tick_but_not_to_one_that_hangs(port: int, board: Board) -> None:
+@pytest.mark.parametrize("page", ["/metrics", "/statusz"])
+def test_a_page_gives_way_to_a_tick_but_not_to_one_that_hangs(
+    port: int, board: Board, page: str
+) -> None:
     board.report = report(time.monotonic_ns())
     board.between_ticks.clear()
     over = threading.Timer(0.05, board.between_ticks.set)
     over.start()
-    assert get(port, "/metrics")[0] == 200
+    assert get(port, page)[0] == 200
     assert board.between_ticks.is_set()
     over.join()
     board.between_ticks.clear()
-    assert get(port, "/metrics")[0] == 200
+    assert get(port, page)[0] == 200
