@@ -85,7 +85,8 @@ class Node:
         self._left: frozenset[Knob] = frozenset()
         self._ours = _KNOBS
         self.workloads: tuple[Workload, ...] = ()
-        self._targets: dict[CgroupId, Target] = {}  # the cgroup of each workload
+        self._best_effort: dict[CgroupId, Target] = {}  # their own cgroups
+        self._limited = 0
         self._scanned_at: int | None = None
         if self.resctrl.facts is not None:
             self.meters.load_members()
@@ -155,15 +156,16 @@ class Node:
     def take(self, workloads: tuple[Workload, ...]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
         change = comings(self.workloads, workloads)
-        for each in change.gone:
-            del self._targets[each.cgroup]
-        self._targets |= {w.cgroup: _own_target(w) for w in change.came}
+        self._limited += sum(map(is_limited, change.came)) - sum(map(is_limited, change.gone))
+        for each in change.of(QosClass.BE).gone:
+            del self._best_effort[each.cgroup]
+        self._best_effort |= {w.cgroup: _own_target(w) for w in change.of(QosClass.BE).came}
         self.workloads = workloads
         self.meters.follow(workloads)
         self.resctrl.follow(workloads)
         if self.links is not None:
             self.links.follow(workloads)
-        elif text := unkept(sum(map(is_limited, workloads)), 0, shaped=False):
+        elif text := unkept(self._limited, 0, shaped=False):
             if not self._unkept:
                 _log.warning("%s", text)
             self._unkept = {POD_LIMITS: text}
@@ -177,7 +179,7 @@ class Node:
         What is new is read at once, the rest in turn, a few with every ``measure``.
         """
         self._leave_knobs()
-        targets = [self._targets[w.cgroup] for w in self.workloads if w.qos is QosClass.BE]
+        targets = list(self._best_effort.values())
         idle_at = {w.idle_at for w in self.workloads if w.idle_at is not None}
         targets += sorted(idle_at)
         # A workload that the configuration no longer names must still be given back its knobs.
@@ -206,7 +208,7 @@ class Node:
     def _bursting(self) -> list[Target]:
         # The services that may save up quota; no other knob of theirs is ours.
         return [
-            self._targets[w.cgroup]
+            _own_target(w)
             for w in self.workloads
             if w.qos is QosClass.LS and w.profile in self._burst_profiles
         ]

@@ -120,16 +120,16 @@ class IdlePlacer:
 def without_effect(workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Return the cgroups on which idle is set, but that do not give way to every service."""
     workloads = tuple(workloads)
-    services = [w.path for w in workloads if w.qos is QosClass.LS]
+    # In what folder each is decides alone, and a thousand are in a handful of folders.
+    services = {_parent(w.path): w.path for w in workloads if w.qos is QosClass.LS}
     levels = {
         w.path if w.idle_at is None else w.idle_at.path for w in workloads if w.qos is QosClass.BE
     }
-    # Whether a level gives way depends on its parent alone, of which there are few.
     whole = {
-        parent: all(gives_way(level, service) for service in services)
-        for parent, level in {level.rpartition("/")[0]: level for level in levels}.items()
+        parent: all(gives_way(level, service) for service in services.values())
+        for parent, level in {_parent(level): level for level in levels}.items()
     }
-    return tuple(sorted(level for level in levels if not whole[level.rpartition("/")[0]]))
+    return tuple(sorted(level for level in levels if not whole[_parent(level)]))
 
 
 def _strangers(

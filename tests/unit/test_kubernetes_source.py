@@ -349,6 +349,22 @@ def test_classes_are_counted_by_what_gave_them(node: Node) -> None:
     }
 
 
+def test_classes_are_counted_as_pods_change_and_go(node: Node) -> None:
+    node.run(pod(1), pod(2), pod(3), pod(4))
+    folder = node.mount / "kubepods/burstable"
+    lowered = pod(1, labels={"sweetpoint.dev/qos": "best-effort"})
+    (folder / f"pod{uid(2)}/c0").rmdir()
+    (folder / f"pod{uid(2)}").rmdir()
+    (folder / f"pod{uid(3)}").rename(folder / f"pod{uid(5)}")  # a number used again
+    node.list(lowered, pod(4), pod(5, namespace="kube-system"))
+    node.scan()
+    assert node.source.classes == {
+        ("best-effort", "sweetpoint.dev/qos"): 1,
+        ("latency-sensitive", "kubernetes"): 1,
+        ("system", "system"): 1,
+    }
+
+
 def workload(name: str, path: str) -> Workload:
     return Workload(name, CgroupId("cpu", hash(path)), path, QosClass.BE, name, "")
 

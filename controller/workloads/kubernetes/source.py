@@ -7,7 +7,7 @@ last holds; a pod that it never told of is classified by its cgroup.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 import itertools
 import operator
@@ -72,6 +72,7 @@ class KubernetesSource:
         self._cgroups = PodCgroups(layout.mount, roots)
         self._all_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
+        self._classes: Counter[tuple[str, str]] = Counter()
         self._inputs: tuple[Mapping[str, Pod], Mapping[str, object], Choose] | None = None
         self._waiting = False
         self._looks = 0
@@ -98,20 +99,33 @@ class KubernetesSource:
         self._choose_roots(found, listed)
         anew = before is not None and before[2] is not choose
         known, entries = self._entries, dict[int, _Entry]()
+        workloads: list[Workload] = []
+        forgotten: list[_Entry] = []
+        self._waiting = False
         for cgroup in itertools.chain.from_iterable(found[root] for root in self.roots):
             entry = known.get(cgroup.inode)
             if entry is None or entry.cgroup is not cgroup:
+                self._count(entry, -1)
                 entry = _Entry(cgroup, now_ns + _PATIENCE_NS)
             entries[cgroup.inode] = entry
             pod = listed.get(cgroup.uid)
             # Of a thousand pods hardly any has changed.
             if entry.workload is None or entry.listed is not pod or anew:
                 self._update(entry, pod, choose, now_ns)
+            if entry.workload is None:
+                self._waiting = True
+            elif pod is None:
+                forgotten.append(entry)
+            else:
+                workloads.append(entry.workload)
+        for inode in known.keys() - entries.keys():
+            self._count(known[inode], -1)
         self._entries = entries
-        self._waiting = any(entry.workload is None for entry in entries.values())
-        workloads = tuple(sorted(self._named(), key=operator.attrgetter("path")))
-        if workloads != self._workloads:
-            self._workloads = workloads
+        if forgotten:
+            workloads += _named_apart(forgotten, {workload.name for workload in workloads})
+        workloads.sort(key=operator.attrgetter("path"))
+        if (here := tuple(workloads)) != self._workloads:
+            self._workloads = here
         return self._workloads
 
     def pod_of(self, cgroup: CgroupId) -> Pod | None:
@@ -132,9 +146,7 @@ class KubernetesSource:
     @property
     def classes(self) -> Mapping[tuple[str, str], int]:
         """How many workloads have which class by which kind of rule."""
-        given = (e.classified for e in self._entries.values() if e.classified is not None)
-        counts = Counter(map(operator.attrgetter("qos", "given_by"), given))
-        return {(str(qos), by): count for (qos, by), count in counts.items()}
+        return {key: count for key, count in self._classes.items() if count}
 
     @property
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -164,6 +176,7 @@ class KubernetesSource:
         self.foreign_roots = tuple(root for root in inhabited if root not in self.roots)
 
     def _update(self, entry: _Entry, pod: Pod | None, choose: Choose, now_ns: int) -> None:
+        self._count(entry, -1)
         entry.listed = pod
         entry.pod = pod = pod or entry.pod
         if pod is not None:
@@ -176,6 +189,11 @@ class KubernetesSource:
             workload, entry.problem = self._workload(entry, entry.classified, choose)
             if workload != entry.workload:
                 entry.workload = workload
+        self._count(entry, 1)
+
+    def _count(self, entry: _Entry | None, by: int) -> None:
+        if entry is not None and entry.classified is not None:
+            self._classes[str(entry.classified.qos), entry.classified.given_by] += by
 
     def _workload(
         self, entry: _Entry, classified: Classified, choose: Choose
@@ -220,20 +238,14 @@ class KubernetesSource:
         )
         return workload, "; ".join(filter(None, problems)) or None
 
-    def _named(self) -> list[Workload]:
-        # The API server has every name once, but here a pod may linger that it has forgotten
-        # and whose successor has its name (a StatefulSet's has).
-        known = [entry for entry in self._entries.values() if entry.workload is not None]
-        found = [e.workload for e in known if e.listed is not None and e.workload is not None]
-        if len(found) == len(known):
-            return found
-        taken = {workload.name for workload in found}
-        for entry in known:
-            workload = entry.workload
-            if entry.listed is not None or workload is None:
-                continue
-            if workload.name in taken:
-                workload = workload._replace(name=f"{workload.name}#{entry.cgroup.inode}")
-            taken.add(workload.name)
-            found.append(workload)
-        return found
+
+def _named_apart(forgotten: Iterable[_Entry], taken: set[str]) -> Iterator[Workload]:
+    # The API server has every name once, but here a pod may linger that it has forgotten
+    # and whose successor has its name (a StatefulSet's has).
+    for entry in forgotten:
+        workload = entry.workload
+        assert workload is not None
+        if workload.name in taken:
+            workload = workload._replace(name=f"{workload.name}#{entry.cgroup.inode}")
+        taken.add(workload.name)
+        yield workload
