@@ -3,7 +3,7 @@
 """The Kubernetes side of the node: its pods as workloads, and what there is to tell of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 import itertools
 import logging
@@ -51,9 +51,16 @@ class Cluster:
     """What the control thread asks of Kubernetes; nothing here waits for the network.
 
     One thread follows the list of pods, another one sends requests.
+
+    :param cgroup_changes: see ``PodCgroups``.
     """
 
-    def __init__(self, config: KubernetesConfig, layout: CgroupLayout) -> None:
+    def __init__(
+        self,
+        config: KubernetesConfig,
+        layout: CgroupLayout,
+        cgroup_changes: Callable[[], int | None],
+    ) -> None:
         self._config = config
         rules = ClassRules(
             system_namespaces=frozenset(config.system_namespaces),
@@ -69,6 +76,7 @@ class Cluster:
             rules,
             config.cgroup_roots,
             config.capacity.names,
+            cgroup_changes,
         )
         self._events = events = Events(self._api, self._worker, config.node)
         pod_of = self._source.pod_of

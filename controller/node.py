@@ -93,7 +93,11 @@ class Node:
         self.take(self._idle.place(workloads, time.monotonic_ns()))
         # Last: it has threads, and what loads the probes is forked off.
         kubernetes = config.kubernetes
-        self.cluster = None if kubernetes is None else Cluster(kubernetes, self._layout)
+        self.cluster = (
+            None
+            if kubernetes is None
+            else Cluster(kubernetes, self._layout, lambda: self.meters.cgroup_changes)
+        )
         self._state_dir = config.state_dir
         if kubernetes is not None:
             write_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)

@@ -73,6 +73,23 @@ def test_a_tree_that_a_pod_makes_in_itself_is_no_root(tmp_path: Path) -> None:
     assert found(tmp_path) == {(UID, "BestEffort", f"/{inside}")}
 
 
+def test_it_is_looked_when_something_changed_and_now_and_then(tmp_path: Path) -> None:
+    changes = 1
+    cgroups = PodCgroups(tmp_path, ("/kubepods",), lambda: changes)
+    (tmp_path / "kubepods").mkdir()
+    assert everybody(cgroups, 0) == everybody(cgroups, 0) == []
+    (tmp_path / f"kubepods/pod{UID}").mkdir()
+    assert everybody(cgroups, 1 * NS_PER_SEC) == []
+    changes += 1
+    (pod,) = everybody(cgroups, 2 * NS_PER_SEC)
+    assert pod.uid == UID
+    (tmp_path / f"kubepods/pod{STATIC}").mkdir()  # told before it could be seen
+    assert len(everybody(cgroups, 3 * NS_PER_SEC)) == 2
+    (tmp_path / f"kubepods/pod{STATIC}").rmdir()
+    assert len(everybody(cgroups, 29 * NS_PER_SEC)) == 2
+    assert everybody(cgroups, 30 * NS_PER_SEC) == [pod]
+
+
 def test_no_kubepods_is_no_error(tmp_path: Path) -> None:
     assert find_roots(tmp_path) == ()
     assert everybody(PodCgroups(tmp_path), 0) == []

@@ -9,7 +9,7 @@ become underscores (pkg/kubelet/cm/cgroup_manager_linux.go). Containers lie belo
 named by the runtime: the id alone, or ``cri-containerd-ID.scope``, ``crio-ID.scope``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 import os
 from pathlib import Path
@@ -29,6 +29,7 @@ _QOS_CLASSES = {"besteffort": "BestEffort", "burstable": "Burstable"}
 # A custom --cgroup-root with three levels, as in a node that is itself a container.
 _DEEPEST_ROOT = 4
 # How often kubepods is looked for: a root seldom comes or goes, but kubelet may start after us.
+# So is everything else, whatever was told of changes.
 _LOOK_NS = 30 * NS_PER_SEC
 _LOOK_FOR_FIRST_NS = 2 * NS_PER_SEC
 
@@ -66,14 +67,25 @@ class PodCgroups:
     A cgroup that is still there stays the same object.
 
     Modification times tell nothing here: kernfs keeps them only where somebody set one
-    (fs/kernfs/dir.c, ``ps_iattr``). So each directory is listed, half a millisecond with a
-    thousand pods, and compared with what it was.
+    (fs/kernfs/dir.c, ``ps_iattr``). So each directory is listed, a millisecond with a thousand
+    pods, and compared with what it was; not where somebody tells that nothing changed.
 
     :param roots: where to look; ``None``: wherever there is a ``kubepods``.
+    :param changes: returns a number that changes with every cgroup that comes or goes; ``None``:
+        nobody tells.
     """
 
-    def __init__(self, mount: Path, roots: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        mount: Path,
+        roots: tuple[str, ...] | None = None,
+        changes: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._mount = mount
+        self._changes = changes
+        # At the last two looks: a change is told an instant before it can be seen, so one look
+        # more is taken.
+        self._seen: tuple[int | None, int | None] = (None, None)
         self._given = roots
         self._roots = roots or ()
         self._due_ns = 0
@@ -82,9 +94,14 @@ class PodCgroups:
 
     def scan(self, now_ns: int) -> Mapping[str, tuple[PodCgroup, ...]]:
         """Return who is here now, by root; the same object as before if nothing changed."""
-        if self._given is None and now_ns >= self._due_ns:
-            self._roots = find_roots(self._mount)
+        now = self._changes()
+        before, self._seen = self._seen, (now, self._seen[0])
+        if now_ns >= self._due_ns:
+            if self._given is None:
+                self._roots = find_roots(self._mount)
             self._due_ns = now_ns + (_LOOK_NS if self._roots else _LOOK_FOR_FIRST_NS)
+        elif now is not None and before == (now, now):
+            return self._found
         levels: dict[str, _Level] = {}
         below: dict[str, list[_Level]] = {}
         for root in self._roots:

@@ -54,6 +54,7 @@ class KubernetesSource:
     :param pods: returns what is known from the API server now; must not block.
     :param roots: cgroups that hold this node's pods; ``None``: they are looked for.
     :param names: the extended resources, CPU and memory, that best-effort pods are held to.
+    :param cgroup_changes: see ``PodCgroups``.
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class KubernetesSource:
         rules: ClassRules,
         roots: tuple[str, ...] | None = None,
         names: tuple[str, str] = ("", ""),
+        cgroup_changes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._layout = layout
         self._pods = pods
         self._rules = rules
         self._names = names
         self._most = 1000 * len(possible_cpus()), memory_bytes()
-        self._cgroups = PodCgroups(layout.mount, roots)
+        self._cgroups = PodCgroups(layout.mount, roots, cgroup_changes)
         self._all_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
         self._classes: Counter[tuple[str, str]] = Counter()
