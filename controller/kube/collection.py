@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 import logging
 from random import Random
 import threading
+import time
 from typing import Any, Generic, TypeVar
 
 from controller.kube.api import Api
 from controller.kube.backoff import Backoff
-from controller.kube.errors import ApiError, ApiUnreachable, watch_may_go_on
+from controller.kube.errors import ApiError, ApiNonsense, ApiUnreachable, watch_may_go_on
 from controller.kube.troubles import Troubles
+from controller.units import NS_PER_SEC
 
 __all__ = ("CollectionWatch",)
 
@@ -19,8 +21,8 @@ _log = logging.getLogger(__name__)
 
 _Kept = TypeVar("_Kept")
 
-# As in client-go, so that the watches of many nodes do not end together.
-_WATCH_S = 300.0
+# The server ends a watch after this long. Not all at once: they come back.
+_WATCH_S = (240, 300)
 # Nobody has installed that kind of object (yet).
 _ABSENT_S = 300.0
 _MOST = 10_000
@@ -33,13 +35,15 @@ class CollectionWatch(Generic[_Kept]):
     such kind of object: one that starts says so of those that others define.
 
     ``failure`` is what *read* or *take* raised: a bug, with which the thread ends; the control
-    thread must raise it. ``left_out`` counts objects beyond the 10,000 that are kept.
+    thread must raise it. ``left_out`` counts objects beyond the 10,000 that are kept, ``lists``
+    how often everything was asked for.
 
     :param what: names it in the log.
     :param query: for the list; what is in it beside ``resourceVersion`` for watches, too.
+        Later lists are not older than what is known.
     :param read: called in the thread; what is kept of an object, ``None``: nothing.
     :param take: called in the thread with everything that is kept, by ``namespace/name``, after
-        the first list and whenever it is something else than before.
+        the first list and whenever it is something else than before; that does not change later.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class CollectionWatch(Generic[_Kept]):
         query: Mapping[str, str],
         read: Callable[[Mapping[str, Any]], _Kept | None],
         take: Callable[[Mapping[str, _Kept]], None],
+        backoff: Backoff | None = None,
     ) -> None:
         self._api = api
         self._what = what
@@ -57,17 +62,28 @@ class CollectionWatch(Generic[_Kept]):
         self._query = query
         self._read = read
         self._take = take
-        self._kept: Mapping[str, _Kept] | None = None
+        self._kept: dict[str, _Kept] | None = None
         # Of the last list or event; None: a list is needed.
         self._version: str | None = None
+        self._list_from = query.get("resourceVersion", "")
+        self._contact_ns: int | None = None
         self._random = Random()  # noqa: S311 - jitter is no secret
-        self._backoff = Backoff(self._random)
+        self._backoff = backoff or Backoff(self._random)
         self._troubles = Troubles(_log)
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kube-collection", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"watch {what}", daemon=True)
+        self.lists = 0
         self.left_out = 0
         self.failure: Exception | None = None
         self._thread.start()
+
+    def age_s(self, now_ns: int) -> float | None:
+        """Return the time since the server confirmed what is kept last, None before it ever did.
+
+        While nothing changes it does so about every minute.
+        """
+        contact_ns = self._contact_ns
+        return None if contact_ns is None else max(0, now_ns - contact_ns) / NS_PER_SEC
 
     @property
     def errors(self) -> Mapping[str, int]:
@@ -76,7 +92,7 @@ class CollectionWatch(Generic[_Kept]):
 
     @property
     def problem(self) -> str:
-        """Why it cannot be read now; empty if it can."""
+        """Why what is kept is not kept up to date now; empty if it is."""
         return self._troubles.last.get(self._what, "")
 
     def close(self) -> None:
@@ -107,7 +123,9 @@ class CollectionWatch(Generic[_Kept]):
             # What was too old to go on from is listed anew, and nobody's trouble.
             if status != 410:
                 self._troubles.failed(self._what, error)
-            return max(wait_s, self._random.uniform(0.5, 1.0) * _ABSENT_S * (status == 404))
+            # Only a group of kinds can be missing.
+            absent = status == 404 and self._path.startswith("/apis/")
+            return max(wait_s, self._random.uniform(0.5, 1.0) * _ABSENT_S * absent)
         # A server that ends every watch at once is not to be asked without a pause.
         return self._backoff.next_s()
 
@@ -115,14 +133,22 @@ class CollectionWatch(Generic[_Kept]):
         found: dict[str, _Kept] = {}
         self.left_out = 0
 
-        def take(raw: Mapping[str, Any]) -> None:
+        def add(raw: dict[str, Any]) -> None:
             self._put(found, _key(raw), self._read(raw))
 
-        version = self._api.items(self._path, self._query, take)
-        self._troubles.worked(self._what)
+        query = {**self._query, "resourceVersion": self._list_from}
+        try:
+            version = self._api.items(self._path, query, add)
+        except ApiError as error:
+            # After etcd was restored from a backup the server's present is our future.
+            if error.status == 410 or "Too large resource version" in error.message:
+                self._list_from = ""
+            raise
+        self._list_from = version
+        self.lists += 1
+        self._confirmed()
         if found != self._kept:
-            self._kept = found
-            self._take(found)
+            self._change(found)
         return version
 
     def _watch(self, version: str) -> None:
@@ -130,35 +156,49 @@ class CollectionWatch(Generic[_Kept]):
             **self._query,
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(round(self._random.uniform(0.8, 1.0) * _WATCH_S)),
+            "timeoutSeconds": str(self._random.randint(*_WATCH_S)),
         }
         with self._api.watch(self._path, query) as events:
+            self._confirmed()
             for event in events:
-                changed = event.get("object")
-                if isinstance(changed, dict):
-                    self._version = _text(changed, "resourceVersion") or self._version
-                    self._change(event.get("type"), changed)
+                self._follow(event)
 
-    def _change(self, kind: object, changed: Mapping[str, Any]) -> None:
-        if kind not in ("ADDED", "MODIFIED", "DELETED"):  # BOOKMARK, and what later servers have
-            return
-        before, key = self._kept or {}, _key(changed)
-        kept = None if kind == "DELETED" else self._read(changed)
-        if before.get(key) != kept:
-            after = {name: each for name, each in before.items() if name != key}
-            self._put(after, key, kept)
-            self._kept = after
-            self._take(after)
+    def _follow(self, event: Mapping[str, Any]) -> None:
+        kind, raw = event.get("type"), event.get("object")
+        version = _text(raw, "resourceVersion") if isinstance(raw, dict) else ""
+        if not isinstance(raw, dict) or not version:
+            raise ApiNonsense("an event that makes no sense")
+        if kind in ("ADDED", "MODIFIED", "DELETED"):  # others: BOOKMARK, and what is yet to come
+            before, key = self._kept or {}, _key(raw)
+            kept = None if kind == "DELETED" else self._read(raw)
+            if before.get(key) != kept:
+                after = before.copy()
+                self._put(after, key, kept)
+                self._change(after)
+        self._version = self._list_from = version
+        self._confirmed()
+
+    def _confirmed(self) -> None:
+        self._contact_ns = time.monotonic_ns()
+        self._troubles.worked(self._what)
+
+    def _change(self, objects: dict[str, _Kept]) -> None:
+        self._kept = objects
+        self._take(objects)
+
+    def _known(self, raw: Mapping[str, Any]) -> _Kept | None:
+        """Return what was kept of an object so far; for who reads it in the thread."""
+        return (self._kept or {}).get(_key(raw))
 
     def _put(self, objects: dict[str, _Kept], key: str, kept: _Kept | None) -> None:
         if kept is None:
-            return
-        if len(objects) < _MOST:
+            objects.pop(key, None)
+        elif key in objects or len(objects) < _MOST:
             objects[key] = kept
-            return
-        self.left_out += 1
-        if self.left_out == 1:
-            _log.warning("%s: more than %d; no others are read", self._what, _MOST)
+        else:
+            self.left_out += 1
+            if self.left_out == 1:
+                _log.warning("%s: more than %d; no others are read", self._what, _MOST)
 
 
 def _key(raw: Mapping[str, Any]) -> str:

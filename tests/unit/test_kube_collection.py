@@ -80,6 +80,7 @@ def test_changes_are_passed_on_and_what_is_not_kept_is_no_change(
     server.tell("DELETED", colored("c", "green"))
     site.wait_for()
     assert [len(each) for each in site.taken] == [1, 1, 2, 1, 0]
+    assert site.watch.lists == 1
     assert not site.watch.problem and not site.watch.errors
 
 
@@ -106,7 +107,7 @@ def test_a_server_in_trouble_is_not_asked_for_everything_again(
     eventually("another watch", 10, lambda: len(server.watches) == 4)
     server.tell("ADDED", colored("c", "green"))
     site.wait_for(a="red", c="green")
-    assert len(server.lists) == 1
+    assert len(server.lists) == 1 and not site.watch.problem
 
 
 def test_watches_that_end_at_once_are_asked_for_less_and_less(
@@ -135,7 +136,8 @@ def test_what_is_too_old_is_listed_anew_without_a_word(
     server.pods = [colored("d", "black")]
     server.say(b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n')
     site.wait_for(d="black")
-    assert len(server.lists) == 2 and not site.watch.errors and not caplog.records
+    assert [each["resourceVersion"] for each in server.lists] == ["0", "100"]
+    assert not site.watch.errors and not caplog.records
 
 
 def test_a_kind_that_nobody_has_installed_is_asked_for_rarely(

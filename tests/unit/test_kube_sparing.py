@@ -7,8 +7,6 @@ import logging
 import pytest
 
 from controller.kube.sparing import Sparing
-from controller.workloads.kubernetes.watcher import _Roll
-from tests.pod_server import NODE, pod
 
 
 def test_a_flood_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -23,16 +21,3 @@ def test_a_flood_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> Non
     left_out = [line for line in lines if line.endswith("there are too many")]
     assert 95 <= len(left_out) <= 100
     assert len(lines) == 250 + 2 * len(left_out)
-
-
-def test_an_owner_who_changes_his_mind_all_the_time_fills_no_disk(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    roll = _Roll(NODE, frozenset(), Sparing(logging.getLogger("x"), lambda: 0.0))
-    for number in range(1000):
-        raw = pod("liar")
-        mirror = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": f"no {number}"}
-        raw["metadata"]["annotations"] = mirror
-        assert roll.add(raw)
-    assert len(caplog.records) == 250
-    assert len(roll.refused) == 1

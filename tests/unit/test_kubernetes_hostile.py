@@ -57,7 +57,7 @@ def as_workload(mount: Path, raw: dict[str, Any]) -> tuple[Workload, str]:
     found = parse_pod(raw)
     (mount / "kubepods" / "besteffort" / f"pod{found.uid}").mkdir(parents=True)
     layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
-    pods = Pods(time_ns=0, pods={found.uid: found}, synced=True)
+    pods = Pods(pods={found.uid: found}, synced=True)
     source = KubernetesSource(layout, lambda: pods, ClassRules(own_uid=OWN))
     (workload,) = source.scan(NS_PER_SEC, chooser(("default",), KubeProfilesConfig(), "default"))
     return workload, dict(source.problems).get(found.key, "")

@@ -45,7 +45,7 @@ class Node:
         names: tuple[str, str] = ("", ""),
     ) -> None:
         self.mount = mount
-        self.pods = Pods(time_ns=0)
+        self.pods = Pods()
         layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
         rules = ClassRules(own_uid=OWN)
         self.source = KubernetesSource(layout, lambda: self.pods, rules, roots, names)
@@ -59,7 +59,7 @@ class Node:
 
     def list(self, *pods: Pod) -> None:
         """Let the API server list *pods* and nobody else."""
-        self.pods = Pods(time_ns=0, pods={each.uid: each for each in pods}, synced=True)
+        self.pods = Pods(pods={each.uid: each for each in pods}, synced=True)
 
     def scan(
         self, after_s: int = 1, choose: Callable[[Pod | None], Choice] = CHOOSE

@@ -178,6 +178,7 @@ def cut_in_the_middle(connection: socket.socket) -> None:
 
 FAILURES = {
     "429": refusal(429, "TooManyRequests"),
+    "404": refusal(404, "NotFound"),  # of a server that is not ready; there are always pods
     "500": refusal(500, "InternalError"),
     "503": refusal(503, "ServiceUnavailable"),
     "403": refusal(403, "Forbidden"),
@@ -203,7 +204,7 @@ def test_whatever_fails_what_is_known_stays_and_it_recovers(
         assert names(watcher) == ["one", "two"]
     following(watcher, server)
     # A server that is busy is not asked for all pods again.
-    anew = when == "later" and failure == FAILURES["500"]
+    anew = when == "later" and failure in (FAILURES["404"], FAILURES["500"])
     assert watcher.lists == 1 + anew
     assert sum(watcher.errors.values()) == 3
     assert watcher.problem == ""
@@ -279,12 +280,13 @@ def test_bad_pods_are_refused_singly_and_told_once(
     deep: object = []
     for _ in range(500):
         deep = [deep]
-    server.pods += [bad, odd, {}, {"metadata": deep}, pod("three", annotations={"a": deep})]
+    nowhere = {"metadata": {"namespace": deep, "name": "deep"}}
+    server.pods += [bad, odd, {}, nowhere, pod("three", annotations={"a": deep})]
     watcher = watch()
     has(watcher, "one", "three", "two")
     refused = watcher.pods.refused
     lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == len(set(lines)) == 3  # two have neither name nor id
+    assert len(lines) == len(set(lines)) == refused == 4
     assert all("\n" not in line and len(line) < 400 for line in lines)
     server.tell("MODIFIED", bad)
     server.tell("ADDED", pod("four"))
@@ -301,6 +303,18 @@ def test_bad_pods_are_refused_singly_and_told_once(
     server.tell("MODIFIED", pod("two", uid="../"))
     server.tell("DELETED", pod("two"))
     has(watcher, "four", "one", "three")
+
+
+def test_an_owner_who_changes_his_mind_all_the_time_fills_no_disk(
+    server: PodServer, watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1000):
+        marks = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": f"no {number}"}
+        server.tell("MODIFIED", pod("liar", annotations=marks))
+    watcher = watch()
+    following(watcher, server)
+    assert watcher.pods.refused == 1
+    assert 250 <= len(caplog.records) < 260
 
 
 def test_a_static_pod_goes_by_the_hash_of_its_manifest(server: PodServer, watch: Watch) -> None:
@@ -343,4 +357,4 @@ def test_it_ends_wherever_it_is(server: PodServer, watch: Watch, place: str) -> 
     began = time.monotonic()
     watcher.close()
     assert time.monotonic() - began < 1.5
-    assert not any(thread.name == "pod-watcher" for thread in threading.enumerate())
+    assert not any(thread.name == "watch pods" for thread in threading.enumerate())

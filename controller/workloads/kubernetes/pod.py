@@ -100,13 +100,12 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """The pods of this node by their ``uid``, as of ``time_ns`` (CLOCK_MONOTONIC).
+    """The pods of this node by their ``uid``.
 
     ``synced``: the API server has been asked at least once, so who is not here does not exist.
     ``refused`` counts the objects that made no sense.
     """
 
-    time_ns: int
     pods: Mapping[str, Pod] = field(default_factory=dict)
     synced: bool = False
     refused: int = 0
