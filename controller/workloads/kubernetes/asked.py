@@ -72,7 +72,7 @@ def asked_for(spec: Mapping[str, Any]) -> dict[str, int]:
 def _containers(spec: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
     found = spec.get(key)
     for container in found if isinstance(found, list) else ():
-        if isinstance(container, Mapping):
+        if isinstance(container, dict):
             yield container
 
 
@@ -80,8 +80,8 @@ def _limits(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources")
     found: dict[str, int] = {}
     for kind in ("requests", "limits"):  # limits are more where they differ
-        amounts = resources.get(kind) if isinstance(resources, Mapping) else None
-        if isinstance(amounts, Mapping):
+        amounts = resources.get(kind) if isinstance(resources, dict) else None
+        if isinstance(amounts, dict):
             for name in _RESOURCES & amounts.keys():
                 amount = parse_quantity(amounts[name])
                 if amount is not None:

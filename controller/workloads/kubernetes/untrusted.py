@@ -10,14 +10,14 @@ __all__ = ("items", "mapping", "shown")
 
 def mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return the object that *raw* has under *key*, an empty one where that is no object."""
-    value = raw.get(key) if isinstance(raw, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
+    value = raw.get(key) if isinstance(raw, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def items(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """Return the objects in the list that *raw* has under *key*; what is none is left out."""
     value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def shown(value: object) -> str:
