@@ -55,13 +55,15 @@ class Limits:
     """How long to wait, in seconds: for a connection, an answer to its last byte, a long list.
 
     A watch is given up after ``silence_s`` without a word; the server sends a bookmark about
-    every minute (bookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher).
+    every minute (bookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher). Events that follow
+    another within ``gather_s`` are taken together.
     """
 
     connect_s: float = 5.0
     answer_s: float = 15.0
     list_s: float = 60.0
     silence_s: float = 100.0
+    gather_s: float = 0.2
 
 
 class Api:
@@ -124,7 +126,7 @@ class Api:
         """
         target = _target(path, {**query, "watch": "1"})
         with self._request("GET", target, self._limits.answer_s, watch=True) as answer:
-            yield _events(answer)
+            yield _events(answer, self._limits.gather_s)
 
     def cut(self, thread: threading.Thread) -> None:
         """Make the request that *thread* is in fail at once, if it is in one."""
@@ -238,8 +240,8 @@ def _object(text: bytes | bytearray) -> dict[str, Any]:
     return found
 
 
-def _events(answer: "Answer") -> Iterator[dict[str, Any]]:
-    for text in _lines(answer):
+def _events(answer: "Answer", gather_s: float) -> Iterator[dict[str, Any]]:
+    for text in _lines(answer, gather_s):
         event = _object(text)
         if event.get("type") == "ERROR":
             status = event.get("object")
@@ -249,7 +251,7 @@ def _events(answer: "Answer") -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _lines(answer: "Answer") -> Iterator[bytearray]:
+def _lines(answer: "Answer", gather_s: float) -> Iterator[bytearray]:
     text = bytearray()
     while part := answer.read_some(_CHUNK):
         searched = len(text)
@@ -260,6 +262,10 @@ def _lines(answer: "Answer") -> Iterator[bytearray]:
             searched = 0
         if len(text) > _LONGEST_OBJECT:
             raise ApiNonsense(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
+        if not text:
+            # A thread that wakes for each event pays several times what that takes in a row, for
+            # its caches are cold.
+            answer.gather(gather_s)
     if text.strip():
         raise ApiUnreachable("it ended in the middle of an event")
 

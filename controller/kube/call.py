@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request under way, which another thread or a deadline may cut off."""
 
+import select
 import socket
 import threading
 
 __all__ = ("Call",)
+
+# As much as a connection takes before the kernel has seen that it needs more room.
+_MUCH = 64 << 10
 
 
 class Call:
@@ -39,6 +43,20 @@ class Call:
                 self._socket = connection
             if self.why_cut:
                 raise ConnectionAbortedError(self.why_cut)
+
+    def gather(self, wait_s: float) -> None:
+        """Wait until much has come, or the end, or *wait_s* seconds.
+
+        Called by the thread of the request.
+        """
+        connection = self._socket
+        if connection is None or connection.fileno() < 0:  # it has ended
+            return
+        readable = select.poll()
+        readable.register(connection, select.POLLIN)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MUCH)
+        readable.poll(1000 * wait_s)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     def cut(self, why: str) -> None:
         """Make whatever the thread of the request waits for fail now; for other threads."""

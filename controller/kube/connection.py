@@ -11,12 +11,14 @@ every few seconds costs nothing beside that.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 import os
 from pathlib import Path
 import re
+import socket
 import ssl
 import threading
+from typing import Any
 
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
@@ -28,6 +30,7 @@ from urllib3.exceptions import TimeoutError as SocketTimeout
 import yaml
 
 from controller.kube.call import Call
+from controller.kube.chunks import ChunkError, Chunks
 from controller.kube.errors import ApiUnreachable
 
 __all__ = ("Answer", "Server", "load")
@@ -35,13 +38,56 @@ __all__ = ("Answer", "Server", "load")
 _current = threading.local()
 
 
+class _Response(HTTPResponse):
+    """Gives who asks for what there is everything that has come of a body in chunks.
+
+    The API server sends an event as one chunk in two pieces, for which http.client takes four
+    reads, each through many layers. A body is read in this way or in the other from its beginning.
+    """
+
+    def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
+        super().__init__(sock, *args, **more)
+        self._socket = sock
+        self._chunks = Chunks()
+
+    def read1(self, n: int = -1) -> bytes:
+        if not self.chunked:
+            return super().read1(n)
+        body = b""
+        while not (body or self._chunks.ended):
+            came = self.fp.read1(n)
+            if not came:
+                raise IncompleteRead(b"")
+            body = self._chunks.take(came + self._more(n - len(came)))
+        return body
+
+    def _more(self, most: int) -> bytes:
+        # Past the buffer: nothing is left there after a read that gave less than was asked for.
+        parts = []
+        timeout_s = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        try:
+            while most > 0 and (part := self._socket.recv(most)):
+                parts.append(part)
+                most -= len(part)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        finally:
+            self._socket.settimeout(timeout_s)
+        return b"".join(parts)
+
+
 class _Http(HTTPConnection):
+    response_class = _Response
+
     def connect(self) -> None:
         super().connect()
         _current.call.connected(self.sock)
 
 
 class _Https(HTTPSConnection):
+    response_class = _Response
+
     def connect(self) -> None:
         super().connect()
         _current.call.connected(self.sock)
@@ -81,13 +127,18 @@ class Answer:
         return self._checked(found, size)
 
     def read_some(self, size: int) -> bytes:
-        """Return what is there, at least one byte and at most *size*; none at the end.
+        """Return what has come, at least one byte and at most *size*; none at the end.
 
         :raises ApiUnreachable: the connection broke, was cut, or nothing came in time.
         """
         with _translated(self._call):
             found = self._response.read1(size, decode_content=False)
         return self._checked(found, 1)
+
+    def gather(self, wait_s: float) -> None:
+        """Wait until much has come, or the end, or for *wait_s* seconds."""
+        with _translated(self._call):
+            self._call.gather(wait_s)
 
     def _checked(self, found: bytes, expected: int) -> bytes:
         # A connection that was cut looks like the end of an answer without a length.
@@ -186,7 +237,7 @@ def _headers(configuration: Configuration, content_type: str | None) -> dict[str
 def _translated(call: Call) -> Iterator[None]:
     try:
         yield
-    except (HTTPError, HTTPException, ApiException, OSError, ValueError) as error:
+    except (HTTPError, HTTPException, ApiException, ChunkError, OSError, ValueError) as error:
         raise ApiUnreachable(call.why_cut or _reason(error)) from None
 
 

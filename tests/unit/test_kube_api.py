@@ -139,6 +139,7 @@ HOSTILE = {
     "nothing": b"",
     "half": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
     "bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "half a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{}\n",
     "not JSON": ok(b"<html>"),
     "not an object": ok(b"[]"),
     "deep": ok(b"[" * 200_000),

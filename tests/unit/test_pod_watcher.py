@@ -18,7 +18,7 @@ from controller.workloads.kubernetes.watcher import PodWatcher
 from tests.kernel.agent import eventually
 from tests.pod_server import NODE, PodServer, pod, refusal
 
-LIMITS = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=30)
+LIMITS = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=30, gather_s=0)
 Watch = Callable[..., PodWatcher]
 
 
