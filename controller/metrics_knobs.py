@@ -39,7 +39,7 @@ def _workloads(readings: _Readings, names: dict[int, str]) -> Iterator[Metric]:
             Knob.CPU_QUOTA,
             _quota_cpus,
         ),
-        ("sched_idle", "1 while cpu.idle is set, as read back.", Knob.SCHED_IDLE, int),
+        ("sched_idle", "1 while cpu.idle is set, as read back.", Knob.SCHED_IDLE, _idle),
         (
             "memory_high_bytes",
             "memory.high read back; no series for max.",
@@ -59,8 +59,12 @@ def _workloads(readings: _Readings, names: dict[int, str]) -> Iterator[Metric]:
 
 
 def _quota_cpus(value: str) -> float | None:
-    runtime, period, *_ = value.split()
-    return None if runtime == "max" else int(runtime) / int(period)
+    words = value.split()
+    return None if words[0] == "max" else int(words[0]) / int(words[1])
+
+
+def _idle(value: str) -> int:
+    return int(value.split()[0])  # where it is not set, its weight follows
 
 
 def _groups(readings: _Readings) -> Iterator[Metric]:

@@ -263,6 +263,7 @@ def test_every_knob_is_shown_as_read_back(port: int, board: Board) -> None:
         KnobReading(group, Knob.LLC_WAYS, KnobValue("0=f;1=3")),
         KnobReading(JOB, Knob.MEMORY_HIGH, KnobValue("1048576")),
         KnobReading(JOB, Knob.IO_WEIGHT, KnobValue("25")),
+        KnobReading(JOB, Knob.SCHED_IDLE, KnobValue("0 1024")),
     )
     rung = RungReport(Channel.CACHE, Knob.MBA, 0.5, True, "memory bandwidth 50%")
     now_ns = time.monotonic_ns()
@@ -271,9 +272,10 @@ def test_every_knob_is_shown_as_read_back(port: int, board: Board) -> None:
         line.removeprefix("sweetpoint_")
         for line in get(port, "/metrics")[1].splitlines()
         if line.startswith(("sweetpoint_memory_", "sweetpoint_cache_ways", "sweetpoint_io"))
-        or line.startswith("sweetpoint_rung")
+        or line.startswith(("sweetpoint_rung", "sweetpoint_sched_idle"))
     ]
     assert found == [
+        'sched_idle{knob="cpu.idle",workload="job"} 0.0',
         'memory_high_bytes{knob="memory.high",workload="job"} 1.048576e+06',
         'io_weight{knob="io.weight",workload="job"} 25.0',
         'memory_bandwidth_limit{domain="0",group="sweetpoint-batch"} 50.0',
