@@ -272,7 +272,7 @@ def test_every_knob_is_shown_as_read_back(port: int, board: Board) -> None:
         line.removeprefix("sweetpoint_")
         for line in get(port, "/metrics")[1].splitlines()
         if line.startswith(("sweetpoint_memory_", "sweetpoint_cache_ways", "sweetpoint_io"))
-        or line.startswith(("sweetpoint_rung", "sweetpoint_sched_idle"))
+        or line.startswith(("sweetpoint_rung", "sweetpoint_sched_idle{"))
     ]
     assert found == [
         'sched_idle{knob="cpu.idle",workload="job"} 0.0',
