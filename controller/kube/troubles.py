@@ -14,7 +14,8 @@ __all__ = ("Troubles",)
 class Troubles:
     """For one thread to tell and any to read.
 
-    ``last`` is the trouble there is now, in one line, by what could not be done.
+    ``last`` is the trouble there is now, in one line, by what could not be done. What is counted
+    or shown there is in the log already.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -26,18 +27,18 @@ class Troubles:
     def failed(self, what: str, error: ApiError | ApiUnreachable) -> None:
         """*what* was to be done and was not."""
         kind = "unreachable" if isinstance(error, ApiUnreachable) else str(error.status)
-        self._counts[kind] += 1
-        self.last = {**self.last, what: str(error)}
         if self._kinds.get(what) != kind:
             self._kinds[what] = kind
             self._log.warning("API server, %s: %s", what, error)
+        self.last = {**self.last, what: str(error)}
+        self._counts[kind] += 1
 
     def worked(self, what: str) -> None:
         """*what* was done."""
         if what in self._kinds:
             del self._kinds[what]
-            self.last = {key: text for key, text in self.last.items() if key != what}
             self._log.info("API server, %s: works again", what)
+            self.last = {key: text for key, text in self.last.items() if key != what}
 
     @property
     def counts(self) -> Mapping[str, int]:

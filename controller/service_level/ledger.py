@@ -47,10 +47,11 @@ class Ledger:
     def answered(self, figure: float, now_ns: int) -> None:
         """Take *figure* in the source's unit; NaN: the service had nothing to do."""
         value = None if math.isnan(figure) else figure * (self.source.unit_ns or 1)
-        self._answer = _Answer(value, now_ns)
+        # The answer last: who sees it in another thread finds the problem gone, and in the log.
         if self._problem:
             _log.info("service level of %s: answers again", self.source.service)
         self._problem = ""
+        self._answer = _Answer(value, now_ns)
 
     def count(self, reason: Reason) -> None:
         """Count a failure, and nothing else."""
@@ -58,10 +59,10 @@ class Ledger:
 
     def failed(self, error: SourceError) -> None:
         """Count *error* and keep it as the problem; only a new one is logged."""
-        self.count(error.reason)
         if self._problem != str(error):
             _log.warning("service level of %s: %s", self.source.service, error)
         self._problem = str(error)
+        self.count(error.reason)
 
     def reading(self, now_ns: int) -> ServiceReading:
         """Return the answer if it is young enough; see ``ServiceReading``."""

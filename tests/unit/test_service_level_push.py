@@ -24,6 +24,8 @@ from controller.configsections.service_level import (
 from controller.model import ServiceReading
 from controller.report import ServiceState
 from controller.service_level.collector import ServiceLevels
+from controller.service_level.failure import Reason, SourceError
+from controller.service_level.ledger import Ledger
 from controller.units import NS_PER_MS, NS_PER_SEC
 from tests.odd_servers import OddServer, ok
 
@@ -225,16 +227,34 @@ def test_what_is_no_socket_stays(place: Path) -> None:
     assert place.read_text() == "precious"
 
 
-def polls(server: OddServer, service: str = "web") -> ServiceSource:
+def polls(
+    server: OddServer, service: str = "web", timeout_ns: int = 10 * NS_PER_SEC
+) -> ServiceSource:
     endpoint = Endpoint(url=server.url, token_file=None, header_files=(), ca_file=None)
     return ServiceSource(
         service=service,
         source=JsonField(endpoint=endpoint, pointer="/a"),
         unit_ns=None,
         every_ns=100 * NS_PER_MS,
-        timeout_ns=100 * NS_PER_MS,
+        timeout_ns=timeout_ns,
         max_age_ns=60 * NS_PER_SEC,
     )
+
+
+def test_what_can_be_read_is_in_the_log_already(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Ledger(pushes("web"))
+    seen = []
+
+    def look(_: logging.LogRecord) -> bool:
+        told = ledger.state(0)
+        seen.append((told.value, told.errors["status"], told.problem))
+        return True
+
+    with caplog.at_level(logging.INFO), caplog.filtering(look):
+        ledger.failed(SourceError(Reason.STATUS, "HTTP status 503"))
+        ledger.answered(3, 0)
+    assert seen == [(None, 0, ""), (None, 1, "HTTP status 503")]
+    assert (ledger.state(0).value, ledger.state(0).problem) == (3e6, "")
 
 
 def test_a_source_that_fails_and_recovers(place: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -261,7 +281,7 @@ def test_a_source_that_fails_and_recovers(place: Path, caplog: pytest.LogCapture
 def test_one_that_hangs_does_not_keep_others_waiting(place: Path) -> None:
     with OddServer(b"") as dead, OddServer(ok(b'{"a": 3}')) as server:
         dead.answer = dead.hang
-        sources = (polls(dead, "dead"), polls(server))
+        sources = (polls(dead, "dead", 100 * NS_PER_MS), polls(server))
         levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=sources))
         eventually(lambda: state(levels, "dead").errors["timeout"] >= 1)
         eventually(lambda: reading(levels, "web").value == 3)
