@@ -11,10 +11,11 @@ Kernels before commit f4183717b370 ("sched/fair: Introduce the burstable CFS con
 v5.14) have no burst file; there the burst reads 0.
 """
 
+import errno
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from actuators.base import Turn
+from actuators.base import RefusedError, Turn
 from actuators.cgroup_knob import CgroupKnob, Step
 from actuators.cgroupfs import Cgroup
 from controller.model import Knob, KnobValue
@@ -56,7 +57,12 @@ class CpuQuota(CgroupKnob):
         else:
             quota, period = cgroup.read("cpu.max").split()
             burst_file = "cpu.max.burst"
-        burst = cgroup.read(burst_file) if cgroup.has(burst_file) else "0"
+        try:
+            burst = cgroup.read(burst_file)
+        except RefusedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            burst = "0"
         return _parse(f"{quota} {period} {burst}").text
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:

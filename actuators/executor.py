@@ -32,6 +32,7 @@ from actuators.base import (
 from actuators.holdings import Holdings
 from actuators.journal import Journal, JournalError, Record
 from actuators.order import group, order
+from actuators.reading import read_knobs
 from actuators.support import Support
 from controller.decision import Action, Failure, Outcome
 from controller.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
@@ -74,20 +75,17 @@ class Executor:
         theirs from now on.
         """
         readings = []
-        wanted = [(k, a) for k, a in self._actuators.items() if k in knobs]
+        wanted = [actuator for knob, actuator in self._actuators.items() if knob in knobs]
         for target in targets:
-            for knob, actuator in wanted:
-                if not (actuator.concerns(target) and self._support.has(knob)):
-                    continue
-                try:
-                    value = actuator.read(target)
-                except GoneError:
+            concerned = (a for a in wanted if a.concerns(target) and self._support.has(a.knob))
+            for knob, found in read_knobs(concerned, target):
+                if isinstance(found, GoneError):
                     self._forget(target, knob)
-                except RefusedError as error:
-                    _log.debug("%s", error)
+                elif isinstance(found, RefusedError):
+                    _log.debug("%s", found)
                 else:
-                    self._holdings.disown_foreign(target, knob, value)
-                    readings.append(KnobReading(target, knob, value))
+                    self._holdings.disown_foreign(target, knob, found)
+                    readings.append(KnobReading(target, knob, found))
         return tuple(readings)
 
     @property

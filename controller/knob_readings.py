@@ -86,7 +86,7 @@ class KnobReadings:
         self._due -= count
         if count:
             if len(self._turn) < count:
-                self._turn = list(reversed(self._wanted))
+                self._turn = [*reversed(self._wanted), *self._turn]
             self._read([self._turn.pop() for _ in range(count)])
 
     def keep(self, outcomes: Iterable[Outcome]) -> None:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What workloads do and suffer, as far as this host can measure it: all probes, as one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 import logging
 import time
 from typing import TypeVar
@@ -15,7 +15,7 @@ from controller.probes.btf import BtfError
 from controller.probes.counters import choose_sources
 from controller.probes.loader import LoadError
 from controller.probes.members import MemberProbe, Moves
-from controller.probes.net import NetProbe
+from controller.probes.net import NetProbe, Traffic
 from controller.probes.netns import NetnsMeter
 from controller.probes.psi import PressureMeter
 from controller.probes.runtime import RunTime
@@ -100,19 +100,19 @@ class Meters:
         """Read the probes and return what they tell of this instant."""
         reading = self.reading = None if self.sched is None else self.sched.read()
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
-        samples = self._unmeasured if reading is None else reading.workloads
-        traffic = {} if self._net is None else self._net.read(now_ns)
-        by_netns = self._netns.read(now_ns, traffic)
-        self.measured_by_netns = frozenset(by_netns.keys() - traffic.keys())
-        self._pressure.read(now_ns)
+        traffic, sent = self._traffic(now_ns)
+        moved = None if reading is None else (*reading.changed, *sent)
+        self._pressure.read(now_ns, moved)
+        self._usage.read(now_ns, moved)
         return Snapshot(
             time_ns=now_ns,
             age_ns=None if reading is None else reading.age_ns,
             workloads=self._join(
-                samples,
-                join.traffic({**by_netns, **traffic}),
-                join.pressure(self._pressure.workloads),
-                join.usage(self._usage.read()),
+                self._unmeasured if reading is None else reading.workloads,
+                None if reading is None or reading.rearranged else reading.changed,
+                join.traffic(traffic, sent),
+                join.pressure(self._pressure.workloads, self._pressure.changed),
+                join.usage(self._usage.workloads, self._usage.changed),
                 join.cache(self.monitor.read(now_ns)),
             ),
             blame=() if reading is None else reading.blame,
@@ -121,6 +121,21 @@ class Meters:
             steal_ns=self._steal.read(now_ns),
             pressure_ns=self._pressure.read_ns,
         )
+
+    def _traffic(self, now_ns: int) -> tuple[Mapping[CgroupId, Traffic], Collection[CgroupId]]:
+        """Return what is sent and received, and of whom that changed.
+
+        It is told by cgroup or, where that is not to be had, by namespace.
+        """
+        rows: Mapping[CgroupId, Traffic] = {}
+        changed: Collection[CgroupId] = ()
+        if self._net is not None:
+            rows, changed = self._net.read(now_ns), self._net.changed
+        by_netns = self._netns.read(now_ns, rows)
+        self.measured_by_netns = frozenset(c for c in by_netns if c not in rows)
+        if by_netns:
+            rows = {**by_netns, **rows}
+        return rows, (*changed, *self._netns.changed)
 
     def load_members(self) -> None:
         """Have ``moves`` told from now on: only when it is needed, it takes most of a second."""

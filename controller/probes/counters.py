@@ -126,6 +126,7 @@ class Counters:
         self._refreshed_ns = 0
         self._base = np.zeros((slots, len(sources)), np.int64)
         self._totals = np.zeros((slots, len(sources)), np.int64)
+        self._moved = np.zeros(slots, np.bool_)
         self.late = ""
         self._follow_cpus()
 
@@ -133,14 +134,18 @@ class Counters:
         """Count for *slot* from zero: it has another owner now."""
         self._base[slot] = self._totals[slot] = self._sum(slot, slot + 1)[0]
 
-    def refresh(self, used: int, now_ns: int) -> None:
-        """Bring the totals of the first *used* slots up to date, once a second."""
-        if now_ns - self._refreshed_ns < _REFRESH_NS:
-            return
-        self._refreshed_ns = now_ns
-        self._follow_cpus()
-        self._count_the_staying()
-        self._totals[:used] = self._sum(0, used)
+    def refresh(self, used: int, now_ns: int) -> NDArray[np.bool_]:
+        """Bring the totals of the first *used* slots up to date, once a second.
+
+        Returns, by slot, whether something was counted since the last call.
+        """
+        if now_ns - self._refreshed_ns >= _REFRESH_NS:
+            self._refreshed_ns = now_ns
+            self._follow_cpus()
+            self._count_the_staying()
+            self._bring_up_to_date(used)
+        moved, self._moved = self._moved, np.zeros_like(self._moved)
+        return moved
 
     def gains(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what *slots* counted since their ``rebase``, a column for each of ``names``."""
@@ -151,7 +156,7 @@ class Counters:
         """Return the counters of all slots together up to now, since they were opened."""
         for cpu in self._counted:
             self._count_running(cpu)
-        self._totals = self._sum(0, len(self._totals))
+        self._bring_up_to_date(len(self._totals))
         return dict(zip(self.names, self._totals.sum(axis=0).tolist(), strict=True))
 
     def start_over(self) -> None:
@@ -160,6 +165,11 @@ class Counters:
         for cpu in self._counted:
             self._count_running(cpu)
         self._base[:] = self._totals[:] = self._sum(0, len(self._totals))
+
+    def _bring_up_to_date(self, used: int) -> None:
+        totals = self._sum(0, used)
+        self._moved[:used] |= (totals != self._totals[:used]).any(axis=1)
+        self._totals[:used] = totals
 
     def _sum(self, first: int, end: int) -> NDArray[np.int64]:
         total: NDArray[np.int64] = self._sums[:, first:end].sum(axis=0, dtype=np.int64)

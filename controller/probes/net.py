@@ -9,9 +9,9 @@ once, so that the wire carries up to 4 % more.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import repeat
 import math
 import os
 from typing import NamedTuple
@@ -30,7 +30,11 @@ __all__ = ("NetProbe", "Traffic", "trial")
 
 _INGRESS, _EGRESS = 0, 1  # enum bpf_attach_type: BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_EGRESS
 _TRAFFIC = np.dtype([("count", "u8", 4)])
+# Other than what anybody gained, so that who is new has a row with the next read.
+_UNKNOWN = np.iinfo(np.uint64).max
 _LOOK_NS = 5 * NS_PER_SEC
+# In how many ticks all directories are looked for.
+_LOOK_PARTS = 20
 
 
 class Traffic(NamedTuple):
@@ -50,6 +54,8 @@ class _Member:
 
 class NetProbe:
     """The loaded probe.
+
+    ``changed``: of whom the last ``read`` told something else than the one before.
 
     :param layout: where the cgroup2 tree is.
     :param cpus: possible CPUs of the machine.
@@ -86,12 +92,16 @@ class NetProbe:
         self._waiting: dict[CgroupId, None] = {}  # for a slot
         # First in, first out: a slot that was given back rests as long as it can.
         self._free = deque(range(max_slots))
-        # What each gained as of the last look, and the same as rows by workload.
-        self._grown = self._bases
+        # What each slot gained as of the last read, and the same as rows by workload.
+        self._grown = np.zeros((max_slots, 4), np.uint64)
         self._rows: dict[CgroupId, Traffic] = {}
+        self._gone: list[CgroupId] = []
+        self.changed: Collection[CgroupId] = ()
         self._found: dict[CgroupId, int | None] = {}
-        self._turn = self._in_turn()
-        self._looked_ns = 0
+        # Directories whose children are still to be looked at: workloads by the child's name.
+        self._turn: list[tuple[str, dict[str, CgroupId]]] = []
+        self._per_look = 0
+        self._look_due_ns = 0
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
@@ -114,19 +124,15 @@ class NetProbe:
         at zero then.
         """
         self._look(now_ns)
-        if not self._members:
-            return {}
-        used = self._slots.max() + 1
+        used = self._slots.max(initial=-1) + 1
         totals = self._traffic[:, :used].sum(axis=0, dtype=np.uint64)
         grown = totals[self._slots] - self._bases
-        if self._rows:
-            moved = np.flatnonzero((grown != self._grown).any(axis=1))
-            cgroups = [self._cgroups[row] for row in moved.tolist()]
-        else:
-            moved, cgroups = np.arange(len(grown)), self._cgroups
-        self._grown = grown
+        moved = np.flatnonzero((grown != self._grown[self._slots]).any(axis=1))
+        self._grown[self._slots[moved]] = grown[moved]
+        others = [self._cgroups[row] for row in moved.tolist()]
         rows = map(tuple.__new__, repeat(Traffic), grown[moved].tolist())
-        self._rows |= zip(cgroups, rows, strict=False)
+        self._rows |= zip(others, rows, strict=True)
+        self.changed, self._gone = (*self._gone, *others), []
         return self._rows
 
     @property
@@ -139,14 +145,21 @@ class NetProbe:
         self._loaded.close()
 
     def _look(self, now_ns: int) -> None:
-        """Bring the members in line with the directories that are there now.
+        """Bring the members in line with the directories that are there now, some in each tick.
 
-        Not at all of them in one tick: a thousand take 4 ms.
+        Where the cpu controller is on v2 those are the workloads themselves.
         """
-        part = min(1.0, max(0.0, (now_ns - self._looked_ns) / _LOOK_NS))
-        self._looked_ns = now_ns
-        due = islice(self._turn, math.ceil(part * len(self._wanted)))
-        now = {cgroup: self._cgroup2_id(cgroup, path) for cgroup, path in due}
+        if not self._turn and now_ns >= self._look_due_ns:
+            self._look_due_ns = now_ns + _LOOK_NS
+            self._turn = _by_parent(self._wanted)
+            self._per_look = math.ceil(len(self._turn) / _LOOK_PARTS)
+        due, self._turn = self._turn[: self._per_look], self._turn[self._per_look :]
+        now: dict[CgroupId, int | None] = {}
+        for parent, cgroups in due:
+            there = _children(self._unified + parent)
+            for name, cgroup in cgroups.items():
+                if self._wanted.get(cgroup) == f"{parent}/{name}":
+                    now[cgroup] = there.get(name)
         if any(self._found.get(cgroup) != cgroup2_id for cgroup, cgroup2_id in now.items()):
             self._found |= now
             self._follow_found(now)
@@ -158,11 +171,12 @@ class NetProbe:
             member = self._members.get(cgroup)
             if member is not None and self._found.get(cgroup) != member.cgroup2_id:
                 del self._members[cgroup]
+                self._rows.pop(cgroup, None)
+                self._gone.append(cgroup)
                 self._slot_of_cgroup.delete(member.cgroup2_id)
                 self._free.append(member.slot)
         for cgroup in self._waiting | changed:
             self._join(cgroup)
-        self._rows = {}
         self._cgroups = list(self._members)
         self._slots = np.array([m.slot for m in self._members.values()], np.int64)
         self._bases = self._base_of_slot[self._slots]
@@ -177,15 +191,9 @@ class NetProbe:
             return
         slot = self._free.popleft()
         self._base_of_slot[slot] = self._traffic[:, slot].sum(axis=0, dtype=np.uint64)
+        self._grown[slot] = _UNKNOWN
         self._members[cgroup] = _Member(cgroup2_id, slot)
         self._slot_of_cgroup.set(cgroup2_id, slot, 0)
-
-    def _in_turn(self) -> Iterator[tuple[CgroupId, str]]:
-        # Who comes meanwhile has a turn in the next round, so that nobody waits for ever.
-        while True:
-            for cgroup, path in tuple(self._wanted.items()):
-                if self._wanted.get(cgroup) == path:
-                    yield cgroup, path
 
     def _cgroup2_id(self, cgroup: CgroupId, path: str) -> int | None:
         if cgroup.hierarchy == "v2":
@@ -194,6 +202,25 @@ class NetProbe:
             return os.stat(self._unified + path).st_ino  # noqa: PTH116 - half the time of Path
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+
+def _by_parent(paths: Mapping[CgroupId, str]) -> list[tuple[str, dict[str, CgroupId]]]:
+    """Return the directories that hold those of *paths* that may be made anew below them."""
+    found: dict[str, dict[str, CgroupId]] = {}
+    for cgroup, path in paths.items():
+        parent, _, name = path.rpartition("/")
+        if cgroup.hierarchy != "v2" and name:
+            found.setdefault(parent, {})[name] = cgroup
+    return list(found.items())
+
+
+def _children(directory: str) -> dict[str, int]:
+    """Return the inode numbers of what is in *directory*: a tenth of the time of a stat of each."""
+    try:
+        with os.scandir(directory) as entries:
+            return {entry.name: entry.inode() for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
 
 
 def trial() -> tuple[bool, str]:

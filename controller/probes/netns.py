@@ -66,6 +66,8 @@ class _Member:
 class NetnsMeter:
     """Follows the traffic of workloads by their namespaces; at most a second old.
 
+    ``changed``: of whom the last ``read`` told something else than the one before.
+
     :param layout: where the processes of a workload are listed.
     :param proc: where the kernel shows processes.
     """
@@ -79,6 +81,8 @@ class NetnsMeter:
         self._members: dict[CgroupId, _Member] = {}
         # When each is looked at next, in that order.
         self._looks: dict[CgroupId, int] = {}
+        self._told: dict[CgroupId, Traffic] = {}
+        self.changed: Collection[CgroupId] = ()
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Measure some of *workloads* from the next ``read`` on, and nobody else."""
@@ -108,7 +112,10 @@ class NetnsMeter:
             member.due_ns = now_ns + _EVERY_NS
             with contextlib.suppress(OSError):  # not now: later
                 _advance(member)
-        return {c: m.traffic for c, m in self._members.items()}
+        told, self._told = self._told, {c: m.traffic for c, m in self._members.items()}
+        now = self._told
+        self.changed = [c for c in now.keys() | told.keys() if now.get(c) != told.get(c)]
+        return now
 
     def close(self) -> None:
         """Leave all namespaces."""

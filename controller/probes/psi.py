@@ -4,16 +4,18 @@
 
 Only the totals are used: averages over 10 s come too late and forget too slowly. The kernel
 brings a cgroup's averages up to date at every read, so files stay open and are read once a
-second, and only for services (Documentation/accounting/psi.rst).
+second, only for services, and of these only for those of which something is to be expected
+(Documentation/accounting/psi.rst).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 from controller.model import CgroupId, QosClass, Workload
+from controller.probes.turns import Turns
 from controller.units import NS_PER_SEC
 
 __all__ = ("Pressure", "PressureMeter", "parse_some_ns")
@@ -39,7 +41,8 @@ class _Files(NamedTuple):
 class PressureMeter:
     """Follows the pressure of the host and of latency-sensitive workloads.
 
-    ``host`` and ``workloads`` are what was read at ``read_ns``.
+    ``host`` and ``workloads`` are what was known at ``read_ns``; ``changed`` is whose pressure
+    is another since the last ``read``.
 
     :param unified: the mount of the cgroup2 tree, whose files tell it per cgroup.
     :param host: the directory with the host's own files.
@@ -50,26 +53,38 @@ class PressureMeter:
         self._host_files = _open(0, host, "")
         self._wanted: dict[CgroupId, str] = {}
         self._files: dict[CgroupId, _Files] = {}
+        self._turns = Turns()
         self._due_ns = 0
         self.read_ns: int | None = None
         self.host = Pressure(None, None, None)
-        self.workloads: Mapping[CgroupId, Pressure] = {}
+        self.workloads: dict[CgroupId, Pressure] = {}
+        self.changed: Collection[CgroupId] = ()
 
     def follow(self, workloads: Iterable[Workload]) -> None:
         """Read the latency-sensitive ones of *workloads* from the next ``read`` on."""
         sensitive = [w for w in workloads if w.qos is QosClass.LS]
-        self._wanted = {w.cgroup: w.path for w in sensitive[:_MAX_WORKLOADS]}
+        wanted = {w.cgroup: w.path for w in sensitive[:_MAX_WORKLOADS]}
+        self._wanted = {} if self._unified is None else wanted
+        self._turns.follow(self._wanted)
         self._due_ns = 0
 
-    def read(self, now_ns: int) -> None:
-        """Bring ``host`` and ``workloads`` up to date if they are a second old."""
+    def read(self, now_ns: int, moved: Iterable[CgroupId] | None) -> None:
+        """Bring ``host`` and ``workloads`` up to date if they are a second old.
+
+        :param moved: who ran, waited or sent something since the last call; ``None``: perhaps
+            everybody. Nobody else's files are read, but in turn: see ``Turns``.
+        """
+        self._turns.moved(moved)
+        self.changed = ()
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + _EVERY_NS
         self.read_ns = now_ns
-        self._look()
         self.host = _read(self._host_files)
-        self.workloads = {cgroup: _read(files) for cgroup, files in self._files.items()}
+        for cgroup in [c for c in self._files if c not in self._wanted]:
+            self._forget(cgroup)
+        self.changed = [cgroup for cgroup in self._turns.take() if self._has_changed(cgroup)]
+        self._turns.moved(self.changed)
 
     def close(self) -> None:
         """Close all files."""
@@ -78,24 +93,33 @@ class PressureMeter:
         self._host_files = _Files(0, (None,) * len(Pressure._fields))
         self._files.clear()
 
-    def _look(self) -> None:
-        """Open the files of directories that are new, close those of directories that went."""
-        if self._unified is None:
-            return
-        for cgroup in [c for c in self._files if c not in self._wanted]:
-            _close(self._files.pop(cgroup))
-        for cgroup, path in self._wanted.items():
-            directory = f"{self._unified}{path}"
-            try:
-                inode = os.stat(directory).st_ino  # noqa: PTH116 - half the time of Path
-            except (FileNotFoundError, NotADirectoryError):
-                inode = 0
-            known = self._files.get(cgroup)
-            if known is not None and known.inode != inode:
-                _close(self._files.pop(cgroup))
-                known = None
-            if known is None and inode:
-                self._files[cgroup] = _open(inode, Path(directory), ".pressure")
+    def _has_changed(self, cgroup: CgroupId) -> bool:
+        """Read the pressure of *cgroup*; whether it is another than was known."""
+        before = self.workloads.get(cgroup)
+        self._look(cgroup)
+        files = self._files.get(cgroup)
+        if files is None:
+            return before is not None
+        now = self.workloads[cgroup] = _read(files)
+        return now != before
+
+    def _look(self, cgroup: CgroupId) -> None:
+        """Open the files of a directory that is new, close those of one that went."""
+        directory = f"{self._unified}{self._wanted[cgroup]}"
+        try:
+            inode = os.stat(directory).st_ino  # noqa: PTH116 - half the time of Path
+        except (FileNotFoundError, NotADirectoryError):
+            inode = 0
+        known = self._files.get(cgroup)
+        if known is not None and known.inode != inode:
+            self._forget(cgroup)
+            known = None
+        if known is None and inode:
+            self._files[cgroup] = _open(inode, Path(directory), ".pressure")
+
+    def _forget(self, cgroup: CgroupId) -> None:
+        _close(self._files.pop(cgroup))
+        self.workloads.pop(cgroup, None)
 
 
 def parse_some_ns(text: bytes) -> int | None:

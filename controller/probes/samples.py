@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Samples from columns of counters: a thousand in every tick, so without a call for each.
+"""Samples from columns of counters: a thousand at first, then those of who moved.
 
-And in most ticks most of them stand still: their samples stay the same objects, by which whoever
+Most of them stand still in most ticks: their samples stay the same objects, by which whoever
 gets them knows.
 """
 
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.model import CgroupId, WorkloadSample
+from controller.probes.slots import Member
 
 __all__ = ("SampleRows", "make_samples")
 
-# What is too large for a column: further fields of the rows with these numbers.
-More = Callable[[NDArray[np.intp]], Mapping[str, Iterable[object]]]
+Rows = NDArray[np.intp]
 
 
 def make_samples(
@@ -35,58 +35,54 @@ def make_samples(
 
 
 class SampleRows:
-    """Samples from a table of counters, a row for each workload; made anew where one changed.
+    """The samples of workloads, a row for each; made anew where something was counted.
 
-    :param more: returns further fields, which change only with a counter of their row, or a
-        moment later.
+    :param fields: returns the fields of the samples of some rows, a column for each.
+    :param late: a row's fields may change a moment after it moved: it is looked at once more.
 
-    ``anew`` are the rows that the last update looked at.
+    ``anew`` are the rows that the last update looked at, ``changed`` those of which it made
+    another sample.
     """
 
-    def __init__(self, more: More | None = None) -> None:
-        self._more = more
-        self._cgroups: Sequence[CgroupId] = ()
-        self._fields: tuple[str, ...] = ()
-        self._counts = np.zeros((0, 0), np.int64)
+    def __init__(
+        self, fields: Callable[[Rows], Mapping[str, Iterable[object]]], *, late: bool = False
+    ) -> None:
+        self._fields = fields
+        self._late = late
+        self._members: Sequence[Member] = ()
         self._samples: list[WorkloadSample] = []
         self._moved = np.zeros(0, np.bool_)
-        self.anew = np.zeros(0, np.intp)
+        self.anew: Rows = np.zeros(0, np.intp)
+        self.changed: list[int] = []
 
-    def update(
-        self, cgroups: Sequence[CgroupId], fields: tuple[str, ...], counts: NDArray[np.int64]
-    ) -> list[WorkloadSample]:
-        """Return the samples of *cgroups*, whose rows of *counts* have a column for each field.
+    def update(self, members: Sequence[Member], moved: Rows) -> list[WorkloadSample]:
+        """Return the samples of *members*, of whom the rows *moved* since the last update.
 
         The list is to be read at once: it is the same one next time.
         """
-        if cgroups is not self._cgroups or fields != self._fields:
-            self._rearrange(cgroups, fields)
-        moves = (counts != self._counts).any(axis=1)
-        anew = self.anew = np.flatnonzero(moves | self._moved)
-        self._counts, self._moved = counts, moves
-        columns: dict[str, Iterable[object]] = dict(
-            zip(fields, counts[anew].T.tolist(), strict=True)
-        )
-        if self._more is not None and len(anew):
-            columns |= self._more(anew)
+        moves = np.zeros(len(members), np.bool_)
+        if members is not self._members:
+            moves[self._rearrange(members)] = True
+        moves[moved] = True
+        anew = self.anew = np.flatnonzero(moves | self._moved if self._late else moves)
+        self._moved = moves
+        self.changed = []
+        if not len(anew):
+            return self._samples
         rows = anew.tolist()
-        for row, sample in zip(
-            rows, make_samples([cgroups[row] for row in rows], columns), strict=True
-        ):
-            self._samples[row] = sample
+        made = make_samples([members[row].cgroup for row in rows], self._fields(anew))
+        for row, sample in zip(rows, made, strict=True):
+            if sample != self._samples[row]:
+                self._samples[row] = sample
+                self.changed.append(row)
         return self._samples
 
-    def _rearrange(self, cgroups: Sequence[CgroupId], fields: tuple[str, ...]) -> None:
-        """Keep what is known of those who stay; -1 is no count, so the others are new."""
-        if fields != self._fields:
-            self._cgroups, self._fields = (), fields
-            self._counts = np.zeros((0, len(fields)), np.int64)
-            self._moved = np.zeros(0, np.bool_)
-        before = {cgroup: row for row, cgroup in enumerate(self._cgroups)}
-        known = np.array([before.get(cgroup, -1) for cgroup in cgroups], np.intp)
-        nothing = np.full((1, len(fields)), -1, np.int64)
-        self._counts = np.concatenate((self._counts, nothing))[known]
-        self._moved = np.append(self._moved, False)[known]
+    def _rearrange(self, members: Sequence[Member]) -> list[int]:
+        """Keep what is known of those who stay; return the rows of the others."""
+        before = {member: row for row, member in enumerate(self._members)}
+        known = [before.get(member, -1) for member in members]
         nobody = WorkloadSample(CgroupId("", 0))
-        self._samples = [self._samples[row] if row >= 0 else nobody for row in known.tolist()]
-        self._cgroups = cgroups
+        self._samples = [self._samples[row] if row >= 0 else nobody for row in known]
+        self._moved = np.append(self._moved, False)[known]
+        self._members = members
+        return [row for row, old in enumerate(known) if old < 0]

@@ -7,7 +7,7 @@ as well. The arrays count since the probe was loaded; this module turns them int
 since the workload was assigned. Reading costs no system call.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 import time
 
@@ -25,8 +25,9 @@ from controller.probes.maps import HashMap, MappedArray
 from controller.probes.perf import EventSource
 from controller.probes.runtime import RunTime, run_time
 from controller.probes.samples import SampleRows
+from controller.probes.sched_layout import ACCOUNT, ACCOUNT_WORDS, CPU, LATENCY, LATENCY_WORDS
 from controller.probes.sched_program import sched_spec, without_sched_info
-from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots
+from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots, View
 
 __all__ = ("DETAILS", "MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 
@@ -39,40 +40,23 @@ MAX_SLOTS = 1024
 _TOTALS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns")
 # Of these, what is measured for others than services.
 _OTHERS = (0, 1, 3)
-_LATENCY_WORDS = BUCKETS + 14
-_ACCOUNT_WORDS = 8
-_ACCOUNT = np.dtype([("word", "u8", _ACCOUNT_WORDS)])
-_LATENCY = np.dtype([("bucket", "u4", _LATENCY_WORDS)])
-_CPU = np.dtype(
-    {
-        "names": [
-            "since",
-            "slot",
-            "sync_clock",
-            "sync_mono",
-            "switches",
-            "shed",
-            "running",
-            "missed",
-        ],
-        "formats": ["u8"] * 8,
-        "offsets": [0, 8, 16, 24, 32, 96, 104, 112],
-        "itemsize": 16 * 8 + 16 * 24 + 64 * 16,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedReading:
     """One look at the probe; ``age_ns`` is the age of the newest event at ``time_ns``.
 
-    ``missed_switches`` are those that the kernel did not tell of: on-CPU time is right all the
-    same, the waits before them are not counted.
+    ``changed`` are those whose sample is another one than in the last reading, ``rearranged``
+    tells whether the workloads themselves are others. ``missed_switches`` are those that the
+    kernel did not tell of: on-CPU time is right all the same, the waits before them are not
+    counted.
     """
 
     time_ns: int
     age_ns: int
     workloads: tuple[WorkloadSample, ...]
+    changed: tuple[CgroupId, ...]
+    rearranged: bool
     blame: tuple[Blame, ...]
     system_oncpu_ns: int
     idle_ns: int
@@ -117,11 +101,11 @@ class SchedProbe:
         )
         self._loaded: Loaded = load(replace(spec, typed=typed and spec.typed))
         fds = self._loaded.map_fds
-        self._cpus = MappedArray(fds["cpus"], _CPU, cpus)
-        accounts = MappedArray(fds["accounts"], _ACCOUNT, max_slots * cpus)
-        self._accounts = accounts.values["word"].reshape(max_slots, cpus, _ACCOUNT_WORDS)
-        latencies = MappedArray(fds["latencies"], _LATENCY, max_latency * cpus)
-        self._latencies = latencies.values["bucket"].reshape(max_latency, cpus, _LATENCY_WORDS)
+        self._cpus = MappedArray(fds["cpus"], CPU, cpus)
+        accounts = MappedArray(fds["accounts"], ACCOUNT, max_slots * cpus)
+        self._accounts = accounts.values["word"].reshape(max_slots, cpus, ACCOUNT_WORDS)
+        latencies = MappedArray(fds["latencies"], LATENCY, max_latency * cpus)
+        self._latencies = latencies.values["bucket"].reshape(max_latency, cpus, LATENCY_WORDS)
         blames = MappedArray(fds["blame"], np.dtype("u8"), max_latency * max_slots)
         self._blame = BlamePairs(blames.values.reshape(max_latency, max_slots))
         self._generation = MappedArray(fds["generation"], np.dtype("u8"), 1)
@@ -131,10 +115,13 @@ class SchedProbe:
         # What was published last, and what the arrays held when a slot was assigned.
         self._totals = np.zeros((max_slots, 5), np.int64)
         self._base = np.zeros((max_slots, 5), np.int64)
+        # Which slots' totals changed since they were made samples of, and who had slots then.
+        self._moved = np.zeros(max_slots, np.bool_)
+        self._view = self._slots.view
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
-        self._sensitive = SampleRows(lambda rows: {"runq_histogram": self._histograms(rows)})
-        self._others = SampleRows()
+        self._sensitive = SampleRows(self._fields_of_sensitive, late=True)
+        self._others = SampleRows(self._fields_of_others)
         self._shed = 0
         self._counters = (
             Counters(counters, self._loaded, slots=max_slots, running=self.running)
@@ -209,6 +196,7 @@ class SchedProbe:
         had_counters = not self._shed & 1
         self._shed = (1 << details) - 1
         self._cpus.values["shed"] = self._shed
+        self._moved[:] = True  # counters come or go
         if self._counters is not None and not self._shed and not had_counters:
             self._counters.start_over()
 
@@ -217,15 +205,20 @@ class SchedProbe:
         view = self._slots.view
         now_ns, newest_ns = self._read_totals(view.used)
         if self._counters is not None and not self._shed:
-            self._counters.refresh(view.used, now_ns)
-        services = self._sensitive.update(
-            view.sensitive_cgroups, *self._table(view.sensitive_slots, range(len(_TOTALS)))
+            self._moved |= self._counters.refresh(view.used, now_ns)
+        rearranged, self._view = view is not self._view, view
+        sensitive, others = view.places(np.flatnonzero(self._moved[: view.used]))
+        self._moved[:] = False
+        workloads = (
+            *self._sensitive.update(view.sensitive, sensitive),
+            *self._others.update(view.others, others),
         )
-        others = self._others.update(view.other_cgroups, *self._table(view.other_slots, _OTHERS))
         return SchedReading(
             time_ns=now_ns,
             age_ns=max(0, now_ns - newest_ns),
-            workloads=(*services, *others),
+            workloads=workloads,
+            changed=self._changed(view),
+            rearranged=rearranged,
             blame=self._blame.read(view, now_ns, view.records[self._sensitive.anew]),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
@@ -248,7 +241,8 @@ class SchedProbe:
         A run that still goes on is added up to now. Its CPU may switch between our two reads;
         then it counts in the next tick, and never twice: totals do not fall.
         """
-        totals = self._accounts[:used, :, :5].sum(axis=1, dtype=np.int64)
+        # A sum over the CPUs; sum() itself takes three times as long for so few words.
+        totals = np.einsum("scw->sw", self._accounts[:used, :, :5])
         cpus = self._cpus.values.copy()
         now_ns = time.monotonic_ns()
         newest = cpus[cpus["sync_mono"].argmax()]
@@ -256,27 +250,42 @@ class SchedProbe:
         for since, slot in zip(cpus["since"].tolist(), cpus["slot"].tolist(), strict=True):
             if since and slot < used:
                 totals[slot, 0] += max(0, clock - since)
+        grown = np.flatnonzero(totals.ravel() > self._totals[:used].ravel())
+        self._moved[grown // len(_TOTALS)] = True
         np.maximum(self._totals[:used], totals, out=self._totals[:used])
         return now_ns, int(newest["sync_mono"])
 
-    def _table(
-        self, slots: Indices, totals: Sequence[int]
-    ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-        """Return fields of the sample, and what *slots* counted of each since assigned."""
-        fields = tuple(_TOTALS[column] for column in totals)
-        counts = (self._totals[slots] - self._base[slots])[:, totals]
+    def _changed(self, view: View) -> tuple[CgroupId, ...]:
+        return (
+            *(view.sensitive[row].cgroup for row in self._sensitive.changed),
+            *(view.others[row].cgroup for row in self._others.changed),
+        )
+
+    def _fields_of_sensitive(self, rows: NDArray[np.intp]) -> dict[str, Iterable[object]]:
+        slots = self._view.sensitive_slots[rows]
+        return self._fields_of(slots, range(len(_TOTALS))) | {
+            "runq_histogram": self._histograms(self._view.records[rows])
+        }
+
+    def _fields_of_others(self, rows: NDArray[np.intp]) -> dict[str, Iterable[object]]:
+        return self._fields_of(self._view.other_slots[rows], _OTHERS)
+
+    def _fields_of(self, slots: Indices, totals: Iterable[int]) -> dict[str, Iterable[object]]:
+        """Return what *slots* counted since assigned, of *totals* and of the counters."""
+        counts = (self._totals[slots] - self._base[slots]).T.tolist()
+        fields = {_TOTALS[column]: counts[column] for column in totals}
         if self._counters is None or self._shed:
-            return fields, counts
-        return (*fields, *self._counters.names), np.hstack((counts, self._counters.gains(slots)))
+            return fields
+        gains = self._counters.gains(slots).T.tolist()
+        return fields | dict(zip(self._counters.names, gains, strict=True))
 
     def _raw_waits(self, records: Indices) -> NDArray[np.uint32]:
         waits: NDArray[np.uint32] = self._latencies[records, :, :BUCKETS]
         total: NDArray[np.uint32] = waits.sum(axis=1, dtype=np.uint32)
         return total
 
-    def _histograms(self, rows: NDArray[np.intp]) -> list[tuple[int, ...]]:
-        """Bring the histograms of some services up to date, by their place in the view."""
-        records = self._slots.view.records[rows]
+    def _histograms(self, records: Indices) -> list[tuple[int, ...]]:
+        """Bring some histograms up to date."""
         raw = self._raw_waits(records)
         # The kernel's 32-bit buckets wrap; the difference of two readings does not mind.
         self._waits[records] += raw - self._waits_raw[records]

@@ -41,20 +41,25 @@ class View:
         self.rows = 1 + max((m.record for m in members if m.record is not None), default=-1)
 
     @cached_property
-    def sensitive_cgroups(self) -> tuple[CgroupId, ...]:
-        return tuple(member.cgroup for member in self.sensitive)
-
-    @cached_property
-    def other_cgroups(self) -> tuple[CgroupId, ...]:
-        return tuple(member.cgroup for member in self.others)
-
-    @cached_property
     def sensitive_slots(self) -> Indices:
         return np.array([member.slot for member in self.sensitive], np.int64)
 
     @cached_property
     def other_slots(self) -> Indices:
         return np.array([member.slot for member in self.others], np.int64)
+
+    @cached_property
+    def _places_by_slot(self) -> tuple[Indices, Indices]:
+        """By slot: which of the sensitive ones, and which of the others; -1 is none of them."""
+        places = np.full((2, self.used), -1, np.int64)
+        places[0, self.sensitive_slots] = np.arange(len(self.sensitive))
+        places[1, self.other_slots] = np.arange(len(self.others))
+        return places[0], places[1]
+
+    def places(self, slots: Indices) -> tuple[Indices, Indices]:
+        """Return which of the sensitive ones have *slots*, and which of the others."""
+        sensitive, others = (places[slots] for places in self._places_by_slot)
+        return sensitive[sensitive >= 0], others[others >= 0]
 
     @cached_property
     def records(self) -> Indices:

@@ -204,7 +204,7 @@ def test_directories_are_looked_for_however_often_somebody_comes(
     for number in range(10):
         others[0] = net.root / f"comes-{number}"
         net.follow(*others, absent)
-        net.probe.read(NS_PER_SEC)  # after the second 0 of every follow
+        net.probe.read(number * NS_PER_SEC)
     assert net.traffic(absent) == NOTHING
 
 

@@ -21,7 +21,7 @@ def test_each_number_finds_its_place() -> None:
     stalled = pressure({ONE: Pressure(10, None, 30)})
     used = usage({ONE: Usage(40, None), TWO: Usage(50, 60)})
     held = cache({ONE: CacheUse(7, 70)})
-    assert Join()(SAMPLES, sent, stalled, used, held) == (
+    assert Join()(SAMPLES, None, sent, stalled, used, held) == (
         SAMPLES[0]._replace(
             psi_cpu_some_ns=10, psi_io_some_ns=30, memory_bytes=40, memory_bandwidth_bytes=70
         ),
@@ -32,14 +32,14 @@ def test_each_number_finds_its_place() -> None:
 
 
 def test_without_the_other_probes_the_samples_stay_as_they_are() -> None:
-    assert Join()(SAMPLES, traffic({}), pressure({})) == SAMPLES
-    assert Join()((), traffic({ONE: Traffic(1, 2, 3, 4)})) == ()
+    assert Join()(SAMPLES, None, traffic({}), pressure({})) == SAMPLES
+    assert Join()((), None, traffic({ONE: Traffic(1, 2, 3, 4)})) == ()
 
 
 def test_what_does_not_change_stays_the_same_object() -> None:
     join = Join()
-    before = join(SAMPLES, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2)}))
-    after = join(SAMPLES, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(3, 2, 2, 2)}))
+    before = join(SAMPLES, None, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2)}))
+    after = join(SAMPLES, None, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(3, 2, 2, 2)}))
     assert after[0] is before[0]
     assert after[1] == before[1]._replace(tx_bytes=3)
 
@@ -47,17 +47,37 @@ def test_what_does_not_change_stays_the_same_object() -> None:
 def test_who_comes_and_goes_moves_nobody_elses_numbers() -> None:
     join = Join()
     rows = traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2), THREE: Traffic(3, 3, 3, 3)})
-    one, two = join(SAMPLES, rows)
+    one, two = join(SAMPLES, None, rows)
     three = WorkloadSample(THREE, oncpu_ns=1)
-    after = join((three, SAMPLES[1]), rows)
+    after = join((three, SAMPLES[1]), None, rows)
     assert after[0] == three._replace(tx_bytes=3, rx_bytes=3, tx_packets=3, rx_packets=3)
     assert after[1] is two
-    assert join(SAMPLES, rows) == (one, two)
+    assert join(SAMPLES, None, rows) == (one, two)
 
 
 def test_a_table_that_comes_and_goes_leaves_nothing() -> None:
     join = Join()
     sent, used = traffic({ONE: Traffic(1, 1, 1, 1)}), usage({ONE: Usage(40, 50)})
-    assert join(SAMPLES, sent, used)[0].memory_bytes == 40
-    assert join(SAMPLES, sent)[0].memory_bytes is None
-    assert join(SAMPLES) == SAMPLES
+    assert join(SAMPLES, None, sent, used)[0].memory_bytes == 40
+    assert join(SAMPLES, None, sent)[0].memory_bytes is None
+    assert join(SAMPLES, None) == SAMPLES
+
+
+def test_only_whoever_is_said_to_have_changed_is_looked_at() -> None:
+    join = Join()
+    rows = {ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2)}
+    one, two = join(SAMPLES, None, traffic(rows))
+    busier = SAMPLES[0]._replace(oncpu_ns=6)
+    rows[TWO] = Traffic(2, 3, 2, 2)
+    after = join((busier, SAMPLES[1]), [ONE], traffic(rows, [TWO]))
+    assert after == (one._replace(oncpu_ns=6), two._replace(rx_bytes=3))
+    again = join((busier, SAMPLES[1]), [], traffic(rows, [THREE]))
+    assert again[0] is after[0] and again[1] is after[1]
+
+
+def test_a_table_that_comes_is_put_in_whoever_changed() -> None:
+    join = Join()
+    sent = traffic({ONE: Traffic(1, 1, 1, 1)}, [])
+    assert join(SAMPLES, None, sent)[1].memory_bytes is None
+    assert join(SAMPLES, [], sent, usage({TWO: Usage(50, 60)}, []))[1].memory_bytes == 50
+    assert join(SAMPLES, [], sent, usage({}, []))[1].memory_bytes is None

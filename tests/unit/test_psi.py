@@ -52,13 +52,13 @@ def test_services_and_the_host_once_a_second(tree: Tree) -> None:
     (tree.host / "cpu").write_text(text(7))
     meter = PressureMeter(tree.unified, tree.host)
     meter.follow([WEB, JOB])
-    meter.read(NS_PER_SEC)
+    meter.read(NS_PER_SEC, None)
     assert meter.host == Pressure(7000, None, None)
     assert meter.workloads == {WEB.cgroup: Pressure(1000, 2000, 3000)}
     tree.cgroup("web", 5, 2, 3)
-    meter.read(2 * NS_PER_SEC - 1)
+    meter.read(2 * NS_PER_SEC - 1, None)
     assert meter.workloads[WEB.cgroup].cpu == 1000
-    meter.read(2 * NS_PER_SEC)
+    meter.read(2 * NS_PER_SEC, None)
     assert meter.workloads[WEB.cgroup].cpu == 5000
     meter.close()
 
@@ -71,19 +71,19 @@ def test_directories_that_come_and_go_leave_no_descriptor(tree: Tree) -> None:
     meter = PressureMeter(tree.unified, tree.host)
     meter.follow([WEB])
     for second in range(5):
-        meter.read((4 * second + 1) * NS_PER_SEC)
+        meter.read((4 * second + 1) * NS_PER_SEC, None)
         assert meter.workloads == {}
         path = tree.cgroup("web", second, second)
-        meter.read((4 * second + 2) * NS_PER_SEC)
+        meter.read((4 * second + 2) * NS_PER_SEC, None)
         assert meter.workloads == {WEB.cgroup: Pressure(second * 1000, second * 1000, None)}
         path.rename(tree.unified / "old")  # keeps its inode in use, as the kernel's ids are
         tree.cgroup("web", 77)
-        meter.read((4 * second + 3) * NS_PER_SEC)
+        meter.read((4 * second + 3) * NS_PER_SEC, None)
         assert meter.workloads[WEB.cgroup].cpu == 77_000
         shutil.rmtree(tree.unified / "old")
         shutil.rmtree(path)
     meter.follow([])
-    meter.read(100 * NS_PER_SEC)
+    meter.read(100 * NS_PER_SEC, None)
     assert descriptors() == before
     meter.close()
 
@@ -92,7 +92,46 @@ def test_without_a_cgroup2_tree_the_host_remains(tree: Tree) -> None:
     (tree.host / "memory").write_text(text(4))
     meter = PressureMeter(None, tree.host)
     meter.follow([WEB])
-    meter.read(0)
+    meter.read(0, None)
     assert meter.host == Pressure(None, 4000, None)
     assert meter.workloads == {}
+    meter.close()
+
+
+def test_of_services_that_stand_still_a_tenth_is_read(tree: Tree) -> None:
+    web = [
+        WEB._replace(cgroup=CgroupId("cpu", number), path=f"/web{number}") for number in range(20)
+    ]
+    for number in range(20):
+        tree.cgroup(f"web{number}", 1, 1, 1)
+    meter = PressureMeter(tree.unified, tree.host)
+    meter.follow(web)
+    for second in range(1, 13):  # the new ones twice, and everybody in turn
+        meter.read(second * NS_PER_SEC, [])
+    for number in range(20):
+        tree.cgroup(f"web{number}", 2, 1, 1)
+    meter.read(20 * NS_PER_SEC, [web[5].cgroup])
+    assert web[5].cgroup in meter.changed
+    assert len(meter.changed) in (2, 3)
+    meter.read(20 * NS_PER_SEC + 1, [])
+    assert meter.changed == ()
+    meter.close()
+
+
+def test_who_stalls_is_read_as_long_as_he_does(tree: Tree) -> None:
+    """A task that waits for a disk does not run: nothing else tells of it."""
+    others = [
+        WEB._replace(cgroup=CgroupId("cpu", number), path=f"/other{number}")
+        for number in range(10, 50)
+    ]
+    meter = PressureMeter(tree.unified, tree.host)
+    meter.follow([WEB, *others])
+    tree.cgroup("web", 0, 0, 0)
+    for second in range(1, 3):
+        meter.read(second * NS_PER_SEC, [])
+    meter.read(3 * NS_PER_SEC, [WEB.cgroup])
+    for second in range(4, 9):
+        tree.cgroup("web", 0, 0, second)
+        meter.read(second * NS_PER_SEC, [])
+        assert meter.workloads[WEB.cgroup].io == second * 1000
     meter.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from controller.model import CgroupId, QosClass, Workload
 from controller.probes.usage import Usage, UsageMeter
+from controller.units import NS_PER_SEC
 
 
 def make(root: Path, name: str, memory: str | None, io: str | None) -> Workload:
@@ -26,21 +27,23 @@ def test_what_a_workload_uses(tmp_path: Path) -> None:
     bare = make(tmp_path, "bare", None, None)
     meter = UsageMeter(tmp_path)
     meter.follow([busy, fresh, bare])
-    assert meter.read() == {
+    meter.read(0, None)
+    assert meter.workloads == {
         busy.cgroup: Usage(4096, 330),
         fresh.cgroup: Usage(0, 0),
         bare.cgroup: Usage(None, None),
     }
     meter.follow([busy])
-    assert meter.read().keys() == {busy.cgroup}
+    assert meter.workloads.keys() == {busy.cgroup}
 
 
 def test_without_the_controllers_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu\n")
     meter = UsageMeter(tmp_path)
-    meter.follow([make(tmp_path, "busy", "4096\n", "")])
-    assert meter.read() == {}
-    assert UsageMeter(None).read() == {}
+    for each in (meter, UsageMeter(None)):
+        each.follow([make(tmp_path, f"busy{id(each)}", "4096\n", "")])
+        each.read(0, None)
+        assert each.workloads == {}
 
 
 def test_of_many_some_are_read_at_a_time_and_all_in_turn(tmp_path: Path) -> None:
@@ -48,5 +51,28 @@ def test_of_many_some_are_read_at_a_time_and_all_in_turn(tmp_path: Path) -> None
     workloads = [make(tmp_path, f"w{n}", str(n), None) for n in range(120)]
     meter = UsageMeter(tmp_path)
     meter.follow(workloads)
-    assert [len(meter.read()) for _ in range(3)] == [50, 100, 120]
-    assert meter.read()[workloads[119].cgroup] == Usage(119, None)
+    known = []
+    for now_ns in range(3):
+        meter.read(now_ns, [])
+        known.append(len(meter.workloads))
+    assert known == [50, 100, 120]
+    assert meter.workloads[workloads[119].cgroup] == Usage(119, None)
+
+
+def test_who_moved_is_read_within_a_second_and_the_others_in_turn(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory\n")
+    workloads = [make(tmp_path, f"w{n}", "1", None) for n in range(40)]
+    meter = UsageMeter(tmp_path)
+    meter.follow(workloads)
+    for second in range(3):
+        meter.read(second * NS_PER_SEC, [])
+    for each in workloads:
+        (tmp_path / each.name / "memory.current").write_text("2")
+    meter.read(3 * NS_PER_SEC - 1, [workloads[9].cgroup])
+    assert meter.changed == []
+    meter.read(3 * NS_PER_SEC, [])
+    assert workloads[9].cgroup in meter.changed
+    assert len(meter.changed) in (4, 5)
+    for second in range(4, 13):
+        meter.read(second * NS_PER_SEC, [])
+    assert set(meter.workloads.values()) == {Usage(2, None)}
