@@ -211,6 +211,8 @@ class Node:
 
     def _bursting(self) -> list[Target]:
         # The services that may save up quota; no other knob of theirs is ours.
+        if not self._burst_profiles:
+            return []
         return [
             _own_target(w)
             for w in self.workloads
