@@ -95,13 +95,16 @@ def replay(
 ) -> Iterator[tuple[Entry, Plan]]:
     """Plan every entry again and yield it with the new plan.
 
-    :param settings: used in place of the recorded ones throughout.
+    :param settings: used in place of the recorded ones throughout, but for the facts of the
+        machine, which stay those of where it was recorded.
     :raises RecordingError: the first entry lacks settings or workloads.
     :raises ConfigError: *settings* lack a profile that a service of the recording has.
     """
     planner: Planner | None = None
     for entry in entries:
-        wanted = settings or entry.settings
+        wanted = entry.settings
+        if settings is not None and wanted is not None:
+            wanted = replace(settings, host=wanted.host)
         if settings is not None and entry.workloads is not None:
             # What was made of a profile is not in settings that are written.
             workloads = tuple(w._replace(profile=base_name(w.profile)) for w in entry.workloads)

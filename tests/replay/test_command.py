@@ -10,7 +10,8 @@ import pytest
 
 from controller.cli import main
 from controller.plan import Planner
-from controller.record import Entry, Recorder
+from controller.record import Entry, Recorder, replay
+from controller.settings import HostFacts
 from controller.simulation.node import SimulatedNode
 from tests.closed_loop import TICK_NS, make_settings
 
@@ -61,6 +62,23 @@ def test_with_that_profile_it_replays(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "gold.yaml").write_text(f"name: gold\nindicators: {indicators}\n")
     assert main(["replay", str(recording), "--config", str(config)]) == 0
     assert "3 ticks" in capsys.readouterr().out
+
+
+def test_with_other_settings_the_machine_stays_that_of_the_recording() -> None:
+    node = SimulatedNode(11, wants=(0.8, 0.6))
+    settings = make_settings()
+    planner = Planner(settings, node.workloads)
+    entries, outcomes = [], ()
+    for tick in range(100):
+        snapshot = node.snapshot(tick * TICK_NS)
+        plan = planner.step(snapshot, outcomes)
+        entries.append(Entry(snapshot=snapshot, outcomes=outcomes, plan=plan))
+        outcomes = node.execute(plan.actions)
+    start = {"anew": True, "settings": settings, "workloads": node.workloads}
+    entries[0] = replace(entries[0], **start)
+    assert any(entry.plan.actions for entry in entries)
+    elsewhere = replace(settings, host=HostFacts(cpus=64))
+    assert all(plan == entry.plan for entry, plan in replay(iter(entries), elsewhere))
 
 
 def test_a_damaged_recording_is_an_error_in_one_line(
