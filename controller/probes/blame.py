@@ -36,18 +36,18 @@ class BlamePairs:
         self._active = np.zeros(waits.shape, np.bool_)
         self._cleared_ns = 0
         self._pairs: list[Blame] = []
-        self._complete = False
+        # Slots and records whose owners left since the last read.
+        self._left: list[tuple[int, int | None]] = []
 
     def rebase(self, slot: int, record: int | None) -> None:
         """Count from now on for the new owners of *slot* and *record*."""
-        self._base[:, slot] = self._waits[:, slot]
+        self._base[:, slot] = self._seen[:, slot] = self._waits[:, slot]
         if record is not None:
-            self._base[record] = self._waits[record]
-        self._complete = False
+            self._base[record] = self._seen[record] = self._waits[record]
 
-    def forget(self) -> None:
-        """Take up all pairs anew with the next read, because somebody left."""
-        self._complete = False
+    def leave_out(self, slot: int, record: int | None) -> None:
+        """Leave out the pairs of the owner of *slot* and *record*, who left."""
+        self._left.append((slot, record))
 
     def read(self, view: View, now_ns: int, waiting: Indices) -> tuple[Blame, ...]:
         """Return the pairs of those in *view*, with what they gained since they are listed.
@@ -58,19 +58,13 @@ class BlamePairs:
         waits, base, seen, places = (
             each[area] for each in (self._waits, self._base, self._seen, self._place)
         )
-        anew = not self._complete
-        if anew:
-            self._complete = True
-            self._pairs.clear()
-            seen[:] = base
-            self._place[:] = -1
-        looked_at = np.arange(view.rows) if anew else waiting
-        found, slots = np.nonzero(waits[looked_at] != seen[looked_at])
-        rows = looked_at[found]
+        if self._left:
+            self._drop_left()
+        found, slots = np.nonzero(waits[waiting] != seen[waiting])
+        rows = waiting[found]
         now = waits[rows, slots]
         seen[rows, slots] = now
-        if not anew:
-            self._active[rows, slots] = True
+        self._active[rows, slots] = True
         pairs, victims, culprits = self._pairs, view.victims, view.culprits
         for row, slot, wait_ns, place in zip(
             rows.tolist(),
@@ -88,20 +82,33 @@ class BlamePairs:
                 pairs.append(pair)
             else:
                 pairs[place] = pair
-        if now_ns - self._cleared_ns >= _FORGET_NS and not anew:
+        if now_ns - self._cleared_ns >= _FORGET_NS:
             # At the end: who comes back in the tick that leaves him out would lose what he gained.
             self._cleared_ns = now_ns
             self._clear_up()
         return tuple(self._pairs)
 
+    def _drop_left(self) -> None:
+        listed = self._place >= 0
+        for slot, record in self._left:
+            listed[:, slot] = False
+            if record is not None:
+                listed[record] = False
+        self._left.clear()
+        self._keep(listed)
+
     def _clear_up(self) -> None:
         listed = self._place >= 0
         still = listed & ~self._active
         self._base[still] = self._seen[still]
-        self._place[still] = -1
-        rows, slots = np.nonzero(listed & self._active)
+        self._keep(listed & self._active)
+        self._active[:] = False
+
+    def _keep(self, kept: NDArray[np.bool_]) -> None:
+        """List these pairs and no others, in the order in which they are listed now."""
+        rows, slots = np.nonzero(kept)
         places = self._place[rows, slots]
         order = np.argsort(places)
         self._pairs = [self._pairs[place] for place in places[order].tolist()]
+        self._place[:] = -1
         self._place[rows[order], slots[order]] = np.arange(len(order))
-        self._active[:] = False

@@ -103,7 +103,7 @@ class Join:
         if fields == self._fields:
             rows = zip(self._parts, self._joined, strict=True)
             known = dict(zip(self._places, rows, strict=True))
-        kept = [known.get(cgroup, ((), WorkloadSample(cgroup))) for cgroup in cgroups]
+        kept = [known.get(cgroup) or ((), WorkloadSample(cgroup)) for cgroup in cgroups]
         self._parts, self._joined = [parts for parts, _ in kept], [joined for _, joined in kept]
         self._places = {cgroup: place for place, cgroup in enumerate(cgroups)}
         self._fields = fields

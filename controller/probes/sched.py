@@ -179,9 +179,10 @@ class SchedProbe:
 
     def release(self, cgroup: CgroupId, *, now_ns: int) -> None:
         """Stop counting for *cgroup*; its slot is used again after a rest."""
-        if self._slots.remove(cgroup, now_ns=now_ns):
+        member = self._slots.remove(cgroup, now_ns=now_ns)
+        if member is not None:
             self._slot_of_cgroup.delete(cgroup.id)
-            self._blame.forget()
+            self._blame.leave_out(member.slot, member.record)
             self._generation.values[0] += 1
 
     def counted(self) -> dict[str, int]:

@@ -3,8 +3,8 @@
 """Which workload has which slot in a probe's arrays, and what every tick needs to know of that."""
 
 from collections.abc import Container
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ _REST_NS = 2_000_000_000
 Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A workload's slot and, if it is latency-sensitive, its latency record."""
 
     cgroup: CgroupId
@@ -121,16 +120,16 @@ class Slots:
         self._members[member.cgroup] = member
         self._view = None
 
-    def remove(self, cgroup: CgroupId, *, now_ns: int) -> bool:
-        """Count *cgroup* out; whether it was in. Its place is used again after a rest."""
+    def remove(self, cgroup: CgroupId, *, now_ns: int) -> Member | None:
+        """Count *cgroup* out and return what it was, if it was in; used again after a rest."""
         member = self._members.pop(cgroup, None)
         if member is None:
-            return False
+            return None
         self._slots.put(member.slot, now_ns + _REST_NS)
         if member.record is not None:
             self._records.put(member.record, now_ns + _REST_NS)
         self._view = None
-        return True
+        return member
 
 
 class _Shelf:
