@@ -106,9 +106,9 @@ class BlamePairs:
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         """List these pairs and no others, in the order in which they are listed now."""
-        rows, slots = np.nonzero(kept)
-        places = self._place[rows, slots]
-        order = np.argsort(places)
-        self._pairs = [self._pairs[place] for place in places[order].tolist()]
-        self._place[:] = -1
-        self._place[rows[order], slots[order]] = np.arange(len(order))
+        cells = np.flatnonzero(kept)  # in two dimensions it takes twenty times as long
+        places = self._place.reshape(-1)
+        cells = cells[np.argsort(places[cells])]
+        self._pairs = [self._pairs[place] for place in places[cells].tolist()]
+        places[:] = -1
+        places[cells] = np.arange(len(cells))
