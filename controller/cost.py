@@ -19,6 +19,8 @@ __all__ = ("CostMeter", "pss_bytes")
 _log = logging.getLogger(__name__)
 
 _EVERY_NS = 10 * NS_PER_SEC
+# For the memory the kernel walks all page tables: milliseconds for something that moves slowly.
+_MEMORY_EVERY_NS = 30 * NS_PER_SEC
 _PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
 _HZ = os.sysconf("SC_CLK_TCK")
 
@@ -34,7 +36,7 @@ def pss_bytes(pid: int) -> int | None:
 
 
 class CostMeter:
-    """Reads the cost every ten seconds: the kernel walks all page tables for the memory.
+    """Reads the cost every ten seconds, what of it is memory every thirty.
 
     :param details: what can be done without, see ``Budget``.
     :param probes: returns (runs, ns) of each probe's programs, as far as the kernel counts it.
@@ -50,7 +52,8 @@ class CostMeter:
         self._details = details
         self._probes = probes
         self._budget = Budget(config.cpus, details)
-        self._due_ns = 0
+        self._due_ns = self._memory_due_ns = 0
+        self._memory: int | None = None
         self._guardian = os.getppid()
         self._over = False
         self.cost: AgentCost | None = None
@@ -65,7 +68,10 @@ class CostMeter:
         if now_ns < self._due_ns:
             return False
         self._due_ns = now_ns + _EVERY_NS
-        memory, guardian_s = self._memory_and_guardian()
+        if now_ns >= self._memory_due_ns:
+            self._memory_due_ns = now_ns + _MEMORY_EVERY_NS
+            self._memory = self._read_memory()
+        guardian_s = _cpu_s(self._guardian) if self._has_guardian() else 0.0
         own = resource.getrusage(resource.RUSAGE_SELF)
         helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = own.ru_utime + own.ru_stime + helpers.ru_utime + helpers.ru_stime + guardian_s
@@ -74,10 +80,10 @@ class CostMeter:
         changed = self._budget.update(now_ns, round(cpu_s * NS_PER_SEC) + in_probes_ns)
         if changed:
             _log.warning("%s", self._budget.verdict)
-        self._judge_memory(memory)
+        self._judge_memory(self._memory)
         self.cost = AgentCost(
             cpu_s=cpu_s,
-            pss_bytes=memory,
+            pss_bytes=self._memory,
             used_cpus=self._budget.used_cpus,
             budget_cpus=self._config.cpus,
             budget_bytes=self._config.memory_bytes,
@@ -87,14 +93,15 @@ class CostMeter:
         )
         return changed
 
-    def _memory_and_guardian(self) -> tuple[int | None, float]:
+    def _read_memory(self) -> int | None:
         parts = [pss_bytes(os.getpid())]
-        guardian_s = 0.0
-        if os.getppid() == self._guardian and _same_program(self._guardian):
+        if self._has_guardian():
             parts.append(pss_bytes(self._guardian))
-            guardian_s = _cpu_s(self._guardian)
         known = [part for part in parts if part is not None]
-        return (sum(known) if known else None), guardian_s
+        return sum(known) if known else None
+
+    def _has_guardian(self) -> bool:
+        return os.getppid() == self._guardian and _same_program(self._guardian)
 
     def _judge_memory(self, memory: int | None) -> None:
         over = memory is not None and memory > self._config.memory_bytes

@@ -3,9 +3,9 @@
 """What every knob is set to, as last read back: what is new at once, the rest in turn.
 
 Reading the knobs of one workload takes five files and 50 to 70 us. All of a thousand in one tick
-would make that one 60 ms long, so only a few are read in each: everybody within 5 s, with more
-than 200 in proportionally longer, a thousand within 25 s. A write of ours looks at what is there
-first anyway.
+would make that one 60 ms long, so only a few are read in each: with ticks of 200 ms everybody
+within 5 s, with more than 100 in proportionally longer, a thousand within 50 s. A write of ours
+looks at what is there first anyway.
 """
 
 from collections.abc import Iterable, Mapping

@@ -128,10 +128,10 @@ def parse_some_ns(text: bytes) -> int | None:
     >>> parse_some_ns(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=12")
     12000
     """
-    for line in text.splitlines():
-        if line.startswith(b"some "):
-            return int(line.rpartition(b"total=")[2]) * 1000
-    return None
+    # It is the first line.
+    if not text.startswith(b"some "):
+        return None
+    return int(text.partition(b"\n")[0].rpartition(b"total=")[2]) * 1000
 
 
 def _open(inode: int, directory: Path, suffix: str) -> _Files:
@@ -146,14 +146,16 @@ def _open(inode: int, directory: Path, suffix: str) -> _Files:
 
 
 def _read(files: _Files) -> Pressure:
-    values: list[int | None] = []
-    for fd in files.fds:
-        value = None
-        # ENODEV: the cgroup is gone, or its cgroup.pressure was switched off.
-        with contextlib.suppress(OSError):
-            value = None if fd is None else parse_some_ns(os.pread(fd, 512, 0))
-        values.append(value)
-    return Pressure(*values)
+    return Pressure._make(map(_read_total_ns, files.fds))
+
+
+def _read_total_ns(fd: int | None) -> int | None:
+    if fd is None:
+        return None
+    try:
+        return parse_some_ns(os.pread(fd, 512, 0))
+    except OSError:  # ENODEV: the cgroup is gone, or its cgroup.pressure was switched off
+        return None
 
 
 def _close(files: _Files) -> None:

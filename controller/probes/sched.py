@@ -9,6 +9,7 @@ since the workload was assigned. Reading costs no system call.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+import operator
 import time
 
 import numpy as np
@@ -102,6 +103,8 @@ class SchedProbe:
         self._loaded: Loaded = load(replace(spec, typed=typed and spec.typed))
         fds = self._loaded.map_fds
         self._cpus = MappedArray(fds["cpus"], CPU, cpus)
+        # since, slot, sync_clock and sync_mono
+        self._runs = self._cpus.values.view(np.int64).reshape(cpus, -1)[:, :4]
         accounts = MappedArray(fds["accounts"], ACCOUNT, max_slots * cpus)
         self._accounts = accounts.values["word"].reshape(max_slots, cpus, ACCOUNT_WORDS)
         latencies = MappedArray(fds["latencies"], LATENCY, max_latency * cpus)
@@ -244,17 +247,17 @@ class SchedProbe:
         """
         # A sum over the CPUs; sum() itself takes three times as long for so few words.
         totals = np.einsum("scw->sw", self._accounts[:used, :, :5])
-        cpus = self._cpus.values.copy()
+        runs = self._runs.tolist()
         now_ns = time.monotonic_ns()
-        newest = cpus[cpus["sync_mono"].argmax()]
-        clock = int(newest["sync_clock"]) + now_ns - int(newest["sync_mono"])
-        for since, slot in zip(cpus["since"].tolist(), cpus["slot"].tolist(), strict=True):
+        _, _, sync_clock, newest_ns = max(runs, key=operator.itemgetter(3))
+        clock = sync_clock + now_ns - newest_ns
+        for since, slot, _, _ in runs:
             if since and slot < used:
                 totals[slot, 0] += max(0, clock - since)
         grown = np.flatnonzero(totals.ravel() > self._totals[:used].ravel())
         self._moved[grown // len(_TOTALS)] = True
         np.maximum(self._totals[:used], totals, out=self._totals[:used])
-        return now_ns, int(newest["sync_mono"])
+        return now_ns, newest_ns
 
     def _changed(self, view: View) -> tuple[CgroupId, ...]:
         return (

@@ -10,6 +10,7 @@ import pytest
 from controller.host import CgroupLayout
 from controller.knob_readings import KnobReadings
 from controller.model import Knob, Target
+from controller.units import NS_PER_SEC
 from tests.kernel.knobs import action, executor, make_child, set_quota, target_of
 
 pytestmark = pytest.mark.kernel
@@ -73,6 +74,19 @@ def test_foreign_values_are_seen_within_a_round_and_not_all_at_once(
         seen.append(sum(watch.quota(target) == "50000 100000 0" for target in watch.targets))
     assert seen[-1] == len(pods)
     assert max(now - before for before, now in itertools.pairwise(seen)) == 1
+
+
+def test_a_number_that_does_not_fit_the_rounds_leaves_nobody_out(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    pods = [make_child(cgroup_root, f"one-of-{number}") for number in range(23)]
+    watch = Watch(cgroup_layout, pods, tmp_path)
+    watch.readings.follow(dict.fromkeys(watch.targets, QUOTA))
+    for pod in pods:
+        set_quota(pod, 50_000, 100_000)
+    for second in range(1, 20):  # four each time
+        watch.readings.look(second * NS_PER_SEC)
+    assert {watch.quota(target) for target in watch.targets} == {"50000 100000 0"}
 
 
 def test_the_readings_are_the_same_object_while_nothing_changes(watch: Watch) -> None:

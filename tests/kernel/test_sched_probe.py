@@ -210,6 +210,28 @@ def test_a_recreated_cgroup_starts_at_zero(probe: SchedProbe, groups: Groups) ->
     assert sample.runq_histogram is not None and sum(sample.runq_histogram) == 0
 
 
+def test_who_did_nothing_keeps_his_sample_and_the_others_are_told_of(
+    probe: SchedProbe, groups: Groups
+) -> None:
+    cgroups = [groups.make(f"quiet{n}", latency=n % 2 == 0) for n in range(6)]
+    busy = [groups.make(f"busy{n}", latency=n == 0) for n in range(2)]
+    probe.read(), probe.read()
+    before = {sample.cgroup: sample for sample in probe.read().workloads}
+    with loads([Load(path, "bursts") for path in busy], seconds=0.5) as running:
+        running.work()
+        reading = probe.read()
+    others = {s.cgroup for s in reading.workloads if s is not before[s.cgroup]}
+    assert others == {groups.id(path) for path in busy}
+    assert set(reading.changed) == others and not reading.rearranged
+    probe.release(groups.id(cgroups[0]), now_ns=time.monotonic_ns())
+    assert probe.assign(groups.id(cgroups[0]), latency=False, now_ns=time.monotonic_ns())
+    reading = probe.read()
+    assert reading.rearranged
+    assert groups.id(cgroups[0]) in reading.changed
+    assert groups.sample(reading, cgroups[0]).runq_histogram is None
+    assert groups.sample(reading, cgroups[1]) is before[groups.id(cgroups[1])]
+
+
 def test_cgroups_that_come_and_go_are_counted(probe: SchedProbe, groups: Groups) -> None:
     before = probe.cgroup_changes
     path = groups.make("a")

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several probes' numbers in one sample: nothing moves to another column or workload."""
 
+from random import Random
+
 from controller.model import CgroupId, WorkloadSample
 from controller.probes.join import Join, cache, pressure, traffic, usage
 from controller.probes.net import Traffic
@@ -81,3 +83,23 @@ def test_a_table_that_comes_is_put_in_whoever_changed() -> None:
     assert join(SAMPLES, None, sent)[1].memory_bytes is None
     assert join(SAMPLES, [], sent, usage({TWO: Usage(50, 60)}, []))[1].memory_bytes == 50
     assert join(SAMPLES, [], sent, usage({}, []))[1].memory_bytes is None
+
+
+def test_the_quick_way_comes_to_the_same_as_looking_at_everybody() -> None:
+    random = Random(7)
+    cgroups = [CgroupId("cpu", number) for number in range(20)]
+    samples = [WorkloadSample(cgroup, oncpu_ns=0) for cgroup in cgroups]
+    sent: dict[CgroupId, Traffic] = {}
+    stalled = {cgroups[0]: Pressure(0, 0, 0)}
+    join = Join()
+    join(samples, None, pressure(stalled))
+    for count in range(200):
+        busy, talks, waits = (random.sample(cgroups, 2) for _ in range(3))
+        for cgroup in busy:
+            samples[cgroup.id] = WorkloadSample(cgroup, oncpu_ns=count)
+        sent |= {cgroup: Traffic(count, 1, 1, 1) for cgroup in talks}
+        stalled |= {cgroup: Pressure(count, 1, 1) for cgroup in waits}
+        if count % 50 == 49:
+            sent.clear()
+        quick = join(samples, busy, traffic(sent, talks), pressure(stalled, waits))
+        assert quick == Join()(samples, None, traffic(sent), pressure(stalled))
