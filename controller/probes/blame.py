@@ -60,7 +60,9 @@ class BlamePairs:
         )
         if self._left:
             self._drop_left()
-        found, slots = np.nonzero(waits[waiting] != seen[waiting])
+        # In two dimensions nonzero takes twenty times as long.
+        (gained,) = (waits[waiting] != seen[waiting]).ravel().nonzero()
+        found, slots = np.divmod(gained, view.used)
         rows = waiting[found]
         now = waits[rows, slots]
         seen[rows, slots] = now
@@ -106,7 +108,7 @@ class BlamePairs:
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         """List these pairs and no others, in the order in which they are listed now."""
-        cells = np.flatnonzero(kept)  # in two dimensions it takes twenty times as long
+        cells = np.flatnonzero(kept)  # as above
         places = self._place.reshape(-1)
         cells = cells[np.argsort(places[cells])]
         self._pairs = [self._pairs[place] for place in places[cells].tolist()]

@@ -127,7 +127,7 @@ class NetProbe:
         used = self._slots.max(initial=-1) + 1
         totals = self._traffic[:, :used].sum(axis=0, dtype=np.uint64)
         grown = totals[self._slots] - self._bases
-        moved = np.flatnonzero((grown != self._grown[self._slots]).any(axis=1))
+        (moved,) = (grown != self._grown[self._slots]).any(axis=1).nonzero()
         self._grown[self._slots[moved]] = grown[moved]
         others = [self._cgroups[row] for row in moved.tolist()]
         rows = map(tuple.__new__, repeat(Traffic), grown[moved].tolist())

@@ -64,7 +64,8 @@ class SampleRows:
         if members is not self._members:
             moves[self._rearrange(members)] = True
         moves[moved] = True
-        anew = self.anew = np.flatnonzero(moves | self._moved if self._late else moves)
+        (anew,) = (moves | self._moved if self._late else moves).nonzero()
+        self.anew = anew
         self._moved = moves
         self.changed = []
         if not len(anew):

@@ -211,7 +211,7 @@ class SchedProbe:
         if self._counters is not None and not self._shed:
             self._moved |= self._counters.refresh(view.used, now_ns)
         rearranged, self._view = view is not self._view, view
-        sensitive, others = view.places(np.flatnonzero(self._moved[: view.used]))
+        sensitive, others = view.places(self._moved[: view.used].nonzero()[0])
         self._moved[:] = False
         workloads = (
             *self._sensitive.update(view.sensitive, sensitive),
@@ -254,7 +254,7 @@ class SchedProbe:
         for since, slot, _, _ in runs:
             if since and slot < used:
                 totals[slot, 0] += max(0, clock - since)
-        grown = np.flatnonzero(totals.ravel() > self._totals[:used].ravel())
+        (grown,) = (totals.ravel() > self._totals[:used].ravel()).nonzero()
         self._moved[grown // len(_TOTALS)] = True
         np.maximum(self._totals[:used], totals, out=self._totals[:used])
         return now_ns, newest_ns
