@@ -9,6 +9,7 @@ misses where that is unknown, of the shaped links' bytes, of the memory, of the 
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 import math
+from operator import attrgetter
 from typing import NamedTuple
 
 from controller.indicators.rates import smoothing
@@ -115,26 +116,16 @@ class ResourceUse:
         self.wants = wants
 
 
-def _llc_misses(sample: WorkloadSample) -> int | None:
-    return sample.llc_misses
-
-
-def _bandwidth(sample: WorkloadSample) -> int | None:
-    return sample.memory_bandwidth_bytes
+_llc_misses: Counter = attrgetter("llc_misses")
+_bandwidth: Counter = attrgetter("memory_bandwidth_bytes")
+_memory: Counter = attrgetter("memory_bytes")
+_io: Counter = attrgetter("io_bytes")
 
 
 def _traffic(sample: WorkloadSample) -> int | None:
     if sample.tx_bytes is None or sample.rx_bytes is None:
         return None
     return sample.tx_bytes + sample.rx_bytes
-
-
-def _memory(sample: WorkloadSample) -> int | None:
-    return sample.memory_bytes
-
-
-def _io(sample: WorkloadSample) -> int | None:
-    return sample.io_bytes
 
 
 # What a channel's share is taken from, the best measure first.
@@ -220,8 +211,10 @@ class Usage:
 
 def _counts(
     samples: Iterable[WorkloadSample], roster: Roster, counter: Counter
-) -> Iterable[tuple[CgroupId, bool, int]]:
-    for sample in samples:
-        count = counter(sample)
-        if count is not None:
-            yield sample.cgroup, sample.cgroup in roster.best_effort, count
+) -> list[tuple[CgroupId, bool, int]]:
+    best_effort = roster.best_effort
+    return [
+        (sample.cgroup, sample.cgroup in best_effort, count)
+        for sample in samples
+        if (count := counter(sample)) is not None
+    ]

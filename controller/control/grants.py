@@ -58,7 +58,7 @@ class GrantWriter:
     ) -> list[Action]:
         """Return the writes that make *grants* so; whoever is not in them gets his own value back.
 
-        *anew*: look at every workload, because others may have changed something. Nothing is
+        *anew*: look at all that was written, because others may have changed something. Nothing is
         written for a change that is noise, unless it reaches *floor*.
         """
         before, self._granted = self._granted, grants
@@ -68,7 +68,8 @@ class GrantWriter:
         best_effort = roster.best_effort
         actions = []
         # Those that were limited before are looked at as well: they may have to be released.
-        for cgroup in best_effort if anew else {**before, **grants}:
+        touched = dict.fromkeys(book.touched(self._knob)) if anew else {}
+        for cgroup in {**before, **grants, **touched}:
             amount = grants.get(cgroup)
             last = asked.get(cgroup)
             if amount is not None and last is not None and not self._matters(amount, last, floor):

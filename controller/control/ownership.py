@@ -12,10 +12,8 @@ puts the old value back is seen.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import compress
-from operator import is_not
 
 from controller.control.strictness import is_same_setting, is_stricter
 from controller.decision import Action, Failure, Outcome, Verdict
@@ -45,21 +43,23 @@ class _Entry:
     reapplied_ns: deque[int] = field(default_factory=deque)
     unavailable: bool = False
     gone: bool = False
-    absent_ns: int | None = None
+    absent: bool = False
     pause_ns: int = 0
     retry_ns: int = 0
 
     @property
     def present(self) -> bool:
         """Whether there is something to write to."""
-        return not self.gone and self.absent_ns is None
+        return not (self.gone or self.absent)
 
     def movable(self, now_ns: int) -> bool:
         """Whether a write may be tried."""
         return self.present and not self.unavailable and now_ns >= self.retry_ns
 
 
-Key = tuple[str, int, Knob]
+# The scope and the id of a target.
+_Place = tuple[str, int]
+_Key = tuple[_Place, Knob]
 
 
 class KnobBook:
@@ -71,7 +71,7 @@ class KnobBook:
     """
 
     __slots__ = (
-        "_by_knob",
+        "_absent",
         "_entries",
         "_pending",
         "_readings",
@@ -81,18 +81,19 @@ class KnobBook:
     )
 
     def __init__(self) -> None:
-        self._by_knob: dict[Knob, dict[Key, _Entry]] = {}
+        self._entries: dict[Knob, dict[_Place, _Entry]] = {knob: {} for knob in Knob}
+        # Those without a reading, with when that was noticed.
+        self._absent: dict[_Key, int] = {}
         self._retries_ns: list[int] = []
         self.quiet = False
-        self._entries: dict[Key, _Entry] = {}
         self._readings: tuple[KnobReading, ...] = ()
         self._pending: tuple[Action, ...] = ()
         self.reports: list[Verdict] = []
 
     def forget(self) -> None:
         """Start anew from the next readings (the mode changed)."""
-        self._entries.clear()
-        self._by_knob.clear()
+        self._entries = {knob: {} for knob in Knob}
+        self._absent.clear()
         self._readings = ()
         self._pending = ()
         self._retries_ns = []
@@ -115,67 +116,72 @@ class KnobBook:
             self.quiet = False
         self._settle(outcomes, executed, now_ns)
         before, self._readings = self._readings, readings
-        # Mostly the same records: compared in place, for there are two per workload.
-        pairs = compress(zip(before, readings, strict=False), map(is_not, before, readings))
-        changed = [(old, new) for old, new in pairs if old != new]
-        if len(before) == len(readings) and all(old[:2] == new[:2] for old, new in changed):
-            for _, (target, knob, value) in changed:
-                self._read(target, knob, value)
+        if readings is before:
             return
-        self.quiet = False
-        absent = dict(self._entries)
-        for target, knob, value in readings:
-            absent.pop((target.scope, target.id, knob), None)
-            self._read(target, knob, value)
-        self._miss(absent, now_ns)
+        # Mostly the same records, two per workload. Both tuples hold theirs, so an identity
+        # belongs to one record only.
+        known, here = set(map(id, before)), set(map(id, readings))
+        missing = {_key_of(each): each for each in before if id(each) not in here}
+        for reading in readings:
+            if id(reading) not in known:
+                missing.pop(_key_of(reading), None)
+                self._read(reading)
+        self._miss(missing, now_ns)
 
     def value(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
         """Return what the knob is set to, as far as known."""
-        entry = self._entries.get((scope, id_, knob))
+        entry = self._entries[knob].get((scope, id_))
         return None if entry is None or not entry.present else entry.value
 
     def original(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
         """Return what the knob was set to by others."""
-        entry = self._entries.get((scope, id_, knob))
+        entry = self._entries[knob].get((scope, id_))
         return None if entry is None or not entry.present else entry.original
 
     def targets(self, knob: Knob) -> list[Target]:
         """Return the targets that have a reading of *knob*."""
-        return [each.target for each in self._by_knob.get(knob, {}).values() if each.present]
+        return [each.target for each in self._entries[knob].values() if each.present]
 
     def movable(self, knob: Knob, now_ns: int) -> list[Target]:
         """Return the targets whose *knob* can be moved now."""
-        return [
-            each.target for each in self._by_knob.get(knob, {}).values() if each.movable(now_ns)
-        ]
+        return [each.target for each in self._entries[knob].values() if each.movable(now_ns)]
 
     def is_movable(self, target: CgroupId, knob: Knob, now_ns: int) -> bool:
         """Return whether the *knob* of *target* can be moved now."""
-        entry = self._entries.get((*target, knob))
+        entry = self._entries[knob].get(target)
         return entry is not None and entry.movable(now_ns)
 
     def held(self) -> list[tuple[Target, Knob]]:
         """Return the knobs that are not at their original value because of us."""
         return [
             (entry.target, entry.knob)
-            for entry in self._entries.values()
+            for entries in self._entries.values()
+            for entry in entries.values()
             if entry.ours is not None and entry.present and entry.value != entry.original
         ]
 
     def blocked(self, targets: Iterable[CgroupId], knob: Knob, now_ns: int) -> frozenset[CgroupId]:
         """Return those of *targets* whose knob cannot be moved now."""
-        blocked = []
-        for target in targets:
-            entry = self._entries.get((*target, knob))
-            if entry is None or not entry.movable(now_ns):
-                blocked.append(target)
-        return frozenset(blocked)
+        entries = self._entries[knob]
+        return frozenset(
+            target
+            for target in targets
+            if (entry := entries.get(target)) is None or not entry.movable(now_ns)
+        )
+
+    def touched(self, knob: Knob) -> list[CgroupId]:
+        """Return whose *knob* we changed, also where somebody else has done so since."""
+        return [
+            CgroupId(*place)
+            for place, entry in self._entries[knob].items()
+            if entry.ours is not None or entry.overwritten
+        ]
 
     def request(
         self, scope: str, id_: int, knob: Knob, value: KnobValue, reason: str, now_ns: int
     ) -> Action | None:
         """Return the action that sets the knob to *value*, or ``None`` if there is none to take."""
-        entry = self._entries.get((scope, id_, knob))
+        entry = self._entries[knob].get((scope, id_))
         if entry is None or not entry.present or entry.unavailable or entry.value == value:
             return None
         if now_ns < entry.retry_ns:
@@ -186,7 +192,7 @@ class KnobBook:
 
     def restore(self, scope: str, id_: int, knob: Knob, reason: str, now_ns: int) -> Action | None:
         """Return the action that puts the original back, or ``None`` if it is in place."""
-        entry = self._entries.get((scope, id_, knob))
+        entry = self._entries[knob].get((scope, id_))
         if entry is None or not entry.present:
             return None
         entry.overwritten = False
@@ -211,12 +217,13 @@ class KnobBook:
         return action
 
     def _settle(self, outcomes: Iterable[Outcome], executed: bool, now_ns: int) -> None:
-        told = {_key(outcome.action): outcome for outcome in outcomes}
+        told = {_key_of(outcome.action): outcome for outcome in outcomes}
         for action in self._pending:
-            entry = self._entries.get(_key(action))
+            place, knob = key = _key_of(action)
+            entry = self._entries[knob].get(place)
             if entry is None:
                 continue
-            outcome = told.get(_key(action))
+            outcome = told.get(key)
             if outcome is None:
                 if executed:
                     entry.value = action.previous
@@ -243,25 +250,31 @@ class KnobBook:
                 entry.retry_ns = 0
         self._pending = ()
 
-    def _miss(self, absent: Mapping[Key, _Entry], now_ns: int) -> None:
+    def _miss(self, missing: Iterable[_Key], now_ns: int) -> None:
         # A target without a reading is not acted on. It is remembered for a while: should it
         # come back with our value still in place, that must not pass for its original.
-        for key, entry in absent.items():
-            if entry.absent_ns is None:
-                entry.absent_ns = now_ns
-            elif now_ns - entry.absent_ns > _REMEMBER_NS:
-                del self._entries[key]
-                del self._by_knob[entry.knob][key]
+        for place, knob in missing:
+            self._entries[knob][place].absent = True
+            self._absent[place, knob] = now_ns
+            self.quiet = False
+        for place, knob in [
+            key for key, since_ns in self._absent.items() if now_ns - since_ns > _REMEMBER_NS
+        ]:
+            del self._entries[knob][place]
+            del self._absent[place, knob]
 
-    def _read(self, target: Target, knob: Knob, value: KnobValue) -> None:
-        key = (target.scope, target.id, knob)
-        entry = self._entries.get(key)
+    def _read(self, reading: KnobReading) -> None:
+        target, knob, value = reading
+        place, _ = key = _key_of(reading)
+        entry = self._entries[knob].get(place)
         if entry is None:
-            entry = self._entries[key] = _Entry(target, knob, value, value, value)
-            self._by_knob.setdefault(knob, {})[key] = entry
+            self._entries[knob][place] = _Entry(target, knob, value, value, value)
             self.quiet = False
             return
-        entry.absent_ns = None
+        if entry.absent:
+            entry.absent = False
+            del self._absent[key]
+            self.quiet = False
         if value == entry.seen:
             return
         entry.seen = value
@@ -298,5 +311,5 @@ class KnobBook:
         return True
 
 
-def _key(action: Action) -> Key:
-    return (action.target.scope, action.target.id, action.knob)
+def _key_of(each: Action | KnobReading) -> _Key:
+    return (each.target.scope, each.target.id), each.knob
