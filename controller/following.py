@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 import logging
 from pathlib import Path
+import time
 
 from controller.config import Config, ConfigError, load
 from controller.model import Mode
@@ -17,6 +18,10 @@ __all__ = ("Change", "Following", "Source")
 _log = logging.getLogger(__name__)
 
 _SCAN_NS = 1 * NS_PER_SEC
+# Where a thousand workloads change all the time, we look less often, as long as looking takes
+# more than this part of a CPU; what follows from a change takes about as much again.
+_SCAN_CPUS = 0.0025
+_LONGEST_SCAN_NS = 2 * NS_PER_SEC
 # Also when no cgroup came or went: processes of others may have turned up.
 _RESCAN_NS = 30 * NS_PER_SEC
 # What a reload cannot change.
@@ -75,8 +80,8 @@ class Following:
         """Look who is here, when it is time to; a conflict keeps the workloads as they were."""
         if not self._is_due(now_ns):
             return Change.NOTHING
-        self._next_scan_ns = now_ns + _SCAN_NS
         self._next_rescan_ns = now_ns + _RESCAN_NS
+        began_ns = time.thread_time_ns()
         try:
             return self._scan()
         except ConfigError as error:
@@ -84,6 +89,9 @@ class Following:
                 self.problem = str(error)
                 _log.error("%s\ngoing on with the workloads as they were", error)
             return Change.NOTHING
+        finally:
+            pause_ns = round((time.thread_time_ns() - began_ns) / _SCAN_CPUS)
+            self._next_scan_ns = now_ns + min(_LONGEST_SCAN_NS, max(_SCAN_NS, pause_ns))
 
     def _is_due(self, now_ns: int) -> bool:
         if now_ns >= self._next_rescan_ns:

@@ -17,7 +17,7 @@ from controller.host import CgroupLayout
 from controller.model import CgroupId, Knob, QosClass
 from controller.units import NS_PER_SEC
 from controller.workloads.kubernetes.classify import ClassRules, classify
-from controller.workloads.kubernetes.pod import Owner, Pod
+from controller.workloads.kubernetes.pod import Pod
 
 __all__ = ("Holds", "Managers")
 
@@ -69,7 +69,11 @@ class Managers:
         """
         present: list[str] = []
         # Of a thousand pods a few: this is asked whenever one has changed.
-        for pod in [pod for pod in pods if _KOORD_APP in pod.labels or _by_daemon_set(pod.owner)]:
+        for pod in [
+            pod
+            for pod in pods
+            if (pod.owner is not None and pod.owner.kind == "DaemonSet") or _KOORD_APP in pod.labels
+        ]:
             name = _manager(pod)
             if name and name not in present and self._is_trusted(pod, name):
                 present.append(name)
@@ -121,9 +125,6 @@ def _manager(pod: Pod) -> str:
     if pod.labels.get(_KOORD_APP) == _KOORDLET:
         return _KOORDLET
     owner = pod.owner
-    known = owner is not None and _by_daemon_set(owner) and owner.name in _NAMESPACES
-    return owner.name if owner is not None and known else ""
-
-
-def _by_daemon_set(owner: Owner | None) -> bool:
-    return owner is not None and owner.kind == "DaemonSet"
+    if owner is not None and owner.kind == "DaemonSet" and owner.name in _NAMESPACES:
+        return owner.name
+    return ""
