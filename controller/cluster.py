@@ -69,10 +69,12 @@ class Cluster:
         )
         self._api = Api(config.kubeconfig)
         self._worker = Worker(self._api)
-        self._watcher = watcher = PodWatcher(self._api, config.node, config.profiles.label_keys)
+        self._watcher = PodWatcher(self._api, config.node, config.profiles.label_keys)
+        # As of the last look at who is here: they change many times in between.
+        self._pods = self._watcher.pods
         self._source = KubernetesSource(
             layout,
-            lambda: watcher.pods,
+            lambda: self._pods,
             rules,
             config.cgroup_roots,
             config.capacity.names,
@@ -112,11 +114,14 @@ class Cluster:
                 raise each.failure
 
     def take_profiles(self) -> bool:
-        """Have ``with_profiles`` use the newest ones; whether they are others than before."""
+        """Have ``with_profiles`` use the newest ones; whether they are others than before.
+
+        To be called before each ``scan``.
+        """
+        self._pods = self._watcher.pods
         changed = self._tuning is not None and self._tuning.take()
         if self._descriptors is not None:
-            pods = self._watcher.pods.pods
-            changed = self._descriptors.take(pods, self._choose_named) or changed
+            changed = self._descriptors.take(self._pods.pods, self._choose_named) or changed
         return changed
 
     def with_profiles(self, settings: Settings) -> Settings:
@@ -153,7 +158,7 @@ class Cluster:
         """Look at the other agents of this node and return the knobs that are theirs."""
         if self._config.leave_to_others:
             levels = self._source.best_effort_levels
-            self._managers.look(now_ns, self._watcher.pods.pods.values(), levels, holds)
+            self._managers.look(now_ns, self._pods.pods.values(), levels, holds)
         left, before = self._managers.left, self._left
         for knob in left.keys() - before.keys():
             _log.warning("%s is left alone: %s", knob, left[knob])
@@ -167,14 +172,14 @@ class Cluster:
     ) -> None:
         """Tell the cluster what *plan*, made from *snapshot*, means for its pods."""
         self._squeezes.follow(plan, mode)
-        pods = self._watcher.pods.pods.values()
+        pods = self._pods.pods.values()
         enforcing = mode is Mode.ENFORCE
         self._capacity.follow(snapshot, plan, workloads, pods, enforcing=enforcing)
 
     @property
     def state(self) -> ClusterState:
         """What there is to tell of it now."""
-        pods = self._watcher.pods
+        pods = self._pods
         return replace(
             self._state,
             synced=pods.synced,

@@ -185,7 +185,12 @@ class Planner:
             rebase=dt_ns > self._settings.stale_ticks * tick_ns,
         )
         specs = self._assignment.update(self._roster, self._loops, now_ns)
-        watched = {each.channel: each.demand > 0 for each in self._ladders if specs[each.channel]}
+        # A channel without a knob and without a source accuses nobody.
+        watched = {
+            each.channel: each.demand > 0
+            for each in self._ladders
+            if specs[each.channel] and (each.ladder.rungs or each.loops.working)
+        }
         if self._roster.memory_limits:
             watched.setdefault(Channel.MEMORY, False)
         self._usage.update(snapshot, self._roster, watched)

@@ -90,10 +90,15 @@ class CpuChannel:
             return self.rung.grants
 
         def find_use() -> dict[CgroupId, float]:
-            cpus = senses.use
-            return {cgroup: cpus[cgroup] for cgroup in roster.best_effort if cgroup in cpus}
+            # Of a thousand hardly anybody runs.
+            cpus, users = senses.use, roster.best_effort
+            known = {**senses.running, **self.rung.wants}
+            return {each: cpus[each] for each in known if each in users and each in cpus}
 
-        return self.rung.update(demand, find_use, senses.blame.culprits, blocked, floor, now_ns)
+        users = len(roster.best_effort)
+        return self.rung.update(
+            demand, find_use, users, senses.blame.culprits, blocked, floor, now_ns
+        )
 
     def _feed_forward(self, senses: Senses, now_ns: int, dt_s: float) -> None:
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - senses.system_cpus

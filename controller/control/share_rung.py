@@ -24,6 +24,8 @@ _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 # At this part of its grant a workload is held back by it, and would use more without.
 _LIMITED = 0.85
 _WANT_DECAY_S = 30.0
+# Who wanted less than this part of the least share wants nothing.
+_NOTHING = 1e-3
 # A cut smaller than this is no reason to touch a workload.
 _WORTH_A_WRITE = 0.05
 # The split among the workloads is made anew when the total moved by this part, or in a second:
@@ -48,6 +50,7 @@ class ShareRung:
     """Engages on demand, from the feed-forward ceiling downward, and lets go after a while.
 
     ``grants`` is what the workloads that are limited now may have (empty: everybody is free).
+    ``wants`` is what they would use without.
     ``total`` and ``floor`` are for all of best-effort together, ``floor_each`` for each; all in
     the unit of the resource, of which the machine has *capacity*, and of which no less than
     *least* can be granted.
@@ -59,19 +62,19 @@ class ShareRung:
         "_least",
         "_shared",
         "_shared_ns",
-        "_wants",
         "ceiling",
         "floor",
         "floor_each",
         "grants",
         "total",
+        "wants",
     )
 
     def __init__(self, capacity: float, least: float) -> None:
         self._capacity = capacity
         self._least = least
         self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
-        self._wants: dict[CgroupId, float] = {}
+        self.wants: dict[CgroupId, float] = {}
         self._shared = 0.0
         self._shared_ns = 0
         self.ceiling = Ceiling(capacity)
@@ -89,6 +92,7 @@ class ShareRung:
         self,
         demand: float,
         find_use: Callable[[], Mapping[CgroupId, float]],
+        users: int,
         blame: Mapping[CgroupId, float],
         blocked: frozenset[CgroupId],
         floor_each: float,
@@ -97,8 +101,9 @@ class ShareRung:
         """Return what to grant at *demand*; use and *blame* are amounts per workload.
 
         *find_use* is called when the use is needed: it may have to look at every workload. It
-        names those that may be limited. The *blocked* among them cannot be (the
-        kernel or somebody else refuses): they keep what they use, and the others pay for them.
+        names those of *users* workloads that use anything, or that ``wants`` names. The *blocked*
+        among them cannot be limited (the kernel or somebody else refuses): they keep what they
+        use, and the others pay for them.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
@@ -110,7 +115,7 @@ class ShareRung:
         age_ns = now_ns - self._shared_ns
         if self.total is None or age_ns >= _SHARE_NS or self._moved(self.total):
             use = find_use()
-            most = _FLOORS * self._capacity / max(1, len(use))
+            most = _FLOORS * self._capacity / max(1, users)
             self.floor_each = max(self._least, min(floor_each, most))
             self._follow_wants(use, min(age_ns, _SHARE_NS) / 1e9)
             self._share(demand, blame, blocked)
@@ -126,7 +131,7 @@ class ShareRung:
         blame: Mapping[CgroupId, float],
         blocked: frozenset[CgroupId],
     ) -> None:
-        wants, floor_each = self._wants, self.floor_each
+        wants, floor_each = self.wants, self.floor_each
         least = {
             cgroup: want if cgroup in blocked else min(floor_each, want)
             for cgroup, want in wants.items()
@@ -142,7 +147,7 @@ class ShareRung:
 
     def release(self) -> None:
         """Forget all grants: everybody is free."""
-        self._wants.clear()
+        self.wants.clear()
         self.grants = {}
         self.total = None
 
@@ -152,11 +157,12 @@ class ShareRung:
         keep = math.exp(-dt_s / _WANT_DECAY_S)
         wants: dict[CgroupId, float] = {}
         for cgroup, now in use.items():
-            want = self._wants.get(cgroup)
+            want = self.wants.get(cgroup)
             if want is None or now > want:
                 wants[cgroup] = now
-            elif now >= _LIMITED * self.grants.get(cgroup, math.inf):
+                continue
+            if now < _LIMITED * self.grants.get(cgroup, math.inf):
+                want = now + keep * (want - now)
+            if want >= _NOTHING * self._least:
                 wants[cgroup] = want
-            else:
-                wants[cgroup] = now + keep * (want - now)
-        self._wants = wants
+        self.wants = wants

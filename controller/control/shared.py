@@ -60,7 +60,13 @@ class SharedRung(ABC):
         share.ceiling.update(scene.now_ns, scene.dt_s, available, need)
         floor = self._floor(limits)
         self._grants = share.update(
-            part, lambda: self._used(scene), _NOBODY, self._blocked, floor, scene.now_ns
+            part,
+            lambda: self._used(scene),
+            len(scene.roster.best_effort),
+            _NOBODY,
+            self._blocked,
+            floor,
+            scene.now_ns,
         )
         return part if share.engaged else None
 

@@ -3,7 +3,7 @@
 """From snapshots to indicators: the one place that remembers counters."""
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 from controller.decision import Indicator, IndicatorStatus
@@ -47,10 +47,10 @@ class _Still(NamedTuple):
 class Senses:
     """Everything that is known about the workloads after a tick.
 
-    ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload,
-    ``needs`` what each service ran and was kept from running, smoothed over 1 s and without those
-    that need nothing, and ``system_cpus`` and ``steal_cpus`` rates over 2 s; all in CPUs.
-    ``steal_cpus`` is ``None`` where the host does not tell.
+    ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload, ``running``
+    that of those who use any, ``needs`` what each service ran and was kept from running, smoothed
+    over 1 s and without those that need nothing, and ``system_cpus`` and ``steal_cpus`` rates over
+    2 s; all in CPUs. ``steal_cpus`` is ``None`` where the host does not tell.
     """
 
     __slots__ = (
@@ -71,6 +71,7 @@ class Senses:
         "alive",
         "blame",
         "needs",
+        "running",
         "steal_cpus",
         "system_cpus",
     )
@@ -94,6 +95,7 @@ class Senses:
         self.blame = BlameBook()
         self.alive = False
         self.needs: dict[str, Need] = {}
+        self.running: dict[CgroupId, float] = {}
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
 
@@ -114,14 +116,14 @@ class Senses:
         self._samples.update(snapshot.workloads)
         self._readings.clear()
         self._use.update(self._samples, dt_ns)
+        self.running = self._use.running
         self._push(roster, rebase)
         self._counted.update(snapshot, self._samples.by_cgroup, roster, self.alive, rebase)
         self._links.update(snapshot.links, snapshot.time_ns, roster.longest_window_ns, rebase)
         self._figures = {figure.service: figure for figure in snapshot.services}
-        running = self._use.running
-        self.blame.update(snapshot.blame, self._samples, roster, running, dt_ns)
+        self.blame.update(snapshot.blame, self._samples, roster, self.running, dt_ns)
         self._follow_needs(roster, dt_ns)
-        self._machine(snapshot, roster, running, dt_ns)
+        self._machine(snapshot, roster, dt_ns)
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
         """Return whether the service's indicators of these *names* are those of the last tick.
@@ -273,13 +275,11 @@ class Senses:
                 needs[name] = need
         self.needs = needs
 
-    def _machine(
-        self, snapshot: Snapshot, roster: Roster, running: Mapping[CgroupId, float], dt_ns: int
-    ) -> None:
+    def _machine(self, snapshot: Snapshot, roster: Roster, dt_ns: int) -> None:
         weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)
         outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
         system = outside or 0.0
-        system += sum(use for cgroup, use in running.items() if cgroup in roster.system)
+        system += sum(use for cgroup, use in self.running.items() if cgroup in roster.system)
         self.system_cpus += weight * (system - self.system_cpus)
         steal = self._steal.update(snapshot.steal_ns, dt_ns)
         if snapshot.steal_ns is None:

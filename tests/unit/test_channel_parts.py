@@ -171,7 +171,7 @@ def test_floors_together_leave_a_squeeze_its_bite() -> None:
     use = {CgroupId("cpu", n): 0.02 for n in range(100)}
     for second in range(1, 5):
         rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
-        grants = rung.update(1.0, lambda: use, {}, frozenset(), 0.05, second * SECOND_NS)
+        grants = rung.update(1.0, lambda: use, len(use), {}, frozenset(), 0.05, second * SECOND_NS)
     assert rung.total == pytest.approx(1.0)
     assert all(cpus == pytest.approx(0.01) for cpus in grants.values())
 

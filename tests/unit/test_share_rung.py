@@ -27,7 +27,9 @@ class Stepper:
     ) -> dict[CgroupId, float]:
         self.now_ns += SECOND_NS
         self.rung.ceiling.update(self.now_ns, 1.0, 1.9, 0.2)
-        return self.rung.update(demand, lambda: use, self.blame, blocked, FLOOR, self.now_ns)
+        return self.rung.update(
+            demand, lambda: use, len(use), self.blame, blocked, FLOOR, self.now_ns
+        )
 
 
 def test_without_demand_nobody_is_limited() -> None:
