@@ -182,6 +182,9 @@ class Api:
                 yield answer
             finally:
                 answer.close()
+        except ApiUnreachable as error:
+            error.asked = call.stood
+            raise
         finally:
             call.ended()
             del self._calls[ident]

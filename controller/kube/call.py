@@ -13,12 +13,16 @@ _MUCH = 64 << 10
 
 
 class Call:
-    """The connection of one request; ``why_cut`` says why it was cut, empty: it was not."""
+    """The connection of one request; ``why_cut`` says why it was cut, empty: it was not.
+
+    ``stood``: there was a connection, over which something may have been asked.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._timer: threading.Timer | None = None
+        self.stood = False
         self.why_cut = ""
 
     def within(self, limit_s: float) -> None:
@@ -43,6 +47,7 @@ class Call:
                 self._socket = connection
             if self.why_cut:
                 raise ConnectionAbortedError(self.why_cut)
+            self.stood = True
 
     def gather(self, wait_s: float) -> None:
         """Wait until much has come, or the end, or *wait_s* seconds.

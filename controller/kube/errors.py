@@ -40,9 +40,14 @@ class ApiError(Exception):
 
 
 class ApiUnreachable(Exception):
-    """No answer, half an answer, or no way to ask; whether a change was made is not known."""
+    """No answer, half an answer, or no way to ask.
+
+    ``asked``: whether a change was made is not known; else nothing was asked, because no connection
+    ever stood.
+    """
 
     def __init__(self, why: object) -> None:
+        self.asked = True
         super().__init__(line(why))
 
 

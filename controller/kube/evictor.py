@@ -104,7 +104,8 @@ class Evictor:
             return EvictionResult.HELD, str(error), 0
         except ApiUnreachable as error:
             # Perhaps it came through and the answer did not.
-            return EvictionResult.UNANSWERED, str(error), 0
+            result = EvictionResult.UNANSWERED if error.asked else EvictionResult.HELD
+            return result, str(error), 0
         except ApiError as error:
             return _no(error)
         grace_ns = victim.grace_s * NS_PER_SEC + _SLACK_NS

@@ -172,6 +172,14 @@ def test_an_answer_that_is_lost_is_no_no_and_the_mark_stays_its_time(
     assert node(server) == ([FOREIGN], None)
 
 
+def test_what_was_never_asked_is_held(tmp_path: Path, clock: Clock) -> None:
+    with ApiStandIn() as gone:
+        api = Api(gone.kubeconfig(tmp_path / "kubeconfig"))
+    found = evict(api, Mark(api, "n1", MarkEffect.NONE, 600.0, clock, clock))
+    assert found.result is EvictionResult.HELD
+    assert "refused" in found.message
+
+
 def test_a_mark_that_cannot_be_taken_back_is_taken_back_later(
     server: ApiStandIn, api: Api, mark: Mark
 ) -> None:
