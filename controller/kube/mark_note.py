@@ -41,13 +41,14 @@ def release_mark(state_dir: Path) -> tuple[bool, str]:
     """
     try:
         note = json.loads((state_dir / _NAME).read_text(encoding="utf-8"))
-        node, kubeconfig = str(note["node"]), note["kubeconfig"]
+        node, where = str(note["node"]), note["kubeconfig"]
+        kubeconfig = None if where is None else Path(where)
     except FileNotFoundError:
         return True, ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         return False, f"{state_dir / _NAME}: {error}"
     try:
-        api = Api(None if kubeconfig is None else Path(kubeconfig))
+        api = Api(kubeconfig)
         found = unmark(api, node)
     except (ApiError, ApiUnreachable, ValueError) as error:
         return False, f"node {node}: the mark may still be there: {error}"
