@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
-from controller.decision import Action, Failure, Outcome
-from controller.model import Knob, KnobValue, Target
+from controller.core.decision import Action, Failure, Outcome
+from controller.core.model import Knob, KnobValue, Target
 
 __all__ = (
     "Actuator",

@@ -16,7 +16,6 @@ import logging
 from pathlib import Path
 import time
 
-from actuators.backoff import Backoff
 from actuators.base import (
     Actuator,
     GoneError,
@@ -29,13 +28,12 @@ from actuators.base import (
     no_trace,
     refused,
 )
-from actuators.holdings import Holdings
+from actuators.held_knobs import Holdings
 from actuators.journal import Journal, JournalError, Record
-from actuators.order import group, order
-from actuators.reading import read_knobs
-from actuators.support import Support
-from controller.decision import Action, Failure, Outcome
-from controller.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
+from actuators.ordering import Backoff, group, order
+from actuators.reading import Support, read_knobs
+from controller.core.decision import Action, Failure, Outcome
+from controller.core.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
 
 __all__ = ("Executor", "restore_leftovers")
 

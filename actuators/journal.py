@@ -18,8 +18,8 @@ from typing import NamedTuple
 import zlib
 
 from actuators.base import Trace, no_trace
-from controller.host import boot_id
-from controller.model import Knob, KnobValue, Target, TargetKind
+from controller.core.model import Knob, KnobValue, Target, TargetKind
+from controller.host.facts import boot_id
 
 __all__ = ("Journal", "JournalError", "Record")
 

@@ -6,6 +6,8 @@ The only module that opens such files for actuation. A path may be taken by anot
 any moment, so the directory is opened component by component without following links, its
 inode number is compared with the expected one, and every file is opened relative to it: what
 is written lands in the object that was meant, or nowhere.
+
+One cgroup, held by a directory fd whose kernfs id was checked.
 """
 
 import errno
@@ -15,8 +17,15 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from actuators.base import GoneError, RefusedError
+from controller.core.model import Target
 
-__all__ = ("GONE", "Directory", "classified", "open_below")
+__all__ = (
+    "GONE",
+    "Cgroup",
+    "Directory",
+    "classified",
+    "open_below",
+)
 
 GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENODEV})
 # On the way to the directory also: a component is a file or a link, so no such object.
@@ -163,3 +172,17 @@ def classified(error: OSError, what: str) -> Exception:
     if error.errno in _REFUSED:
         return RefusedError(error.errno or 0, f"{what}: {error.strerror}")
     return error
+
+
+class Cgroup(Directory):
+    """One open cgroup; use as a context manager. Errors as ``kernfs.Directory``.
+
+    :param mount: where the hierarchy is mounted.
+    :param target: ``path`` is followed below the mount, ``id`` is the kernfs id to find there.
+    """
+
+    noun: ClassVar[str] = "cgroup"
+    always: ClassVar[str] = "cgroup.procs"
+
+    def __init__(self, mount: Path, target: Target) -> None:
+        super().__init__(mount, target.path, target.id)

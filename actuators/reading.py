@@ -1,19 +1,50 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Several knobs of one target, read from one directory where they lie in the same.
+"""Which knobs this host has, asked now and then: the answers come from files that may be long.
+
+Several knobs of one target, read from one directory where they lie in the same.
 
 To find a cgroup takes longer than to read a file in it, see ``kernfs``.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 import contextlib
+import time
 
 from actuators.base import Actuator, GoneError, RefusedError
-from actuators.cgroup_knob import CgroupKnob
-from actuators.cgroupfs import Cgroup
-from controller.model import Knob, KnobValue, Target
+from actuators.file_knob import CgroupKnob
+from actuators.kernfs import Cgroup
+from controller.core.model import Knob, KnobValue, Target
 
-__all__ = ("Found", "read_knobs")
+__all__ = (
+    "Found",
+    "Support",
+    "read_knobs",
+)
+
+_AGAIN_S = 5.0
+
+
+class Support:
+    """The actuators' own answers, at most five seconds old."""
+
+    def __init__(self, actuators: Mapping[Knob, Actuator]) -> None:
+        self._actuators = actuators
+        self._answers: dict[Knob, tuple[float, bool]] = {}
+
+    def has(self, knob: Knob) -> bool:
+        """Return whether this host has *knob*."""
+        now = time.monotonic()
+        asked, answer = self._answers.get(knob, (-_AGAIN_S, False))
+        if now - asked >= _AGAIN_S:
+            answer = self._actuators[knob].supported() is None
+            self._answers[knob] = (now, answer)
+        return answer
+
+    def forget(self) -> None:
+        """Ask anew: something was made or removed that knobs live in."""
+        self._answers.clear()
+
 
 # A knob's value, or why there is none.
 Found = KnobValue | GoneError | RefusedError

@@ -3,21 +3,16 @@
 """Every actuator there is, in one tuple; nothing registers itself by being imported."""
 
 from actuators.base import Actuator
-from actuators.cgroup_freeze import freezers
-from actuators.core_cookie import CoreCookie
-from actuators.cpu_idle import CpuIdle
-from actuators.cpu_quota import CpuQuota
-from actuators.io_max import IoMax
-from actuators.io_weight import IoWeight
-from actuators.memory_high import MemoryHigh
-from actuators.resctrl_group import control_groups, monitoring_groups
-from actuators.resctrl_l3 import ResctrlL3
-from actuators.resctrl_mb import ResctrlMb
-from actuators.resctrl_mount import ResctrlMounter
+from actuators.core_scheduling.cookie import CoreCookie
+from actuators.cpu import CpuIdle, CpuQuota
+from actuators.freezer import freezers
+from actuators.memory_io import IoMax, IoWeight, MemoryHigh
+from actuators.resctrl.objects import ResctrlMounter, control_groups, monitoring_groups
+from actuators.resctrl.schemata import ResctrlL3, ResctrlMb
 from actuators.tc.ceiling import TcCeiling
-from actuators.tc.mark import TcMark
+from actuators.tc.pod_filter import TcMark
 from actuators.tc.tree import Programs, TcTree
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 
 __all__ = ("CGROUP_KNOBS", "build")
 

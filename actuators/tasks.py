@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from controller.model import Target
+from controller.core.model import Target
 
 __all__ = ("all_tasks", "is_kernel_thread", "members", "threads")
 

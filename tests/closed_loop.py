@@ -5,13 +5,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from controller.control.quota import parse_quota
-from controller.control.tuning import DEFAULT_LIMITS, auto_gains
-from controller.decision import Outcome, Plan
-from controller.model import Channel, IndicatorName, Knob, Mode
-from controller.plan import Planner
-from controller.settings import HostFacts, IndicatorSpec, KnobLimits, Profile, SafeState, Settings
-from controller.simulation.node import SimulatedNode
+from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
+from controller.core.decision import Outcome, Plan
+from controller.core.knob_values import parse_quota
+from controller.core.model import Channel, IndicatorName, Knob, Mode
+from controller.core.planner import Planner
+from controller.core.settings import (
+    HostFacts,
+    IndicatorSpec,
+    KnobLimits,
+    Profile,
+    SafeState,
+    Settings,
+)
+from controller.demo.simulated_node import SimulatedNode
 
 TICK_NS = 200_000_000
 SECOND_NS = 1_000_000_000

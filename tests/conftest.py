@@ -17,7 +17,7 @@ import subprocess
 
 import pytest
 
-from controller.host import CgroupLayout, HostError, find_cgroup_layout
+from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
 from tests.helpers import remove_cgroup
 
 _PREFIX = f"sweetpoint-test-{os.getpid()}"

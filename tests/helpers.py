@@ -7,7 +7,7 @@ from pathlib import Path
 import signal
 import time
 
-from controller.host import find_cgroup_layout
+from controller.host.facts import find_cgroup_layout
 
 
 def remove_cgroup(root: Path) -> None:

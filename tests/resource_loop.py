@@ -4,13 +4,12 @@
 
 from collections.abc import Sequence
 
-from controller.control.tuning import auto_gains
-from controller.decision import Action, Plan
-from controller.model import Channel, IndicatorName, Knob, KnobValue, Mode
-from controller.settings import IndicatorSpec, Profile, SafeState, Settings
-from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
-from controller.simulation.resource_node import ResourceNode
+from controller.core.control.tuning import auto_gains
+from controller.core.decision import Action, Plan
+from controller.core.model import Channel, IndicatorName, Knob, KnobValue, Mode
+from controller.core.settings import IndicatorSpec, Profile, SafeState, Settings
 from tests.closed_loop import SECOND_NS, TICK_NS, ClosedLoop
+from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 
 # Indicator, channel, sweet point (ns for the backlog), tolerance, resolution.
 MEASURES: dict[type[ResourceNode], tuple[IndicatorName, Channel, float, float, float]] = {

@@ -15,8 +15,8 @@ from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace,
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import MAJOR, TIER_CEILING
 from actuators.tc.tree import ifb_name
-from controller.decision import Action, Outcome
-from controller.model import Knob, KnobValue, Target, TargetKind
+from controller.core.decision import Action, Outcome
+from controller.core.model import Knob, KnobValue, Target, TargetKind
 
 __all__ = ("TcCeiling", "class_id")
 

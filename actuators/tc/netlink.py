@@ -1,6 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's traffic control, through pyroute2: the few objects that shaping is made of.
+"""Network namespaces: which one we are in, and how to get into another.
+
+The kernel's traffic control, through pyroute2: the few objects that shaping is made of.
 
 All calls act in the network namespace of the calling process. *Gone* is a device that left
 (ENODEV); any other answer that is not a yes is *refused*, with the kernel's own words.
@@ -9,15 +11,15 @@ All calls act in the network namespace of the calling process. *Gone* is a devic
 from collections.abc import Iterator
 import contextlib
 import errno
+from pathlib import Path
 import struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from actuators.base import GoneError, RefusedError
-from actuators.tc.namespace import network_namespace, way_into
 from actuators.tc.shape import MAJOR, HtbClass
-from controller.model import Target
-from controller.rtnetlink import RouteSocket, attribute, attributes
+from controller.core.model import Target
+from controller.host.rtnetlink import RouteSocket, attribute, attributes
 
 __all__ = (
     "EGRESS",
@@ -27,7 +29,25 @@ __all__ = (
     "Link",
     "Netlink",
     "Qdisc",
+    "network_namespace",
+    "way_into",
 )
+
+
+def network_namespace() -> str:
+    """Return the identity of this thread's network namespace: its inode number."""
+    return str(Path("/proc/thread-self/ns/net").stat().st_ino)
+
+
+def way_into(namespace: str) -> str | None:
+    """Return a file by which a network namespace can be entered; ``None``: it is gone."""
+    named = Path("/run/netns").glob("*")
+    for path in (*named, *Path("/proc").glob("[0-9]*/ns/net")):
+        with contextlib.suppress(OSError):
+            if str(path.stat().st_ino) == namespace:
+                return str(path)
+    return None
+
 
 # include/uapi/linux/pkt_sched.h: the two hooks of clsact, and the root of a device.
 INGRESS = 0xFFFFFFF2

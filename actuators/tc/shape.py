@@ -12,7 +12,7 @@ their order, after each has what it is guaranteed.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controller.model import KnobValue, QosClass
+from controller.core.model import KnobValue, QosClass
 
 __all__ = (
     "ABSENT",

@@ -24,8 +24,7 @@ from actuators.tc.hooks import (
     has_filter,
     has_tcx_ingress,
 )
-from actuators.tc.namespace import network_namespace
-from actuators.tc.netlink import INGRESS, Link, Netlink
+from actuators.tc.netlink import INGRESS, Link, Netlink, network_namespace
 from actuators.tc.shape import (
     ABSENT,
     ABSENT_CLSACT,
@@ -40,8 +39,8 @@ from actuators.tc.shape import (
     moved_limits,
     shape_of,
 )
-from controller.decision import Action, Outcome
-from controller.model import Knob, KnobValue, QosClass, Target, TargetKind
+from controller.core.decision import Action, Outcome
+from controller.core.model import Knob, KnobValue, QosClass, Target, TargetKind
 
 __all__ = ("Programs", "TcTree", "ifb_name", "refuse_foreign")
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration: real programs side by side, alone, unmanaged and managed.
+"""The demonstration: real programs side by side, alone, unmanaged and managed; a simulated node.
 
-``command`` is the entry point. Nothing here is imported by the agent.
+It may start processes and cgroups of its own. The agent imports nothing of it.
 """

@@ -1,6 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The real agent as a child of the demonstration: its configuration, its start, its state."""
+"""The real agent as a child of the demonstration: its configuration, its start, its state.
+
+From the agent's /statusz to the few numbers that the demonstration follows.
+"""
 
 from collections.abc import Mapping
 import http.client
@@ -13,11 +16,16 @@ from typing import Any
 
 import yaml
 
+from controller.core.units import NS_PER_MS
 from controller.demo.cgroups import DemoError
 from controller.demo.programs import free_port, start
-from controller.resources import profiles_dir
+from controller.host.package_data import profiles_dir
 
-__all__ = ("Agent", "write_config")
+__all__ = (
+    "Agent",
+    "parse_status",
+    "write_config",
+)
 
 READY_WITHIN_S = 20.0
 STOP_WITHIN_S = 15.0
@@ -68,7 +76,7 @@ class Agent:
         self._home, self._cgroup = home, cgroup
         self._port = free_port()
         config = write_config(home, cgroup, self._port, **profile)
-        command = [sys.executable, "-m", "controller.cli", "run"]
+        command = [sys.executable, "-m", "controller.cli.main", "run"]
         command += ["--config", str(config), "--mode", mode]
         # A dying agent restores what it changed, so it gets the chance to.
         self.process = start("agent", command, home, dies_by=signal.SIGTERM)
@@ -110,3 +118,51 @@ class Agent:
             return None
         finally:
             connection.close()
+
+
+# Indicator: the fields of its value and of its sweet point.
+_INDICATORS = {
+    "runq_p99": ("runq_p99_ms", "sweet_point_ms"),
+    "runq_delay_p99": ("delay_p99_ms", "delay_sweet_point_ms"),
+}
+
+
+def parse_status(status: Mapping[str, Any], be_prefix: str) -> dict[str, Any]:
+    """Return the fields of ``results.Sample`` that *status* tells; only those it does tell.
+
+    *be_prefix* is what the paths of the best-effort cgroups begin with.
+    """
+    plan = status.get("plan") or {}
+    loops = [loop for loop in plan.get("loops", ()) if loop["indicator"] in _INDICATORS]
+    found: dict[str, Any] = {}
+    for loop in loops:
+        value, sweet_point = _INDICATORS[loop["indicator"]]
+        if loop["value"] is not None:
+            found[value] = loop["value"] / NS_PER_MS
+        found[sweet_point] = loop["sweet_point"] / NS_PER_MS
+    for name in ("deviation", "filtered_deviation"):
+        known = [loop[name] for loop in loops if loop[name] is not None]
+        if known:
+            found[name] = max(known)
+    for demand in plan.get("demands", ()):
+        if demand["channel"] == "cpu":
+            found["demand"], found["state"] = demand["applied"], demand["state"]
+    return found | _knobs(status.get("knobs", ()), be_prefix)
+
+
+def _knobs(knobs: Any, be_prefix: str) -> dict[str, Any]:
+    idle, quotas = [], []
+    for knob in knobs:
+        if not str(knob["path"]).startswith(be_prefix) or not knob["applied"]:
+            continue
+        words = str(knob["applied"]).split()
+        if knob["knob"] == "cpu.idle":
+            idle.append(words[0] == "1")
+        elif knob["knob"] == "cpu.quota" and words[0] != "max":
+            quotas.append(int(words[0]) / int(words[1]))
+    found: dict[str, Any] = {}
+    if idle:
+        found["be_idle"] = any(idle)
+    if quotas:
+        found["be_quota_cpus"] = min(quotas)
+    return found

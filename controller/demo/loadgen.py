@@ -28,8 +28,8 @@ import sys
 import time
 from typing import TextIO
 
-from controller.demo.latency import Ledger, SecondOfLoad
-from controller.units import NS_PER_MS, NS_PER_SEC
+from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.demo.results import Ledger, SecondOfLoad
 
 __all__ = ("Generator", "arrivals", "main")
 

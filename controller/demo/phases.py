@@ -16,12 +16,12 @@ import sys
 import time
 from typing import Any
 
+from controller.core.units import NS_PER_SEC
+from controller.demo.agent import parse_status
 from controller.demo.cgroups import DemoError
 from controller.demo.programs import BestEffort, Process, start, start_nginx
 from controller.demo.results import LoadSecond, Phase, Sample, Work
 from controller.demo.session import Session
-from controller.demo.status import parse_status
-from controller.units import NS_PER_SEC
 
 __all__ = ("Driver", "PhaseSpec", "phase_plan")
 

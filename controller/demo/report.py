@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from controller.demo.chart import Band, Chart, Point, Series
-from controller.demo.latency import quantile
-from controller.demo.results import DROPPED_S, Phase, Run, Sample, summarise
+from controller.demo.results import DROPPED_S, Phase, Run, Sample, quantile, summarise
 from controller.demo.table import HEADINGS, cells, verdicts
 
 __all__ = ("render",)

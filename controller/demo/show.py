@@ -12,15 +12,14 @@ import time
 from typing import TextIO
 
 from controller.demo.cgroups import DemoCgroups, DemoError, find_cpuacct_mount
-from controller.demo.environment import describe, missing_for
 from controller.demo.phases import Driver, PhaseSpec, phase_plan, steal_s
 from controller.demo.programs import BestEffort, best_effort_jobs
 from controller.demo.report import render
 from controller.demo.results import DROPPED_S, Phase, Run, summarise
-from controller.demo.session import Interrupted, Session, interruptible
+from controller.demo.session import Interrupted, Session, describe, interruptible, missing_for
 from controller.demo.simulated import simulate
 from controller.demo.table import format_table, verdicts
-from controller.host import find_cgroup_layout
+from controller.host.facts import find_cgroup_layout
 
 __all__ = ("show",)
 

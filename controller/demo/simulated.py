@@ -14,17 +14,16 @@ from pathlib import Path
 import random
 import tempfile
 
-from controller.config import load
-from controller.decision import Outcome
-from controller.demo.agent import PROFILE, write_config
+from controller.config.load import load
+from controller.core.decision import Outcome
+from controller.core.model import Knob, Mode
+from controller.core.planner import Planner
+from controller.core.settings import Settings
+from controller.core.units import NS_PER_SEC, NS_PER_US
+from controller.demo.agent import PROFILE, parse_status, write_config
 from controller.demo.phases import PhaseSpec
 from controller.demo.results import LoadSecond, Phase, Run, Sample, Work
-from controller.demo.status import parse_status
-from controller.model import Knob, Mode
-from controller.plan import Planner
-from controller.settings import Settings
-from controller.simulation.node import Plant, SimulatedNode
-from controller.units import NS_PER_SEC, NS_PER_US
+from controller.demo.simulated_node import Plant, SimulatedNode
 
 __all__ = ("simulate",)
 

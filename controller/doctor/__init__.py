@@ -26,7 +26,7 @@ PROBES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "shaping": ("shaping links: bandwidth by tier, and a ceiling for best-effort work", ()),
 }
 # Where the others are not probes.
-_MODULES = {"shaping": "controller.network.trial"}
+_MODULES = {"shaping": "controller.reconcilers.network.trial"}
 # Compiling and loading takes a fifth of a second, and a hundred times that under emulation.
 TRIAL_TIMEOUT_S = 60.0
 _TRIAL = (

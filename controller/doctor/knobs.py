@@ -5,10 +5,10 @@
 from pathlib import Path
 import re
 
+from controller.core.settings import MbaUnit
 from controller.doctor.fact import Fact, read_text
-from controller.host import CgroupLayout, HostError, find_cgroup_layout
-from controller.resctrl_info import ResctrlInfo, find_mount, read_info
-from controller.settings import MbaUnit
+from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
+from controller.host.resctrl import ResctrlInfo, find_mount, read_info
 
 __all__ = ("find_knobs",)
 

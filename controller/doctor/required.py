@@ -14,8 +14,14 @@ import resource
 import struct
 
 from controller.doctor.fact import Fact, read_text, try_fd_syscall
-from controller.host import CgroupLayout, HostError, find_cgroup_layout, online_cpus, possible_cpus
-from controller.probes.btf import Btf, BtfError
+from controller.host.facts import (
+    CgroupLayout,
+    HostError,
+    find_cgroup_layout,
+    online_cpus,
+    possible_cpus,
+)
+from controller.probes.bpf.btf import Btf, BtfError
 
 __all__ = ("find_required",)
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 import time
 from typing import Any, Literal, NamedTuple
 
-from controller.kube.api import Api, PatchKind, segment
-from controller.kube.errors import ApiError
-from controller.kube.worker import Worker
+from controller.kube.client.api import Api, PatchKind, segment
+from controller.kube.client.errors import ApiError
+from controller.kube.client.worker import Worker
 
 __all__ = ("EventType", "Events", "Regarding")
 

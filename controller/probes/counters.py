@@ -19,9 +19,9 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.host import online_cpus
-from controller.probes.loader import Loaded
-from controller.probes.maps import MappedArray
+from controller.host.facts import online_cpus
+from controller.probes.bpf.libbpf import MappedArray
+from controller.probes.bpf.loader import Loaded
 from controller.probes.perf import EventSource, SourceError, find_source, open_event
 from controller.probes.slots import SLOT_IDLE
 

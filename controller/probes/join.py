@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from controller.model import CgroupId, WorkloadSample
+from controller.core.model import CgroupId, WorkloadSample
+from controller.probes.cgroup_usage import Usage
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
 from controller.probes.resctrl import CacheUse
-from controller.probes.samples import make_samples
-from controller.probes.usage import Usage
+from controller.probes.slots import make_samples
 
 __all__ = ("Join", "Table", "cache", "pressure", "traffic", "usage")
 

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.comings import comings
-from controller.host import CgroupLayout, HostError, find_cgroup_layout, possible_cpus
-from controller.model import CgroupId, Workload
-from controller.probes.loader import LoadError, ProgramSpec, load
-from controller.probes.maps import HashMap, MappedArray
-from controller.probes.runtime import RunTime, run_time
-from controller.units import NS_PER_SEC
+from controller.core.model import CgroupId, Workload
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import comings
+from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout, possible_cpus
+from controller.probes.bpf.libbpf import HashMap, MappedArray, RunTime, run_time
+from controller.probes.bpf.loader import LoadError, ProgramSpec, load
 
 __all__ = ("NetProbe", "Traffic", "trial")
 

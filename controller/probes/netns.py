@@ -19,12 +19,12 @@ import os
 from pathlib import Path
 import struct
 
-from controller.comings import comings
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Workload
+from controller.core.model import CgroupId, Workload
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import comings
+from controller.host.facts import CgroupLayout
+from controller.host.rtnetlink import RouteSocket, attributes
 from controller.probes.net import Traffic
-from controller.rtnetlink import RouteSocket, attributes
-from controller.units import NS_PER_SEC
 
 __all__ = ("NetnsMeter", "ip_traffic")
 

@@ -14,9 +14,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.model import CgroupId, QosClass, Workload
-from controller.probes.turns import Turns
-from controller.units import NS_PER_SEC
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.probes.poll_queue import Turns
 
 __all__ = ("Pressure", "PressureMeter", "parse_some_ns")
 

@@ -8,7 +8,7 @@ import os
 import struct
 from typing import NamedTuple
 
-from controller.rtnetlink import RouteSocket, attributes
+from controller.host.rtnetlink import RouteSocket, attributes
 
 __all__ = ("ClassCounters", "QdiscReader")
 

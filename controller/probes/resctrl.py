@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.model import Target
+from controller.core.model import Target
 
 __all__ = ("CacheUse", "GroupCounters", "MonitorError", "Whereabouts", "whereabouts")
 

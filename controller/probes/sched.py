@@ -15,20 +15,25 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.host import possible_cpus
-from controller.indicators.histogram import BUCKETS
-from controller.model import Blame, CgroupId, WorkloadSample
-from controller.probes.blame import BlamePairs
-from controller.probes.btf import Btf, BtfError
+from controller.core.indicators.histogram import BUCKETS
+from controller.core.model import Blame, CgroupId, WorkloadSample
+from controller.host.facts import possible_cpus
+from controller.probes.bpf.btf import Btf, BtfError
+from controller.probes.bpf.libbpf import HashMap, MappedArray, RunTime, run_time
+from controller.probes.bpf.loader import Loaded, LoadError, load
 from controller.probes.counters import Counters
-from controller.probes.loader import Loaded, LoadError, load
-from controller.probes.maps import HashMap, MappedArray
 from controller.probes.perf import EventSource
-from controller.probes.runtime import RunTime, run_time
-from controller.probes.samples import SampleRows
-from controller.probes.sched_layout import ACCOUNT, ACCOUNT_WORDS, CPU, LATENCY, LATENCY_WORDS
-from controller.probes.sched_program import sched_spec, without_sched_info
-from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, Slots, View
+from controller.probes.sched_blame import BlamePairs
+from controller.probes.sched_program import (
+    ACCOUNT,
+    ACCOUNT_WORDS,
+    CPU,
+    LATENCY,
+    LATENCY_WORDS,
+    sched_spec,
+    without_sched_info,
+)
+from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, SampleRows, Slots, View
 
 __all__ = ("DETAILS", "MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 

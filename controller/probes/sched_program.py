@@ -1,15 +1,52 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What to load for the sched probe on a given kernel: ``bpf/sched.bpf.c`` and its defines."""
+"""How ``bpf/sched.bpf.c`` lays out what it shares with us.
+
+What to load for the sched probe on a given kernel: ``bpf/sched.bpf.c`` and its defines.
+"""
 
 from collections.abc import Mapping
 
-from controller.probes.btf import Btf, BtfError
+import numpy as np
+
+from controller.core.indicators.histogram import BUCKETS
+from controller.probes.bpf.btf import Btf, BtfError
+from controller.probes.bpf.loader import ProgramSpec
 from controller.probes.counters import counter_maps
-from controller.probes.loader import ProgramSpec
 from controller.probes.perf import EventSource
 
-__all__ = ("sched_spec", "without_sched_info")
+__all__ = (
+    "ACCOUNT",
+    "ACCOUNT_WORDS",
+    "CPU",
+    "LATENCY",
+    "LATENCY_WORDS",
+    "sched_spec",
+    "without_sched_info",
+)
+
+LATENCY_WORDS = BUCKETS + 14
+ACCOUNT_WORDS = 8
+# Signed, as the differences that are made of it.
+ACCOUNT = np.dtype([("word", "i8", ACCOUNT_WORDS)])
+LATENCY = np.dtype([("bucket", "u4", LATENCY_WORDS)])
+CPU = np.dtype(
+    {
+        "names": [
+            "since",
+            "slot",
+            "sync_clock",
+            "sync_mono",
+            "switches",
+            "shed",
+            "running",
+            "missed",
+        ],
+        "formats": ["u8"] * 8,
+        "offsets": [0, 8, 16, 24, 32, 96, 104, 112],
+        "itemsize": 16 * 8 + 16 * 24 + 64 * 16,
+    }
+)
 
 
 def without_sched_info(btf: Btf) -> str:

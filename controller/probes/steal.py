@@ -9,7 +9,7 @@ a second and not in every tick.
 import os
 from pathlib import Path
 
-from controller.units import NS_PER_SEC
+from controller.core.units import NS_PER_SEC
 
 __all__ = ("StealMeter",)
 

@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 import stat
 
-from controller.config import ConfigError, WorkloadRule
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Workload
+from controller.config.load import ConfigError, WorkloadRule
+from controller.core.model import CgroupId, Workload
+from controller.host.facts import CgroupLayout
 
 __all__ = ("scan",)
 

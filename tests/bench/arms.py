@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.host import possible_cpus
-from controller.model import CgroupId
-from controller.probes.btf import Btf
+from controller.core.model import CgroupId
+from controller.host.facts import possible_cpus
+from controller.host.package_data import bpf_dir
+from controller.probes.bpf.btf import Btf
+from controller.probes.bpf.libbpf import HashMap
+from controller.probes.bpf.loader import Loaded, ProgramSpec, load
 from controller.probes.counters import Counters, choose_sources
-from controller.probes.loader import Loaded, ProgramSpec, load
-from controller.probes.maps import HashMap
 from controller.probes.perf import EventSource
 from controller.probes.sched_program import sched_spec
-from controller.resources import bpf_dir
 
 __all__ = ("CPU", "RunTime", "arms", "attached", "pipe_us", "run_time")
 

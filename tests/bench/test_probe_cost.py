@@ -14,8 +14,8 @@ import statistics
 
 import pytest
 
-from controller.host import CgroupLayout
-from controller.model import CgroupId
+from controller.core.model import CgroupId
+from controller.host.facts import CgroupLayout
 from tests.bench.arms import CPU, RunTime, arms, attached, pipe_us, run_time
 from tests.kernel.loads import Load, loads
 from tests.kernel.without import btf_without_sched_info

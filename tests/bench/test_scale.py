@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from controller.cost import pss_bytes
-from controller.host import CgroupLayout
+from controller.agent.self_budget import pss_bytes
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.footprint import footprint
 from tests.kernel.loads import Load, loads

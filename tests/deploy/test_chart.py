@@ -10,9 +10,9 @@ from helm_python import HelmError, lint
 import pytest
 import yaml
 
-from controller.config import Config, ConfigError, load
-from controller.model import Mode
-from controller.profile_sets import parse_profiles
+from controller.config.load import Config, ConfigError, load
+from controller.config.profile_set import parse_profiles
+from controller.core.model import Mode
 from tests.deploy.chart import CASES, NAMESPACE, Case, Manifest, find, misfits, render, rendered
 from tools.chart.__main__ import CHART, generated
 

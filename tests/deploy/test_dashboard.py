@@ -8,11 +8,13 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from controller.cluster_profiles import ProfilesState
-from controller.cluster_state import ClusterState, ReclaimState
-from controller.metrics import Exporter
-from controller.model import CgroupId, EvictionResult, WorkloadSample
-from controller.report import Board, CoreState, MonitorState
+from controller.core.model import CgroupId, EvictionResult, WorkloadSample
+from controller.kube.profile_configmap import ProfilesState
+from controller.kube.state import ClusterState, ReclaimState
+from controller.reconcilers.core_scheduling import CoreState
+from controller.reconcilers.resctrl.monitored import MonitorState
+from controller.telemetry.metrics.exporter import Exporter
+from controller.telemetry.report import Board
 from tests.deploy.queries import METRIC, Query, dashboard, dashboard_queries, panels, rule_queries
 from tests.unit.test_eviction import HOG, Stepper, candidate
 from tests.unit.test_httpd import report

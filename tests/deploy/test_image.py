@@ -99,8 +99,8 @@ def test_the_image_can_be_built_and_runs(image: Path) -> None:
     text = chroot(image, "/opt/sweetpoint/bin/python -c 'import bcc, numpy; print(numpy.__file__)'")
     assert text.startswith("/opt/sweetpoint/")
     # What is shipped is there: programs, headers, profiles.
-    check = "/opt/sweetpoint/bin/python -c 'from controller.resources import profiles_dir as p; "
-    assert "nginx.yaml" in chroot(image, check + "print(*p().iterdir())'")
+    show = "from controller.host.package_data import profiles_dir as p; print(*p().iterdir())"
+    assert "nginx.yaml" in chroot(image, f"/opt/sweetpoint/bin/python -c '{show}'")
 
 
 @pytest.mark.soak

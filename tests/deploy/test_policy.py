@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from controller.configsections.kube_capacity import RESOURCES, Dialect
+from controller.config.sections.kubernetes_capacity import RESOURCES, Dialect
 from tests.deploy.chart import CASES, Case, Manifest, find, render, rendered
 from tools.chart.__main__ import CHART
 

@@ -19,7 +19,7 @@ import urllib.request
 import pytest
 
 from controller.demo.programs import free_port
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.deploy.queries import Query, dashboard_queries, rule_queries, variables
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads

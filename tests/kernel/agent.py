@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 
 from controller.demo.programs import free_port
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 
 __all__ = ("AgentRun", "Site", "eventually")
 
@@ -100,7 +100,7 @@ class AgentRun:
         self.process = subprocess.Popen(
             [
                 *(("unshare", "-m", "sh", "-ec", without + '; exec "$@"', "-") if without else ()),
-                *(sys.executable, "-m", "controller.cli", "run"),
+                *(sys.executable, "-m", "controller.cli.main", "run"),
                 *("--config", str(site.config), *arguments),
             ],
             stderr=subprocess.PIPE,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.cost import pss_bytes
+from controller.agent.self_budget import pss_bytes
 from tests.kernel.agent import AgentRun
 
 __all__ = ("Footprint", "footprint")

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout
-from controller.model import CgroupId, WorkloadSample
+from controller.core.model import CgroupId, WorkloadSample
+from controller.host.facts import CgroupLayout
 from controller.probes.sched import SchedProbe, SchedReading
 from tests.kernel.loads import Running
 

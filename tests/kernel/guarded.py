@@ -13,13 +13,13 @@ import signal
 import sys
 import time
 
-from controller import guardian
-from controller.lock import Lock, LockError
+from controller.agent import guardian
+from controller.host.state_dir import Lock, LockError
 
 
 def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: str) -> int:
-    from controller.host import find_cgroup_layout
-    from controller.model import Knob
+    from controller.core.model import Knob
+    from controller.host.facts import find_cgroup_layout
     from tests.kernel.knobs import action, executor, target_of
 
     stop: list[int] = []
@@ -53,7 +53,7 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
 
 
 def restore(state_dir: Path) -> bool:
-    from controller.release import restore_knobs
+    from controller.agent.restore import restore_knobs
 
     return restore_knobs(state_dir)
 

@@ -9,13 +9,13 @@ import signal
 import warnings
 
 from actuators.base import Actuator, Trace, no_trace
-from actuators.core_cookie import CoreCookie
+from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.registry import build
-from controller.decision import Action
-from controller.host import CgroupLayout
-from controller.model import Knob, KnobValue, Target, TargetKind
+from controller.core.decision import Action
+from controller.core.model import Knob, KnobValue, Target, TargetKind
+from controller.host.facts import CgroupLayout
 
 FILES = (
     "cpu.cfs_quota_us",

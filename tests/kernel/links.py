@@ -8,13 +8,13 @@ from actuators.base import Trace, no_trace
 from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.tc.ceiling import TcCeiling
-from actuators.tc.mark import TcMark
-from actuators.tc.namespace import network_namespace
+from actuators.tc.netlink import network_namespace
+from actuators.tc.pod_filter import TcMark
 from actuators.tc.shape import CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
-from controller.decision import Action, Outcome
-from controller.model import Knob, KnobValue, QosClass, Target, TargetKind
-from controller.probes.classify import Classifier
+from controller.core.decision import Action, Outcome
+from controller.core.model import Knob, KnobValue, QosClass, Target, TargetKind
+from controller.probes.tc_classifier import Classifier
 from tests.kernel.wire import Host
 
 MBIT = 125_000

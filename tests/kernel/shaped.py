@@ -13,10 +13,10 @@ from typing import NamedTuple
 from actuators.executor import Executor
 from actuators.tc.shape import CLASS_OF_TIER, CLASSIFIED, FIRST_LIMIT, MAJOR
 from actuators.tc.tree import Programs, ifb_name
-from controller.host import find_cgroup_layout
-from controller.model import Knob, Target
-from controller.probes.classify import Classifier
+from controller.core.model import Knob, Target
+from controller.host.facts import find_cgroup_layout
 from controller.probes.qdisc import QdiscReader
+from controller.probes.tc_classifier import Classifier
 from tests.helpers import remove_cgroup
 from tests.kernel.links import BOTH, change, link_executor, load_programs, uplink, veth
 from tests.kernel.netns import entered

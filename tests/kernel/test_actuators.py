@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from actuators.base import GoneError, Restored
-from actuators.cgroupfs import Cgroup
-from controller.decision import Failure, Outcome
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Knob
+from actuators.kernfs import Cgroup
+from controller.core.decision import Failure, Outcome
+from controller.core.model import CgroupId, Knob
+from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import (
     action,
     dump,

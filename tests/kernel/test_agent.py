@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout
-from controller.record import read, replay
+from controller.agent.recording import read, replay
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
 

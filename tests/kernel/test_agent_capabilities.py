@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.deploy.chart import find, render
 from tests.kernel.agent import AgentRun, Site
 

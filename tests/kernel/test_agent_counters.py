@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
 from tests.kernel.test_agent_sources import series

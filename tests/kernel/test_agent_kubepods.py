@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controller.demo.programs import free_port
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, eventually
 from tests.kube.kubepods import Kubepods
 from tests.odd_servers import ok

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.netns import entered
 from tests.kernel.wire import Flow, Host, dump

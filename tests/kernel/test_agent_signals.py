@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.helpers import remove_cgroup
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.talkers import Talker
 

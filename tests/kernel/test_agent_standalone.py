@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from actuators.cgroup_freeze import freezers
-from controller.host import CgroupLayout
+from actuators.freezer import freezers
+from controller.host.facts import CgroupLayout
 from tests.helpers import remove_cgroup
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
@@ -145,7 +145,7 @@ def test_after_all_were_killed_nobody_stays_frozen(host: Host, then: str) -> Non
                 assert again.stop() == 0
         else:
             state = str(host.home / "state")
-            command = [sys.executable, "-m", "controller.cli", "release", "--state-dir", state]
+            command = [sys.executable, "-m", "controller.cli.main", "release", "--state-dir", state]
             done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
             assert "cgroup.freeze: '1' back to '0'" in done.stdout
         assert not host.frozen()

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from controller.cost import pss_bytes
-from controller.host import CgroupLayout
+from controller.agent.self_budget import pss_bytes
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
 

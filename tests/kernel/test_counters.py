@@ -14,8 +14,8 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout, online_cpus, possible_cpus
-from controller.model import CgroupId, WorkloadSample
+from controller.core.model import CgroupId, WorkloadSample
+from controller.host.facts import CgroupLayout, online_cpus, possible_cpus
 from controller.probes.counters import choose_sources
 from controller.probes.perf import find_source, open_event
 from controller.probes.sched import SchedProbe, SchedReading

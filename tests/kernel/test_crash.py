@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from actuators.base import Trace
-from controller.decision import Action, Failure
-from controller.host import CgroupLayout
-from controller.model import Knob
+from controller.core.decision import Action, Failure
+from controller.core.model import Knob
+from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import (
     action,
     die_at,

@@ -25,8 +25,8 @@ import pytest
 from actuators.base import Restored, RestoreReport
 from actuators.executor import Executor
 from actuators.journal import Journal
-from controller.host import find_cgroup_layout
-from controller.model import Knob, KnobValue
+from controller.core.model import Knob, KnobValue
+from controller.host.facts import find_cgroup_layout
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, every_actuator, make_child, set_weight, target_of
 

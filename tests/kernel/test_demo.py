@@ -19,7 +19,7 @@ import pytest
 
 from controller.demo.cgroups import DemoCgroups, DemoError
 from controller.demo.programs import free_port, start_nginx
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 
 pytestmark = [
     pytest.mark.kernel,
@@ -36,7 +36,7 @@ class Demo:
     def __init__(self, directory: Path, seconds: int) -> None:
         self.report, self.raw = directory / "report.html", directory / "raw.json"
         self._output = directory / "output"
-        command = [sys.executable, "-m", "controller.cli", "demo", "--be", "stress-ng"]
+        command = [sys.executable, "-m", "controller.cli.main", "demo", "--be", "stress-ng"]
         command += ["--seconds", str(seconds), "--report", str(self.report)]
         with self._output.open("wb") as output:
             self.popen = subprocess.Popen(

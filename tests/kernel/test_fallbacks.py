@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
 from tests.kernel.without import btf_without_sched_info, without
@@ -37,7 +37,7 @@ def taken(what: str, folder: Path, layout: CgroupLayout) -> str:
 )
 def test_doctor_tells(what: str, tmp_path: Path, cgroup_layout: CgroupLayout) -> None:
     take = taken(what, tmp_path, cgroup_layout)
-    doctor = [sys.executable, "-m", "controller.cli", "doctor", "--json"]
+    doctor = [sys.executable, "-m", "controller.cli.main", "doctor", "--json"]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-ec", f'{take}; exec "$@"', "-", *doctor],
         capture_output=True,

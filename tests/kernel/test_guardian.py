@@ -14,9 +14,9 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout
-from controller.model import Knob
-from controller.release import release
+from controller.agent.restore import release
+from controller.core.model import Knob
+from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import (
     action,
     dump,

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from controller.indicators.histogram import LOWER_NS, index_of
-from controller.probes.loader import ProgramSpec, load
-from controller.probes.maps import MappedArray
+from controller.core.indicators.histogram import LOWER_NS, index_of
+from controller.probes.bpf.libbpf import MappedArray
+from controller.probes.bpf.loader import ProgramSpec, load
 
 pytestmark = pytest.mark.kernel
 

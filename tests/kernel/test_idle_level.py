@@ -9,9 +9,9 @@ import time
 import pytest
 
 from actuators.executor import Executor, restore_leftovers
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Knob, QosClass, Target, Workload
-from controller.workloads.idle import IdlePlacer, without_effect
+from controller.core.model import CgroupId, Knob, QosClass, Target, Workload
+from controller.host.facts import CgroupLayout
+from controller.workloads.sched_idle import IdlePlacer, without_effect
 from tests.kernel.knobs import action, dump, every_actuator, executor, set_weight, target_of
 from tests.kernel.loads import Load, loads
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.host import CgroupLayout
-from controller.knob_readings import KnobReadings
-from controller.model import Knob, Target
-from controller.units import NS_PER_SEC
+from controller.agent.knob_poller import KnobReadings
+from controller.core.model import Knob, Target
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import action, executor, make_child, set_quota, target_of
 
 pytestmark = pytest.mark.kernel

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from controller.probes.loader import LoadError, ProgramSpec, load
+from controller.probes.bpf.loader import LoadError, ProgramSpec, load
 
 pytestmark = pytest.mark.kernel
 

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from controller.probes.btf import Btf
+from controller.probes.bpf.btf import Btf
+from controller.probes.bpf.loader import ProgramSpec, load
 from controller.probes.counters import COUNTERS
-from controller.probes.loader import ProgramSpec, load
 from controller.probes.perf import find_source
 from controller.probes.sched import MAX_SLOTS
 from controller.probes.sched_program import sched_spec

@@ -11,9 +11,9 @@ import threading
 
 import pytest
 
-from controller.host import CgroupLayout
-from controller.model import CgroupId, QosClass, Workload
-from controller.probes.members import MemberProbe, Move, Moves
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.host.facts import CgroupLayout
+from controller.probes.cgroup_moves import MemberProbe, Move, Moves
 
 pytestmark = pytest.mark.kernel
 

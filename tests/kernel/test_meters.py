@@ -10,13 +10,13 @@ import pytest
 
 from actuators.executor import Executor
 from actuators.journal import Journal
-from controller.configsections.resctrl import ResctrlConfig
-from controller.host import CgroupLayout
-from controller.meters import Meters
-from controller.model import CgroupId, QosClass, Workload
+from controller.agent.sampler import Meters
+from controller.config.sections.knobs import ResctrlConfig
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.host.facts import CgroupLayout
 from controller.probes import slots
 from controller.probes.sched import MAX_SLOTS
-from controller.resctrl_monitor import ResctrlMonitor
+from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 
 pytestmark = pytest.mark.kernel
 

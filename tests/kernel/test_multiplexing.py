@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from controller.probes.loader import ProgramSpec, load
-from controller.probes.maps import MappedArray
+from controller.probes.bpf.libbpf import MappedArray
+from controller.probes.bpf.loader import ProgramSpec, load
 
 pytestmark = pytest.mark.kernel
 

@@ -16,11 +16,11 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout, possible_cpus
-from controller.model import CgroupId, QosClass, Workload
-from controller.probes.loader import LoadError
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.bpf.loader import LoadError
 from controller.probes.net import NetProbe, Traffic
-from controller.units import NS_PER_SEC
 from tests.kernel.agent import eventually
 from tests.kernel.talkers import UDP_HEADERS, Talker
 

@@ -13,11 +13,11 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout, possible_cpus
-from controller.model import CgroupId, QosClass, Workload
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.net import NetProbe
 from controller.probes.netns import NetnsMeter
-from controller.units import NS_PER_SEC
 from tests.helpers import remove_cgroup
 from tests.kernel.talkers import UDP_HEADERS, Talker
 

@@ -10,11 +10,11 @@ import subprocess
 import pytest
 
 from actuators.tc.netlink import Netlink
-from controller.config import load
-from controller.configsections.network import NetworkConfig
-from controller.doctor.network import find_links
-from controller.network.device import Device, DeviceError, open_device
-from controller.network.veth import host_ends
+from controller.config.load import load
+from controller.config.sections.network import NetworkConfig
+from controller.doctor.optional import find_links
+from controller.reconcilers.network.device import Device, DeviceError, open_device
+from controller.reconcilers.network.pod_filters import host_ends
 from tests.kernel.netns import entered
 from tests.kernel.wire import Host
 

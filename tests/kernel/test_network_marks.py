@@ -9,12 +9,12 @@ import subprocess
 import pytest
 
 from actuators.tc.tree import Programs
-from controller.configsections.network import LimitRule
-from controller.host import CgroupLayout
-from controller.model import CgroupId, QosClass, Workload
-from controller.network.marks import Marks
-from controller.probes.classify import Classifier
-from controller.units import NS_PER_SEC
+from controller.config.sections.network import LimitRule
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout
+from controller.probes.tc_classifier import Classifier
+from controller.reconcilers.network.pod_filters import Marks
 from tests.kernel.links import link_executor, load_programs
 from tests.kernel.netns import entered
 from tests.kernel.wire import Host, dump

@@ -12,12 +12,12 @@ import pytest
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import MAJOR
 from actuators.tc.tree import ifb_name
-from controller.config import load
-from controller.host import CgroupLayout
-from controller.model import CgroupId, QosClass, Workload
-from controller.network.links import Links
+from controller.config.load import load
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout
 from controller.probes.qdisc import QdiscReader
-from controller.units import NS_PER_SEC
+from controller.reconcilers.network.links import Links
 from tests.kernel.links import MBIT, link_executor
 from tests.kernel.netns import entered
 from tests.kernel.wire import Flow, Host, dump

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout, possible_cpus
-from controller.indicators.histogram import UPPER_NS
+from controller.core.indicators.histogram import UPPER_NS
+from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slots import SLOT_SYSTEM
 from tests.kernel.groups import QUIET_NS, Groups

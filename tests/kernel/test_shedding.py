@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout, possible_cpus
+from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.counters import choose_sources
 from controller.probes.sched import DETAILS, SchedProbe
 from tests.kernel.agent import AgentRun, Site, eventually

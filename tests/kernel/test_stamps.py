@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.host import CgroupLayout, possible_cpus
-from controller.probes.btf import Btf
+from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.bpf.btf import Btf
 from controller.probes.sched import SchedProbe
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads

@@ -13,17 +13,16 @@ import time
 import pytest
 
 from actuators.base import GoneError, RefusedError
-from actuators.cgroup_freeze import freezers
-from actuators.cgroup_kill import kill, processes
-from actuators.core_cookie import CoreCookie
+from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor, restore_leftovers
+from actuators.freezer import freezers, kill, processes
 from actuators.journal import Journal
 from actuators.registry import build
-from controller.configsections.eviction import EvictionConfig, StandaloneAction
-from controller.decision import Eviction
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Target
-from controller.standalone import Standalone
+from controller.config.sections.eviction import EvictionConfig, StandaloneAction
+from controller.core.decision import Eviction
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Target
+from controller.host.facts import CgroupLayout
+from controller.reconcilers.host_eviction import Standalone
 from tests.helpers import remove_cgroup
 from tests.kernel.agent import eventually
 from tests.kernel.knobs import target_of

@@ -14,8 +14,8 @@ from actuators.base import Restored, Trace
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import ABSENT, ABSENT_CLSACT, CLASSIFIED
 from actuators.tc.tree import Programs
-from controller.decision import Failure
-from controller.model import Knob
+from controller.core.decision import Failure
+from controller.core.model import Knob
 from tests.kernel.knobs import die_at
 from tests.kernel.links import (
     BOTH,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from controller.model import Knob
+from controller.core.model import Knob
 from tests.kernel.links import GUARANTEED_MBIT, LINK_MBIT, MBIT, change
 from tests.kernel.shaped import BEST_EFFORT, LIMITED, SENSITIVE, Shaped, shaped_host
 from tests.kernel.wire import Flow

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from actuators.tc.namespace import network_namespace
+from actuators.tc.netlink import network_namespace
 from actuators.tc.shape import CLASSIFIED
 from actuators.tc.tree import Programs
-from controller.model import Knob, Target, TargetKind
+from controller.core.model import Knob, Target, TargetKind
 from tests.kernel.links import GUARANTEED_MBIT, LINK_MBIT, change, link_executor, load_programs
 from tests.kernel.netns import entered
 from tests.kernel.shaped import BEST_EFFORT, SENSITIVE, shaped_host

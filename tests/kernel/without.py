@@ -8,7 +8,7 @@ so that everything above the system calls is what users run.
 
 from pathlib import Path
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 
 __all__ = ("btf_without_sched_info", "without")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kube.cable import Cable
 from tests.kube.cluster import Cluster
 from tests.kube.control_plane import ControlPlane

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.helpers import remove_cgroup
 
 __all__ = ("DRIVERS", "Driver", "Kubepods", "Runtime")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from controller.kube.mark import MARK
+from controller.kube.overload_taint import MARK
 from tests.kernel.agent import AgentRun
 from tests.kernel.loads import Load
 from tests.kernel.overload import CPU, PROFILE, outweigh

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.kube.capacity import STAMP
+from controller.kube.extended_resources import STAMP
 from tests.kernel.agent import AgentRun, eventually
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from controller.kube.mark import MARK
+from controller.kube.overload_taint import MARK
 from tests.kernel.agent import AgentRun, eventually
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
@@ -127,7 +127,7 @@ def test_release_takes_the_mark_back(node: OverloadedNode) -> None:
     assert node.marks()
     state = str(node.site.home / "state")
     done = subprocess.run(
-        [sys.executable, "-m", "controller.cli", "release", "--state-dir", state],
+        [sys.executable, "-m", "controller.cli.main", "release", "--state-dir", state],
         capture_output=True,
         text=True,
         check=False,

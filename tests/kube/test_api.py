@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from controller.kube.api import Api, PatchKind
-from controller.kube.errors import ApiError
-from controller.workloads.kubernetes.watcher import PodWatcher
+from controller.kube.client.api import Api, PatchKind
+from controller.kube.client.errors import ApiError
+from controller.kube.pod_watcher import PodWatcher
 from tests.kernel.agent import eventually
 from tests.kube.cable import Cable
 from tests.kube.client import Json

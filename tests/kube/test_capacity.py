@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.kube.api import Api
-from controller.kube.capacity import STAMP, NodeResources, take_off
-from controller.kube.errors import ApiError
+from controller.kube.client.api import Api
+from controller.kube.client.errors import ApiError
+from controller.kube.extended_resources import STAMP, NodeResources, take_off
 from tests.kube.cluster import Cluster
 
 pytestmark = pytest.mark.kube
@@ -160,7 +160,7 @@ def test_a_node_that_is_gone_wants_nothing(site: Site) -> None:
 def test_pods_ask_for_it_as_the_agent_reads_it(
     cluster: Cluster, site: Site, namespace: str
 ) -> None:
-    from controller.workloads.kubernetes.pod import parse_pod
+    from controller.workloads.pods.pod import parse_pod
 
     amounts = {CPU: "2500", MEMORY: "1Gi", BATCH: "1k"}
     main = {"name": "main", "image": "example.org/main:1"}

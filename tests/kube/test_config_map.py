@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from controller.cluster_profiles import ClusterProfiles, Reload
-from controller.kube.api import Api
-from controller.kube.config_map import ConfigMapWatch
+from controller.kube.client.api import Api
+from controller.kube.client.watch import ConfigMapWatch
+from controller.kube.profile_configmap import ClusterProfiles, Reload
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
 

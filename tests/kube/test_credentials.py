@@ -26,8 +26,8 @@ UNKNOWN = "401 Unauthorized: the server does not know our token"
 # Asks the server with every line, and says what came of it.
 ASKS = """
 import sys
-from controller.kube.api import Api
-from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.client.api import Api
+from controller.kube.client.errors import ApiError, ApiUnreachable
 api = Api()
 for line in sys.stdin:
     try:

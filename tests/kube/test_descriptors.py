@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from controller.cluster_descriptors import Descriptors
-from controller.configsections.kube_eviction import KubeEvictionConfig
-from controller.configsections.kubernetes import KubernetesConfig, ServiceProfiles
-from controller.kube.api import Api
-from controller.kube.collection import CollectionWatch
-from controller.workloads.kubernetes.classify import ClassRules
-from controller.workloads.kubernetes.network_qos import NETWORK_QOS
+from controller.config.sections.eviction import KubeEvictionConfig
+from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.kube.client.api import Api
+from controller.kube.client.watch import CollectionWatch
+from controller.kube.profile_descriptors import Descriptors
+from controller.workloads.pods.classify import ClassRules
+from controller.workloads.pods.requests import NETWORK_QOS
 from tests.kernel.agent import AgentRun, eventually
 from tests.kube.client import Client, Refused
 from tests.kube.cluster import Cluster

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from controller.cluster_evictions import PodEvictions
-from controller.configsections.kube_eviction import KubeEvictionConfig, MarkEffect
-from controller.decision import Eviction, Plan
-from controller.kube.api import Api
+from controller.config.sections.eviction import KubeEvictionConfig, MarkEffect
+from controller.core.decision import Eviction, Plan
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.kube.client.api import Api
+from controller.kube.client.worker import Worker
 from controller.kube.events import Events, Regarding
-from controller.kube.mark import MARK, Mark, unmark
-from controller.kube.worker import Worker
-from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult
-from controller.workloads.kubernetes.pod import Pod, parse_pod
+from controller.kube.overload_taint import MARK, Mark, unmark
+from controller.kube.pod_eviction import PodEvictions
+from controller.workloads.pods.pod import Pod, parse_pod
 from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster

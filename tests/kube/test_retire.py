@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from controller.kube.api import Api
-from controller.kube.errors import ApiError
-from controller.kube.retire import NOWHERE, RetireError, retire
+from controller.kube.cleanup import NOWHERE, RetireError, retire
+from controller.kube.client.api import Api
+from controller.kube.client.errors import ApiError
 from tests.kernel.agent import eventually
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from controller.kube.api import Api
-from controller.workloads.kubernetes.watcher import PodWatcher
+from controller.kube.client.api import Api
+from controller.kube.pod_watcher import PodWatcher
 from tests.kernel.agent import eventually
 from tests.kube.cable import Cable
 from tests.kube.client import Client, Refused

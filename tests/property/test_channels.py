@@ -10,17 +10,20 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 import pytest
 
-from controller.control.amounts import parse_amount, parse_disks
-from controller.control.schemata import parse_bandwidth, parse_masks
-from controller.control.steps import Steps, moved
-from controller.control.strictness import is_stricter
-from controller.decision import Action, Outcome, Plan
-from controller.model import Knob, KnobValue, Snapshot
-from controller.plan import Planner
-from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
-from controller.simulation.resource_node import ResourceNode
+from controller.core.control.limiters import Steps, moved
+from controller.core.decision import Action, Outcome, Plan
+from controller.core.knob_values import (
+    is_stricter,
+    parse_amount,
+    parse_bandwidth,
+    parse_disks,
+    parse_masks,
+)
+from controller.core.model import Knob, KnobValue, Snapshot
+from controller.core.planner import Planner
 from tests.closed_loop import TICK_NS, ClosedLoop
 from tests.resource_loop import MEASURES, demands, resource_settings
+from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 

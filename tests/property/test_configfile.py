@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 import yaml
 
-from controller.config import Config, ConfigError, load
+from controller.config.load import Config, ConfigError, load
 
 WORDS = ["1s", "5%", "10mcpu", "web", "/web", "/*", "best-effort", "latency-sensitive"]
 FIELDS = ["mode", "tick", "http", "reserve", "workloads", "profiles", "name", "cgroup", "class"]

@@ -9,11 +9,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.decision import Indicator, IndicatorStatus
-from controller.indicators.gains import GainWindow
-from controller.indicators.roster import Roster
-from controller.indicators.senses import Senses
-from controller.model import (
+from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.indicators.tracker import Senses
+from controller.core.indicators.windows import GainWindow
+from controller.core.model import (
     CgroupId,
     IndicatorName,
     LinkSample,
@@ -25,6 +24,7 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
+from controller.core.workload_index import Roster
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB = CgroupId("cpu", 1)

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
-from controller.metrics import Exporter
-from controller.metrics_text import page
-from controller.report import Board
+from controller.telemetry.metrics.exporter import Exporter
+from controller.telemetry.metrics.text import page
+from controller.telemetry.report import Board
 from tests.unit.test_httpd import report
 
 # Surrogates are in no text that can be sent.

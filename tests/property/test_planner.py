@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from controller.control.quota import parse_quota
-from controller.decision import Action, Failure, Outcome, Plan
-from controller.indicators.histogram import BUCKETS, index_of
-from controller.model import Blame, Knob, KnobValue, Mode, QosClass, Snapshot
-from controller.plan import Planner
-from controller.settings import Settings
-from controller.simulation.node import Plant, SimulatedNode
+from controller.core.decision import Action, Failure, Outcome, Plan
+from controller.core.indicators.histogram import BUCKETS, index_of
+from controller.core.knob_values import parse_quota
+from controller.core.model import Blame, Knob, KnobValue, Mode, QosClass, Snapshot
+from controller.core.planner import Planner
+from controller.core.settings import Settings
+from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
 
 FLOOR = 0.05

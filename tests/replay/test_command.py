@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import main
-from controller.plan import Planner
-from controller.record import Entry, Recorder, replay
-from controller.settings import HostFacts
-from controller.simulation.node import SimulatedNode
+from controller.agent.recording import Entry, Recorder, replay
+from controller.cli.main import main
+from controller.core.planner import Planner
+from controller.core.settings import HostFacts
+from controller.demo.simulated_node import SimulatedNode
 from tests.closed_loop import TICK_NS, make_settings
 
 WORKLOADS = "workloads: [{name: web, cgroup: /web, class: latency-sensitive, service: web}]\n"

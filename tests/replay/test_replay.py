@@ -9,11 +9,11 @@ from pathlib import Path
 import subprocess
 import sys
 
-from controller.decision import Outcome, Plan
-from controller.model import Knob, KnobValue, Snapshot, Workload
-from controller.plan import Planner
-from controller.settings import Settings
-from controller.simulation.node import SimulatedNode
+from controller.core.decision import Outcome, Plan
+from controller.core.model import Knob, KnobValue, Snapshot, Workload
+from controller.core.planner import Planner
+from controller.core.settings import Settings
+from controller.demo.simulated_node import SimulatedNode
 from tests.closed_loop import TICK_NS, make_settings, with_sweet_point
 
 Input = tuple[Snapshot, tuple[Outcome, ...], Settings | None, tuple[Workload, ...] | None]

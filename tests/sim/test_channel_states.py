@@ -4,11 +4,11 @@
 
 from dataclasses import replace
 
-from controller.control.quota import parse_quota
-from controller.decision import ChannelState, IndicatorStatus, Plan
-from controller.model import Knob, KnobValue, Mode
-from controller.settings import SafeState
-from controller.simulation.node import Plant, SimulatedNode
+from controller.core.decision import ChannelState, IndicatorStatus, Plan
+from controller.core.knob_values import parse_quota
+from controller.core.model import Knob, KnobValue, Mode
+from controller.core.settings import SafeState
+from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.closed_loop import ClosedLoop, make_settings
 
 IDLE = KnobValue("1")

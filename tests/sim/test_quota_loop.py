@@ -8,10 +8,10 @@ import statistics
 
 import pytest
 
-from controller.control.quota import parse_quota
-from controller.decision import Action, Plan
-from controller.model import Knob, KnobValue
-from controller.simulation.node import Plant, SimulatedNode
+from controller.core.decision import Action, Plan
+from controller.core.knob_values import parse_quota
+from controller.core.model import Knob, KnobValue
+from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.closed_loop import (
     TICKS_PER_S,
     ClosedLoop,

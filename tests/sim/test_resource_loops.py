@@ -8,14 +8,10 @@ import statistics
 
 import pytest
 
-from controller.model import (
-    Knob,
-    KnobValue,
-)
-from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
-from controller.simulation.resource_node import ResourceNode
+from controller.core.model import Knob, KnobValue
 from tests.closed_loop import TICKS_PER_S, filtered
 from tests.resource_loop import channel_of, closed, demands, settings_of, writes
+from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 GRADED = (NetworkNode, MemoryNode, DiskNode)

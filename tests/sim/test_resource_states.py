@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
-from controller.decision import ChannelState, Outcome
-from controller.model import (
+from controller.core.decision import ChannelState, Outcome
+from controller.core.model import (
     Channel,
     IndicatorName,
     Knob,
@@ -19,10 +19,8 @@ from controller.model import (
     Target,
     TargetKind,
 )
-from controller.plan import Planner
-from controller.settings import CoreMode, CoreSettings, SafeState
-from controller.simulation.antagonists import CacheNode, DiskNode, MemoryNode, NetworkNode
-from controller.simulation.resource_node import ResourceNode
+from controller.core.planner import Planner
+from controller.core.settings import CoreMode, CoreSettings, SafeState
 from tests.closed_loop import TICK_NS, TICKS_PER_S, ClosedLoop, filtered
 from tests.resource_loop import (
     channel_of,
@@ -33,6 +31,7 @@ from tests.resource_loop import (
     settings_of,
     writes,
 )
+from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 

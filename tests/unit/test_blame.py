@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from controller.indicators.blame import BlameBook, blame_gains
-from controller.indicators.roster import Roster
-from controller.indicators.samples import Samples
-from controller.model import Blame, CgroupId, QosClass, Workload, WorkloadSample
+from controller.core.indicators.blame import BlameBook, blame_gains
+from controller.core.indicators.counters import Samples
+from controller.core.model import Blame, CgroupId, QosClass, Workload, WorkloadSample
+from controller.core.workload_index import Roster
 from tests.closed_loop import make_settings
 
 WEB, HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in range(4))

@@ -5,9 +5,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.indicators.blame import blame_gains
-from controller.model import Blame, CgroupId
-from controller.probes.blame import BlamePairs
+from controller.core.indicators.blame import blame_gains
+from controller.core.model import Blame, CgroupId
+from controller.probes.sched_blame import BlamePairs
 from controller.probes.slots import SLOT_SYSTEM, SLOT_UNKNOWN, Slots
 
 WEB, API, BATCH, NEW = (CgroupId("cpu", number) for number in range(1, 5))

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.control.bounds import Bounds
-from controller.control.quota import parse_quota
-from controller.decision import Outcome
-from controller.model import CgroupId, Knob, KnobValue, Mode, Workload
-from controller.plan import Planner
-from controller.simulation.antagonists import MemoryNode
-from controller.simulation.node import SimulatedNode
-from controller.workloads.kubernetes.asked import asked_for, parse_quantity
+from controller.core.control.grants import Bounds
+from controller.core.decision import Outcome
+from controller.core.knob_values import parse_quota
+from controller.core.model import CgroupId, Knob, KnobValue, Mode, Workload
+from controller.core.planner import Planner
+from controller.demo.simulated_node import SimulatedNode
+from controller.workloads.pods.requests import asked_for, parse_quantity
 from tests.closed_loop import TICK_NS, ClosedLoop, make_settings, make_spec
 from tests.resource_loop import closed
+from tests.sim.plants import MemoryNode
 
 GIB = 1 << 30
 AMOUNTS = st.dictionaries(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's own budget: detail goes in order, and comes back with patience."""
 
-from controller.budget import Budget
+from controller.agent.self_budget import Budget
 
 SECOND = 1_000_000_000
 DETAILS = ("counters", "blame", "sampling")

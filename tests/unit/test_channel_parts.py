@@ -7,24 +7,34 @@ import math
 
 import pytest
 
-from controller.control.amounts import format_disks, parse_amount, parse_disks
-from controller.control.assignment import Assignment
-from controller.control.attribution import ResourceUse
-from controller.control.bandwidth import BandwidthScale
-from controller.control.loops import Loops
-from controller.control.schemata import (
+from controller.core.control.channel_loops import Loops
+from controller.core.control.indicator_routing import Assignment
+from controller.core.control.limiters import Steps
+from controller.core.control.resource_usage import ResourceUse
+from controller.core.control.rungs.allocator import ShareRung
+from controller.core.control.rungs.mba_curve import BandwidthScale
+from controller.core.knob_values import (
     format_bandwidth,
+    format_disks,
     format_masks,
+    is_stricter,
     lowest_ways,
+    parse_amount,
     parse_bandwidth,
+    parse_disks,
     parse_masks,
 )
-from controller.control.share_rung import ShareRung
-from controller.control.steps import Steps
-from controller.control.strictness import is_stricter
-from controller.indicators.roster import Roster
-from controller.model import CgroupId, Channel, IndicatorName, Knob, KnobValue, QosClass, Workload
-from controller.settings import MbaUnit, ResctrlFacts
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    IndicatorName,
+    Knob,
+    KnobValue,
+    QosClass,
+    Workload,
+)
+from controller.core.settings import MbaUnit, ResctrlFacts
+from controller.core.workload_index import Roster
 from tests.closed_loop import make_settings, make_spec
 
 SECOND_NS = 1_000_000_000

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from controller.cluster_capacity import ClusterCapacity, Pace
-from controller.configsections.kube_capacity import KubeCapacityConfig
-from controller.decision import Plan
-from controller.host import CgroupLayout, memory_bytes, online_cpus
-from controller.kube.api import Api
-from controller.kube.capacity import STAMP
-from controller.kube.mark_note import release_mark, write_note
-from controller.kube.worker import Worker
-from controller.model import CgroupId, QosClass, Snapshot, Workload
-from controller.probes.memory import MemoryHierarchy, OthersMemory
-from controller.units import NS_PER_SEC
-from controller.workloads.kubernetes.asked import asked_for, parse_quantity
-from controller.workloads.kubernetes.pod import Pod
+from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
+from controller.core.decision import Plan
+from controller.core.model import CgroupId, QosClass, Snapshot, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
+from controller.kube.cleanup import release_mark, write_note
+from controller.kube.client.api import Api
+from controller.kube.client.worker import Worker
+from controller.kube.extended_resources import STAMP
+from controller.kube.reclaimable_capacity import ClusterCapacity, Pace
+from controller.probes.cgroup_usage import MemoryHierarchy, OthersMemory
+from controller.workloads.pods.pod import Pod
+from controller.workloads.pods.requests import asked_for, parse_quantity
 from tests.api_stand_in import ApiStandIn, Asked, status
 
 NODE = "/api/v1/nodes/n1"

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from controller.cluster_descriptors import Descriptors
-from controller.cluster_state import ClusterState
-from controller.config import Config, load
-from controller.kube.api import Api
-from controller.metrics_kube import kube_families
-from controller.model import IndicatorName
-from controller.settings import Settings
-from controller.workloads.kubernetes.choice import Choice, chooser
-from controller.workloads.kubernetes.classify import ClassRules
-from controller.workloads.kubernetes.pod import Pod, parse_pod
+from controller.config.load import Config, load
+from controller.core.model import IndicatorName
+from controller.core.settings import Settings
+from controller.kube.client.api import Api
+from controller.kube.profile_descriptors import Descriptors
+from controller.kube.state import ClusterState
+from controller.telemetry.metrics.kubernetes import kube_families
+from controller.workloads.pods.classify import ClassRules
+from controller.workloads.pods.pod import Pod, parse_pod
+from controller.workloads.pods.profile_choice import Choice, chooser
 from tests.kernel.agent import eventually
 from tests.pod_server import PodServer
 

@@ -5,11 +5,10 @@
 from pathlib import Path
 from typing import Any
 
-from controller.cluster_profiles import ClusterProfiles, Reload
-from controller.cluster_tuning import Tuning
-from controller.kube.api import Api
+from controller.kube.client.api import Api
+from controller.kube.client.worker import Worker
 from controller.kube.events import Events
-from controller.kube.worker import Worker
+from controller.kube.profile_configmap import ClusterProfiles, Reload, Tuning
 from tests.api_stand_in import ApiStandIn
 from tests.closed_loop import make_settings, make_spec
 from tests.kernel.agent import eventually

@@ -5,8 +5,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.comings import comings
-from controller.model import CgroupId, QosClass, Workload
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.workload_index import comings
 
 workloads = st.builds(
     lambda number, qos: Workload(f"w{number}", CgroupId("v2", number), f"/{number}", qos, "", ""),

@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 import yaml
 
-from controller.config import ConfigError, WorkloadRule, json_schemas, load
-from controller.configmodels import ConfigModel
-from controller.model import Mode, QosClass
-from controller.settings import HostFacts, SafeState
+from controller.config.load import ConfigError, WorkloadRule, json_schemas, load
+from controller.config.models import ConfigModel
+from controller.core.model import Mode, QosClass
+from controller.core.settings import HostFacts, SafeState
 
 GOOD = """\
 mode: enforce

@@ -4,21 +4,24 @@ import math
 
 import pytest
 
-from controller.control.ceiling import Ceiling
-from controller.control.deviation import LowPass, dead_zone, deviation
-from controller.control.evidence import Evidence, Suspicion
-from controller.control.latch import Latch
-from controller.control.quota import Quota, format_quota, parse_quota, quota_for
-from controller.control.safety import StaleGuard
-from controller.control.selector import Bid, choose
-from controller.control.share_rung import total_for
-from controller.control.sharing import share_out, water_fill
-from controller.control.slew import Slew
-from controller.control.strictness import is_same_setting, is_stricter
-from controller.control.tuning import auto_gains, tightest_limits
-from controller.decision import ChannelState
-from controller.model import IndicatorName, Knob, KnobValue
-from controller.settings import KnobLimits
+from controller.core.control.evidence import Evidence, Suspicion
+from controller.core.control.limiters import Ceiling, Latch, Slew
+from controller.core.control.pid import LowPass, dead_zone, deviation
+from controller.core.control.rungs.allocator import share_out, total_for, water_fill
+from controller.core.control.selector import Bid, choose
+from controller.core.control.service_loops import StaleGuard
+from controller.core.control.tuning import auto_gains, tightest_limits
+from controller.core.decision import ChannelState
+from controller.core.knob_values import (
+    Quota,
+    format_quota,
+    is_same_setting,
+    is_stricter,
+    parse_quota,
+    quota_for,
+)
+from controller.core.model import IndicatorName, Knob, KnobValue
+from controller.core.settings import KnobLimits
 from tests.closed_loop import SECOND_NS, make_spec
 
 LIMITS = KnobLimits(floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spacing_ns=SECOND_NS)

@@ -5,9 +5,9 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from controller.control.cookies import CookieGate
-from controller.settings import CoreMode, CoreSettings
-from controller.units import NS_PER_SEC
+from controller.core.control.core_scheduling import CookieGate
+from controller.core.settings import CoreMode, CoreSettings
+from controller.core.units import NS_PER_SEC
 
 AUTO = CoreSettings(CoreMode.AUTO, overlap_min=0.1, verify_ns=30 * NS_PER_SEC)
 

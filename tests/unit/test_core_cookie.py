@@ -12,18 +12,18 @@ import time
 
 import pytest
 
-from actuators import core_prctl
-from actuators.core_book import CookieBook
-from actuators.core_cookie import BEST_EFFORT, CoreCookie, core_group
-from actuators.core_errand import erase, reconcile
+from actuators.core_scheduling import prctl
+from actuators.core_scheduling.cookie import BEST_EFFORT, CoreCookie, core_group
+from actuators.core_scheduling.job import erase, reconcile
+from actuators.core_scheduling.registry import CookieBook
 from actuators.executor import Executor, restore_leftovers
 from actuators.journal import Journal
-from controller.cookie_keeper import CookieKeeper
-from controller.decision import Action, Failure, Outcome
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Knob, KnobValue, QosClass, Workload
-from controller.probes.members import Move, Moves
-from controller.units import NS_PER_SEC
+from controller.core.decision import Action, Failure, Outcome
+from controller.core.model import CgroupId, Knob, KnobValue, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout
+from controller.probes.cgroup_moves import Move, Moves
+from controller.reconcilers.core_scheduling import CookieKeeper
 from tests.cookie_kernel import CookieKernel
 
 FOREIGN = 0xF00
@@ -33,7 +33,7 @@ NOTHING = Moves((), complete=True)
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> CookieKernel:
     kernel = CookieKernel()
-    monkeypatch.setattr(core_prctl, "_prctl", kernel.prctl)
+    monkeypatch.setattr(prctl, "_prctl", kernel.prctl)
     return kernel
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import ConfigError, load
-from controller.settings import CoreMode, CoreSettings
-from controller.units import NS_PER_SEC
+from controller.config.load import ConfigError, load
+from controller.core.settings import CoreMode, CoreSettings
+from controller.core.units import NS_PER_SEC
 
 WORKLOADS = """\
 workloads:

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.decision import Indicator, IndicatorStatus, OffLoop
-from controller.indicators.roster import Roster
-from controller.indicators.senses import Senses
-from controller.model import (
+from controller.core.decision import Indicator, IndicatorStatus, OffLoop
+from controller.core.indicators.tracker import Senses
+from controller.core.model import (
     CgroupId,
     Channel,
     IndicatorName,
@@ -20,8 +19,9 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
-from controller.plan import Planner
-from controller.settings import IndicatorSpec, LoadBin, Profile
+from controller.core.planner import Planner
+from controller.core.settings import IndicatorSpec, LoadBin, Profile
+from controller.core.workload_index import Roster
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB, TWO = CgroupId("cpu", 1), CgroupId("cpu", 2)

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.indicators.rates import CpuUse
-from controller.indicators.samples import Samples
-from controller.model import CgroupId, WorkloadSample
+from controller.core.indicators.counters import CpuUse, Samples
+from controller.core.model import CgroupId, WorkloadSample
 from tests.closed_loop import TICK_NS
 
 WEB, DB, HOG, CRON = (CgroupId("cpu", number) for number in range(4))

@@ -16,8 +16,8 @@ import time
 
 import pytest
 
-from controller.demo.latency import Ledger, quantile
 from controller.demo.loadgen import arrivals
+from controller.demo.results import Ledger, quantile
 
 SECOND = 1_000_000_000
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

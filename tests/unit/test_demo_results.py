@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from controller.commands.demo import add_arguments, main
+from controller.cli.demo import add_arguments, main
+from controller.demo.agent import parse_status
 from controller.demo.chart import Chart, Series
 from controller.demo.phases import phase_plan
 from controller.demo.programs import best_effort_jobs
 from controller.demo.report import render
 from controller.demo.results import LoadSecond, Phase, Run, Sample, Work, summarise, windows
-from controller.demo.status import parse_status
 from controller.demo.table import format_table, verdicts
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from controller.control.eviction import Candidate, Case, EvictionPast, EvictionPolicy
-from controller.decision import Eviction
-from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult
-from controller.settings import EvictionLimits
+from controller.core.control.eviction_policy import Candidate, Case, EvictionPast, EvictionPolicy
+from controller.core.decision import Eviction
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.core.settings import EvictionLimits
 
 SECOND_NS = 1_000_000_000
 HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in (1, 2, 3))

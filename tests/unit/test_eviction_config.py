@@ -8,10 +8,14 @@ import jsonschema
 import pytest
 import yaml
 
-from controller.config import Config, ConfigError, json_schemas, load
-from controller.configsections.eviction import EvictionConfig, StandaloneAction
-from controller.configsections.kube_eviction import KubeEvictionConfig, MarkEffect
-from controller.settings import EvictionLimits
+from controller.config.load import Config, ConfigError, json_schemas, load
+from controller.config.sections.eviction import (
+    EvictionConfig,
+    KubeEvictionConfig,
+    MarkEffect,
+    StandaloneAction,
+)
+from controller.core.settings import EvictionLimits
 
 MINUTE_NS = 60 * 10**9
 PROFILE = "name: mine\nindicators: {runq_p99: {sweet_point: 3ms}}\nevict: {enabled: true}\n"

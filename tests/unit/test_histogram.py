@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.indicators.histogram import (
+from controller.core.indicators.histogram import (
     BUCKETS,
     LOWER_NS,
     MAX_RELATIVE_ERROR,

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.host import CgroupLayout, HostError, find_cgroup_layout, online_cpus, possible_cpus
+from controller.host.facts import (
+    CgroupLayout,
+    HostError,
+    find_cgroup_layout,
+    online_cpus,
+    possible_cpus,
+)
 
 V1_TOGETHER = """\
 25 20 0:22 / /sys rw,nosuid - sysfs sysfs rw

@@ -14,10 +14,15 @@ import time
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from controller.decision import ChannelState, Demand, IndicatorStatus, LoopReport, Plan, RungReport
-from controller.httpd import Httpd, HttpError
-from controller.httppace import Pacer
-from controller.model import (
+from controller.core.decision import (
+    ChannelState,
+    Demand,
+    IndicatorStatus,
+    LoopReport,
+    Plan,
+    RungReport,
+)
+from controller.core.model import (
     Blame,
     CgroupId,
     Channel,
@@ -32,7 +37,11 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
-from controller.report import AgentCost, Board, MonitorState, ServiceState, TickReport
+from controller.probes.service_level.ledger import ServiceState
+from controller.reconcilers.resctrl.monitored import MonitorState
+from controller.telemetry.http import Httpd, HttpError
+from controller.telemetry.http_limits import Pacer
+from controller.telemetry.report import AgentCost, Board, TickReport
 from tests.kernel.agent import eventually
 
 JOB = Target(TargetKind.CGROUP, "cpu", 7, "/batch/job")
@@ -405,7 +414,7 @@ def test_a_taken_address_is_named(port: int, board: Board) -> None:
 def test_a_page_gives_way_to_a_tick_but_not_to_one_that_hangs(
     port: int, board: Board, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.report._GIVE_WAY_S", 4)
+    monkeypatch.setattr("controller.telemetry.report._GIVE_WAY_S", 4)
     board.report = report(time.monotonic_ns())
     board.between_ticks.clear()
     over = threading.Timer(0.05, board.between_ticks.set)
@@ -413,6 +422,6 @@ def test_a_page_gives_way_to_a_tick_but_not_to_one_that_hangs(
     assert get(port, page)[0] == 200
     assert board.between_ticks.is_set()
     over.join()
-    monkeypatch.setattr("controller.report._GIVE_WAY_S", 0.01)
+    monkeypatch.setattr("controller.telemetry.report._GIVE_WAY_S", 0.01)
     board.between_ticks.clear()
     assert get(port, page)[0] == 200

@@ -11,10 +11,10 @@ import socket
 
 import pytest
 
-from controller.config import ConfigError, load
-from controller.httpd import Httpd, HttpError
-from controller.httptoken import TokenError, TokenFile
-from controller.report import Board
+from controller.config.load import ConfigError, load
+from controller.telemetry.http import Httpd, HttpError
+from controller.telemetry.http_limits import TokenError, TokenFile
+from controller.telemetry.report import Board
 
 TOKEN = "a-token.of~16+letters/="
 OTHER = "another-token-of-this-length"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.control.idle_level import gives_way, idle_levels
+from controller.core.control.sched_idle import gives_way, idle_levels
 
 KUBE = "/kubepods"
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.host import CgroupLayout
-from controller.model import CgroupId, QosClass, Workload
-from controller.workloads.idle import IdlePlacer, without_effect
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.host.facts import CgroupLayout
+from controller.workloads.sched_idle import IdlePlacer, without_effect
 
 SECOND = 1_000_000_000
 PATHS = [f"/pods/{level}{name}" for level in ("", "besteffort/", "burstable/") for name in "ab"]

@@ -4,12 +4,12 @@
 
 from random import Random
 
-from controller.model import CgroupId, WorkloadSample
+from controller.core.model import CgroupId, WorkloadSample
+from controller.probes.cgroup_usage import Usage
 from controller.probes.join import Join, cache, pressure, traffic, usage
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
 from controller.probes.resctrl import CacheUse
-from controller.probes.usage import Usage
 
 ONE, TWO, THREE = (CgroupId("cpu", number) for number in (1, 2, 3))
 SAMPLES = (

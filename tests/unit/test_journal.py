@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pytest
 
 from actuators.journal import Journal, JournalError, Record
-from controller.model import Knob, KnobValue, Target, TargetKind
+from controller.core.model import Knob, KnobValue, Target, TargetKind
 
 
 def record(number: int = 1, *, scope: str = "cpu", knob: Knob = Knob.CPU_QUOTA) -> Record:

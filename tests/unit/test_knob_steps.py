@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import pytest
 
 from actuators.base import Turn
-from actuators.cpu_idle import CpuIdle
-from actuators.cpu_quota import CpuQuota
-from controller.model import KnobValue
+from actuators.cpu import CpuIdle, CpuQuota
+from controller.core.model import KnobValue
 
 Version = Literal["v1", "v2"]
 VERSIONS: tuple[Version, ...] = ("v1", "v2")

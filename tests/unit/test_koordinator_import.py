@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.cli import main
-from controller.config import load
-from controller.model import Knob, QosClass
-from controller.settings import CoreMode
+from controller.cli.main import main
+from controller.config.load import load
+from controller.core.model import Knob, QosClass
+from controller.core.settings import CoreMode
 
 ALL: dict[str, Any] = {
     "resource-threshold-config": {

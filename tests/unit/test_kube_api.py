@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from controller.kube.api import Api, Limits, PatchKind, segment
-from controller.kube.errors import ApiError, ApiUnreachable
+from controller.kube.client.api import Api, Limits, PatchKind, segment
+from controller.kube.client.errors import ApiError, ApiUnreachable
 from tests.odd_servers import OddServer, ok
 
 SECRET = "s3cr3t-t0k3n"
@@ -389,8 +389,8 @@ def test_a_segment_is_quoted() -> None:
 
 def test_a_host_outside_a_cluster_does_not_pay_for_the_client() -> None:
     code = (
-        "import sys, controller.daemon, controller.kube.worker\n"
-        "import controller.workloads.kubernetes.watcher\n"
+        "import sys, controller.agent.agent, controller.kube.client.worker\n"
+        "import controller.kube.pod_watcher\n"
         "sys.exit('kubernetes' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,7 +5,7 @@
 from random import Random
 from statistics import mean
 
-from controller.kube.backoff import Backoff
+from controller.kube.client.rate_limit import Backoff
 
 
 class Clock:

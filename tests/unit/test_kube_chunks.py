@@ -8,7 +8,7 @@ from hypothesis import given
 import hypothesis.strategies as st
 import pytest
 
-from controller.kube.chunks import ChunkError, Chunks
+from controller.kube.client.transport import ChunkError, Chunks
 
 PARTS = st.lists(st.binary(min_size=1, max_size=40), max_size=6)
 EXTENSIONS = st.sampled_from([b"", b" ", b";", b" ; a=b", b';c="d"'])

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from controller.kube.api import Api
-from controller.kube.backoff import Backoff
-from controller.kube.collection import CollectionWatch
+from controller.kube.client.api import Api
+from controller.kube.client.rate_limit import Backoff
+from controller.kube.client.watch import CollectionWatch
 from tests.kernel.agent import eventually
 from tests.pod_server import PodServer, refusal
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from controller.cluster_evictions import PodEvictions
-from controller.cluster_squeezes import Squeezes
-from controller.configsections.kube_eviction import KubeEvictionConfig, MarkEffect
-from controller.decision import (
+from controller.config.sections.eviction import KubeEvictionConfig, MarkEffect
+from controller.core.decision import (
     ChannelState,
     Demand,
     Eviction,
@@ -22,12 +20,21 @@ from controller.decision import (
     LoopReport,
     Plan,
 )
-from controller.kube.api import Api
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    EvictionAnswer,
+    EvictionResult,
+    IndicatorName,
+    Mode,
+)
+from controller.kube.client.api import Api
+from controller.kube.client.worker import Worker
 from controller.kube.events import Events, Regarding
-from controller.kube.mark import MARK
-from controller.kube.worker import Worker
-from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName, Mode
-from controller.workloads.kubernetes.pod import Pod
+from controller.kube.overload_taint import MARK
+from controller.kube.pod_eviction import PodEvictions
+from controller.kube.squeeze_events import Squeezes
+from controller.workloads.pods.pod import Pod
 from tests.api_stand_in import ApiStandIn, Asked, status
 from tests.kernel.agent import eventually
 

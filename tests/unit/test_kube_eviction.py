@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from controller.configsections.kube_eviction import MarkEffect
-from controller.decision import Eviction
-from controller.kube.api import Api
-from controller.kube.capacity import STAMP, NodeResources, take_off
-from controller.kube.errors import ApiError, ApiUnreachable
-from controller.kube.evictor import Evictor, Victim
-from controller.kube.mark import MARK, Mark, unmark
-from controller.kube.mark_note import release_mark, remove_note, write_note
-from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.config.sections.eviction import MarkEffect
+from controller.core.decision import Eviction
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.kube.cleanup import release_mark, remove_note, write_note
+from controller.kube.client.api import Api
+from controller.kube.client.errors import ApiError, ApiUnreachable
+from controller.kube.extended_resources import STAMP, NodeResources, take_off
+from controller.kube.overload_taint import MARK, Mark, unmark
+from controller.kube.pod_eviction import Evictor, Victim
 from tests.api_stand_in import ApiStandIn, Asked, status
 
 NODE = "/api/v1/nodes/n1"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from controller.kube.api import Api, Limits
-from controller.kube.errors import ApiUnreachable
+from controller.kube.client.api import Api, Limits
+from controller.kube.client.errors import ApiUnreachable
 from tests.pod_server import PodServer
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

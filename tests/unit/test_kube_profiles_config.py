@@ -7,9 +7,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from controller.config import ConfigError, json_schemas, load
-from controller.configfile import read_document
-from controller.configsections.kube_profiles import KubeProfilesConfig, ProfileRule
+from controller.config.load import ConfigError, json_schemas, load
+from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
+from controller.config.yaml_document import read_document
 
 EVERYTHING = """\
 config_map: tuning, namespace: ops, default: gold, match_apps: false,
@@ -54,7 +54,7 @@ def test_its_namespace_is_that_of_the_agents_pod(
     mounted = tmp_path / "namespace"
     mounted.write_text("mounted\n")
     monkeypatch.delenv("POD_NAMESPACE")
-    where = "controller.configsections.kube_profiles._OWN_NAMESPACE"
+    where = "controller.config.sections.kubernetes_profiles._OWN_NAMESPACE"
     monkeypatch.setattr(where, mounted)
     assert section(tmp_path, "config_map: tuning").config_map == ("mounted", "tuning")
     monkeypatch.setattr(where, tmp_path / "nothing")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from controller.kube.sparing import Sparing
+from controller.kube.client.rate_limit import Sparing
 
 
 def test_a_flood_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,7 @@
 
 import logging
 
-from controller.kube.errors import ApiError, ApiUnreachable
-from controller.kube.troubles import Troubles
+from controller.kube.client.errors import ApiError, ApiUnreachable, Troubles
 
 
 class Seen(logging.Handler):

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from controller.kube.api import Api
-from controller.kube.errors import ApiError, ApiUnreachable
-from controller.kube.worker import Worker
+from controller.kube.client.api import Api
+from controller.kube.client.errors import ApiError, ApiUnreachable
+from controller.kube.client.worker import Worker
 from tests.kernel.agent import eventually
 from tests.pod_server import PodServer
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.units import NS_PER_SEC
-from controller.workloads.kubernetes.cgroups import PodCgroup, PodCgroups, find_roots
+from controller.core.units import NS_PER_SEC
+from controller.workloads.pods.cgroups import PodCgroup, PodCgroups, find_roots
 
 UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 UNDERSCORED = UID.replace("-", "_")

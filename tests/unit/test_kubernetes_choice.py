@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.configsections.kube_profiles import KubeProfilesConfig, ProfileRule
-from controller.workloads.kubernetes.choice import PROFILE_KEY, Choice, chooser
-from controller.workloads.kubernetes.pod import Pod, parse_pod
+from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
+from controller.workloads.pods.pod import Pod, parse_pod
+from controller.workloads.pods.profile_choice import PROFILE_KEY, Choice, chooser
 
 NAMES = ("default", "gold", "nginx", "redis")
 UID = "00000000-0000-0000-0000-000000000001"

@@ -8,9 +8,9 @@ import socket
 import jsonschema
 import pytest
 
-from controller.config import ConfigError, json_schemas, load
-from controller.configsections.kube_capacity import KubeCapacityConfig
-from controller.configsections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.config.load import ConfigError, json_schemas, load
+from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 
 
 def section(tmp_path: Path, text: str) -> KubernetesConfig:

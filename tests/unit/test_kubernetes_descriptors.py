@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from controller.config import load
-from controller.decision import Plan
-from controller.model import CgroupId, IndicatorName, QosClass, Snapshot, Workload
-from controller.profile_sets import base_name
-from controller.record import Entry, replay
-from controller.settings import Profile
-from controller.workloads.kubernetes.descriptor import (
+from controller.agent.recording import Entry, replay
+from controller.config.load import load
+from controller.config.profile_set import base_name
+from controller.core.decision import Plan
+from controller.core.model import CgroupId, IndicatorName, QosClass, Snapshot, Workload
+from controller.core.settings import Profile
+from controller.workloads.pods.descriptor import (
     Catalogue,
     Descriptor,
     DescriptorError,
@@ -25,7 +25,7 @@ from controller.workloads.kubernetes.descriptor import (
     parse_descriptor,
     tailored,
 )
-from controller.workloads.kubernetes.pod import Owner, Pod, parse_pod
+from controller.workloads.pods.pod import Owner, Pod, parse_pod
 
 TICK_NS = 200_000_000
 UID = "00000000-0000-0000-0000-000000000001"

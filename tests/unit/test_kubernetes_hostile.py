@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from controller.cluster_state import ClusterState
-from controller.configsections.kube_profiles import KubeProfilesConfig
-from controller.host import CgroupLayout
-from controller.metrics_kube import kube_families
-from controller.model import QosClass, Workload
-from controller.units import NS_PER_SEC
-from controller.workloads.kubernetes.choice import chooser
-from controller.workloads.kubernetes.classify import ClassRules
-from controller.workloads.kubernetes.pod import PodError, Pods, parse_pod
-from controller.workloads.kubernetes.source import KubernetesSource
+from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
+from controller.core.model import QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout
+from controller.kube.state import ClusterState
+from controller.telemetry.metrics.kubernetes import kube_families
+from controller.workloads.pods.classify import ClassRules
+from controller.workloads.pods.pod import PodError, Pods, parse_pod
+from controller.workloads.pods.profile_choice import chooser
+from controller.workloads.pods.source import KubernetesSource
 
 UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 OWN = "11111111-3f0e-4c6e-9d7a-1f2e3d4c5b6a"

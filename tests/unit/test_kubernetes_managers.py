@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import pytest
 
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Knob
-from controller.units import NS_PER_SEC
-from controller.workloads.kubernetes.classify import ClassRules
-from controller.workloads.kubernetes.managers import Managers
-from controller.workloads.kubernetes.pod import Owner, Pod
+from controller.core.model import CgroupId, Knob
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout
+from controller.workloads.pods.classify import ClassRules
+from controller.workloads.pods.other_agents import Managers
+from controller.workloads.pods.pod import Owner, Pod
 
 LEVEL = "/kubepods/besteffort"
 RESCTRL = {Knob.RESCTRL_GROUP, Knob.LLC_WAYS, Knob.MBA}

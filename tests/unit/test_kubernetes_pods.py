@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.model import QosClass
-from controller.workloads.kubernetes.classify import ClassRules, classify
-from controller.workloads.kubernetes.pod import Owner, Pod, PodError, parse_pod
+from controller.core.model import QosClass
+from controller.workloads.pods.classify import ClassRules, classify
+from controller.workloads.pods.pod import Owner, Pod, PodError, parse_pod
 
 UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 RULES = ClassRules(trusted_namespaces=frozenset({"trusted"}), own_uid=UID[:-1] + "0")

@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from controller.configsections.kube_profiles import KubeProfilesConfig
-from controller.host import CgroupLayout, memory_bytes, possible_cpus
-from controller.model import CgroupId, QosClass, Workload
-from controller.units import NS_PER_SEC
-from controller.workloads.beside import beside
-from controller.workloads.kubernetes.cgroups import PodCgroup
-from controller.workloads.kubernetes.choice import Choice, chooser
-from controller.workloads.kubernetes.classify import ClassRules
-from controller.workloads.kubernetes.pod import Owner, Pod, Pods
-from controller.workloads.kubernetes.source import KubernetesSource
-from controller.workloads.kubernetes.unlisted import classify_by_cgroup
+from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
+from controller.workloads.pods.cgroups import PodCgroup
+from controller.workloads.pods.classify import ClassRules, classify_by_cgroup
+from controller.workloads.pods.pod import Owner, Pod, Pods
+from controller.workloads.pods.profile_choice import Choice, chooser
+from controller.workloads.pods.source import KubernetesSource, beside
 
 CHOOSE = chooser(("default", "redis"), KubeProfilesConfig(), "default")
 LEVELS = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}

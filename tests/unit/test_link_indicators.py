@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.decision import Indicator, IndicatorStatus
-from controller.indicators.links import LinkWindows
-from controller.model import IndicatorName, LinkSample, QosClass, Target, TargetKind
-from controller.settings import IndicatorSpec
+from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.indicators.link_queue import LinkWindows
+from controller.core.model import IndicatorName, LinkSample, QosClass, Target, TargetKind
+from controller.core.settings import IndicatorSpec
 from tests.closed_loop import SECOND_NS, TICK_NS, make_spec
 
 ETH0, ETH1 = (Target(TargetKind.LINK, "4026531840", index, f"eth{index}") for index in (1, 2))

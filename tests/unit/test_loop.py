@@ -6,8 +6,8 @@ from collections import deque
 
 import pytest
 
-from controller.control.loop import Loop
-from controller.settings import Gains
+from controller.core.control.pid import Loop
+from controller.core.settings import Gains
 
 GAINS = Gains(kp=0.2, ti_s=2.0, td_s=0.0)
 DT = 0.2

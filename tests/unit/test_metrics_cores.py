@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Core scheduling in Prometheus' words."""
 
-from controller.metrics_cores import core_scheduling
-from controller.report import CoreState
+from controller.reconcilers.core_scheduling import CoreState
+from controller.telemetry.metrics.knobs import core_scheduling
 
 
 def samples(state: CoreState) -> dict[str, float]:

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 import pytest
 
 from actuators.base import Turn
-from actuators.io_max import IoMax
-from actuators.io_weight import IoWeight
-from actuators.memory_high import MemoryHigh
-from actuators.order import order
-from actuators.resctrl_group import ABSENT, PRESENT, control_groups, monitoring_groups
-from actuators.resctrl_l3 import ResctrlL3
-from actuators.resctrl_mb import ResctrlMb
-from actuators.resctrl_mount import ResctrlMounter
-from controller.decision import Action
-from controller.model import Knob, KnobValue, Target, TargetKind
+from actuators.memory_io import IoMax, IoWeight, MemoryHigh
+from actuators.ordering import order
+from actuators.resctrl.objects import (
+    ABSENT,
+    PRESENT,
+    ResctrlMounter,
+    control_groups,
+    monitoring_groups,
+)
+from actuators.resctrl.schemata import ResctrlL3, ResctrlMb
+from controller.core.decision import Action
+from controller.core.model import Knob, KnobValue, Target, TargetKind
 
 V2: Literal["v2"] = "v2"
 MEMORY = MemoryHigh(Path("/nowhere"), V2, V2)

@@ -7,11 +7,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from controller.config import ConfigError, json_schemas, load
-from controller.configfile import read_document
-from controller.configsections.network import DeviceConfig, NetworkConfig, tier_rates
-from controller.model import QosClass
-from controller.units import UnitError, format_bandwidth, parse_bandwidth
+from controller.config.load import ConfigError, json_schemas, load
+from controller.config.sections.network import DeviceConfig, NetworkConfig, tier_rates
+from controller.config.yaml_document import read_document
+from controller.core.model import QosClass
+from controller.core.units import UnitError, format_bandwidth, parse_bandwidth
 
 MBIT = 125_000
 GOOD = """\

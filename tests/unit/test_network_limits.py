@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from actuators.tc.shape import Shape, Tree, alike, moved_limits
-from controller.config import ConfigError, load
-from controller.model import CgroupId, QosClass, Workload
-from controller.network.pod_limits import PodLimits, unkept
-from controller.workloads.kubernetes.network_qos import NETWORK_QOS, NetworkLimit, network_limit
+from controller.config.load import ConfigError, load
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.reconcilers.network.pod_limits import PodLimits, unkept
+from controller.workloads.pods.requests import NETWORK_QOS, NetworkLimit, network_limit
 from tests.unit.test_kubernetes_hostile import as_workload, raw_pod
 
 BE, LS = QosClass.BE, QosClass.LS

@@ -8,13 +8,11 @@ from typing import Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actuators.backoff import Backoff
 from actuators.base import Actuator
-from actuators.cpu_idle import CpuIdle
-from actuators.cpu_quota import CpuQuota
-from actuators.order import group, order
-from controller.decision import Action
-from controller.model import Knob, KnobValue, Target, TargetKind
+from actuators.cpu import CpuIdle, CpuQuota
+from actuators.ordering import Backoff, group, order
+from controller.core.decision import Action
+from controller.core.model import Knob, KnobValue, Target, TargetKind
 
 
 def actuators(version: Literal["v1", "v2"] = "v1") -> dict[Knob, Actuator]:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 import pytest
 
-from controller.host import core_siblings
-from controller.probes.overlap import OverlapMeter
-from controller.units import NS_PER_SEC
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import core_siblings
+from controller.probes.smt_overlap import OverlapMeter
 
 Slots = NDArray[np.uint64]
 IDLE, SERVICE, BATCH, OTHER = 1, 3, 4, 5

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose value a knob has, when the news comes with an outcome instead of a reading."""
 
-from controller.control.ownership import KnobBook
-from controller.decision import Action, Outcome
-from controller.model import Knob, KnobReading, KnobValue, Target, TargetKind
+from controller.core.control.knob_state import KnobBook
+from controller.core.decision import Action, Outcome
+from controller.core.model import Knob, KnobReading, KnobValue, Target, TargetKind
 
 TARGET = Target(TargetKind.CGROUP, "cpu", 7, "/batch")
 FREE, OURS, THEIRS = map(KnobValue, ("max 100000 0", "20000 10000 0", "60000 100000 0"))

@@ -10,17 +10,16 @@ import pytest
 
 from actuators.executor import Executor
 from actuators.journal import Journal
-from controller.configsections.eviction import EvictionConfig
-from controller.control.eviction import EvictionPast
-from controller.decision import Eviction, Plan
-from controller.evictions import Evictions
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Mode
-from controller.past_evictions import read_past, write_past
-from controller.plan import Planner
-from controller.record import Entry, Recorder, read
-from controller.simulation.node import SimulatedNode
-from controller.standalone import Standalone
+from controller.agent.eviction import Evictions, read_past, write_past
+from controller.agent.recording import Entry, Recorder, read
+from controller.config.sections.eviction import EvictionConfig
+from controller.core.control.eviction_policy import EvictionPast
+from controller.core.decision import Eviction, Plan
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Mode
+from controller.core.planner import Planner
+from controller.demo.simulated_node import SimulatedNode
+from controller.host.facts import CgroupLayout
+from controller.reconcilers.host_eviction import Standalone
 from tests.closed_loop import make_settings
 
 HOUR_NS = 3600 * 10**9

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from controller.kube.api import Api, Limits
-from controller.kube.backoff import Backoff
-from controller.workloads.kubernetes.watcher import PodWatcher
+from controller.kube.client.api import Api, Limits
+from controller.kube.client.rate_limit import Backoff
+from controller.kube.pod_watcher import PodWatcher
 from tests.kernel.agent import eventually
 from tests.pod_server import NODE, PodServer, pod, refusal
 

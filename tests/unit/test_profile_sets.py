@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.configfile import ConfigError
-from controller.profile_sets import MAX_CHARS, MAX_PROFILES, parse_profiles
-from controller.resources import profiles_dir
+from controller.config.profile_set import MAX_CHARS, MAX_PROFILES, parse_profiles
+from controller.config.yaml_document import ConfigError
+from controller.host.package_data import profiles_dir
 
 ORIGIN = "configmap ops/tuning"
 GOLD = "name: gold\nindicators: {runq_p99: {sweet_point: 3ms}}\n"

@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 import yaml
 
-from controller.config import ConfigError, json_schemas, load
-from controller.control.tuning import DEFAULT_LIMITS, auto_gains
-from controller.model import Channel, IndicatorName, Knob
-from controller.resources import profiles_dir
-from controller.settings import Gains, KnobLimits, Profile
+from controller.config.load import ConfigError, json_schemas, load
+from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
+from controller.core.model import Channel, IndicatorName, Knob
+from controller.core.settings import Gains, KnobLimits, Profile
+from controller.host.package_data import profiles_dir
 
 WORKLOADS = """\
 workloads: [{name: web, cgroup: /web, class: latency-sensitive, profile: mine}]

@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 
-from controller.model import CgroupId, QosClass, Workload
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
 from controller.probes.psi import Pressure, PressureMeter, parse_some_ns
-from controller.units import NS_PER_SEC
 
 WEB = Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx")
 JOB = Workload("job", CgroupId("cpu", 7), "/job", QosClass.BE, "job", "")

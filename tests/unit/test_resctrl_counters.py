@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import Target, TargetKind
+from controller.core.model import Target, TargetKind
 from controller.probes.resctrl import CacheUse, GroupCounters, MonitorError
-from controller.resctrl_room import count_others
+from controller.reconcilers.resctrl.monitored import count_others
 
 ALL = frozenset({"llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"})
 CACHES = ("mon_L3_00", "mon_L3_01")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.resctrl_info import ResctrlMount, find_mount, parse_schemata, read_info
-from controller.settings import MbaUnit, ResctrlFacts
+from controller.core.settings import MbaUnit, ResctrlFacts
+from controller.host.resctrl import ResctrlMount, find_mount, parse_schemata, read_info
 
 MONITOR = {
     "L3_MON/mon_features": "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import Config, ConfigError, load
-from controller.configsections.io import DiskConfig
-from controller.configsections.resctrl import ResctrlConfig
-from controller.disks import find_disks
+from controller.config.load import Config, ConfigError, load
+from controller.config.sections.knobs import ResctrlConfig
+from controller.core.settings import DiskConfig
+from controller.host.facts import find_disks
 
 WORKLOADS = "workloads:\n  - {name: batch, cgroup: /batch, class: best-effort}\n"
 DEFAULT = ResctrlConfig(

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from controller.control.loop import Loop
-from controller.decision import LoopReport, Plan
-from controller.indicators.histogram import BUCKETS
-from controller.model import (
+from controller.core.control.pid import Loop
+from controller.core.decision import LoopReport, Plan
+from controller.core.indicators.histogram import BUCKETS
+from controller.core.model import (
     Blame,
     CgroupId,
     Channel,
@@ -25,9 +25,9 @@ from controller.model import (
     Workload,
     WorkloadSample,
 )
-from controller.plan import Planner
-from controller.settings import Gains, Settings
-from controller.simulation.node import target_of
+from controller.core.planner import Planner
+from controller.core.settings import Gains, Settings
+from controller.demo.simulated_node import target_of
 from tests.closed_loop import TICK_NS, TICKS_PER_S, make_settings
 
 SHORT, LONG = 20, 62  # the histogram's buckets of waits below and above the sweet point

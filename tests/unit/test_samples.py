@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.model import CgroupId, WorkloadSample
-from controller.probes.samples import SampleRows
-from controller.probes.slots import Member
+from controller.core.model import CgroupId, WorkloadSample
+from controller.probes.slots import Member, SampleRows
 
 ONE, TWO, THREE = (Member(CgroupId("cpu", number), 2 + number, None) for number in (1, 2, 3))
 PAIR = (ONE, TWO)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.service_level.answers import json_value, metric_value, prometheus_value, shown
-from controller.service_level.failure import SourceError
-from controller.service_level.poll import pause_s
+from controller.probes.service_level.ledger import SourceError
+from controller.probes.service_level.parse import json_value, metric_value, prometheus_value, shown
+from controller.probes.service_level.poll import pause_s
 
 PAGE = b"""\
 # HELP request_seconds Time of requests.

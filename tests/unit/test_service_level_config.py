@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import ConfigError, load
-from controller.configsections.service_level import (
+from controller.config.load import ConfigError, load
+from controller.config.sections.service_level import (
     Endpoint,
     JsonField,
     MetricLine,
@@ -15,7 +15,7 @@ from controller.configsections.service_level import (
     Push,
     ServiceSource,
 )
-from controller.units import NS_PER_MS, NS_PER_SEC
+from controller.core.units import NS_PER_MS, NS_PER_SEC
 
 NAMES = ("shop", "api", "queue", "cache")
 WORKLOADS = "workloads:\n" + "".join(

@@ -11,18 +11,18 @@ import time
 
 import pytest
 
-from controller.cli import main
-from controller.configsections.service_level import (
+from controller.cli.main import main
+from controller.config.sections.service_level import (
     Endpoint,
     JsonField,
     MetricLine,
     PrometheusQuery,
     ServiceSource,
 )
-from controller.service_level.failure import SourceError
-from controller.service_level.fetch import Loop
-from controller.service_level.poll import ask
-from controller.units import NS_PER_SEC
+from controller.core.units import NS_PER_SEC
+from controller.probes.service_level.fetch import Loop
+from controller.probes.service_level.ledger import SourceError
+from controller.probes.service_level.poll import ask
 from tests.odd_servers import OddServer, ok
 
 JSON = ok(b'{"p99": 12.5}')

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from controller.configsections.service_level import Endpoint, PrometheusQuery, ServiceSource
-from controller.service_level.failure import SourceError
-from controller.service_level.poll import ask_all
-from controller.units import NS_PER_SEC
+from controller.config.sections.service_level import Endpoint, PrometheusQuery, ServiceSource
+from controller.core.units import NS_PER_SEC
+from controller.probes.service_level.ledger import SourceError
+from controller.probes.service_level.poll import ask_all
 from tests.odd_servers import OddServer, ok
 
 pytestmark = pytest.mark.skipif(

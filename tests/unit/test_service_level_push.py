@@ -14,19 +14,17 @@ import time
 
 import pytest
 
-from controller.configsections.service_level import (
+from controller.config.sections.service_level import (
     Endpoint,
     JsonField,
     Push,
     ServiceLevelConfig,
     ServiceSource,
 )
-from controller.model import ServiceReading
-from controller.report import ServiceState
-from controller.service_level.collector import ServiceLevels
-from controller.service_level.failure import Reason, SourceError
-from controller.service_level.ledger import Ledger
-from controller.units import NS_PER_MS, NS_PER_SEC
+from controller.core.model import ServiceReading
+from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.probes.service_level.collector import ServiceLevels
+from controller.probes.service_level.ledger import Ledger, Reason, ServiceState, SourceError
 from tests.odd_servers import OddServer, ok
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="sends as several users")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from controller.control.share_rung import ShareRung
-from controller.model import CgroupId
+from controller.core.control.rungs.allocator import ShareRung
+from controller.core.model import CgroupId
 
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
 SECOND_NS = 1_000_000_000

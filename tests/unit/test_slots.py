@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slots are handed out once, rest, and are not handed out while a CPU still runs them."""
 
-from controller.model import CgroupId
+from controller.core.model import CgroupId
 from controller.probes.slots import Member, Slots
 
 SECOND = 1_000_000_000

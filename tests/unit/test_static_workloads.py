@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import ConfigError, WorkloadRule
-from controller.host import CgroupLayout
-from controller.model import QosClass
+from controller.config.load import ConfigError, WorkloadRule
+from controller.core.model import QosClass
+from controller.host.facts import CgroupLayout
 from controller.workloads.static import scan
 
 

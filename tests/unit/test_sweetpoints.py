@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from controller.configmodels import IndicatorModel
-from controller.control.tuning import auto_gains
-from controller.model import Channel, IndicatorName
-from controller.settings import IndicatorSpec, LoadBin
-from controller.sweetpoints import read_indicator
+from controller.config.indicator import read_indicator
+from controller.config.models import IndicatorModel
+from controller.core.control.tuning import auto_gains
+from controller.core.model import Channel, IndicatorName
+from controller.core.settings import IndicatorSpec, LoadBin
 
 TICK_NS = 200_000_000
 S = 1_000_000_000

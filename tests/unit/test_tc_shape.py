@@ -19,9 +19,9 @@ from actuators.tc.shape import (
     shape_of,
 )
 from actuators.tc.tree import TcTree
-from controller.configsections.network import LimitRule
-from controller.model import CgroupId, KnobValue, QosClass, Workload
-from controller.network.marks import class_of
+from controller.config.sections.network import LimitRule
+from controller.core.model import CgroupId, KnobValue, QosClass, Workload
+from controller.reconcilers.network.pod_filters import class_of
 
 RATES = st.integers(1000, 125_000_000_000)
 TIERS = st.tuples(RATES, RATES)

@@ -4,8 +4,8 @@
 
 import itertools
 
-from controller.model import CgroupId
-from controller.probes.turns import Turns
+from controller.core.model import CgroupId
+from controller.probes.poll_queue import Turns
 
 MANY = [CgroupId("v2", number) for number in range(40)]
 ROUNDS = 10

@@ -4,9 +4,9 @@
 
 from pathlib import Path
 
-from controller.model import CgroupId, QosClass, Workload
-from controller.probes.usage import Usage, UsageMeter
-from controller.units import NS_PER_SEC
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.probes.cgroup_usage import Usage, UsageMeter
 
 
 def make(root: Path, name: str, memory: str | None, io: str | None) -> Workload:

@@ -1,14 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-from controller.decision import Indicator, IndicatorStatus
-from controller.indicators.histogram import BUCKETS
-from controller.indicators.rates import CounterRate
-from controller.indicators.roster import Roster
-from controller.indicators.senses import Senses
-from controller.indicators.service import STALE, service_indicator
-from controller.indicators.waits import measure_waits
-from controller.indicators.window import CounterWindow
-from controller.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.indicators.counters import CounterRate
+from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import STALE, service_indicator
+from controller.core.indicators.run_queue import measure_waits
+from controller.core.indicators.tracker import Senses
+from controller.core.indicators.windows import CounterWindow
+from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from controller.core.workload_index import Roster
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB = CgroupId("cpu", 1)

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from controller.configmodels import ConfigModel, ProfileModel
-from controller.model import Mode
+from controller.config.models import ConfigModel, ProfileModel
+from controller.core.model import Mode
 
 __all__ = ("ChartValues",)
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 import subprocess
 
-from controller.configsections.resctrl import ResctrlConfig
-from controller.model import CgroupId, QosClass, Workload
-from controller.resctrl_info import RESCTRL_DIR
+from controller.config.sections.knobs import ResctrlConfig
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.host.resctrl import RESCTRL_DIR
 
 GROUP = "sweetpoint-best-effort"
 OURS = RESCTRL_DIR / GROUP

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from controller.host import find_cgroup_layout
+from controller.host.facts import find_cgroup_layout
 
 pytestmark = pytest.mark.vm
 

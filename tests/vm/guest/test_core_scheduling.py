@@ -14,17 +14,17 @@ import time
 
 import pytest
 
-from actuators.core_cookie import BEST_EFFORT, CoreCookie, core_group
-from actuators.core_prctl import cookie_of, create, give_to
-from actuators.cpu_idle import CpuIdle
+from actuators.core_scheduling.cookie import BEST_EFFORT, CoreCookie, core_group
+from actuators.core_scheduling.prctl import cookie_of, create, give_to
+from actuators.cpu import CpuIdle
 from actuators.executor import Executor, restore_leftovers
 from actuators.journal import Journal
 from actuators.tasks import threads
-from controller.cookie_keeper import CookieKeeper
-from controller.decision import Action
-from controller.host import CgroupLayout, core_siblings
-from controller.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
-from controller.probes.members import MemberProbe
+from controller.core.decision import Action
+from controller.core.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
+from controller.host.facts import CgroupLayout, core_siblings
+from controller.probes.cgroup_moves import MemberProbe
+from controller.reconcilers.core_scheduling import CookieKeeper
 from tests.kernel import test_members
 from tests.vm.guest.switches import SwitchTrace, shared_s
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from controller.host import CgroupLayout, online_cpus, possible_cpus
+from controller.host.facts import CgroupLayout, online_cpus, possible_cpus
 from controller.probes.counters import choose_sources
 from controller.probes.sched import SchedProbe
 from tests.kernel.groups import Groups

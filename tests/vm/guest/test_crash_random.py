@@ -12,8 +12,8 @@ from hypothesis.stateful import initialize, precondition, rule
 import pytest
 
 from actuators.base import RestoreReport
-from controller.model import Knob, Target, TargetKind
-from controller.resctrl_info import RESCTRL_DIR
+from controller.core.model import Knob, Target, TargetKind
+from controller.host.resctrl import RESCTRL_DIR
 from tests.kernel.knobs import action
 from tests.kernel.test_crash_random import CrashError, Lives, refusals, refusing, steps_to_live
 from tests.vm.guest.resctrl import GROUP, OURS, groups

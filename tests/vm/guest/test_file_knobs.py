@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from actuators.base import Restored
-from controller.decision import Action, Failure, Outcome
-from controller.host import CgroupLayout
-from controller.model import Knob
+from controller.core.decision import Action, Failure, Outcome
+from controller.core.model import Knob
+from controller.host.facts import CgroupLayout
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, dump, executor, make_child, set_quota, target_of
 from tests.vm.guest.disks import disk_numbers

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pytest
 
 from actuators.base import Trace
-from actuators.resctrl_tasks import GroupTasks
-from controller.decision import Action
-from controller.host import CgroupLayout
-from controller.model import Knob, Target, TargetKind
-from controller.resctrl_info import RESCTRL_DIR
+from actuators.resctrl.tasks import GroupTasks
+from controller.core.decision import Action
+from controller.core.model import Knob, Target, TargetKind
+from controller.host.facts import CgroupLayout
+from controller.host.resctrl import RESCTRL_DIR
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import (
     action,

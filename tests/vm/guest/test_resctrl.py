@@ -12,15 +12,15 @@ import pytest
 
 from actuators.base import Restored
 from actuators.executor import Executor
-from actuators.resctrl_tasks import GroupTasks
-from actuators.resctrlfs import Group
-from controller.decision import Failure, Outcome
-from controller.host import CgroupLayout
-from controller.model import Knob, Target, TargetKind
-from controller.probes.members import Move, Moves
-from controller.resctrl_control import ResctrlControl
-from controller.resctrl_info import RESCTRL_DIR
-from controller.settings import MbaUnit
+from actuators.resctrl.fs import Group
+from actuators.resctrl.tasks import GroupTasks
+from controller.core.decision import Failure, Outcome
+from controller.core.model import Knob, Target, TargetKind
+from controller.core.settings import MbaUnit
+from controller.host.facts import CgroupLayout
+from controller.host.resctrl import RESCTRL_DIR
+from controller.probes.cgroup_moves import Move, Moves
+from controller.reconcilers.resctrl.control_group import ResctrlControl
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, executor
 from tests.vm.guest.resctrl import (

@@ -11,11 +11,11 @@ import subprocess
 import pytest
 
 from actuators.executor import Executor
-from controller.host import CgroupLayout
-from controller.model import CgroupId, Knob, QosClass, Target, TargetKind, Workload
+from controller.core.model import CgroupId, Knob, QosClass, Target, TargetKind, Workload
+from controller.host.facts import CgroupLayout
+from controller.host.resctrl import RESCTRL_DIR
 from controller.probes.resctrl import CacheUse
-from controller.resctrl_info import RESCTRL_DIR
-from controller.resctrl_monitor import ResctrlMonitor
+from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, executor
 from tests.vm.guest.resctrl import CONFIG, GROUP, OURS, mounted, move, sleepers

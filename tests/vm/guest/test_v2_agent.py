@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel import test_actuators as actuators
 from tests.kernel import test_agent as agent
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actuators.executor import Executor
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel import test_standalone as standalone
 
 pytestmark = pytest.mark.vm

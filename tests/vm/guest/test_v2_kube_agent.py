@@ -18,9 +18,9 @@ from typing import Any
 import bcc
 import pytest
 
-from actuators.core_prctl import cookie_of
+from actuators.core_scheduling.prctl import cookie_of
 from controller.demo.programs import free_port
-from controller.host import CgroupLayout
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, eventually
 from tests.kernel.knobs import dump
 from tests.kernel.loads import Load, loads
@@ -144,5 +144,12 @@ def test_everything_is_set_and_everything_put_back(
 
 
 def release(node: Node) -> None:
-    command = (sys.executable, "-m", "controller.cli", "release", "--state-dir", node.state_dir)
+    command = (
+        sys.executable,
+        "-m",
+        "controller.cli.main",
+        "release",
+        "--state-dir",
+        node.state_dir,
+    )
     subprocess.run(command, check=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.host import CgroupLayout, possible_cpus
+from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.counters import choose_sources
 from controller.probes.sched import SchedProbe
 from tests.kernel import test_counters as counters

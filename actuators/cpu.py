@@ -1,0 +1,207 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""cpu.quota: how much CPU a cgroup may use per period (CFS bandwidth control).
+
+Canonical value: ``QUOTA_US PERIOD_US BURST_US``, the quota ``max`` for none. Files: on v1
+``cpu.cfs_quota_us`` (-1 for none), ``cpu.cfs_period_us``, ``cpu.cfs_burst_us``; on v2
+``cpu.max`` and ``cpu.max.burst``. The kernel's own limits (quota at least 1,000 us, period
+1,000 to 1,000,000 us) are left to the kernel: what it refuses is reported.
+
+Kernels before commit f4183717b370 ("sched/fair: Introduce the burstable CFS controller") (in
+v5.14) have no burst file; there the burst reads 0.
+
+cpu.idle: whether a cgroup only runs when none of its siblings wants the CPU.
+
+Canonical value: ``0 WEIGHT`` (normal; the weight is ``cpu.shares`` on v1, ``cpu.weight`` on
+v2) or ``1`` (idle). The weight belongs to the value because the kernel forgets it: an idle
+cgroup's weight is pinned (v1 reads 3, v2 reads 1), writing it is EINVAL, and going back to
+normal leaves 1024 on v1 and 100 on v2 (measured on 6.18 and 6.12). Since Linux kernel commit
+304000390f88 ("sched: Cgroup SCHED_IDLE support") (in v5.15).
+"""
+
+import errno
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from actuators.base import RefusedError, Turn
+from actuators.file_knob import CgroupKnob, Step
+from actuators.kernfs import Cgroup
+from controller.core.model import Knob, KnobValue
+
+__all__ = (
+    "CpuIdle",
+    "CpuQuota",
+)
+
+_MAX_PERIOD_US = 1_000_000
+
+
+class _Quota(NamedTuple):
+    quota_us: int | None
+    period_us: int
+    burst_us: int
+
+    @property
+    def text(self) -> KnobValue:
+        quota = "max" if self.quota_us is None else self.quota_us
+        return KnobValue(f"{quota} {self.period_us} {self.burst_us}")
+
+
+class CpuQuota(CgroupKnob):
+    """The actuator of ``Knob.CPU_QUOTA``."""
+
+    knob = Knob.CPU_QUOTA
+    files: ClassVar[dict[Literal["v1", "v2"], str]] = {"v1": "cpu.cfs_quota_us", "v2": "cpu.max"}
+
+    def __init__(self, mount: Path, hierarchy: str, version: Literal["v1", "v2"]) -> None:
+        super().__init__(mount, hierarchy, version)
+        # tg_cfs_schedulable_down: on v1 a child's ratio above its parent's is EINVAL.
+        self.checks_ancestors = version == "v1"
+
+    def read_from(self, cgroup: Cgroup) -> KnobValue:
+        """Return quota, period and burst of an open cgroup."""
+        if self.version == "v1":
+            quota_us = int(cgroup.read("cpu.cfs_quota_us"))
+            quota = "max" if quota_us < 0 else str(quota_us)
+            period = cgroup.read("cpu.cfs_period_us")
+            burst_file = "cpu.cfs_burst_us"
+        else:
+            quota, period = cgroup.read("cpu.max").split()
+            burst_file = "cpu.max.burst"
+        try:
+            burst = cgroup.read(burst_file)
+        except RefusedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            burst = "0"
+        return _parse(f"{quota} {period} {burst}").text
+
+    def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
+        """Pure: the writes from *previous* to *value*.
+
+        The burst outlives its quota and the kernel refuses a quota below it, so it goes first
+        to 0 and last to its new value. On v1 the period cannot change under a quota without
+        changing the ratio, which the kernel checks against parent and children: the quota is
+        lifted, the period changed, the quota set.
+        """
+        now, goal = _parse(previous), _parse(value)
+        if now == goal:
+            return ()
+        steps: list[Step] = []
+        limit_changes = now[:2] != goal[:2]
+        if now.burst_us and limit_changes:
+            now = now._replace(burst_us=0)
+            steps.append(Step(self._burst_file, "0", now.text))
+        if limit_changes:
+            if self.version == "v1":
+                steps += _v1_limit_steps(now, goal)
+            else:
+                now = now._replace(quota_us=goal.quota_us, period_us=goal.period_us)
+                quota = "max" if goal.quota_us is None else goal.quota_us
+                steps.append(Step("cpu.max", f"{quota} {goal.period_us}", now.text))
+        if now.burst_us != goal.burst_us:
+            steps.append(Step(self._burst_file, str(goal.burst_us), goal.text))
+        return tuple(steps)
+
+    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+        """Pure: equal, or doubled by the kernel.
+
+        When the period timer cannot keep up, the kernel doubles quota, period and burst
+        together (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
+        """
+        want, got = _parse(expected), _parse(found)
+        while want != got and want.period_us * 2 < _MAX_PERIOD_US and want.quota_us is not None:
+            want = _Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
+        return want == got
+
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: lifting a quota first, then cutting from the leaves, then granting from the top.
+
+        No quota means the nearest ancestor's on v1. So lifting one is always accepted and lets
+        an ancestor shrink; setting one where there was none may have to wait for an ancestor.
+        """
+        now, goal = _parse(previous), _parse(value)
+        if goal.quota_us is None:
+            return Turn.FREE
+        if now.quota_us is None:
+            return Turn.GIVE
+        less = goal.quota_us * now.period_us < now.quota_us * goal.period_us
+        return Turn.TAKE if less else Turn.GIVE
+
+    @property
+    def _burst_file(self) -> str:
+        return "cpu.cfs_burst_us" if self.version == "v1" else "cpu.max.burst"
+
+
+def _v1_limit_steps(now: _Quota, goal: _Quota) -> list[Step]:
+    steps: list[Step] = []
+    if now.period_us != goal.period_us:
+        if now.quota_us is not None:
+            now = now._replace(quota_us=None)
+            steps.append(Step("cpu.cfs_quota_us", "-1", now.text))
+        now = now._replace(period_us=goal.period_us)
+        steps.append(Step("cpu.cfs_period_us", str(goal.period_us), now.text))
+    if now.quota_us != goal.quota_us:
+        quota = -1 if goal.quota_us is None else goal.quota_us
+        now = now._replace(quota_us=goal.quota_us)
+        steps.append(Step("cpu.cfs_quota_us", str(quota), now.text))
+    return steps
+
+
+def _parse(value: str) -> _Quota:
+    quota, period, burst = value.split()
+    return _Quota(None if quota == "max" else int(quota), int(period), int(burst))
+
+
+_IDLE = KnobValue("1")
+_WEIGHT_FILE = {"v1": "cpu.shares", "v2": "cpu.weight"}
+_WEIGHT_AFTER_IDLE = {"v1": 1024, "v2": 100}
+# The v1 kernel clamps (MIN_SHARES, MAX_SHARES); the v2 kernel refuses what is out of range.
+_SHARES_MIN, _SHARES_MAX = 2, 262_144
+
+
+class CpuIdle(CgroupKnob):
+    """The actuator of ``Knob.SCHED_IDLE``."""
+
+    knob = Knob.SCHED_IDLE
+    files: ClassVar[dict[Literal["v1", "v2"], str]] = {"v1": "cpu.idle", "v2": "cpu.idle"}
+
+    def read_from(self, cgroup: Cgroup) -> KnobValue:
+        """Return idle state and weight of an open cgroup."""
+        if int(cgroup.read("cpu.idle")):
+            return _IDLE
+        return _normal(int(cgroup.read(_WEIGHT_FILE[self.version])))
+
+    def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
+        """Pure: the writes from *previous* to *value*."""
+        now, goal = _weight(previous), _weight(value)
+        if goal is None:
+            return () if now is None else (Step("cpu.idle", "1", _IDLE),)
+        steps: list[Step] = []
+        if now is None:
+            now = _WEIGHT_AFTER_IDLE[self.version]
+            steps.append(Step("cpu.idle", "0", _normal(now)))
+        if self.version == "v1":
+            goal = min(max(goal, _SHARES_MIN), _SHARES_MAX)
+        if now != goal:
+            steps.append(Step(_WEIGHT_FILE[self.version], str(goal), _normal(goal)))
+        return tuple(steps)
+
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: less weight first; the kernel does not care."""
+        less = (_weight(value) or 0) < (_weight(previous) or 0)
+        return Turn.TAKE if less else Turn.GIVE
+
+
+def _normal(weight: int) -> KnobValue:
+    return KnobValue(f"0 {weight}")
+
+
+def _weight(value: KnobValue) -> int | None:
+    # The weight of a normal cgroup, None for an idle one.
+    if value == _IDLE:
+        return None
+    idle, weight = value.split()
+    if idle != "0":
+        raise ValueError(f"{value!r} is not a value of cpu.idle")
+    return int(weight)

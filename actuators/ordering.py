@@ -1,0 +1,98 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: in which order the writes of one tick are made, and which of them belong together.
+
+PURE: when a knob that the kernel refused may be tried again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from actuators.base import Actuator, Turn
+from controller.core.decision import Action
+from controller.core.model import Knob, Target
+from controller.core.units import NS_PER_SEC
+
+__all__ = (
+    "Backoff",
+    "Refusal",
+    "group",
+    "order",
+)
+
+
+def order(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list[Action]:
+    """Return *actions* so that no write is refused only because it came too early.
+
+    On v1 a child may at no moment be granted more than its parent; see ``base.Turn``.
+    """
+
+    def key(action: Action) -> tuple[Turn, int]:
+        depth = len(list(_ancestors(action.target.path)))
+        turn = actuators[action.knob].turn(action.previous, action.value)
+        outer_first = turn in (Turn.MAKE, Turn.GIVE)
+        return turn, depth if outer_first else -depth
+
+    return sorted(actions, key=key)
+
+
+def group(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list[list[Action]]:
+    """Split *actions* into groups that the kernel checks against each other, order kept.
+
+    If one of a group is refused, the others of that group are taken back as well.
+    """
+    actions = list(actions)
+    touched = {(action.knob, action.target.path) for action in actions}
+    groups: dict[tuple[Knob, str], list[Action]] = {}
+    for action in actions:
+        top = action.target.path
+        if actuators[action.knob].checks_ancestors:
+            for ancestor in _ancestors(top):
+                if (action.knob, ancestor) in touched:
+                    top = ancestor
+        groups.setdefault((action.knob, top), []).append(action)
+    return list(groups.values())
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    # "/a/b/c" has "/a/b", "/a" and "/"; the nearest first.
+    while path not in ("/", ""):
+        path = path.rpartition("/")[0] or "/"
+        yield path
+
+
+_FIRST_NS = 1 * NS_PER_SEC
+_LONGEST_NS = 60 * NS_PER_SEC
+
+
+class Refusal(NamedTuple):
+    """The last refusal of a knob and how many there were without a success in between."""
+
+    times: int
+    retry_at_ns: int
+    errno: int
+    message: str
+
+
+class Backoff:
+    """Refusals by target and knob; 1 s after the first, doubling up to 60 s."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[tuple[Target, Knob], Refusal] = {}
+
+    def waiting(self, target: Target, knob: Knob, now_ns: int) -> Refusal | None:
+        """Return the refusal for which the knob still has to wait, if any."""
+        refusal = self._refusals.get((target, knob))
+        return refusal if refusal is not None and now_ns < refusal.retry_at_ns else None
+
+    def refused(self, target: Target, knob: Knob, now_ns: int, errno: int, message: str) -> int:
+        """Count a refusal and return how many there were in a row."""
+        before = self._refusals.get((target, knob))
+        times = 1 if before is None else before.times + 1
+        wait_ns = min(_FIRST_NS << min(times - 1, 10), _LONGEST_NS)
+        self._refusals[target, knob] = Refusal(times, now_ns + wait_ns, errno, message)
+        return times
+
+    def clear(self, target: Target, knob: Knob) -> None:
+        """Forget the refusals of a knob that was written, or whose target left."""
+        self._refusals.pop((target, knob), None)

@@ -1,0 +1,143 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the knobs in ``schemata`` of a control group have in common.
+
+Canonical value: ``DOMAIN=VALUE;...`` sorted by domain. All domains are written in one go: the
+kernel takes all of them or none (rdtgroup_schemata_write in the resctrl file system).
+
+resctrl.l3: which ways of the last-level cache the tasks of a control group may fill.
+
+Values are masks in lower-case hex. Where code and data have masks of their own (mounted with
+``cdp``) both get the same one. What the kernel refuses (too few bits, a hole where the
+hardware knows none, somebody's exclusive ways) is its to say.
+
+resctrl.mb: how much memory bandwidth the tasks of a control group may use.
+
+The unit is the mount's (``model.MbaUnit``): percent of throttling on Intel, which is only
+roughly linear in bandwidth; absolute steps on AMD; MB/s where resctrl is mounted with
+``mba_MBps``. Percent is rounded up to ``bandwidth_gran``; below ``min_bandwidth`` is refused.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from actuators.base import RefusedError, Turn
+from actuators.file_knob import Step, StepKnob
+from actuators.resctrl.fs import Group
+from controller.core.model import Knob, KnobValue, Target, TargetKind
+from controller.host.resctrl import ResctrlInfo, find_mount, parse_schemata, read_info
+
+__all__ = (
+    "ResctrlL3",
+    "ResctrlMb",
+    "SchemataKnob",
+)
+
+
+class SchemataKnob(StepKnob[Group]):
+    """Base of the actuators of one resource; ``base`` is that of its numbers."""
+
+    # Resources that are set alike: one, or the two that it is split into.
+    resources: ClassVar[frozenset[str]]
+    base: ClassVar[int]
+    missing: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.info: ResctrlInfo | None = None
+
+    def concerns(self, target: Target) -> bool:
+        """Pure: control groups that are there, and the root group, which is only read."""
+        return (
+            target.kind is TargetKind.RESCTRL_GROUP
+            and target.id != 0
+            and "mon_groups" not in target.path.split("/")
+        )
+
+    def supported(self) -> str | None:
+        """Return why this host does not have the knob now, or ``None``."""
+        mount = find_mount()
+        if mount is None:
+            return "resctrl is not mounted"
+        has = [r for r in self.resources if (mount.point / "info" / r).is_dir()]
+        return None if has else f"{mount.point}/info: {self.missing}"
+
+    def open(self, target: Target) -> Group:
+        """Return the open control group, with ``info`` up to date."""
+        mount = find_mount()
+        self.info = None if mount is None else read_info(mount)
+        return Group(target)
+
+    def read_from(self, group: Group) -> KnobValue:
+        """Return the group's values.
+
+        :raises RefusedError: it has none, or different ones where this knob would set equal ones.
+        """
+        schemata = parse_schemata(group.read("schemata"))
+        found = {
+            self.text({domain: int(value, self.base) for domain, value in domains.items()})
+            for resource, domains in schemata.items()
+            if resource in self.resources
+        }
+        if not found:
+            raise RefusedError(0, f"{group.path}: schemata has no {self.knob}")
+        if len(found) > 1:
+            raise RefusedError(0, f"{group.path}: code and data have different masks")
+        return found.pop()
+
+    def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
+        """Pure: the one write from *previous* to *value*."""
+        goal = self.text(self.parse(value))
+        return () if previous == goal else (Step("schemata", goal, goal),)
+
+    def take(self, group: Group, step: Step) -> None:
+        """Write all domains of all resources.
+
+        :raises ValueError: the root group is to be restricted, in which everybody else runs.
+        """
+        if group.path.strip("/") == "":
+            raise ValueError("the root group of resctrl is not ours to restrict")
+        there = parse_schemata(group.read("schemata")).keys() & self.resources
+        group.write(step.file, "".join(f"{r}:{step.text}\n" for r in sorted(there)))
+
+    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+        """Pure: less first; the kernel does not care."""
+        now, goal = self.parse(previous), self.parse(value)
+        less = sum(goal.values()) < sum(now.values())
+        return Turn.TAKE if less else Turn.GIVE
+
+    def parse(self, value: KnobValue) -> Mapping[int, int]:
+        """Pure: the numbers by domain.
+
+        :raises ValueError: not a value of this knob.
+        """
+        pairs = [pair.split("=") for pair in value.split(";")]
+        return {int(domain): int(number, self.base) for domain, number in pairs}
+
+    def text(self, numbers: Mapping[int, int]) -> KnobValue:
+        """Pure: the canonical value."""
+        form = "x" if self.base == 16 else "d"
+        return KnobValue(";".join(f"{d}={numbers[d]:{form}}" for d in sorted(numbers)))
+
+
+class ResctrlL3(SchemataKnob):
+    """The actuator of ``Knob.LLC_WAYS``."""
+
+    knob = Knob.LLC_WAYS
+    resources: ClassVar[frozenset[str]] = frozenset({"L3", "L3CODE", "L3DATA"})
+    base: ClassVar[int] = 16
+    missing: ClassVar[str] = "no cache allocation (L3)"
+
+
+class ResctrlMb(SchemataKnob):
+    """The actuator of ``Knob.MBA``."""
+
+    knob = Knob.MBA
+    resources: ClassVar[frozenset[str]] = frozenset({"MB"})
+    base: ClassVar[int] = 10
+    missing: ClassVar[str] = "no memory bandwidth allocation (MB)"
+
+    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+        """Touches no file: equal, or rounded up by the granularity that was read last."""
+        step = 1 if self.info is None else self.info.facts.mba_step
+        want, got = self.parse(expected), self.parse(found)
+        return want.keys() == got.keys() and all(0 <= got[d] - want[d] < step for d in want)

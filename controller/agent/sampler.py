@@ -1,0 +1,199 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What workloads do and suffer, as far as this host can measure it: all probes, as one."""
+
+from collections.abc import Callable, Collection, Mapping
+import logging
+import time
+from typing import TypeVar
+
+from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from controller.core.workload_index import Comings, comings
+from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes import join
+from controller.probes.bpf.btf import BtfError
+from controller.probes.bpf.libbpf import RunTime
+from controller.probes.bpf.loader import LoadError
+from controller.probes.cgroup_moves import MemberProbe, Moves
+from controller.probes.cgroup_usage import UsageMeter
+from controller.probes.counters import choose_sources
+from controller.probes.net import NetProbe, Traffic
+from controller.probes.netns import NetnsMeter
+from controller.probes.psi import PressureMeter
+from controller.probes.sched import SchedProbe, SchedReading
+from controller.probes.steal import StealMeter
+from controller.reconcilers.resctrl.monitor import ResctrlMonitor
+
+__all__ = ("Meters",)
+
+_log = logging.getLogger(__name__)
+
+_Probe = TypeVar("_Probe")
+
+
+class Meters:
+    """The probes of this host, for the control thread alone.
+
+    A probe that cannot be loaded is in ``problems`` with its reason, and the others go on without
+    it; one that works, but not in its best way, is in ``fallbacks``. ``reading`` is the sched
+    probe's last one. ``measured_by_netns`` are those whose traffic is known by namespace only,
+    which is coarser and a second old.
+
+    :param counters: hardware counters, and whether they are wanted.
+    """
+
+    def __init__(
+        self, layout: CgroupLayout, counters: Mapping[str, str], monitor: ResctrlMonitor
+    ) -> None:
+        self._layout = layout
+        self.monitor = monitor
+        self.problems: dict[str, str] = {}
+        self.fallbacks: dict[str, str] = {}
+        self.reading: SchedReading | None = None
+        self.measured_by_netns: frozenset[CgroupId] = frozenset()
+        cpus = max(possible_cpus()) + 1
+        sources, uncounted = choose_sources(counters)
+        self._tell_uncounted(counters, uncounted)
+        self.sched = self._load("sched", lambda: SchedProbe(cpus=cpus, counters=sources))
+        if self.sched is not None and self.sched.fallback:
+            self.fallbacks["sched"] = self.sched.fallback
+            _log.warning("probe sched: %s", self.sched.fallback)
+        self._net = self._load("net", lambda: NetProbe(layout, cpus=cpus))
+        self._members: MemberProbe | None = None
+        self._netns = NetnsMeter(layout)
+        self._pressure = PressureMeter(layout.unified)
+        self._usage = UsageMeter(layout.unified)
+        self._steal = StealMeter()
+        self._join = join.Join()
+        self._workloads: tuple[Workload, ...] = ()
+        # For whom the sched probe had no room yet.
+        self._waiting: dict[CgroupId, Workload] = {}
+        self._unmeasured: tuple[WorkloadSample, ...] = ()
+
+    @property
+    def host_pressure_ns(self) -> Mapping[str, int]:
+        """Time in which some task of this host waited, by resource, as far as the kernel tells."""
+        host: dict[str, int | None] = self._pressure.host._asdict()
+        return {resource: value for resource, value in host.items() if value is not None}
+
+    @property
+    def cgroup_changes(self) -> int | None:
+        """A number that changes when cgroups come or go; ``None``: nobody tells."""
+        return None if self.sched is None else self.sched.cgroup_changes
+
+    def follow(self, workloads: tuple[Workload, ...]) -> None:
+        """Count for *workloads* from now on, and for nobody else."""
+        before, self._workloads = self._workloads, workloads
+        if self.sched is None:
+            self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
+        self._pressure.follow(workloads)
+        self._usage.follow(workloads)
+        self.monitor.follow(workloads)
+        self._netns.follow(workloads)
+        if self._net is not None:
+            self._net.follow(workloads)
+        self._follow_members()
+        if self.sched is not None:
+            self._assign(self.sched, comings(before, workloads))
+
+    def measure(self) -> Snapshot:
+        """Read the probes and return what they tell of this instant."""
+        reading = self.reading = None if self.sched is None else self.sched.read()
+        now_ns = time.monotonic_ns() if reading is None else reading.time_ns
+        traffic, sent = self._traffic(now_ns)
+        moved = None if reading is None else (*reading.changed, *sent)
+        self._pressure.read(now_ns, moved)
+        self._usage.read(now_ns, moved)
+        return Snapshot(
+            time_ns=now_ns,
+            age_ns=None if reading is None else reading.age_ns,
+            workloads=self._join(
+                self._unmeasured if reading is None else reading.workloads,
+                None if reading is None or reading.rearranged else reading.changed,
+                join.traffic(traffic, sent),
+                join.pressure(self._pressure.workloads, self._pressure.changed),
+                join.usage(self._usage.workloads, self._usage.changed),
+                join.cache(self.monitor.read(now_ns)),
+            ),
+            blame=() if reading is None else reading.blame,
+            system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
+            idle_ns=None if reading is None else reading.idle_ns,
+            steal_ns=self._steal.read(now_ns),
+            pressure_ns=self._pressure.read_ns,
+        )
+
+    def _traffic(self, now_ns: int) -> tuple[Mapping[CgroupId, Traffic], Collection[CgroupId]]:
+        """Return what is sent and received, and of whom that changed.
+
+        It is told by cgroup or, where that is not to be had, by namespace.
+        """
+        rows: Mapping[CgroupId, Traffic] = {}
+        changed: Collection[CgroupId] = ()
+        if self._net is not None:
+            rows, changed = self._net.read(now_ns), self._net.changed
+        by_netns = self._netns.read(now_ns, rows)
+        self.measured_by_netns = frozenset(c for c in by_netns if c not in rows)
+        if by_netns:
+            rows = {**by_netns, **rows}
+        return rows, (*changed, *self._netns.changed)
+
+    def load_members(self) -> None:
+        """Have ``moves`` told from now on: only when it is needed, it takes most of a second."""
+        if self._members is None and "members" not in self.problems:
+            self._members = self._load("members", lambda: MemberProbe(self._layout))
+            self._follow_members()
+
+    def moves(self) -> Moves | None:
+        """Return which tasks came to best-effort workloads; ``None``: nobody tells."""
+        return None if self._members is None else self._members.read()
+
+    def costs(self) -> dict[str, RunTime]:
+        """Return what the kernel spent in each probe's programs, as far as it counts that."""
+        probes = {"sched": self.sched, "net": self._net}
+        costs = {name: probe.cost for name, probe in probes.items() if probe is not None}
+        return {name: cost for name, cost in costs.items() if cost is not None}
+
+    def shed(self, details: int) -> None:
+        """Do without the first *details* of the sched probe's, and with the others again."""
+        if self.sched is not None:
+            self.sched.shed(details)
+
+    def close(self) -> None:
+        """Detach the probes."""
+        for probe in (self._net, self._netns, self._pressure, self.sched, self._members):
+            if probe is not None:
+                probe.close()
+
+    def _assign(self, probe: SchedProbe, change: Comings) -> None:
+        now_ns = time.monotonic_ns()
+        change = change.by("cgroup", "qos")
+        for workload in change.gone:
+            self._waiting.pop(workload.cgroup, None)
+            probe.release(workload.cgroup, now_ns=now_ns)
+        waited, self._waiting = self._waiting, {}
+        for workload in (*waited.values(), *change.came):
+            latency = workload.qos is QosClass.LS
+            if not probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
+                self._waiting[workload.cgroup] = workload
+                if workload.cgroup not in waited:
+                    _log.warning("%s: no room to measure it", workload.name)
+
+    def _follow_members(self) -> None:
+        if self._members is not None:
+            self._members.follow(w for w in self._workloads if w.qos is QosClass.BE)
+
+    def _tell_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
+        for counter, reason in reasons.items():
+            # Most virtual machines have no counters, so only what somebody asked for is a problem.
+            if wanted[counter] != "auto":
+                self.problems[f"counter {counter}"] = reason
+            level = logging.INFO if wanted[counter] == "auto" else logging.ERROR
+            _log.log(level, "counter %s is off: %s", counter, reason)
+
+    def _load(self, name: str, make: Callable[[], _Probe]) -> _Probe | None:
+        try:
+            return make()
+        except (BtfError, LoadError, OSError) as error:
+            self.problems[name] = str(error)
+            _log.error("probe %s is off: %s", name, error)
+            return None

@@ -1,0 +1,64 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint import-koordinator``: from Koordinator's central configuration to ours."""
+
+import argparse
+from pathlib import Path
+
+from controller.cli.common import DONE, FAILED, WRONG, tell
+
+__all__ = ("HELP", "add_arguments", "main")
+
+HELP = "a configuration and a profile from a slo-controller-config"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the sub-command to *parser*."""
+    parser.add_argument(
+        "file", metavar="FILE", help="kubectl get configmap slo-controller-config -o yaml; -: stdin"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write config.yaml and koordinator.yaml there; without it both are printed",
+    )
+    parser.add_argument("--cpus", type=_positive, help="CPUs of a node, for shares of them")
+    parser.add_argument(
+        "--cache-ways", type=_positive, help="ways of a node's last-level cache, for shares of them"
+    )
+    parser.add_argument("--device", help="network device of a node, to shape it")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code: 0 done, 1 cannot write, 2 wrong use or input."""
+    from controller.config.yaml_document import ConfigError
+    from controller.kube.koordinator.convert import convert, write
+    from controller.kube.koordinator.mapping import Facts
+
+    facts = Facts(
+        cpus=arguments.cpus, cache_ways=arguments.cache_ways, device=arguments.device or None
+    )
+    try:
+        files = convert(arguments.file, facts)
+    except ConfigError as error:
+        tell(error)
+        return WRONG
+    if arguments.output is None:
+        for name, text in files.items():
+            print(f"# ---- {name}\n{text}")
+        return DONE
+    try:
+        write(arguments.output, files)
+    except OSError as error:
+        tell(f"{error.filename}: {error.strerror}")
+        return FAILED
+    print(f"wrote {' and '.join(files)} to {arguments.output}; read their comments")
+    return DONE
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if not 0 < number <= 8192:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 8192")
+    return number

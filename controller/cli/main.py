@@ -1,0 +1,82 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: which sub-command is wanted. Each has a module in ``commands``."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+import logging
+import os
+import sys
+from typing import Protocol
+
+from controller.cli import (
+    check,
+    demo,
+    doctor,
+    import_koordinator,
+    release,
+    replay,
+    retire,
+    run,
+    schema,
+)
+from controller.cli.common import FAILED
+
+__all__ = ("main",)
+
+
+class _Command(Protocol):
+    """What a module of a sub-command has."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None: ...
+
+    def main(self, arguments: argparse.Namespace, /) -> int: ...
+
+
+_COMMANDS: Mapping[str, _Command] = {
+    "run": run,
+    "doctor": doctor,
+    "demo": demo,
+    "release": release,
+    "retire": retire,
+    "check": check,
+    "schema": schema,
+    "replay": replay,
+    "import-koordinator": import_koordinator,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command in *argv* and return the exit code: 0 done, 1 failed, 2 wrong use."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        return _COMMANDS[arguments.command].main(arguments)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sweetpoint",
+        description="Lets best-effort work fill a machine without hurting its services.",
+        epilog="Start with 'sweetpoint doctor', then 'sweetpoint demo'.",
+    )
+    parser.add_argument("--verbose", action="store_true", help="log details")
+    commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
+    for name, command in _COMMANDS.items():
+        command.add_arguments(commands.add_parser(name, help=command.HELP))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

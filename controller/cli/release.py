@@ -1,0 +1,37 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint release``: back to how it was."""
+
+import argparse
+from pathlib import Path
+import sys
+
+from controller.cli.common import DONE, FAILED
+
+__all__ = ("HELP", "add_arguments", "main")
+
+HELP = "put every knob back as it was"
+_STATE_DIR = Path("/run/sweetpoint")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the sub-command to *parser*."""
+    parser.add_argument("--stop", action="store_true", help="stop a running agent first")
+    parser.add_argument(
+        "--state-dir", type=Path, default=_STATE_DIR, help="of the agent (default: %(default)s)"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code: 0 done, 1 not all of it."""
+    from controller.agent.restore import release
+
+    code = release(arguments.state_dir, stop=arguments.stop)
+    if code == DONE or arguments.stop:
+        from controller.kube.cleanup import release_mark
+
+        done, text = release_mark(arguments.state_dir)
+        if text:
+            print(text, file=sys.stdout if done else sys.stderr)
+        code = code if done else FAILED
+    return code

@@ -1,0 +1,25 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint schema``: for editors and other programs."""
+
+import argparse
+import json
+
+from controller.cli.common import DONE
+
+__all__ = ("HELP", "add_arguments", "main")
+
+HELP = "JSON schema of a configuration or a profile"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the sub-command to *parser*."""
+    parser.add_argument("kind", choices=("config", "profile"))
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code."""
+    from controller.config.load import json_schemas
+
+    print(json.dumps(json_schemas()[arguments.kind], indent=2))
+    return DONE

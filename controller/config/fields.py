@@ -1,0 +1,177 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A document against its strict model; each complaint names file, line and field.
+
+What the models of configuration files are made of: strict records, quantities with units.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+import difflib
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from controller.config.yaml_document import ConfigError, Document, Loc
+from controller.core.units import UnitError, parse_cpus, parse_duration, parse_ratio
+
+__all__ = (
+    "RATE",
+    "RATIO",
+    "Measure",
+    "Quantity",
+    "Strict",
+    "Text",
+    "check",
+    "cpus",
+    "duration",
+    "written",
+)
+
+_PYDANTIC_STEPS = ("<mapping>", "<auto>", "[key]")
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
+
+
+def check(document: Document, model: type[_ModelT]) -> _ModelT:
+    """Return the data of *document* as a *model*.
+
+    :raises ConfigError: it is none.
+    """
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise ConfigError([_explain(document, model, one) for one in found]) from None
+
+
+def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any]) -> str:
+    kind, message = error["type"], str(error["msg"])
+    *parents, last = error["loc"] or ("[key]",)
+    # Some parts are pydantic's own steps; an unknown key is always the file's.
+    own = [last] if kind == "extra_forbidden" or last not in _PYDANTIC_STEPS else []
+    loc: Loc = (*(part for part in parents if part not in _PYDANTIC_STEPS), *own)
+    if kind == "extra_forbidden":
+        message = _unknown_key(model, loc)
+    elif kind == "missing":
+        message = "is missing"
+    elif kind in ("model_type", "dict_type", "model_attributes_type"):
+        message = "must be a mapping"
+    elif kind == "too_short":
+        message = "must have at least one entry"
+    elif not isinstance(error["input"], list | dict) and kind not in ("unit", "gains"):
+        message = message.replace("Input should", "must").replace("String should", "must")
+        message += f", not {error['input']!r}"
+    return document.problem(loc, message)
+
+
+def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
+    for part in loc[:-1]:
+        field = model.model_fields.get(str(part))
+        model = (field and _model_in(field.annotation)) or model
+    known = sorted(field.alias or name for name, field in model.model_fields.items())
+    close = difflib.get_close_matches(str(loc[-1])[:64], known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    return f"unknown key ({hint})"
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Makes a field read text with a unit, by *parse*, and keep it within least and most."""
+
+    parse: Callable[[str], float]
+    pattern: str
+    least: str
+    most: str
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        # Only a ratio can do without a unit.
+        kind = ["string", "number"] if self.parse is parse_ratio else "string"
+        return {"type": kind, "pattern": self.pattern}
+
+    def read(self, value: object) -> float:
+        """Return the number that a field's text stands for; pydantic's own errors."""
+        if value is None or isinstance(value, bool | list | dict):
+            raise PydanticCustomError("unit", "must be a number with its unit")
+        try:
+            # A bare number goes the same way: parse refuses it where a unit is needed.
+            number = self.parse(str(value))
+        except UnitError as error:
+            raise PydanticCustomError("unit", "{reason}", {"reason": str(error)}) from None
+        if not self.parse(self.least) <= number <= self.parse(self.most):
+            raise PydanticCustomError(
+                "range",
+                "must be between {least} and {most}",
+                {"least": self.least, "most": self.most},
+            )
+        return number
+
+
+def _parse_rate(text: str) -> float:
+    number, slash, unit = text.partition("/")
+    try:
+        if slash and unit.strip() == "s":
+            return float(number)
+    except ValueError:
+        pass
+    raise UnitError(f"{text!r} is not a rate such as 2/s")
+
+
+def duration(least: str, most: str) -> Quantity:
+    """Text such as ``2s`` in ns."""
+    return Quantity(parse_duration, r"^[0-9]+(\.[0-9]+)? *(ns|us|ms|s|m|h)$", least, most)
+
+
+def cpus(least: str, most: str) -> Quantity:
+    """Text such as ``1.5cpu`` in CPUs."""
+    return Quantity(parse_cpus, r"^[0-9]+(\.[0-9]+)? *(cpus?|mcpu)$", least, most)
+
+
+RATIO = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "0", "1")
+RATE = Quantity(_parse_rate, r"^[0-9]+(\.[0-9]+)? */ *s$", "0.01/s", "100/s")
+
+# The unit depends on the indicator, so the text is read where the indicator is known.
+Measure = Annotated[
+    str,
+    BeforeValidator(lambda v: str(v) if isinstance(v, int | float) else v),
+    WithJsonSchema({"type": ["string", "number"]}),
+]
+# Strict mode would ask for members of the enumeration; a file can only hold their text.
+Text = Field(strict=False)
+
+
+class Strict(BaseModel):
+    """A model that refuses what it does not know."""
+
+    # Defaults are written as an operator would write them and go through validation, too.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+def written(default: object) -> Any:
+    """Return a default in the form of the file; validation turns it into the field's type."""
+    return Field(default)

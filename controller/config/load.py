@@ -1,0 +1,263 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From configuration and profile files to the frozen records that the program works with.
+
+All or nothing: either every file is right and a whole ``Config`` comes back, or a
+``ConfigError`` names file, line and field of everything that is wrong.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.config.fields import check
+from controller.config.models import ConfigModel, ProfileModel, WorkloadModel
+from controller.config.profile_set import load_profiles, misfits
+from controller.config.sections.agent import BudgetConfig, build_budget, build_counters
+from controller.config.sections.eviction import EvictionConfig, build_eviction, build_limits
+from controller.config.sections.knobs import (
+    ResctrlConfig,
+    build_core_scheduling,
+    build_io,
+    build_resctrl,
+)
+from controller.config.sections.kubernetes import KubernetesConfig, build_kubernetes
+from controller.config.sections.network import NetworkConfig, build_network
+from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
+from controller.config.yaml_document import ConfigError, Document, Loc, read_document
+from controller.core.model import IndicatorName, Mode, QosClass
+from controller.core.settings import DiskConfig, HostFacts, Profile, Settings
+from controller.host.facts import online_cpus
+
+__all__ = (
+    "Config",
+    "ConfigError",
+    "WorkloadRule",
+    "json_schemas",
+    "load",
+)
+
+# Ticks without data before the safe state.
+STALE_TICKS = 5
+DEFAULT_PROFILE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRule:
+    """Which cgroups are a workload. ``cgroup`` is an absolute glob below the cpu hierarchy.
+
+    ``profile`` is empty unless the class is latency-sensitive. ``origin`` is the place in the
+    file, for messages about what the rule matches. ``core_group`` is empty for the common one.
+    """
+
+    name: str
+    cgroup: str
+    qos: QosClass
+    service: str
+    profile: str
+    origin: str
+    core_group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A checked configuration. ``http`` is (host, port), or ``None`` when switched off.
+
+    ``http_token_file`` holds the token that protects its pages; ``None``: nothing does.
+    """
+
+    path: Path
+    state_dir: Path
+    http: tuple[str, int] | None
+    http_token_file: Path | None = None
+    workloads: tuple[WorkloadRule, ...]
+    counters: Mapping[str, str]
+    budget: BudgetConfig
+    settings: Settings
+    service_level: ServiceLevelConfig | None = None
+    network: NetworkConfig | None = None
+    resctrl: ResctrlConfig
+    disks: tuple[DiskConfig, ...]
+    kubernetes: KubernetesConfig | None = None
+    eviction: EvictionConfig
+
+
+def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
+    """Read *path* and every profile file it names.
+
+    *mode* takes the place of the file's; *cpus* (default: this host's) are what amounts of CPU
+    are checked against.
+
+    :raises ConfigError: anything is wrong with any of the files; nothing was changed.
+    """
+    cpus = len(online_cpus()) if cpus is None else cpus
+    document = read_document(path)
+    model = check(document, ConfigModel)
+    problems: list[str] = []
+    if not model.workloads and model.kubernetes is None:
+        given = ("workloads",) in document.lines
+        text = "must have at least one entry" if given else "is missing"
+        problems.append(document.problem(("workloads",), text))
+    profiles = load_profiles(document, path.parent, model, problems)
+    http = _parse_http(document, model.http, problems)
+    token_file = _parse_token_file(document, model, problems)
+    rules = tuple(_rules(document, model.workloads, profiles, problems))
+    state_dir = Path(model.state_dir)
+    if not state_dir.is_absolute() or ".." in state_dir.parts:
+        problems.append(document.problem(("state_dir",), "must be an absolute path without '..'"))
+    if model.reserve >= cpus:
+        problems.append(
+            document.problem(("reserve",), f"must be less than this host's {cpus} CPUs")
+        )
+    problems += _misfits(document, model, profiles, rules, cpus)
+    service_level = build_service_level(
+        document,
+        model.service_level,
+        services=set() if model.kubernetes else {rule.service for rule in rules},
+        steered=_steered(rules, profiles),
+        problems=problems,
+    )
+    network = build_network(document, model.network, problems)
+    kubernetes = build_kubernetes(document, model.kubernetes, problems)
+    if problems:
+        raise ConfigError(problems)
+    return Config(
+        path=path,
+        state_dir=state_dir,
+        http=http,
+        http_token_file=token_file,
+        workloads=rules,
+        counters=build_counters(model.counters),
+        budget=build_budget(model.budget),
+        settings=Settings(
+            tick_ns=model.tick,
+            host=HostFacts(cpus=cpus),
+            profiles=profiles,
+            reserve_cpus=model.reserve,
+            safe_state=model.safe_state,
+            stale_ticks=STALE_TICKS,
+            mode=mode or model.mode,
+            core=build_core_scheduling(model.core_scheduling),
+            eviction=build_limits(
+                model.kubernetes.eviction if model.kubernetes else model.eviction
+            ),
+        ),
+        service_level=service_level,
+        network=network,
+        resctrl=build_resctrl(model.resctrl),
+        disks=build_io(model.io),
+        kubernetes=kubernetes,
+        eviction=build_eviction(model.eviction),
+    )
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """Return the JSON schemas of both kinds of files, for editors: ``config``, ``profile``."""
+    return {
+        "config": ConfigModel.model_json_schema(),
+        "profile": ProfileModel.model_json_schema(),
+    }
+
+
+def _rules(
+    document: Document,
+    models: Iterable[WorkloadModel],
+    profiles: Mapping[str, Profile],
+    problems: list[str],
+) -> Iterable[WorkloadRule]:
+    names: dict[str, int] = {}
+    patterns: dict[str, int] = {}
+    for index, model in enumerate(models):
+        loc: Loc = ("workloads", index)
+        if model.name in names:
+            first = document.lines[("workloads", names[model.name], "name")]
+            text = f"{model.name!r} is already the name of the workload in line {first}"
+            problems.append(document.problem((*loc, "name"), text))
+        names.setdefault(model.name, index)
+        pattern = _normal_pattern(model.cgroup)
+        if pattern is None:
+            text = "must be a path such as /web or /batch/* below the cpu hierarchy, not its root"
+            problems.append(document.problem((*loc, "cgroup"), text))
+        elif pattern in patterns:
+            first = document.lines[("workloads", patterns[pattern], "cgroup")]
+            text = f"{pattern} already belongs to the workload in line {first}"
+            problems.append(document.problem((*loc, "cgroup"), text))
+        else:
+            patterns[pattern] = index
+        profile = model.profile or DEFAULT_PROFILE
+        if model.qos is not QosClass.LS:
+            if model.profile is not None:
+                text = f"only a {QosClass.LS} workload has a profile"
+                problems.append(document.problem((*loc, "profile"), text))
+            profile = ""
+        elif profile not in profiles:
+            text = f"no profile named {profile!r} (have: {', '.join(sorted(profiles))})"
+            problems.append(document.problem((*loc, "profile"), text))
+        if model.core_group is not None and model.qos is not QosClass.BE:
+            text = f"only a {QosClass.BE} workload has a core_group"
+            problems.append(document.problem((*loc, "core_group"), text))
+        yield WorkloadRule(
+            name=model.name,
+            cgroup=pattern or "",
+            qos=model.qos,
+            service=model.service or model.name,
+            profile=profile,
+            origin=f"{document.origin}:{document.lines[loc]}",
+            core_group=model.core_group or "",
+        )
+
+
+def _normal_pattern(pattern: str) -> str | None:
+    parts = [part for part in pattern.split("/") if part]
+    bad = not pattern.startswith("/") or not parts or any(p in (".", "..", "**") for p in parts)
+    return None if bad else "/" + "/".join(parts)
+
+
+def _parse_http(document: Document, text: str, problems: list[str]) -> tuple[str, int] | None:
+    if text == "off":
+        return None
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        problems.append(
+            document.problem(("http",), f"{text!r} is not HOST:PORT such as 127.0.0.1:9464, or off")
+        )
+        return None
+    return host, int(port)
+
+
+def _parse_token_file(document: Document, model: ConfigModel, problems: list[str]) -> Path | None:
+    text = model.http_token_file
+    if text is None:
+        return None
+    if not text.startswith("/") or ".." in Path(text).parts or "\0" in text:
+        problems.append(
+            document.problem(("http_token_file",), "must be an absolute path without '..'")
+        )
+    return Path(text)
+
+
+def _misfits(
+    document: Document,
+    model: ConfigModel,
+    profiles: Mapping[str, Profile],
+    rules: Iterable[WorkloadRule],
+    cpus: int,
+) -> Iterable[str]:
+    """Name what is right in each file and does not fit together or on this host."""
+    # Pods choose among all profiles.
+    chosen = set(profiles) if model.kubernetes else {rule.profile for rule in rules}
+    for name in sorted(chosen & set(profiles)):
+        for _, loc, text in misfits(profiles[name], model.tick, cpus):
+            yield document.problem(loc, text)
+
+
+def _steered(rules: Iterable[WorkloadRule], profiles: Mapping[str, Profile]) -> Mapping[str, bool]:
+    """Name the services whose own figure has a sweet point, and whether that is a time."""
+    return {
+        rule.service: spec.is_time
+        for rule in rules
+        for spec in (profiles[rule.profile].indicators if rule.profile in profiles else ())
+        if spec.name is IndicatorName.SERVICE
+    }

@@ -1,0 +1,66 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The section ``budget:``, what the agent itself may cost.
+
+The section ``counters:``, which perf events are counted for every workload.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from controller.config.fields import Quantity, Strict, cpus, written
+from controller.core.units import parse_bytes
+
+__all__ = (
+    "BudgetConfig",
+    "BudgetModel",
+    "CountersModel",
+    "build_budget",
+    "build_counters",
+)
+
+_MEMORY = Quantity(parse_bytes, r"^[0-9]+(\.[0-9]+)? *(kB|MB|GB|KiB|MiB|GiB)$", "1MiB", "64GiB")
+
+
+class BudgetModel(Strict):
+    """Over the CPU budget, detail is shed; over the memory budget, a warning is given."""
+
+    cpu: Annotated[float, cpus("1mcpu", "1024cpu")] = written("200mcpu")
+    memory: Annotated[int, _MEMORY] = written("192MiB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetConfig:
+    """The checked section, in CPUs and bytes."""
+
+    cpus: float
+    memory_bytes: int
+
+
+def build_budget(model: BudgetModel) -> BudgetConfig:
+    """Return the checked section."""
+    return BudgetConfig(cpus=model.cpu, memory_bytes=model.memory)
+
+
+# What perf calls an event; whether this host has it shows when the probe is loaded.
+_Source = Annotated[
+    str, Field(pattern=r"^([a-z][a-z-]{1,31}|r[0-9a-f]{1,16}|[A-Za-z0-9_.-]{1,63}/[^/]{1,255}/)$")
+]
+
+
+class CountersModel(Strict):
+    """A source for each counter: ``auto`` (the generic hardware event), ``off`` or an event."""
+
+    cycles: _Source = "auto"
+    instructions: _Source = "auto"
+    llc_misses: _Source = "auto"
+    llc_references: _Source = "off"
+    stalled_cycles: _Source = "off"
+
+
+def build_counters(model: CountersModel) -> Mapping[str, str]:
+    """Return the source of each counter, by field of ``WorkloadSample``."""
+    return model.model_dump()

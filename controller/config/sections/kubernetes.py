@@ -1,0 +1,178 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The section ``kubernetes:``, whose node this is, who is trusted, where the pods' cgroups are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+import os
+from pathlib import Path
+import re
+import socket
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from controller.config.fields import Strict, Text, written
+from controller.config.sections.eviction import (
+    KubeEvictionConfig,
+    KubeEvictionModel,
+    build_kube_eviction,
+)
+from controller.config.sections.kubernetes_capacity import (
+    KubeCapacityConfig,
+    KubeCapacityModel,
+    build_kube_capacity,
+)
+from controller.config.sections.kubernetes_profiles import (
+    AUTO,
+    NAMESPACE,
+    KubeProfilesConfig,
+    KubeProfilesModel,
+    build_kube_profiles,
+    kube_profiles_misfits,
+)
+from controller.config.yaml_document import Document, Loc
+
+__all__ = (
+    "AUTO",
+    "IN_CLUSTER",
+    "KubernetesConfig",
+    "KubernetesModel",
+    "ServiceProfiles",
+    "build_kubernetes",
+)
+
+IN_CLUSTER = "in-cluster"
+_MAX_ROOTS = 16
+
+# The name of a node as the API server takes it (RFC 1123 subdomain).
+_NODE = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_Namespaces = Annotated[list[Annotated[str, Field(pattern=NAMESPACE)]], Field(max_length=256)]
+
+
+class ServiceProfiles(StrEnum):
+    """Which of Katalyst's ServiceProfileDescriptors count."""
+
+    NONE = "none"
+    TRUSTED = "trusted"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesConfig:
+    """The checked section.
+
+    ``node`` is the name of this host's Node object. ``kubeconfig`` is ``None`` where the pod's
+    own service account is used. ``cgroup_roots`` are the cgroups that hold this node's pods,
+    below the mount of the cpu controller; ``None``: they are looked for. ``leave_to_others``:
+    knobs that koordlet or katalyst-agent manages here are theirs. ``service_profiles``: whose
+    descriptors give sweet points, nobody's, those of trusted namespaces or all.
+    """
+
+    node: str
+    kubeconfig: Path | None
+    system_namespaces: tuple[str, ...]
+    trusted_namespaces: tuple[str, ...]
+    cgroup_roots: tuple[str, ...] | None
+    eviction: KubeEvictionConfig
+    leave_to_others: bool = True
+    service_profiles: ServiceProfiles = ServiceProfiles.NONE
+    profiles: KubeProfilesConfig = KubeProfilesConfig()  # noqa: RUF009 - frozen
+    capacity: KubeCapacityConfig = KubeCapacityConfig()  # noqa: RUF009 - frozen
+
+
+def _roots(value: object) -> object:
+    if value == AUTO:
+        return None
+    if not isinstance(value, list) or not 0 < len(value) <= _MAX_ROOTS:
+        raise PydanticCustomError("roots", "must be auto, or a list of cgroups such as [/kubepods]")
+    for path in value:
+        parts = path.split("/")[1:] if isinstance(path, str) and path.startswith("/") else [""]
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise PydanticCustomError(
+                "roots", "must be paths such as /kubepods below the hierarchy, without '..'"
+            )
+    return tuple(value)
+
+
+_Roots = Annotated[
+    Any,
+    BeforeValidator(_roots),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": AUTO},
+                {
+                    "type": "array",
+                    "items": {"type": "string", "pattern": "^/"},
+                    "minItems": 1,
+                    "maxItems": _MAX_ROOTS,
+                },
+            ]
+        }
+    ),
+]
+
+
+class KubernetesModel(Strict):
+    """This host is a node of a Kubernetes cluster."""
+
+    node: str = AUTO
+    kubeconfig: str = IN_CLUSTER
+    system_namespaces: _Namespaces = written(["kube-system"])
+    trusted_namespaces: _Namespaces = written([])
+    cgroup_roots: _Roots = AUTO
+    eviction: KubeEvictionModel = written({})
+    leave_to_others: bool = True
+    service_profiles: Annotated[ServiceProfiles, Text] = ServiceProfiles.NONE
+    profiles: KubeProfilesModel = written({})
+    capacity: KubeCapacityModel = written({})
+
+
+def build_kubernetes(
+    document: Document, model: KubernetesModel | None, problems: list[str]
+) -> KubernetesConfig | None:
+    """Return what *model* stands for; what does not fit together is added to *problems*."""
+    if model is None:
+        return None
+    node = _own_name() if model.node == AUTO else model.node
+    problems += [document.problem(("kubernetes", *at), text) for at, text in _misfits(model, node)]
+    return KubernetesConfig(
+        node=node,
+        kubeconfig=None if model.kubeconfig == IN_CLUSTER else Path(model.kubeconfig),
+        system_namespaces=tuple(sorted(set(model.system_namespaces))),
+        trusted_namespaces=tuple(sorted(set(model.trusted_namespaces))),
+        cgroup_roots=model.cgroup_roots,
+        eviction=build_kube_eviction(model.eviction),
+        leave_to_others=model.leave_to_others,
+        service_profiles=model.service_profiles,
+        profiles=build_kube_profiles(model.profiles),
+        capacity=build_kube_capacity(model.capacity),
+    )
+
+
+def _own_name() -> str:
+    # The downward API gives a pod the name of its node; kubelet's own default is the host's name
+    # in lower case (pkg/util/node.GetHostname).
+    return os.environ.get("NODE_NAME") or socket.gethostname().lower()
+
+
+def _misfits(model: KubernetesModel, node: str) -> Iterator[tuple[Loc, str]]:
+    if not re.fullmatch(_NODE, node):
+        found = " (found in NODE_NAME or as this host's name)" if model.node == AUTO else ""
+        yield ("node",), f"{node[:64]!r} is not the name of a node{found}"
+    path = model.kubeconfig
+    if path != IN_CLUSTER and (
+        not path.startswith("/") or ".." in Path(path).parts or "\0" in path
+    ):
+        yield ("kubeconfig",), f"must be {IN_CLUSTER}, or an absolute path without '..'"
+    both = sorted(set(model.system_namespaces) & set(model.trusted_namespaces))
+    if both:
+        text = f"{both[0]!r} is a system namespace: its pods are system whatever their labels"
+        yield ("trusted_namespaces",), text
+    if model.service_profiles is ServiceProfiles.TRUSTED and not model.trusted_namespaces:
+        yield ("service_profiles",), "trusted needs trusted_namespaces, and there are none"
+    for at, text in kube_profiles_misfits(model.profiles):
+        yield ("profiles", *at), text

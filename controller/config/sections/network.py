@@ -1,0 +1,310 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The section ``network:``, which links are shaped, and what each tier gets of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+import re
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from controller.config.fields import Quantity, Strict, written
+from controller.config.yaml_document import Document, Loc
+from controller.core.model import QosClass
+from controller.core.units import UnitError, format_bandwidth, parse_bandwidth, parse_ratio
+
+__all__ = (
+    "AUTO",
+    "Amount",
+    "DeviceConfig",
+    "LimitRule",
+    "NetworkConfig",
+    "NetworkModel",
+    "Tier",
+    "build_network",
+    "tier_rates",
+)
+
+AUTO = "auto"
+_PATTERN = r"[0-9]+(\.[0-9]+)? *([kmg]bit|%)"
+# Numbers of classes below that of the link itself.
+_MOST_LIMITS = 250
+_TIERS = (QosClass.SYSTEM, QosClass.LS, QosClass.BE)
+
+
+class Amount(NamedTuple):
+    """A bandwidth in bytes per second, or a share of the link's."""
+
+    bytes_per_s: int | None = None
+    ratio: float | None = None
+
+    def of(self, link_bytes_per_s: int) -> int:
+        """Return it in bytes per second, for a link of that speed."""
+        if self.bytes_per_s is not None:
+            return self.bytes_per_s
+        assert self.ratio is not None
+        return round(self.ratio * link_bytes_per_s)
+
+
+class Both(NamedTuple):
+    """One amount for each direction."""
+
+    egress: Amount
+    ingress: Amount
+
+
+class Tier(NamedTuple):
+    """What a tier gets for sure, and what it may get of what others leave."""
+
+    guaranteed: Both
+    most: Both
+
+
+class LimitRule(NamedTuple):
+    """What the best-effort workloads whose names match *workload* may have together.
+
+    Bytes per second; ``None``: no limit of their own.
+    """
+
+    workload: str
+    egress: int | None
+    ingress: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceConfig:
+    """A link to shape. A speed is in bytes per second, ``auto``, or ``None``: left alone.
+
+    ``best_effort_class`` is the class of somebody else's HTB whose ceiling is to be moved; then
+    nothing else is done to the device.
+    """
+
+    name: str
+    egress: int | Literal["auto"] | None
+    ingress: int | Literal["auto"] | None
+    tiers: Mapping[QosClass, Tier]
+    best_effort_class: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConfig:
+    """Which links are shaped and how packets are told apart.
+
+    ``pod_limits`` is for how many pods with a limit of their own there are classes.
+    """
+
+    devices: tuple[DeviceConfig, ...]
+    limits: tuple[LimitRule, ...]
+    pod_limits: int
+    mark_mask: int
+    force_multiqueue: bool
+
+
+def _amount(text: object) -> Amount:
+    if text is None or isinstance(text, bool | list | dict):
+        raise PydanticCustomError("unit", "must be a bandwidth such as 200mbit, or a share as 20%")
+    try:
+        if str(text).strip().endswith("%"):
+            ratio = parse_ratio(str(text))
+            if ratio > 1:
+                raise PydanticCustomError("range", "must be between 0% and 100%")
+            return Amount(ratio=ratio)
+        return Amount(bytes_per_s=parse_bandwidth(str(text)))
+    except UnitError as error:
+        reason = f"{error}, or a share of the link such as 20%"
+        raise PydanticCustomError("unit", "{reason}", {"reason": reason}) from None
+
+
+def _both(value: object) -> Both:
+    if not isinstance(value, dict):
+        return Both(_amount(value), _amount(value))
+    if set(value) != {"egress", "ingress"}:
+        raise PydanticCustomError("unit", "must be one amount, or a mapping of egress and ingress")
+    return Both(_amount(value["egress"]), _amount(value["ingress"]))
+
+
+_TEXT_AMOUNT: dict[str, Any] = {"type": "string", "pattern": f"^{_PATTERN}$"}
+_Both = Annotated[
+    Any,
+    BeforeValidator(_both),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _TEXT_AMOUNT,
+                {
+                    "type": "object",
+                    "properties": {"egress": _TEXT_AMOUNT, "ingress": _TEXT_AMOUNT},
+                    "required": ["egress", "ingress"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+_BANDWIDTH = Quantity(parse_bandwidth, r"^[0-9]+(\.[0-9]+)? *[kmg]bit$", "8kbit", "1000gbit")
+
+
+def _speed(value: object) -> object:
+    # YAML's plain "off" is text here; everything but the two words goes on as a quantity.
+    if value in (AUTO, "off"):
+        return value
+    return int(_BANDWIDTH.read(value))
+
+
+_Speed = Annotated[
+    Any,
+    BeforeValidator(_speed),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [AUTO, "off"]},
+                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *[kmg]bit$"},
+            ]
+        }
+    ),
+]
+
+
+class TierModel(Strict):
+    """What a tier gets, as a bandwidth or as a share of the link."""
+
+    guaranteed: _Both
+    max: _Both = written("100%")
+
+
+class TiersModel(Strict):
+    """The three tiers; what one leaves is lent to the others in this order."""
+
+    system: TierModel = written({"guaranteed": "10%"})
+    latency_sensitive: Annotated[TierModel, Field(alias="latency-sensitive")] = written(
+        {"guaranteed": "60%"}
+    )
+    best_effort: Annotated[TierModel, Field(alias="best-effort")] = written({"guaranteed": "5%"})
+
+
+class DeviceModel(Strict):
+    """One link."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][^/\s]{0,14}$")]
+    egress: _Speed = AUTO
+    ingress: _Speed = AUTO
+    tiers: TiersModel | None = None
+    best_effort_class: Annotated[str, Field(pattern=r"^[0-9a-f]{1,4}:[0-9a-f]{1,4}$")] | None = None
+
+
+class LimitModel(Strict):
+    """A ceiling below the best-effort tier, shared by the workloads that it names."""
+
+    workload: Annotated[str, Field(min_length=1, max_length=253)]
+    egress: Annotated[int, _BANDWIDTH] | None = None
+    ingress: Annotated[int, _BANDWIDTH] | None = None
+
+
+class NetworkModel(Strict):
+    """Which links are shaped."""
+
+    devices: Annotated[list[DeviceModel], Field(min_length=1)]
+    tiers: TiersModel = written({})
+    limits: Annotated[list[LimitModel], Field(max_length=250)] = written([])
+    pod_limits: Annotated[int, Field(ge=0, le=250)] = 0
+    mark_mask: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{1,8}$")] = "0xf"
+    existing_qdisc: Literal["refuse", "adopt"] = "refuse"
+    multiqueue: Literal["refuse", "force"] = "refuse"
+
+
+def build_network(
+    document: Document, model: NetworkModel | None, problems: list[str]
+) -> NetworkConfig | None:
+    """Return what *model* stands for; what does not fit together is added to *problems*."""
+    if model is None:
+        return None
+    devices = tuple(_device(document, model, index) for index in range(len(model.devices)))
+    limits = tuple(LimitRule(one.workload, one.egress, one.ingress) for one in model.limits)
+    problems += [document.problem(("network", *at), text) for at, text in _misfits(model, devices)]
+    return NetworkConfig(
+        devices=devices,
+        limits=limits,
+        pod_limits=model.pod_limits,
+        mark_mask=int(model.mark_mask, 16),
+        force_multiqueue=model.multiqueue == "force",
+    )
+
+
+def tier_rates(
+    device: DeviceConfig, *, ingress: bool, link: int
+) -> dict[QosClass, tuple[int, int]]:
+    """Return (guaranteed, most) of each tier on a link of *link* bytes per second.
+
+    :raises ValueError: the tiers do not fit on it; the message says which.
+    """
+    rates = {}
+    for qos, tier in device.tiers.items():
+        guaranteed, most = ((b.ingress if ingress else b.egress).of(link) for b in tier)
+        if not 0 < most <= link:
+            raise ValueError(f"{qos}: max must be above 0 and at most {format_bandwidth(link)}")
+        if guaranteed > most:
+            raise ValueError(f"{qos}: guaranteed is more than max")
+        rates[qos] = (guaranteed, most)
+    if sum(guaranteed for guaranteed, _ in rates.values()) > link:
+        raise ValueError(f"more than the link's {format_bandwidth(link)} is guaranteed in all")
+    return rates
+
+
+def _device(document: Document, model: NetworkModel, index: int) -> DeviceConfig:
+    one = model.devices[index]
+    tiers = one.tiers or model.tiers
+    found = (tiers.system, tiers.latency_sensitive, tiers.best_effort)
+    return DeviceConfig(
+        name=one.name,
+        egress=None if one.egress == "off" else one.egress,
+        ingress=None if one.ingress == "off" else one.ingress,
+        tiers={qos: Tier(t.guaranteed, t.max) for qos, t in zip(_TIERS, found, strict=True)},
+        best_effort_class=one.best_effort_class,
+        origin=f"{document.origin}:{document.lines[('network', 'devices', index)]}",
+    )
+
+
+def _misfits(model: NetworkModel, devices: tuple[DeviceConfig, ...]) -> Iterator[tuple[Loc, str]]:
+    adopt = model.existing_qdisc == "adopt"
+    for index, device in enumerate(devices):
+        loc: Loc = ("devices", index)
+        if device.name in {other.name for other in devices[:index]}:
+            yield (*loc, "name"), f"{device.name!r} is given twice"
+        if device.best_effort_class is not None and not adopt:
+            yield (*loc, "best_effort_class"), "is only for existing_qdisc: adopt"
+        if device.best_effort_class is not None and device.ingress is not None:
+            yield (*loc, "ingress"), "must be off where a class of somebody else is moved"
+        if device.egress is None and device.ingress is None:
+            yield loc, "shapes neither direction"
+        for name, speed in (("egress", device.egress), ("ingress", device.ingress)):
+            if isinstance(speed, int):
+                try:
+                    tier_rates(device, ingress=name == "ingress", link=speed)
+                except ValueError as error:
+                    yield (*loc, name), str(error)
+    if adopt and all(device.best_effort_class is None for device in devices):
+        yield ("existing_qdisc",), "adopt needs a device with the best_effort_class to move"
+    yield from _mask_misfits(model)
+    for index, limit in enumerate(model.limits):
+        if limit.egress is None and limit.ingress is None:
+            yield ("limits", index), "limits neither direction"
+
+
+def _mask_misfits(model: NetworkModel) -> Iterator[tuple[Loc, str]]:
+    mask = int(model.mark_mask, 16)
+    if not re.fullmatch("0b1+0*", bin(mask)):
+        yield ("mark_mask",), "must be one run of bits such as 0xf or 0xf00"
+        return
+    limits = len(model.limits) + model.pod_limits
+    values = len(_TIERS) + limits
+    room = mask // (mask & -mask)
+    if values > room:
+        yield (
+            ("mark_mask",),
+            f"has room for {room} classes, and there are {values} (three tiers and the limits)",
+        )
+    if limits > _MOST_LIMITS:
+        yield ("pod_limits",), f"with limits there may be {_MOST_LIMITS} in all"

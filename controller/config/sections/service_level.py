@@ -1,0 +1,330 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The section ``service_level:``, which says where a service's own figure comes from.
+
+Secrets are never in the configuration: a header's value is in a file, which is read anew for
+every question, so that it can be changed without a reload.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+import ipaddress
+from pathlib import Path
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from controller.config.fields import Strict, Text, duration, written
+from controller.config.yaml_document import Document, Loc
+from controller.core.units import NS_PER_MS, NS_PER_SEC, NS_PER_US
+
+__all__ = (
+    "Endpoint",
+    "JsonField",
+    "MetricLine",
+    "PrometheusQuery",
+    "Push",
+    "ServiceLevelConfig",
+    "ServiceLevelModel",
+    "ServiceSource",
+    "build_service_level",
+)
+
+# Time is kept in ns; a plain number has no scale.
+_UNITS: Mapping[str, int | None] = {
+    "s": NS_PER_SEC,
+    "ms": NS_PER_MS,
+    "us": NS_PER_US,
+    "ns": 1,
+    "number": None,
+}
+_KINDS = ("prometheus", "metrics", "json", "push")
+_MAX_SOCKET_PATH = 107  # sun_path of unix(7), less the final NUL
+_HEADER = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
+# How we frame the conversation is not the operator's to say.
+_OWN_HEADERS = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An HTTP server. ``header_files`` holds the values of headers, ``token_file`` a bearer's."""
+
+    url: str
+    token_file: Path | None
+    header_files: tuple[tuple[str, Path], ...]
+    ca_file: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusQuery:
+    """An instant query of a Prometheus server, whose answer is one number."""
+
+    endpoint: Endpoint
+    query: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricLine:
+    """One series of a page in Prometheus' text form: the one that has all of ``labels``."""
+
+    endpoint: Endpoint
+    metric: str
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonField:
+    """A number in a JSON document, found by a pointer (RFC 6901)."""
+
+    endpoint: Endpoint
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """Processes of ``users`` (names or numbers) send the figure over the unix socket."""
+
+    users: tuple[str | int, ...]
+
+
+_Source = PrometheusQuery | MetricLine | JsonField | Push
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSource:
+    """Where one service's figure comes from.
+
+    ``unit_ns`` is the length of the source's unit; ``None``: its numbers are no times. A
+    figure older than ``max_age_ns`` is not used. ``every_ns`` is how often the source is asked,
+    and ``timeout_ns`` how long it may take; a push has neither.
+    """
+
+    service: str
+    source: _Source
+    unit_ns: int | None
+    every_ns: int
+    timeout_ns: int
+    max_age_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLevelConfig:
+    """All sources, and the socket for those that push; ``group`` may write to it."""
+
+    socket: Path
+    group: str | None
+    sources: tuple[ServiceSource, ...] = ()
+
+
+class _EndpointModel(Strict):
+    url: Annotated[str, Field(max_length=2000)]
+    token_file: str | None = None
+    header_files: Annotated[
+        dict[Annotated[str, Field(pattern=_HEADER)], str], Field(max_length=16)
+    ] = written({})
+    ca_file: str | None = None
+
+
+class _PrometheusModel(_EndpointModel):
+    query: Annotated[str, Field(min_length=1, max_length=4000)]
+
+
+class _MetricsModel(_EndpointModel):
+    metric: Annotated[str, Field(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]{0,199}$")]
+    labels: Annotated[
+        dict[
+            Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")],
+            Annotated[str, Field(max_length=1000)],
+        ],
+        Field(max_length=32),
+    ] = written({})
+
+
+class _JsonModel(_EndpointModel):
+    pointer: Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$", max_length=1000)]
+
+
+# A number is text here, too: a union would put its own steps into the place of a mistake.
+_User = Annotated[
+    str,
+    Field(pattern=r"^([0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?)$"),
+    BeforeValidator(lambda v: str(v) if type(v) is int else v),
+    WithJsonSchema({"type": ["string", "integer"]}),
+]
+
+
+class _PushModel(Strict):
+    users: Annotated[list[_User], Field(min_length=1, max_length=32)] = written(["root"])
+
+
+class _SourceModel(Strict):
+    prometheus: _PrometheusModel | None = None
+    metrics: _MetricsModel | None = None
+    json_: Annotated[_JsonModel | None, Field(alias="json")] = None
+    push: _PushModel | None = None
+    unit: Annotated[str, Field(pattern=r"^(s|ms|us|ns|number)$"), Text] = "s"
+    every: Annotated[int, duration("1s", "10m")] = written("5s")
+    timeout: Annotated[int, duration("10ms", "1m")] = written("2s")
+    max_age: Annotated[int, duration("1s", "1h")] | None = None
+
+
+class ServiceLevelModel(Strict):
+    """Services by name; each is asked, or pushes, in exactly one way."""
+
+    socket: str = "/run/sweetpoint-push/socket"
+    socket_group: str | None = None
+    services: Annotated[
+        dict[Annotated[str, Field(min_length=1, max_length=253)], _SourceModel],
+        Field(min_length=1, max_length=100),
+    ]
+
+
+def build_service_level(
+    document: Document,
+    model: ServiceLevelModel | None,
+    *,
+    services: Collection[str],
+    steered: Mapping[str, bool],
+    problems: list[str],
+) -> ServiceLevelConfig | None:
+    """Return what *model* stands for; what does not fit together is added to *problems*.
+
+    :param services: those that the configuration names; none where pods say who they are.
+    :param steered: those whose profile has a sweet point for their own figure, and whether
+        that is a time.
+    """
+    top: Loc = ("service_level",)
+    for service in sorted(set(steered) - set(model.services if model else ())):
+        text = f"{service!r} has a sweet point for its own figure, but no source of it here"
+        problems.append(document.problem((*top, "services"), text))
+    if model is None:
+        return None
+    path = Path(model.socket)
+    if not path.is_absolute() or ".." in path.parts or "\0" in model.socket:
+        problems.append(document.problem((*top, "socket"), "must be an absolute path without '..'"))
+    elif len(str(path).encode()) > _MAX_SOCKET_PATH:
+        text = f"must be at most {_MAX_SOCKET_PATH} bytes, the kernel's limit"
+        problems.append(document.problem((*top, "socket"), text))
+    sources = []
+    for service, one in model.services.items():
+        loc: Loc = (*top, "services", service)
+        problems += [document.problem((*loc, *at), text) for at, text in _misfits(one)]
+        if services and service not in services:
+            problems.append(document.problem(loc, "no workload belongs to this service"))
+        is_time = _UNITS[one.unit] is not None
+        if steered.get(service, is_time) != is_time:
+            text = f"does not fit its sweet point, which is {'no ' if is_time else ''}time"
+            problems.append(document.problem((*loc, "unit"), text))
+        source = _source(one)
+        if source is not None:
+            sources.append(_sourced(service, one, source))
+    return ServiceLevelConfig(socket=path, group=model.socket_group, sources=tuple(sources))
+
+
+def _sourced(service: str, model: _SourceModel, source: _Source) -> ServiceSource:
+    return ServiceSource(
+        service=service,
+        source=source,
+        unit_ns=_UNITS[model.unit],
+        every_ns=model.every,
+        timeout_ns=model.timeout,
+        max_age_ns=model.max_age or 3 * model.every + model.timeout,
+    )
+
+
+def _given(model: _SourceModel) -> dict[str, _EndpointModel | _PushModel]:
+    found = zip(_KINDS, (model.prometheus, model.metrics, model.json_, model.push), strict=True)
+    return {kind: one for kind, one in found if one is not None}
+
+
+def _source(model: _SourceModel) -> _Source | None:
+    for one in _given(model).values():
+        match one:
+            case _PrometheusModel():
+                return PrometheusQuery(endpoint=_endpoint(one), query=one.query)
+            case _MetricsModel():
+                labels = tuple(sorted(one.labels.items()))
+                return MetricLine(endpoint=_endpoint(one), metric=one.metric, labels=labels)
+            case _JsonModel():
+                return JsonField(endpoint=_endpoint(one), pointer=one.pointer)
+            case _PushModel():
+                return Push(users=tuple(int(u) if u.isdigit() else u for u in one.users))
+    return None
+
+
+def _endpoint(model: _EndpointModel) -> Endpoint:
+    return Endpoint(
+        url=model.url,
+        token_file=None if model.token_file is None else Path(model.token_file),
+        header_files=tuple((name, Path(file)) for name, file in model.header_files.items()),
+        ca_file=None if model.ca_file is None else Path(model.ca_file),
+    )
+
+
+def _misfits(model: _SourceModel) -> Iterator[tuple[Loc, str]]:
+    given = _given(model)
+    if len(given) != 1:
+        have = f", not {' and '.join(given)}" if given else ""
+        yield (), f"must have exactly one of {', '.join(_KINDS)}{have}"
+    if model.timeout > model.every:
+        yield ("timeout",), "must not be longer than 'every'"
+    if model.max_age is not None and model.max_age < model.every and "push" not in given:
+        yield ("max_age",), "must not be shorter than 'every'"
+    for kind, one in given.items():
+        if isinstance(one, _EndpointModel):
+            yield from (((kind, *at), text) for at, text in _endpoint_misfits(one))
+
+
+def _endpoint_misfits(model: _EndpointModel) -> Iterator[tuple[Loc, str]]:
+    host, secure, problem = _read_url(model.url)
+    if problem:
+        yield ("url",), problem
+        return
+    secrets = {
+        "token_file": model.token_file,
+        **{f"header_files {name}": file for name, file in model.header_files.items()},
+    }
+    for name, file in secrets.items():
+        if file is not None and not _plain_path(file):
+            yield (name.split()[0],), f"{name}: must be an absolute path"
+        if file is not None and not secure and not _loopback(host):
+            text = "needs https: otherwise everybody on the way can read it"
+            yield (name.split()[0],), text
+    if model.ca_file is not None and not _plain_path(model.ca_file):
+        yield ("ca_file",), "must be an absolute path"
+    if model.ca_file is not None and not secure:
+        yield ("ca_file",), "is of use with https only"
+    for name in model.header_files:
+        if name.lower() in _OWN_HEADERS:
+            yield ("header_files",), f"{name} cannot be set"
+
+
+def _read_url(url: str) -> tuple[str, bool, str]:
+    """Return host, whether it is https, and what is wrong with *url*."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "", False, "is not a URL"
+    if not re.fullmatch(r"[!-~]+", url) or parts.scheme not in ("http", "https") or not host:
+        return "", False, "must be a URL such as http://127.0.0.1:9090, without spaces"
+    if parts.username is not None or parts.password is not None:
+        return "", False, "must not contain a password; see token_file"
+    if parts.fragment or port == 0:
+        return "", False, "must have neither a fragment (#...) nor port 0"
+    return host, parts.scheme == "https", ""
+
+
+def _plain_path(text: str) -> bool:
+    return text.startswith("/") and "\0" not in text
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

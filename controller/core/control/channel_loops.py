@@ -1,0 +1,162 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""All loops of one channel: who of them decides, and what was made of it."""
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+from controller.core.control.evidence import Evidence
+from controller.core.control.selector import Choice, choose
+from controller.core.control.service_loops import ServiceLoops
+from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop
+from controller.core.indicators.tracker import Senses
+from controller.core.model import Channel, IndicatorName
+from controller.core.settings import IndicatorSpec, Settings
+from controller.core.workload_index import Roster, Service
+
+__all__ = ("Loops", "Specs")
+
+# The indicators of a channel, by service; a service without any is left out.
+Specs = Mapping[str, tuple[IndicatorSpec, ...]]
+
+
+class Loops:
+    """The loops of one channel, of every service.
+
+    ``listen`` asks them, and ``settle`` tells them what was applied. After that: ``demand``,
+    ``reports``, ``off`` and ``indicators`` for the plan, ``selected`` the report of the loop that
+    decided, ``working`` if any loop has a source, and ``safe`` once every one of these has been
+    without data for too long.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_services",
+        "_specs",
+        "_stale_ticks",
+        "demand",
+        "indicators",
+        "off",
+        "reports",
+        "safe",
+        "selected",
+        "working",
+    )
+
+    def __init__(self, channel: Channel, settings: Settings) -> None:
+        self._channel = channel
+        self._stale_ticks = settings.stale_ticks
+        self._services: dict[str, ServiceLoops] = {}
+        self._specs: Specs | None = None
+        self.working = self.safe = False
+        self.demand = Demand(channel=channel, wanted=0.0, applied=0.0, state=ChannelState.FREE)
+        self.reports: tuple[LoopReport, ...] = ()
+        self.off: tuple[OffLoop, ...] = ()
+        self.indicators: tuple[Indicator, ...] = ()
+        self.selected: LoopReport | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anybody to protect on this channel."""
+        return bool(self._services)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take new settings; loops keep their demand."""
+        self._stale_ticks = settings.stale_ticks
+        for loops in self._services.values():
+            loops.bridge(self._stale_ticks)
+
+    def worst_deviation(self, service: str, without: IndicatorName | None = None) -> float | None:
+        """Return the largest filtered deviation of a service; ``None`` if nothing is known.
+
+        *without* leaves one indicator out.
+        """
+        known = self._deviations(service)
+        return max((each for name, each in known.items() if name is not without), default=None)
+
+    def deviation_of(self, service: str, indicator: IndicatorName) -> float | None:
+        """Return one loop's filtered deviation; ``None`` if there is none."""
+        return self._deviations(service).get(indicator)
+
+    def _deviations(self, service: str) -> Mapping[IndicatorName, float]:
+        loops = self._services.get(service)
+        return {} if loops is None else loops.deviations
+
+    def raw_deviation(self, service: str) -> float:
+        """Return the largest deviation of a service, as unfiltered as it is known; 0 if not."""
+        loops = self._services.get(service)
+        return 0.0 if loops is None else loops.raw_deviation
+
+    def listen(
+        self,
+        senses: Senses,
+        roster: Roster,
+        specs: Specs,
+        evidence: Callable[[Service, IndicatorSpec], Evidence],
+        applied: float,
+        dt_s: float,
+        hold: bool,
+    ) -> Choice:
+        """Advance all loops by *dt_s* and return what they ask for; *applied* is the demand now.
+
+        On *hold* (the first tick, or one after a gap) no loop moves. *evidence* is asked with
+        the first of a service's *specs*.
+        """
+        self._match(specs, applied)
+        services = roster.services
+        return choose(
+            chain.from_iterable(
+                loops.listen(services[name], senses, evidence, applied, dt_s, hold)
+                for name, loops in self._services.items()
+            )
+        )
+
+    def shift(self, by: float) -> None:
+        """Move every loop's demand: the same squeeze is called differently from now on."""
+        for loops in self._services.values():
+            loops.shift(by)
+
+    def settle(self, choice: Choice, applied: float, dt_s: float) -> None:
+        """Let every loop, winner or loser, follow the demand that was *applied*, and report."""
+        for loops in self._services.values():
+            loops.settle(choice.winner, applied, dt_s)
+        self._report(choice, applied)
+
+    def _match(self, specs: Specs, applied: float) -> None:
+        """Keep, make and drop loops so that there is one for each of *specs*."""
+        if specs is self._specs:
+            return
+        self._specs = specs
+        before, self._services = self._services, {}
+        for service, each in specs.items():
+            loops = before.get(service)
+            if loops is None:
+                loops = ServiceLoops(service, self._channel, each, applied, self._stale_ticks)
+            else:
+                loops.match(each, applied, self._stale_ticks)
+            self._services[service] = loops
+
+    def _report(self, choice: Choice, applied: float) -> None:
+        services = self._services.values()
+        states = set(chain.from_iterable(loops.states for loops in services))
+        self.working = bool(states)
+        self.safe = states == {ChannelState.SAFE}
+        state = choice.state
+        if self.safe:
+            state = ChannelState.SAFE
+        elif states and ChannelState.FREE not in states:
+            state = ChannelState.HOLD
+        elif state is ChannelState.FREE and applied > 0:
+            state = ChannelState.SQUEEZE
+        winner = choice.winner
+        self.demand = Demand(
+            channel=self._channel,
+            wanted=choice.wanted,
+            applied=applied,
+            state=state,
+            service=winner.service if winner else None,
+            indicator=winner.indicator if winner else None,
+        )
+        self.indicators = tuple(chain.from_iterable(loops.indicators for loops in services))
+        self.off = tuple(chain.from_iterable(loops.off for loops in services))
+        self.reports = tuple(chain.from_iterable(loops.reports for loops in services))
+        self.selected = next((each for each in self.reports if each.selected), None)

@@ -1,0 +1,250 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: when best-effort work gets a core-scheduling cookie, and when it is taken back.
+
+With a cookie on best-effort work and none on services, the kernel never runs both on one core
+at the same time. That helps a service only if it did share cores, and it costs: forced idle
+time. Alone it even halves a service when both are busy, so it goes only with sched-idle. A knob
+of two states has no place in a PID loop (which would cycle across the jump), so it is latched,
+and must prove itself.
+
+Core-scheduling cookies as the cache channel's two-state knob, beside its ladder.
+"""
+
+from controller.core.control.channel_loops import Loops
+from controller.core.control.ladder import Scene
+from controller.core.control.limiters import Latch
+from controller.core.decision import Action, ChannelState, Verdict
+from controller.core.model import Knob, KnobValue
+from controller.core.settings import CoreMode, CoreSettings
+from controller.core.units import NS_PER_SEC, format_duration
+
+__all__ = (
+    "CookieGate",
+    "Cookies",
+)
+
+_HOLD_NS = 60 * NS_PER_SEC
+_LONGEST_NS = 3600 * NS_PER_SEC
+# So long must it be needed without a break before it is tried: the deviation to compare with.
+_BEFORE_NS = 5 * NS_PER_SEC
+# The smallest fall of the mean deviation that counts as help: the half-width of a dead zone.
+_HELP = 0.1
+
+
+class CookieGate:
+    """Decides in every tick; ``on`` is the decision, ``verdict`` says it when it changed.
+
+    While ``verifying`` it is not known yet whether it helps; whoever moves other knobs of the
+    channel may want to hold them, to see what this one does.
+    """
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_latch",
+        "_not_before_ns",
+        "_settings",
+        "_since_ns",
+        "_wait_ns",
+        "on",
+        "verdict",
+        "verifying",
+    )
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self._settings = settings
+        self._latch = Latch(_HOLD_NS, _LONGEST_NS)
+        self._wait_ns = _HOLD_NS
+        self._not_before_ns = 0
+        self._since_ns: int | None = None  # engaged since then, or needed since then
+        self._before = _Mean()
+        self._after = _Mean()
+        self.on = False
+        self.verifying = False
+        self.verdict: Verdict | None = None
+
+    def reconfigure(self, settings: CoreSettings) -> None:
+        """Take new settings; what is known of its usefulness stays."""
+        self._settings = settings
+
+    def step(
+        self,
+        now_ns: int,
+        *,
+        needed: bool,
+        possible: bool,
+        yields: bool,
+        services: bool,
+        overlap: float | None,
+        deviation: float | None,
+    ) -> bool:
+        """Return whether best-effort work is to carry a cookie.
+
+        :param needed: the cache channel demands a squeeze.
+        :param possible: there is such a knob, and it can be moved.
+        :param yields: sched-idle, or a weight next to nothing, is on best-effort work.
+        :param services: a latency-sensitive workload is here.
+        :param overlap: ``Snapshot.core_overlap_ratio``.
+        :param deviation: of the service that suffers most on the cache channel.
+        """
+        self.verdict = None
+        mode = self._settings.mode
+        obstacle = _obstacle(mode, possible=possible, yields=yields, services=services)
+        if obstacle:
+            if self.on:
+                self._stop(f"cookies taken back: {obstacle}")
+            self._since_ns = None
+        elif mode is CoreMode.ON:
+            if not self.on:
+                self._start(now_ns, "cookies for best-effort as configured", verify=False)
+        elif self.on:
+            self._watch(now_ns, needed, deviation)
+        else:
+            self._consider(now_ns, needed, overlap, deviation)
+        return self.on
+
+    def _consider(
+        self, now_ns: int, needed: bool, overlap: float | None, deviation: float | None
+    ) -> None:
+        shared = overlap is not None and overlap >= self._settings.overlap_min
+        if not needed or not shared or deviation is None or now_ns < self._not_before_ns:
+            self._since_ns = None
+            return
+        if self._since_ns is None:
+            self._since_ns = now_ns
+            self._before = _Mean()
+        self._before.add(deviation)
+        if now_ns - self._since_ns >= _BEFORE_NS:
+            self._start(
+                now_ns,
+                f"cookies for best-effort: services shared their core with it for {overlap:.0%} of "
+                f"their time, deviation {self._before.value:.2f} of the cache channel",
+                verify=True,
+            )
+
+    def _start(self, now_ns: int, text: str, *, verify: bool) -> None:
+        self.on = True
+        self.verifying = verify
+        self._since_ns = now_ns
+        self._after = _Mean()
+        self._latch.update(needed=True, now_ns=now_ns)
+        self._say(text)
+
+    def _watch(self, now_ns: int, needed: bool, deviation: float | None) -> None:
+        settings = self._settings
+        assert self._since_ns is not None
+        age_ns = now_ns - self._since_ns
+        if self.verifying:
+            # The first third shows the change itself: old values in windows and filters.
+            if deviation is not None and age_ns >= settings.verify_ns // 3:
+                self._after.add(deviation)
+            if age_ns >= settings.verify_ns and self._after.value is not None:
+                self._judge(now_ns, self._after.value)
+        elif not self._latch.update(needed, now_ns):
+            self._stop("cookies released: not needed for a while")
+
+    def _judge(self, now_ns: int, after: float) -> None:
+        before = self._before.value or 0.0
+        numbers = f"deviation {before:.2f} before, {after:.2f} with it"
+        self.verifying = False
+        if before - after >= _HELP:
+            self._wait_ns = _HOLD_NS
+            self._latch.update(needed=True, now_ns=now_ns)
+            self._say(f"cookies stay: {numbers}")
+            return
+        self._not_before_ns = now_ns + self._wait_ns
+        pause = format_duration(self._wait_ns)
+        self._wait_ns = min(_LONGEST_NS, 2 * self._wait_ns)
+        self._latch = Latch(_HOLD_NS, _LONGEST_NS)
+        self._stop(f"cookies taken back: they do not help ({numbers}); not again for {pause}")
+
+    def _stop(self, text: str) -> None:
+        self.on = False
+        self.verifying = False
+        self._since_ns = None
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        self.verdict = Verdict(subject=Knob.CORE_COOKIE, text=text)
+
+
+def _obstacle(mode: CoreMode, *, possible: bool, yields: bool, services: bool) -> str:
+    if mode is CoreMode.OFF:
+        return "switched off"
+    if not possible:
+        return "core scheduling cannot be used now"
+    if not services:
+        return "no service is here"
+    return "" if yields else "best-effort does not give way (sched-idle is off)"
+
+
+class _Mean:
+    """A running mean; ``None`` before the first value."""
+
+    __slots__ = ("_count", "_sum")
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._count = 0
+
+    def add(self, value: float) -> None:
+        self._sum += value
+        self._count += 1
+
+    @property
+    def value(self) -> float | None:
+        return self._sum / self._count if self._count else None
+
+
+class Cookies:
+    """Asks the gate in every tick, and makes every group of best-effort follow it."""
+
+    __slots__ = ("_gate", "_on")
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self._gate = CookieGate(settings)
+        self._on = False
+
+    def reconfigure(self, settings: CoreSettings) -> None:
+        """Take new settings; what is known of its usefulness stays."""
+        self._gate.reconfigure(settings)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What changed in this tick."""
+        return () if self._gate.verdict is None else (self._gate.verdict,)
+
+    def actions(
+        self, loops: Loops, overlap: float | None, yields: bool, scene: Scene
+    ) -> list[Action]:
+        """Return the writes of this tick; *loops* are the cache channel's.
+
+        *overlap* and *yields* (sched-idle is on for best-effort) are as in ``CookieGate``.
+        """
+        demand = loops.demand
+        deviation = None if loops.selected is None else loops.selected.filtered_deviation
+        on = self._gate.step(
+            scene.now_ns,
+            needed=demand.wanted > 0 and demand.state is ChannelState.SQUEEZE,
+            possible=bool(scene.book.movable(Knob.CORE_COOKIE, scene.now_ns)),
+            yields=yields,
+            services=bool(scene.roster.services) and not loops.safe,
+            overlap=overlap,
+            deviation=deviation,
+        )
+        if on is self._on and not scene.anew:
+            return []
+        self._on = on
+        actions = []
+        for target in scene.book.targets(Knob.CORE_COOKIE):
+            key = (target.scope, target.id, Knob.CORE_COOKIE)
+            if on:
+                text = "services share cores with best-effort: a cookie keeps them apart"
+                action = scene.book.request(*key, KnobValue(target.path), text, scene.now_ns)
+            else:
+                text = "no cookie is wanted now"
+                action = scene.book.restore(*key, text, scene.now_ns)
+            if action is not None:
+                actions.append(action)
+        return actions

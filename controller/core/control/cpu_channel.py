@@ -1,0 +1,143 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cpu channel: its loops, its evidence, the feed-forward ceiling and the quota rung."""
+
+from controller.core.control.channel_loops import Loops, Specs
+from controller.core.control.evidence import Evidence
+from controller.core.control.ladder import limits_of
+from controller.core.control.limiters import Slew
+from controller.core.control.rungs.allocator import ShareRung
+from controller.core.indicators.tracker import Senses
+from controller.core.model import CgroupId, Channel, Knob
+from controller.core.settings import IndicatorSpec, SafeState, Settings
+from controller.core.workload_index import Roster, Service
+
+__all__ = ("CpuChannel",)
+
+# The least quota that can be had: 1 ms per 100 ms.
+_LEAST_CPUS = 0.01
+
+
+class CpuChannel:
+    """Turns indicators into one demand, and the demand into CPUs for best-effort workloads.
+
+    The quota is the last rung of the cache channel as well: ``grant`` takes what that asks for,
+    and the tighter of the two wins. Either channel's loops follow their own demand only.
+    """
+
+    __slots__ = ("_settings", "_slew", "loops", "rung")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._slew = Slew()
+        self.loops = Loops(Channel.CPU, settings)
+        self.rung = ShareRung(float(settings.host.cpus), _LEAST_CPUS)
+
+    @property
+    def demand(self) -> float:
+        """The demand that is applied."""
+        return self._slew.applied
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take new settings; loops keep their demand."""
+        self._settings = settings
+        self.loops.reconfigure(settings)
+
+    def step(
+        self,
+        senses: Senses,
+        roster: Roster,
+        specs: Specs,
+        blocked: frozenset[CgroupId],
+        now_ns: int,
+        dt_s: float,
+        hold: bool,
+    ) -> None:
+        """Advance all loops by *dt_s*; *blocked* best-effort workloads cannot be limited."""
+
+        def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
+            return self._evidence(service, spec, senses)
+
+        applied = self._slew.applied
+        choice = self.loops.listen(senses, roster, specs, evidence, applied, dt_s, hold)
+        if not self.loops or _all_blocked(senses, roster, blocked):
+            # Nobody to protect, or nothing that is commanded can be applied: the loops must know.
+            self._slew.set(0.0)
+        elif not hold:
+            limits = limits_of(Knob.CPU_QUOTA, roster)
+            self._slew.move(choice.wanted, limits, now_ns, dt_s)
+        self.loops.settle(choice, self._slew.applied, dt_s)
+        if self.loops.safe:
+            self._slew.set(0.0)
+        self._feed_forward(senses, now_ns, dt_s)
+
+    def grant(
+        self,
+        other: float,
+        senses: Senses,
+        roster: Roster,
+        blocked: frozenset[CgroupId],
+        now_ns: int,
+    ) -> dict[CgroupId, float]:
+        """Return the CPUs to grant, at this channel's demand or *other*, whichever is more."""
+        floor = limits_of(Knob.CPU_QUOTA, roster).floor
+        demand = max(self._slew.applied, other)
+        if demand <= 0 and (not self.loops or self.loops.safe):
+            # No reason to take it slowly.
+            self.rung.release()
+            if self.loops and self._settings.safe_state is SafeState.FLOOR:
+                return dict.fromkeys(roster.best_effort, floor)
+            return self.rung.grants
+
+        def find_use() -> dict[CgroupId, float]:
+            # Of a thousand hardly anybody runs.
+            cpus, users = senses.use, roster.best_effort
+            known = {**senses.running, **self.rung.wants}
+            return {each: cpus[each] for each in known if each in users and each in cpus}
+
+        users = len(roster.best_effort)
+        return self.rung.update(
+            demand, find_use, users, senses.blame.culprits, blocked, floor, now_ns
+        )
+
+    def _feed_forward(self, senses: Senses, now_ns: int, dt_s: float) -> None:
+        cpus = self._settings.host.cpus - self._settings.reserve_cpus - senses.system_cpus
+        need = sum(
+            each.oncpu + self._unaccepted(service) * each.inflicted
+            for service, each in senses.needs.items()
+        )
+        self.rung.ceiling.update(now_ns, dt_s, cpus, need)
+
+    def _unaccepted(self, service: str) -> float:
+        """Return how much of a service's wait counts as CPU that it lacks, from 0 to 1.
+
+        Around its sweet point a service waits as much as it may, and lacks nothing: there the
+        loop decides alone. From deviation 1 (tolerance times over it) on, the wait counts more
+        and more, and fully at 2.
+        """
+        return min(1.0, max(0.0, self.loops.raw_deviation(service) - 1.0))
+
+    def _evidence(self, service: Service, spec: IndicatorSpec, senses: Senses) -> Evidence:
+        throttled: int | None = None
+        inflicted = 0.0
+        for cgroup in service.cgroups:
+            reading = senses.reading(cgroup, spec)
+            if reading is not None:
+                inflicted += reading.inflicted_ratio
+                if reading.throttled_ns is not None:
+                    throttled = (throttled or 0) + reading.throttled_ns
+        return Evidence(
+            be_share=senses.blame.share(service.name),
+            throttled_ns=throttled,
+            inflicted_cpus=inflicted,
+            steal_cpus=senses.steal_cpus,
+            cpus=self._settings.host.cpus,
+        )
+
+
+def _all_blocked(senses: Senses, roster: Roster, blocked: frozenset[CgroupId]) -> bool:
+    if not blocked:
+        return False
+    use = senses.use
+    present = [cgroup for cgroup in roster.best_effort if cgroup in use]
+    return bool(present) and all(cgroup in blocked for cgroup in present)

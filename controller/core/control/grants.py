@@ -1,0 +1,162 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a workload asked for itself is the most that it gets, squeezed or not.
+
+From amounts granted to best-effort workloads to writes of one knob of theirs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from controller.core.control.knob_state import KnobBook
+from controller.core.decision import Action
+from controller.core.knob_values import is_stricter
+from controller.core.model import CgroupId, Knob, KnobValue
+from controller.core.workload_index import Roster
+
+__all__ = (
+    "Bounds",
+    "GrantWriter",
+)
+
+Amounts = Mapping[CgroupId, float]
+
+
+class Bounds:
+    """Lowers grants to the workloads' own limits, and grants these to who has no grant."""
+
+    __slots__ = ("_bounded", "_grants", "_limits")
+
+    def __init__(self) -> None:
+        self._grants: Amounts = {}
+        self._limits: Amounts = {}
+        self._bounded: Amounts = {}
+
+    def apply(self, grants: Amounts, limits: Amounts) -> Amounts:
+        """Return *grants* within *limits*; the same object as long as they say the same."""
+        if not limits:
+            self._limits, self._bounded = limits, grants
+            return grants
+        if limits is not self._limits or grants != self._grants:
+            self._limits, self._grants = limits, grants
+            lowered = {each: min(most, grants.get(each, most)) for each, most in limits.items()}
+            self._bounded = {**grants, **lowered}
+        return self._bounded
+
+    def explain(self, actions: list[Action]) -> list[Action]:
+        """Return *actions*, with the reason of those that set a workload's own limit."""
+        return [replace(each, reason=_OWN) if self._sets_own(each) else each for each in actions]
+
+    def _sets_own(self, action: Action) -> bool:
+        cgroup = CgroupId(action.target.scope, action.target.id)
+        limit = self._limits.get(cgroup)
+        return limit is not None and self._bounded.get(cgroup) == limit
+
+
+_OWN = "no more than the workload asked for"
+
+
+# A change smaller than this part is noise, and not worth a write.
+_QUANTUM = 0.05
+# An amount in the knob's whole units is this close to what was asked for.
+_ROUNDING = 1e-3
+
+# What a knob's text grants; ``None`` or infinity for no limit.
+AmountOf = Callable[[KnobValue], float | None]
+# The text that grants an amount to a workload whose operator set the second.
+ValueFor = Callable[[float, KnobValue], KnobValue]
+
+
+class GrantWriter:
+    """Asks for one knob's writes, and remembers what it asked for.
+
+    *largest* is the largest change, in the knob's unit, that may be left unwritten.
+    """
+
+    __slots__ = ("_amount_of", "_asked", "_granted", "_knob", "_largest", "_value_for")
+
+    def __init__(
+        self,
+        knob: Knob,
+        amount_of: AmountOf,
+        value_for: ValueFor,
+        largest: float = float("inf"),
+    ) -> None:
+        self._knob = knob
+        self._amount_of = amount_of
+        self._value_for = value_for
+        self._largest = largest
+        # Kept between the ticks in which nothing happened, so that those look at nobody.
+        self._asked: dict[CgroupId, float] = {}
+        self._granted: Mapping[CgroupId, float] = {}
+
+    def actions(
+        self,
+        grants: Mapping[CgroupId, float],
+        floor: float,
+        roster: Roster,
+        book: KnobBook,
+        reason: str,
+        anew: bool,
+        now_ns: int,
+    ) -> list[Action]:
+        """Return the writes that make *grants* so; whoever is not in them gets his own value back.
+
+        *anew*: look at all that was written, because others may have changed something. Nothing is
+        written for a change that is noise, unless it reaches *floor*.
+        """
+        before, self._granted = self._granted, grants
+        if grants is before and not anew:
+            return []
+        asked = {} if anew else self._asked
+        best_effort = roster.best_effort
+        actions = []
+        # Those that were limited before are looked at as well: they may have to be released.
+        touched = dict.fromkeys(book.touched(self._knob)) if anew else {}
+        for cgroup in {**before, **grants, **touched}:
+            amount = grants.get(cgroup)
+            last = asked.get(cgroup)
+            if amount is not None and last is not None and not self._matters(amount, last, floor):
+                continue
+            if cgroup in best_effort:
+                action = self._action(cgroup, amount, floor, book, reason, now_ns)
+                if action is not None:
+                    actions.append(action)
+            if amount is not None:
+                asked[cgroup] = self._applied(cgroup, amount, book)
+        self._asked = {cgroup: amount for cgroup, amount in asked.items() if cgroup in grants}
+        return actions
+
+    def _applied(self, cgroup: CgroupId, otherwise: float, book: KnobBook) -> float:
+        value = book.value(*cgroup, self._knob)
+        amount = None if value is None else self._amount_of(value)
+        return otherwise if amount is None else amount
+
+    def _action(
+        self,
+        cgroup: CgroupId,
+        amount: float | None,
+        floor: float,
+        book: KnobBook,
+        reason: str,
+        now_ns: int,
+    ) -> Action | None:
+        key = (*cgroup, self._knob)
+        if amount is None:
+            return book.restore(*key, reason, now_ns)
+        original, current = book.original(*key), book.value(*key)
+        if original is None or current is None:
+            return None
+        value = self._value_for(amount, original)
+        if not is_stricter(self._knob, value, original):
+            return book.restore(*key, reason, now_ns)
+        now = self._amount_of(current)
+        limited = now is not None and current != original
+        if limited and not self._matters(amount, now or 0.0, floor):
+            return None
+        return book.request(*key, value, reason, now_ns)
+
+    def _matters(self, amount: float, now: float, floor: float) -> bool:
+        """Whether *amount* differs from *now* by more than noise, or is a stop not yet reached."""
+        noise = min(self._largest, _QUANTUM * now)
+        return abs(amount - now) >= noise or amount <= floor < now * (1 - _ROUNDING)

@@ -1,0 +1,140 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The rung of the network channel: the ceiling of best-effort's tier on every shaped link."""
+
+from dataclasses import dataclass, field
+
+from controller.core.control.ladder import Scene
+from controller.core.control.limiters import Ceiling, Latch
+from controller.core.control.resource_usage import LinkSide
+from controller.core.control.rungs.allocator import total_for
+from controller.core.decision import Action
+from controller.core.knob_values import is_stricter
+from controller.core.model import Knob, KnobValue, Target
+from controller.core.settings import KnobLimits, LinkFacts
+from controller.core.units import NS_PER_SEC, format_bytes
+
+__all__ = ("LinkRung",)
+
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+# What is left free beside the services' use: 5 % of the link, or 10 % of that use (Heracles,
+# ISCA 2015, section 4.3, network sub-controller).
+_MARGIN_LINK = 0.05
+_MARGIN_USE = 0.10
+_QUANTUM = 0.05
+_LEAST_BYTES_PER_S = 1000.0
+
+
+@dataclass(slots=True)
+class _Link:
+    """A shaped link: what it carries, what best-effort may use, egress first."""
+
+    facts: LinkFacts
+    ceilings: tuple[Ceiling, Ceiling]
+    granted: tuple[float, float] | None = None
+    written: list[float] = field(default_factory=list)
+
+
+class LinkRung:
+    """Engages on demand, from the feed-forward ceiling downward, as the quota does."""
+
+    def __init__(self, links: tuple[LinkFacts, ...]) -> None:
+        self.knob = Knob.TC_CEILING
+        self.part = 0.0
+        self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._links = {
+            (facts.target.scope, facts.target.id): _Link(
+                facts, (Ceiling(facts.egress_bytes_per_s), Ceiling(facts.ingress_bytes_per_s))
+            )
+            for facts in links
+        }
+
+    def usable(self, scene: Scene) -> bool:
+        """Return whether there is a link that we shape."""
+        movable = scene.book.movable(self.knob, scene.now_ns)
+        return any((target.scope, target.id) in self._links for target in movable)
+
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Return *part*: the scale of this rung never changes."""
+        return part
+
+    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+        """Set the ceilings for *part*."""
+        self.part = part
+        was_engaged = self._latch.on
+        engaged = self._latch.update(part > 0, scene.now_ns)
+        for key, link in self._links.items():
+            grants = []
+            both = (link.facts.egress_bytes_per_s, link.facts.ingress_bytes_per_s)
+            for carried, ceiling, ingress in zip(both, link.ceilings, (False, True), strict=True):
+                use = scene.usage.links.get(LinkSide(*key, ingress))
+                others = use.others if use else 0.0
+                available = (1 - _MARGIN_LINK) * carried
+                ceiling.update(scene.now_ns, scene.dt_s, available, (1 + _MARGIN_USE) * others)
+                if engaged and not was_engaged and use is not None and use.wanted is not None:
+                    ceiling.start_at(use.wanted)
+                floor = max(_LEAST_BYTES_PER_S, limits.floor * carried)
+                grants.append(total_for(part, floor, ceiling.cpus))
+            link.granted = (grants[0], grants[1]) if engaged else None
+        return part if engaged else None
+
+    def actions(self, scene: Scene, reason: str) -> list[Action]:
+        """Return what has to be written; changes that are noise are not."""
+        actions = []
+        for target in scene.book.targets(self.knob):
+            link = self._links.get((target.scope, target.id))
+            action = None if link is None else self._action(target, link, scene, reason)
+            if action is not None:
+                actions.append(action)
+        return actions
+
+    def release(self) -> None:
+        """Go free at once."""
+        self.part = 0.0
+        for link in self._links.values():
+            link.granted = None
+
+    def describe(self) -> str:
+        """Return what best-effort may send and receive."""
+        sides = [
+            f"{link.facts.target.path} {format_bytes(link.granted[0])}/s out, "
+            f"{format_bytes(link.granted[1])}/s in"
+            for link in self._links.values()
+            if link.granted is not None
+        ]
+        return "; ".join(sides) or "network free"
+
+    def _action(self, target: Target, link: _Link, scene: Scene, reason: str) -> Action | None:
+        key = (target.scope, target.id, self.knob)
+        original = scene.book.original(*key)
+        if original is None:
+            return None
+        value = None if link.granted is None else _limited(link.granted, original)
+        if value is None or not is_stricter(self.knob, value, original):
+            link.written = []
+            return scene.book.restore(*key, reason, scene.now_ns)
+        wanted = _numbers(value)
+        if link.written and not scene.anew and not _matters(wanted, link.written):
+            return None
+        link.written = wanted
+        return scene.book.request(*key, value, reason, scene.now_ns)
+
+
+def _limited(granted: tuple[float, float], original: KnobValue) -> KnobValue:
+    # A side that is not shaped is 0, and stays so.
+    words = (
+        round(min(grant, most)) if most > 0 else 0
+        for grant, most in zip(granted, _numbers(original), strict=True)
+    )
+    return KnobValue(" ".join(map(str, words)))
+
+
+def _numbers(value: KnobValue) -> list[float]:
+    return [float(word) for word in value.split()]
+
+
+def _matters(wanted: list[float], written: list[float]) -> bool:
+    return any(
+        abs(new - old) >= _QUANTUM * old for new, old in zip(wanted, written, strict=True) if old
+    )

@@ -1,0 +1,264 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A rung whose knob has few settings: what cache ways, memory bandwidth and weights share.
+
+The first rung of the io channel: best-effort's weight for the disks, halved step by step.
+
+The rungs of the cache channel that resctrl offers: cache ways, then memory bandwidth.
+
+Both act on the group that best-effort's tasks are in; every domain gets the same.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+import math
+
+from controller.core.control.ladder import Scene
+from controller.core.control.limiters import Steps, moved
+from controller.core.control.rungs.mba_curve import BandwidthScale
+from controller.core.decision import Action
+from controller.core.knob_values import (
+    format_amount,
+    format_bandwidth,
+    format_masks,
+    is_stricter,
+    lowest_ways,
+    parse_amount,
+    parse_bandwidth,
+    parse_masks,
+)
+from controller.core.model import Knob, KnobValue, Target, TargetKind
+from controller.core.settings import KnobLimits, MbaUnit
+from controller.core.units import NS_PER_SEC
+
+__all__ = (
+    "MbaRung",
+    "SteppedRung",
+    "WaysRung",
+    "WeightRung",
+)
+
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+
+
+class SteppedRung(ABC):
+    """Moves one knob of all its targets through the same settings, see ``Steps``.
+
+    ``part`` is the part of the demand that the setting in force would satisfy.
+    """
+
+    def __init__(self, knob: Knob, hold_ns: int) -> None:
+        self.knob = knob
+        self.part = 0.0
+        self._steps = Steps(hold_ns, _LONGEST_HOLD_NS)
+        self._scale: Sequence[float] = (0.0,)
+        self._written: int | None = None
+
+    @property
+    def level(self) -> int:
+        """The setting in force, 0 for free."""
+        return self._steps.level
+
+    def usable(self, scene: Scene) -> bool:
+        """Return whether there is a target whose knob can be moved now."""
+        return any(_is_ours(each, scene) for each in scene.book.movable(self.knob, scene.now_ns))
+
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Return the place of *part* on the scale as it is known now."""
+        before, self._scale = self._scale, self._edges(limits, scene)
+        return moved(part, before, self._scale)
+
+    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+        """Choose the setting for *part*."""
+        settled = self._steps.settle(part, self._scale, scene.now_ns)
+        self.part = self._scale[self.level] if self.level else 0.0
+        return settled
+
+    def actions(self, scene: Scene, reason: str) -> list[Action]:
+        """Return what has to be written; nothing while the setting stays."""
+        level = self.level
+        if level == self._written and not scene.anew:
+            return []
+        self._written = level
+        actions = []
+        for target in scene.book.targets(self.knob):
+            if not _is_ours(target, scene):
+                continue
+            key = (target.scope, target.id, self.knob)
+            original = scene.book.original(*key)
+            value = None if original is None or not level else self._value(original)
+            stricter = (
+                value is not None
+                and original is not None
+                and is_stricter(self.knob, value, original)
+            )
+            if value is not None and stricter:
+                action = scene.book.request(*key, value, reason, scene.now_ns)
+            else:
+                action = scene.book.restore(*key, reason, scene.now_ns)
+            if action is not None:
+                actions.append(action)
+        return actions
+
+    def release(self) -> None:
+        """Go free at once."""
+        self._steps.release()
+        self.part = 0.0
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the setting in a few words."""
+
+    @abstractmethod
+    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
+        """Return the largest part that each setting satisfies, from free (0) to the stop (1)."""
+
+    @abstractmethod
+    def _value(self, original: KnobValue) -> KnobValue:
+        """Return what the setting in force is for a target that was at *original*."""
+
+
+def _is_ours(target: Target, scene: Scene) -> bool:
+    # Groups and links are best-effort's as a whole; a cgroup may have become somebody else's.
+    return target.kind is not TargetKind.CGROUP or (target.scope, target.id) in (
+        scene.roster.best_effort
+    )
+
+
+_HOLD_NS = 20 * NS_PER_SEC
+# io.weight of a cgroup that nobody touched (block/blk-cgroup.h, CGROUP_WEIGHT_DFL).
+_DEFAULT_WEIGHT = 100.0
+
+
+class WeightRung(SteppedRung):
+    """Halves io.weight with every step, down to the floor."""
+
+    def __init__(self) -> None:
+        super().__init__(Knob.IO_WEIGHT, _HOLD_NS)
+        self._floor = 1.0
+
+    def describe(self) -> str:
+        """Return the part of its weight that best-effort has."""
+        if not self.level:
+            return "full io.weight"
+        left = max(0.5**self.level, self._floor / _DEFAULT_WEIGHT)
+        return f"io.weight at {left:.0%}"
+
+    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
+        self._floor = max(1.0, limits.floor)
+        steps = max(1, math.ceil(math.log2(max(2.0, _DEFAULT_WEIGHT / self._floor))))
+        return [number / steps for number in range(steps + 1)]
+
+    def _value(self, original: KnobValue) -> KnobValue:
+        halved = parse_amount(original) / 2**self.level
+        return format_amount(max(self._floor, halved))
+
+
+# An absolute scale may have thousands of values: so many of them, in equal factors, are enough.
+_MOST_SETTINGS = 24
+
+
+class WaysRung(SteppedRung):
+    """Takes cache ways from best-effort's group, from the top; services keep the whole cache."""
+
+    def __init__(self) -> None:
+        super().__init__(Knob.LLC_WAYS, _HOLD_NS)
+        self._ways: tuple[int, ...] = ()
+
+    def usable(self, scene: Scene) -> bool:
+        """Return whether there is a group, and a cache whose ways can be counted."""
+        facts = scene.host.resctrl
+        return facts is not None and facts.llc_ways > 1 and super().usable(scene)
+
+    def describe(self) -> str:
+        """Return how many ways best-effort has."""
+        return f"{self._ways[self.level]} cache ways" if self.level else "all cache ways"
+
+    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
+        facts = scene.host.resctrl
+        assert facts is not None
+        fewest = max(1, facts.llc_min_ways, math.ceil(limits.floor))
+        self._ways = tuple(range(facts.llc_ways, fewest - 1, -1)) or (facts.llc_ways,)
+        return _geometric([ways / facts.llc_ways for ways in self._ways])
+
+    def _value(self, original: KnobValue) -> KnobValue:
+        masks = parse_masks(original)
+        ways = self._ways[self.level]
+        return format_masks({domain: lowest_ways(mask, ways) for domain, mask in masks.items()})
+
+
+class MbaRung(SteppedRung):
+    """Throttles the memory bandwidth of best-effort's group.
+
+    The demand asks for a part of the bandwidth; which value brings that is ``BandwidthScale``'s
+    to know, because half of the percent scale is not half of the bandwidth.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Knob.MBA, _HOLD_NS)
+        self._bandwidth = BandwidthScale()
+        self._values: tuple[int, ...] = ()
+        self._unit = MbaUnit.PERCENT
+
+    def usable(self, scene: Scene) -> bool:
+        """Return whether there is a group, and hardware that throttles."""
+        facts = scene.host.resctrl
+        return facts is not None and facts.mba_max > facts.mba_min and super().usable(scene)
+
+    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+        """Learn what the value in force brings: *part* may then be elsewhere."""
+        facts = scene.host.resctrl
+        assert facts is not None
+        value = self._values[self.level] if self.level else facts.mba_max
+        self._bandwidth.learn(value, facts, scene.usage.bandwidth.rates, scene.now_ns)
+        return super().rescale(part, limits, scene)
+
+    def describe(self) -> str:
+        """Return best-effort's memory bandwidth as it was set."""
+        if not self.level:
+            return "full memory bandwidth"
+        unit = {MbaUnit.PERCENT: "%", MbaUnit.ABSOLUTE: "/8 GB/s", MbaUnit.MBPS: " MB/s"}
+        return f"memory bandwidth {self._values[self.level]}{unit[self._unit]}"
+
+    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
+        facts = scene.host.resctrl
+        assert facts is not None
+        self._unit = facts.mba_unit
+        values = _grid(facts.mba_min, facts.mba_max, facts.mba_step)
+        if facts.mba_unit is MbaUnit.PERCENT:
+            least = 100 * limits.floor
+            self._values = tuple(value for value in values if value >= least)
+        else:
+            self._values = tuple(
+                value for value in values if self._bandwidth.part_at(value) >= limits.floor
+            )
+        self._values = self._values or (facts.mba_max,)
+        return _geometric([self._bandwidth.part_at(value) for value in self._values])
+
+    def _value(self, original: KnobValue) -> KnobValue:
+        value = self._values[self.level]
+        domains = parse_bandwidth(original)
+        return format_bandwidth({domain: min(value, most) for domain, most in domains.items()})
+
+
+def _grid(least: int, most: int, step: int) -> list[int]:
+    """Return the values from *most* down to *least*: all, or as many as are worth having."""
+    if (most - least) // step < _MOST_SETTINGS:
+        return list(range(most, least - 1, -step))
+    ratio = math.pow(least / most, 1 / _MOST_SETTINGS)
+    values = (most * math.pow(ratio, number) for number in range(_MOST_SETTINGS + 1))
+    whole = (max(least, round(value / step) * step) for value in values)
+    return [most, *(value for value in dict.fromkeys(whole) if value < most)]
+
+
+def _geometric(parts: Sequence[float]) -> list[float]:
+    """Return which demand each setting satisfies: equal steps of demand are equal factors.
+
+    *parts* is what each setting leaves of the resource, falling from (about) 1.
+    """
+    last = len(parts) - 1
+    least = parts[-1]
+    if last == 0 or least >= 1.0:
+        return [number / max(1, last) for number in range(last + 1)]
+    whole = math.log(least)
+    return [0.0, *(min(1.0, max(0.0, math.log(part) / whole)) for part in parts[1:-1]), 1.0]

@@ -1,0 +1,268 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The loops of one service on one channel: what they sense, and whom the service suspects.
+
+They rest while nothing is counted of the service and they have settled at the bottom of their
+scale: then they ask for nothing, and cost nothing until something is counted again.
+
+Missing data: hold for a few ticks, then go to the safe state.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.core.control.evidence import Evidence, Suspicion
+from controller.core.control.pid import LOWEST, Loop, LowPass, dead_zone, deviation
+from controller.core.control.selector import Bid
+from controller.core.decision import ChannelState, Indicator, IndicatorStatus, LoopReport, OffLoop
+from controller.core.indicators.tracker import Senses
+from controller.core.model import Channel, IndicatorName
+from controller.core.settings import IndicatorSpec
+from controller.core.workload_index import Service
+
+__all__ = (
+    "ServiceLoops",
+    "StaleGuard",
+)
+
+
+class StaleGuard:
+    """Counts the ticks without data of one source."""
+
+    __slots__ = ("_ticks", "ticks")
+
+    def __init__(self, ticks: int) -> None:
+        """*ticks* is how many are bridged by holding."""
+        self.ticks = ticks
+        self._ticks = 0
+
+    def update(self, stale: bool) -> ChannelState:
+        """Return FREE with data, HOLD for the first ticks without, then SAFE."""
+        self._ticks = self._ticks + 1 if stale else 0
+        if self._ticks == 0:
+            return ChannelState.FREE
+        return ChannelState.HOLD if self._ticks <= self.ticks else ChannelState.SAFE
+
+
+# A filtered deviation below this is at the bottom of the scale.
+_SETTLED = 0.99 * LOWEST
+
+
+@dataclass(slots=True)
+class _Loop:
+    """One loop with what stands before it. ``deviation`` is unfiltered.
+
+    Without an ``indicator`` it is off: the host never had a source for it.
+    """
+
+    spec: IndicatorSpec
+    pid: Loop
+    filter: LowPass
+    guard: StaleGuard
+    indicator: Indicator | None = None
+    deviation: float | None = None
+    state: ChannelState = ChannelState.FREE
+    moved: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is off, or has nothing to tell but that all is well."""
+        if self.indicator is None:
+            return True
+        filtered = self.filter.value
+        return self.moved and self.deviation == LOWEST and (filtered or 0.0) <= _SETTLED
+
+
+class ServiceLoops:
+    """The loops for *specs* of one service on *channel*, which follow the demand *applied* now.
+
+    ``listen`` asks them, and ``settle`` tells them what was applied. After that: ``reports``,
+    ``off`` and ``indicators`` for the plan, and ``states`` of those that have a source.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_loops",
+        "_names",
+        "_resting",
+        "_service",
+        "_steady",
+        "_suspicion",
+        "indicators",
+        "off",
+        "reports",
+        "states",
+    )
+
+    def __init__(
+        self,
+        service: str,
+        channel: Channel,
+        specs: Sequence[IndicatorSpec],
+        applied: float,
+        stale_ticks: int,
+    ) -> None:
+        self._service = service
+        self._channel = channel
+        self._loops: tuple[_Loop, ...] = ()
+        self._suspicion = Suspicion()
+        self._resting = self._steady = False
+        self.reports: tuple[LoopReport, ...] = ()
+        self.off: tuple[OffLoop, ...] = ()
+        self.indicators: tuple[Indicator, ...] = ()
+        self.states: tuple[ChannelState, ...] = ()
+        self.match(specs, applied, stale_ticks)
+
+    def match(self, specs: Sequence[IndicatorSpec], applied: float, stale_ticks: int) -> None:
+        """Keep, make and drop loops so that there is one for each of *specs*."""
+        if len(specs) == len(self._loops) and all(
+            loop.spec is spec for loop, spec in zip(self._loops, specs, strict=True)
+        ):
+            return
+        if self._resting:
+            self._wake(applied)
+        before = {loop.spec.name: loop for loop in self._loops}
+        self._loops = tuple(
+            _matched(before.get(spec.name), spec, applied, stale_ticks) for spec in specs
+        )
+        self._names = frozenset(spec.name for spec in specs)
+
+    def bridge(self, stale_ticks: int) -> None:
+        """Hold for *stale_ticks* ticks without data from now on."""
+        for loop in self._loops:
+            loop.guard.ticks = stale_ticks
+
+    def shift(self, by: float) -> None:
+        """Move every loop's demand."""
+        for loop in self._loops:
+            loop.pid.shift(by)
+
+    @property
+    def raw_deviation(self) -> float:
+        """The largest deviation, as unfiltered as it is known; 0 if not."""
+        known = (
+            loop.filter.value if loop.deviation is None else loop.deviation for loop in self._loops
+        )
+        return max((value or 0.0 for value in known), default=0.0)
+
+    @property
+    def deviations(self) -> Mapping[IndicatorName, float]:
+        """The filtered deviations that are known."""
+        return {
+            loop.spec.name: loop.filter.value
+            for loop in self._loops
+            if loop.filter.value is not None
+        }
+
+    def listen(
+        self,
+        service: Service,
+        senses: Senses,
+        evidence: Callable[[Service, IndicatorSpec], Evidence],
+        applied: float,
+        dt_s: float,
+        hold: bool,
+    ) -> list[Bid]:
+        """Advance the loops by *dt_s* and return what they ask for; see ``Loops.listen``."""
+        self._steady = senses.is_steady(service.name, self._names)
+        if self._resting:
+            if self._steady and not hold:
+                return []
+            self._wake(applied)
+        loops = self._loops
+        for loop in loops:
+            _sense(loop, senses.indicator(service, loop.spec), dt_s, hold)
+        suspicion = self._suspicion
+        if any(loop.moved for loop in loops):
+            hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
+            suspicion.judge(
+                hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
+            )
+        bids = []
+        for loop in loops:
+            if loop.indicator is None or loop.state is ChannelState.SAFE:
+                continue
+            # What is held stays where it is: not higher than now, whatever the loop wanted.
+            demand = loop.pid.demand if loop.moved else min(loop.pid.demand, applied)
+            filtered = loop.filter.value or 0.0
+            bids.append(Bid(service.name, loop.spec.name, demand, filtered, suspicion.state))
+        return bids
+
+    def settle(self, winner: Bid | None, applied: float, dt_s: float) -> None:
+        """Let every loop follow the demand that was *applied* and that *winner* decided."""
+        if self._resting:
+            return
+        won = winner is not None and winner.service == self._service
+        # Who decided last goes on to: there is somebody to name.
+        self._resting = (
+            self._steady
+            and not won
+            and self._suspicion.state is ChannelState.FREE
+            and all(loop.settled for loop in self._loops)
+        )
+        for loop in self._loops:
+            if loop.moved:
+                loop.pid.track(applied, dt_s)
+        self._report(winner.indicator if won and winner is not None else None)
+
+    def _wake(self, applied: float) -> None:
+        # As if they had followed the applied demand all the time.
+        self._resting = False
+        for loop in self._loops:
+            loop.pid.settle(applied)
+
+    def _report(self, selected: IndicatorName | None) -> None:
+        working = [(loop, loop.indicator) for loop in self._loops if loop.indicator is not None]
+        self.states = tuple(loop.state for loop, _ in working)
+        self.indicators = tuple(indicator for _, indicator in working)
+        self.off = tuple(
+            OffLoop(self._service, loop.spec.name, self._channel)
+            for loop in self._loops
+            if loop.indicator is None
+        )
+        self.reports = tuple(
+            LoopReport(
+                service=self._service,
+                indicator=loop.spec.name,
+                channel=self._channel,
+                status=indicator.status,
+                value=indicator.value,
+                sweet_point=_sweet_point(indicator, loop.spec),
+                deviation=loop.deviation,
+                filtered_deviation=loop.filter.value,
+                demand=0.0 if self._resting else min(1.0, max(0.0, loop.pid.demand)),
+                selected=loop.spec.name is selected,
+                is_time=loop.spec.is_time,
+            )
+            for loop, indicator in working
+        )
+
+
+def _matched(loop: _Loop | None, spec: IndicatorSpec, applied: float, stale_ticks: int) -> _Loop:
+    if loop is None:
+        return _Loop(spec, Loop(spec.gains, applied), LowPass(), StaleGuard(stale_ticks))
+    if loop.spec is not spec:
+        loop.spec = spec
+        loop.pid.retune(spec.gains)
+    return loop
+
+
+def _sense(loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bool) -> None:
+    loop.indicator = indicator
+    loop.deviation = None
+    if indicator is not None:
+        loop.state = loop.guard.update(indicator.status is IndicatorStatus.STALE)
+        if indicator.status is IndicatorStatus.IDLE:
+            # Of a service that hardly runs: nothing can hurt it.
+            loop.deviation = LOWEST
+        elif indicator.status is IndicatorStatus.FRESH and indicator.value is not None:
+            sweet_point = _sweet_point(indicator, loop.spec)
+            loop.deviation = deviation(indicator.value, sweet_point, loop.spec)
+    loop.moved = loop.deviation is not None and not hold
+    if loop.deviation is not None and not hold:
+        filtered = loop.filter.update(loop.deviation, dt_s, loop.spec.filter_ns / 1e9)
+        loop.pid.update(dead_zone(filtered, loop.spec.dead_zone), dt_s)
+
+
+def _sweet_point(indicator: Indicator, spec: IndicatorSpec) -> float:
+    return spec.sweet_point if indicator.sweet_point is None else indicator.sweet_point

@@ -1,0 +1,208 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who made whom wait: an average per culprit, and best-effort's share of a service's wait.
+
+The probe attributes most of the inflicted wait by name. What it cannot attribute is shared
+among the other workloads by their CPU use: whoever ran most most probably stood in the way.
+
+A service that waits for its own tasks hurts itself, and what others add to that explains nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import compress
+from operator import is_not
+
+from controller.core.indicators.counters import Samples, smoothing
+from controller.core.model import Blame, CgroupId, Workload
+from controller.core.workload_index import Roster
+
+__all__ = ("BlameBook", "WaitShare", "blame_gains")
+
+Gain = tuple[CgroupId, CgroupId | None, bool, int]
+
+_CULPRIT_S = 30.0
+_SHARE_S = 2.0
+_FORGET_CPUS = 1e-6
+# The part of all its waiting that a service must wait for others before these are to blame in
+# full. Where its own tasks queue for the CPU, best-effort work that holds a part of that CPU
+# causes about the same part of the waiting: 5 % are a share of 20 % then.
+_FOR_OTHERS = 0.25
+
+
+class WaitShare:
+    """Smoothed waits of one service in CPUs: inflicted, best-effort's part of that, and all.
+
+    ``whole`` is with the waits for its own tasks and for its own quota.
+    """
+
+    __slots__ = ("best_effort", "total", "whole")
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.best_effort = 0.0
+        self.whole = 0.0
+
+    def add(self, total: float, best_effort: float, whole: float, weight: float) -> None:
+        """Fold in the rates of one tick."""
+        self.total += weight * (total - self.total)
+        self.best_effort += weight * (best_effort - self.best_effort)
+        self.whole += weight * (whole - self.whole)
+
+    @property
+    def faded(self) -> bool:
+        """Whether there was no wait for so long that it is as if there never had been any."""
+        return max(self.total, self.whole) < _FORGET_CPUS
+
+    @property
+    def ratio(self) -> float | None:
+        """Best-effort's share; ``None`` when there was no wait to share.
+
+        Of the inflicted wait, or of a quarter of all waiting if that is more.
+        """
+        if self.total < _FORGET_CPUS:
+            return None
+        return min(1.0, self.best_effort / max(self.total, _FOR_OTHERS * self.whole))
+
+
+class BlameBook:
+    """Follows the blame counters. ``culprits`` is the 30 s average in CPUs of inflicted wait."""
+
+    __slots__ = ("_last", "_shares", "culprits")
+
+    def __init__(self) -> None:
+        self._last: tuple[Blame, ...] = ()
+        self._shares: dict[str, WaitShare] = {}
+        self.culprits: dict[CgroupId, float] = {}
+
+    def share(self, service: str) -> float | None:
+        """Return best-effort's share of what *service* waits, ``None`` if it does not wait."""
+        share = self._shares.get(service)
+        return None if share is None else share.ratio
+
+    def update(
+        self,
+        blame: tuple[Blame, ...],
+        samples: Samples,
+        roster: Roster,
+        cpu_use: Mapping[CgroupId, float],
+        dt_ns: int,
+    ) -> None:
+        """Take one tick; *cpu_use* is of those who use any."""
+        based = bool(self._last) or not blame
+        gains = blame_gains(self._last, blame) if dt_ns > 0 else ()
+        self._last = blame
+        if not based:
+            # The first list: it says nothing of this tick, so this tick must not be read as
+            # one in which nobody was named.
+            return
+        named, named_be, inflicted_by = _named(gains, roster, dt_ns)
+        total, whole = _waits(samples, roster, dt_ns)
+        best_effort = roster.best_effort
+        be_use = {cgroup: use for cgroup, use in cpu_use.items() if cgroup in best_effort}
+        be_all = sum(be_use.values())
+        others = dict.fromkeys({**self._shares, **whole, **named}, sum(cpu_use.values()))
+        for cgroup, use in cpu_use.items():
+            if (own := roster.sensitive.get(cgroup)) in others:
+                others[own] -= use
+        weight = smoothing(dt_ns / 1e9, _SHARE_S)
+        unknown_be = 0.0
+        shares: dict[str, WaitShare] = {}
+        for service, others_use in others.items():
+            wait = max(total.get(service, 0.0), named.get(service, 0.0))
+            be_part = min(1.0, be_all / others_use) if others_use > 0 else 0.0
+            unknown = (wait - named.get(service, 0.0)) * be_part
+            unknown_be += unknown
+            share = self._shares.get(service) or WaitShare()
+            share.add(wait, named_be.get(service, 0.0) + unknown, whole.get(service, 0.0), weight)
+            if service in roster.services and not share.faded:
+                shares[service] = share
+        self._shares = shares
+        if unknown_be > 0 and be_all > 0:
+            for cgroup, use in be_use.items():
+                inflicted_by[cgroup] = inflicted_by.get(cgroup, 0.0) + unknown_be * use / be_all
+        self._average(inflicted_by, best_effort, smoothing(dt_ns / 1e9, _CULPRIT_S))
+
+    def _average(
+        self, now: Mapping[CgroupId, float], best_effort: Mapping[CgroupId, Workload], weight: float
+    ) -> None:
+        averages: dict[CgroupId, float] = {}
+        # A dict and not a set: the order of summing must not depend on hash seeds.
+        for cgroup in {**self.culprits, **now}:
+            if cgroup in best_effort:
+                before = self.culprits.get(cgroup, 0.0)
+                average = before + weight * (now.get(cgroup, 0.0) - before)
+                if average > _FORGET_CPUS:
+                    averages[cgroup] = average
+        self.culprits = averages
+
+
+def _named(
+    gains: Iterable[Gain], roster: Roster, dt_ns: int
+) -> tuple[dict[str, float], dict[str, float], dict[CgroupId, float]]:
+    """Return what is known by name, in CPUs: waits by service, best-effort's part, by culprit."""
+    named: dict[str, float] = defaultdict(float)
+    named_be: dict[str, float] = defaultdict(float)
+    inflicted_by: dict[CgroupId, float] = defaultdict(float)
+    for victim, culprit, is_known, gain_ns in gains:
+        if not is_known or victim not in roster.sensitive:
+            continue
+        service, cpus = roster.sensitive[victim], gain_ns / dt_ns
+        named[service] += cpus
+        if culprit in roster.best_effort and culprit is not None:
+            named_be[service] += cpus
+            inflicted_by[culprit] += cpus
+    return named, named_be, inflicted_by
+
+
+def _waits(
+    samples: Samples, roster: Roster, dt_ns: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the inflicted waits and all waits of each service that waited, in CPUs."""
+    inflicted: dict[str, float] = {}
+    whole: dict[str, float] = {}
+    for cgroup, (old, new) in samples.moved.items():
+        service = roster.sensitive.get(cgroup)
+        old_ns, new_ns = old.wait_inflicted_ns, new.wait_inflicted_ns
+        if service is None or old_ns is None or new_ns is None or dt_ns <= 0:
+            continue
+        gain_ns = max(0, new_ns - old_ns)
+        whole_ns = max(0, (new.wait_total_ns or new_ns) - (old.wait_total_ns or old_ns))
+        inflicted[service] = inflicted.get(service, 0.0) + gain_ns / dt_ns
+        whole[service] = whole.get(service, 0.0) + whole_ns / dt_ns
+    return inflicted, whole
+
+
+def blame_gains(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
+    """Return (victim, culprit, known, gain in ns) of the pairs that gained something.
+
+    A pair that is new to a running list starts at zero; a first list only bases. Most ticks
+    bring the same pairs in the same order, most of them the very same objects, and then nothing
+    is looked up: there may be tens of thousands.
+    """
+    if not before:
+        return []
+    gains: list[Gain] = []
+    pairs = zip(before, after, strict=False)
+    for old, new in compress(pairs, map(is_not, before, after)):
+        if old == new:
+            continue
+        victim, culprit, known, wait_ns = new
+        if old[0] != victim or old[1] != culprit or old[2] is not known:
+            return _gains_by_name(before, after)
+        if wait_ns > old[3]:
+            gains.append((victim, culprit, known, wait_ns - old[3]))
+    if len(after) < len(before):
+        return _gains_by_name(before, after)
+    gains.extend(after[len(before) :])
+    return gains
+
+
+def _gains_by_name(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
+    counters = {pair[:3]: pair.wait_ns for pair in before}
+    gains = []
+    for pair in after:
+        gain_ns = pair.wait_ns - counters.get(pair[:3], 0)
+        if gain_ns > 0:
+            gains.append((pair.victim, pair.culprit, pair.known, gain_ns))
+    return gains

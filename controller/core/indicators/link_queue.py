@@ -1,0 +1,108 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the services' packets wait and lose in the shaped links; the same for every service.
+
+A packet's wait follows from Little's law: the mean backlog over what is sent per second. That
+holds whether the tier is always full or only now and then, and needs no speed of the link.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.indicators.measurement import STALE, Measured
+from controller.core.indicators.windows import Gain, GainWindow
+from controller.core.model import IndicatorName, LinkSample, QosClass, Target
+from controller.core.settings import IndicatorSpec
+
+__all__ = ("LINKED", "LinkWindows")
+
+LINKED = frozenset({IndicatorName.NET_BACKLOG, IndicatorName.NET_DROPS})
+
+
+class _Side(NamedTuple):
+    """One direction of a link."""
+
+    link: Target
+    ingress: bool
+
+
+class LinkWindows:
+    """Follows the latency-sensitive tier of every link and direction.
+
+    The counters of a window are packets dropped, packets sent, bytes sent, and the backlog in
+    bytes, summed up over time in ns. Each on its own: any that shrinks tells of a new tree.
+    ``known``: there was a link at some time.
+    """
+
+    __slots__ = ("_backlogs", "_last_ns", "_windows", "known")
+
+    def __init__(self) -> None:
+        self.known = False
+        self._last_ns = 0
+        self._backlogs: dict[_Side, int] = {}
+        self._windows: dict[_Side, GainWindow] = {}
+
+    def update(
+        self, links: Iterable[LinkSample], time_ns: int, longest_ns: int, rebase: bool
+    ) -> None:
+        """Take what one tick saw; windows of *longest_ns* can be read. *rebase* after a gap."""
+        dt_ns, self._last_ns = time_ns - self._last_ns, time_ns
+        windows: dict[_Side, GainWindow] = {}
+        backlogs: dict[_Side, int] = {}
+        for each in links:
+            if each.tier != QosClass.LS:
+                continue
+            side = _Side(each.link, each.ingress)
+            backlogs[side] = self._backlogs.get(side, 0) + each.backlog_bytes * dt_ns
+            window = windows[side] = self._windows.get(side) or GainWindow()
+            window.keep_for(longest_ns)
+            if rebase:
+                window.clear()
+            counts = (each.drops, each.sent_packets, each.sent_bytes, backlogs[side])
+            window.push(time_ns, counts)
+        self.known = self.known or bool(windows)
+        self._backlogs, self._windows = backlogs, windows
+
+    def indicator(self, service: str, spec: IndicatorSpec) -> Indicator | None:
+        """Return the worst side's value of *spec*, one of ``LINKED``; ``None``: never any link."""
+        if not self.known:
+            return None
+        status, worst = IndicatorStatus.STALE, STALE
+        for window in self._windows.values():
+            side = _measure(window, spec)
+            if side.status is IndicatorStatus.FRESH or status is IndicatorStatus.STALE:
+                status = side.status
+            if side.value is not None and (worst.value is None or side.value > worst.value):
+                worst = side
+        return Indicator(
+            service=service,
+            name=spec.name,
+            value=worst.value,
+            samples=worst.samples,
+            status=status,
+        )
+
+
+def _measure(window: GainWindow, spec: IndicatorSpec) -> Measured:
+    gain = window.read(spec.window_ns, spec.min_samples)
+    if gain is None:
+        return Measured(IndicatorStatus.FRESH)
+    drops, sent, _, backlog = gain.counts
+    offered = drops + sent
+    if offered == 0 and backlog == 0:
+        return Measured(IndicatorStatus.IDLE)
+    value = _wait_ns(gain) if spec.name is IndicatorName.NET_BACKLOG else _lost(gain)
+    enough = offered >= spec.min_samples
+    return Measured(IndicatorStatus.FRESH, value if enough else None, offered)
+
+
+def _wait_ns(gain: Gain) -> float:
+    _, _, sent_bytes, backlog = gain.counts
+    # What waits longer than the window cannot be told apart, nor when nothing left at all.
+    return min(gain.span_ns, backlog / sent_bytes) if sent_bytes else float(gain.span_ns)
+
+
+def _lost(gain: Gain) -> float:
+    drops, sent, _, _ = gain.counts
+    return drops / (drops + sent) if drops + sent else 0.0

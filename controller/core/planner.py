@@ -1,0 +1,320 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From snapshots to plans: what to write, why, and everything a reader wants to know of it.
+
+The planner is a pure function of the sequence of its inputs: no clock, no file, no order that
+depends on hashing. The same calls in the same order give equal plans.
+
+What it expects of its caller: ``Snapshot.knobs`` holds the last known readings in every tick,
+with the outcomes of writes folded in; ``outcomes`` are those of the last plan's actions. A
+knob without a reading is not acted on.
+
+In observe mode nothing is written and there are no outcomes: the planner goes on as if every
+action had been applied, so it shows what it would do, once per change. The plant does not
+answer, of course: a loop that would squeeze ends at full demand. When the mode changes, the
+planner forgets what it pretended and starts from the readings and demand zero.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from controller.core.control.channel_loops import Loops, Specs
+from controller.core.control.core_scheduling import Cookies
+from controller.core.control.cpu_channel import CpuChannel
+from controller.core.control.eviction_candidates import candidates_of, cases_of
+from controller.core.control.eviction_policy import EvictionPast, EvictionPolicy
+from controller.core.control.explain import Narrator
+from controller.core.control.grants import Bounds, GrantWriter
+from controller.core.control.indicator_routing import Assignment
+from controller.core.control.knob_state import KnobBook
+from controller.core.control.ladder import Scene
+from controller.core.control.ladder_channel import LadderChannel, QuotaPart, facts_for, rungs_of
+from controller.core.control.resource_usage import Usage
+from controller.core.control.sched_idle import SchedIdle, burst_actions
+from controller.core.decision import Action, Outcome, Plan
+from controller.core.indicators.tracker import Senses
+from controller.core.knob_values import cpus_of, quota_text, write_order
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    EvictionAnswer,
+    Knob,
+    Mode,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+)
+from controller.core.settings import SafeState, Settings
+from controller.core.workload_index import Roster
+
+__all__ = ("Planner",)
+
+
+class Planner:
+    """The arbiter: the only one that decides what is written."""
+
+    __slots__ = (
+        "_assignment",
+        "_blocked",
+        "_book",
+        "_bounds",
+        "_cookies",
+        "_cpu",
+        "_evictions",
+        "_idle",
+        "_ladders",
+        "_last_ns",
+        "_loops",
+        "_narrator",
+        "_quota_part",
+        "_quotas",
+        "_roster",
+        "_senses",
+        "_settings",
+        "_usage",
+        "_workloads",
+    )
+
+    def __init__(
+        self,
+        settings: Settings,
+        workloads: Sequence[Workload],
+        past_evictions: EvictionPast | None = None,
+    ) -> None:
+        """*past_evictions* are those of the planner whose place this one takes.
+
+        :raises KeyError: a latency-sensitive workload names a profile that does not exist.
+        """
+        self._settings = settings
+        self._workloads = tuple(workloads)
+        self._roster = Roster(self._workloads, settings.profiles)
+        self._senses = Senses()
+        self._usage = Usage()
+        self._book = KnobBook()
+        self._idle = SchedIdle()
+        self._cookies = Cookies(settings.core)
+        self._narrator = Narrator()
+        self._quotas = GrantWriter(Knob.CPU_QUOTA, cpus_of, quota_text)
+        self._bounds = Bounds()
+        self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionPast())
+        self._blocked: frozenset[CgroupId] | None = None
+        self._last_ns: int | None = None
+        self._make_channels()
+
+    def _make_channels(self) -> None:
+        settings = self._settings
+        self._assignment = Assignment()
+        self._quota_part = QuotaPart()
+        self._cpu = CpuChannel(settings)
+        self._ladders: tuple[LadderChannel, ...] = ()
+        self._make_ladders()
+
+    def _make_ladders(self) -> None:
+        """Make a ladder for every channel whose knobs are other ones than before."""
+        settings = self._settings
+        before = {each.channel: each for each in self._ladders}
+        ladders = []
+        for channel in Channel:
+            if channel is not Channel.CPU:
+                facts = facts_for(channel, settings.host)
+                ladder = before.get(channel)
+                if ladder is None or ladder.facts != facts:
+                    rungs = rungs_of(channel, settings.host, self._quota_part)
+                    ladder = LadderChannel(channel, settings, rungs, facts)
+                ladders.append(ladder)
+        self._ladders = tuple(ladders)
+        self._loops: dict[Channel, Loops] = {
+            Channel.CPU: self._cpu.loops,
+            **{each.channel: each.loops for each in self._ladders},
+        }
+
+    def reconfigure(self, settings: Settings, workloads: Sequence[Workload] | None = None) -> None:
+        """Take new settings without a bump: loops and knobs stay where they are.
+
+        With *workloads* these change in the same step, so that either may need the other. A
+        channel whose knobs became others starts anew.
+
+        :raises KeyError: a profile that is in use is missing; the old settings stay.
+        """
+        workloads = self._workloads if workloads is None else tuple(workloads)
+        roster = Roster(workloads, settings.profiles)
+        before, self._settings = self._settings, settings
+        self._workloads = workloads
+        self._roster = roster
+        self._blocked = None
+        if settings.mode is not before.mode:
+            self._book.forget()
+            self._senses.forget_links()  # they are shaped only while enforcing
+            self._evictions = EvictionPolicy(settings.eviction, self.past_evictions)
+            self._make_channels()
+        elif settings.host.cpus != before.host.cpus:
+            self._make_channels()
+        else:
+            self._make_ladders()
+        self._cpu.reconfigure(settings)
+        for channel in self._ladders:
+            channel.reconfigure(settings)
+        self._cookies.reconfigure(settings.core)
+        self._evictions.limits = settings.eviction
+        self._idle.end_hold()
+
+    def set_workloads(self, workloads: Sequence[Workload]) -> None:
+        """Take the workloads that are here now. What was done to others is undone.
+
+        :raises KeyError: a latency-sensitive workload names a profile that does not exist.
+        """
+        self._roster = Roster(workloads, self._settings.profiles)
+        self._workloads = tuple(workloads)
+        self._blocked = None
+
+    def step(self, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Plan:
+        """Return the plan for *snapshot*; *outcomes* are those of the last plan's actions."""
+        now_ns = snapshot.time_ns
+        tick_ns = self._settings.tick_ns
+        dt_ns = max(0, now_ns - self._last_ns) if self._last_ns is not None else 0
+        self._last_ns = now_ns
+        executed = self._settings.mode is Mode.ENFORCE
+        self._book.learn(snapshot.knobs, outcomes, executed, now_ns)
+        self._senses.update(
+            snapshot,
+            self._roster,
+            dt_ns,
+            oldest_ns=2 * tick_ns,
+            rebase=dt_ns > self._settings.stale_ticks * tick_ns,
+        )
+        specs = self._assignment.update(self._roster, self._loops, now_ns)
+        # A channel without a knob and without a source accuses nobody.
+        watched = {
+            each.channel: each.demand > 0
+            for each in self._ladders
+            if specs[each.channel] and (each.ladder.rungs or each.loops.working)
+        }
+        if self._roster.memory_limits:
+            watched.setdefault(Channel.MEMORY, False)
+        self._usage.update(snapshot, self._roster, watched)
+        scene = Scene(
+            now_ns=now_ns,
+            dt_s=min(dt_ns, 2 * tick_ns) / 1e9,
+            anew=self._blocked is None or not self._book.quiet,
+            host=self._settings.host,
+            senses=self._senses,
+            roster=self._roster,
+            book=self._book,
+            usage=self._usage,
+        )
+        grants = self._move_channels(specs, scene, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
+        actions = self._actions(grants, snapshot.core_overlap_ratio, scene)
+        self._book.commit(actions)
+        return self._plan(actions, scene, snapshot.evictions)
+
+    def _move_channels(
+        self, specs: Mapping[Channel, Specs], scene: Scene, hold: bool
+    ) -> Mapping[CgroupId, float]:
+        roster, senses, now_ns = self._roster, self._senses, scene.now_ns
+        if self._blocked is None or scene.anew:
+            self._blocked = self._book.blocked(roster.best_effort, Knob.CPU_QUOTA, now_ns)
+        blocked = self._blocked
+        for channel in self._ladders:
+            channel.step(specs[channel.channel], scene, hold)
+        self._cpu.step(senses, roster, specs[Channel.CPU], blocked, now_ns, scene.dt_s, hold)
+        grants = self._cpu.grant(self._quota_part.part, senses, roster, blocked, now_ns)
+        return self._bounds.apply(grants, roster.cpu_limits)
+
+    def _plan(
+        self, actions: tuple[Action, ...], scene: Scene, answers: Sequence[EvictionAnswer]
+    ) -> Plan:
+        active = [loops for loops in self._loops.values() if loops]
+        ladders = [each for each in self._ladders if each.loops]
+        rung = self._cpu.rung
+        eviction = self._evictions.step(
+            scene.now_ns,
+            cases_of(self._cpu, ladders, scene),
+            lambda case: candidates_of(case, scene),
+            self._roster.best_effort,
+            answers,
+        )
+        return Plan(
+            time_ns=scene.now_ns,
+            actions=actions,
+            demands=(self._cpu.loops.demand, *(each.loops.demand for each in ladders)),
+            loops=tuple(report for loops in active for report in loops.reports),
+            indicators=tuple(each for loops in active for each in loops.indicators),
+            off=tuple(each for loops in active for each in loops.off),
+            verdicts=(
+                *self._narrator.tell(self._cpu, ladders, scene, self._workloads),
+                *self._cookies.verdicts,
+                *self._evictions.verdicts,
+                *self._book.reports,
+            ),
+            quota_ceiling_cpus=rung.ceiling.cpus,
+            quota_granted_cpus=rung.total,
+            safe=self._safe,
+            eviction=eviction,
+            rungs=tuple(report for each in ladders for report in each.ladder.reports()),
+        )
+
+    @property
+    def past_evictions(self) -> EvictionPast:
+        """What the planner that takes this one's place has to know of evictions."""
+        return self._evictions.past
+
+    @property
+    def _safe(self) -> bool:
+        working = [loops for loops in self._loops.values() if loops and loops.working]
+        return bool(working) and all(loops.safe for loops in working)
+
+    def _actions(
+        self, grants: Mapping[CgroupId, float], overlap: float | None, scene: Scene
+    ) -> tuple[Action, ...]:
+        quota_loops = self._loops[Channel.CPU]
+        if self._quota_part.part > self._cpu.demand:
+            quota_loops = self._loops[Channel.CACHE]
+        quotas = self._quotas.actions(
+            grants,
+            self._cpu.rung.floor_each,
+            self._roster,
+            self._book,
+            self._narrator.reason(quota_loops),
+            scene.anew,
+            scene.now_ns,
+        )
+        quotas = self._bounds.explain(quotas)
+        actions = self._idle_actions(scene)
+        cache = self._loops[Channel.CACHE]
+        actions += self._cookies.actions(cache, overlap, self._idle.on, scene)
+        if scene.anew:
+            quotas.extend(self._undo_others(scene.now_ns))
+            actions.extend(burst_actions(self._roster, self._book, scene.now_ns))
+        actions.extend(sorted(quotas, key=write_order))
+        for channel in self._ladders:
+            actions.extend(channel.ladder.actions(scene, self._narrator.reason(channel.loops)))
+        return tuple(actions)
+
+    def _idle_actions(self, scene: Scene) -> list[Action]:
+        rest = (self._roster, self._book, scene.anew, scene.now_ns)
+        if self._safe:
+            restore = self._settings.safe_state is SafeState.RESTORE
+            return self._idle.safe_actions(restore, *rest)
+        return self._idle.actions(self._roster.profiles, *rest)
+
+    def _undo_others(self, now_ns: int) -> list[Action]:
+        actions = []
+        for target, knob in self._book.held():
+            if not self._belongs(target, knob):
+                text = "no longer a best-effort workload"
+                action = self._book.restore(target.scope, target.id, knob, text, now_ns)
+                if action is not None:
+                    actions.append(action)
+        return actions
+
+    def _belongs(self, target: Target, knob: Knob) -> bool:
+        """Whether a knob that we hold is still one that we may hold."""
+        if target.kind is not TargetKind.CGROUP:
+            return True
+        cgroup = CgroupId(target.scope, target.id)
+        if knob is Knob.SCHED_IDLE:
+            return cgroup in self._roster.idle_targets
+        # A service's burst is kept in its quota's text.
+        return cgroup in self._roster.best_effort or (
+            knob is Knob.CPU_QUOTA and cgroup in self._roster.sensitive
+        )

@@ -1,0 +1,341 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated node: services that wait for best-effort work, and knobs that change how long.
+
+How to use it::
+
+    node = SimulatedNode(seed=1)
+    planner = Planner(settings, node.workloads)
+    outcomes = ()
+    for tick in range(300):
+        plan = planner.step(node.snapshot(tick * 200_000_000), outcomes)
+        outcomes = node.execute(plan.actions)       # or () in observe mode
+
+``snapshot(now_ns)`` advances the node to *now_ns* and reads it; ``execute`` writes knobs and
+returns what a real executor would. In between, change what happens: ``request_rate`` and
+``wants`` are load steps, ``write`` is somebody else's write, ``refused`` a kernel that says
+no, ``blind`` a dead probe, ``steal_ratio`` and ``throttled_ratio`` other people's fault.
+``p99_ns`` is the true latency and ``best_effort_cpu_s`` the work that best-effort got done.
+
+The plant is not a scheduler but a shape, taken from measurements of nginx beside stress-ng on
+two CPUs: a wait is about as long as what best-effort may run in one go, so p99 grows in
+proportion to the power ``slope`` of best-effort's CPU use. Without any quota it is ``free_jump``
+times longer, with sched-idle ``idle_jump`` times shorter. The effect of a write comes after
+``dead_ticks``, and every tick's latency has lognormal noise.
+
+The kernel's side of a simulated node: knobs that can be read, written and refused.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from errno import EINVAL
+import math
+from random import Random
+from typing import TypeVar
+
+from controller.core.decision import Action, Failure, Outcome
+from controller.core.indicators.histogram import BUCKETS, UPPER_NS
+from controller.core.knob_values import parse_quota
+from controller.core.model import (
+    Blame,
+    CgroupId,
+    Knob,
+    KnobReading,
+    KnobValue,
+    QosClass,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+    WorkloadSample,
+)
+
+__all__ = (
+    "KnobTable",
+    "Plant",
+    "SimulatedNode",
+    "make_workload",
+    "target_of",
+)
+
+
+class KnobTable:
+    """What every knob is set to. ``refused`` are those that the kernel will not change."""
+
+    def __init__(self) -> None:
+        self.refused: set[tuple[int, Knob]] = set()
+        self._targets: dict[tuple[int, Knob], Target] = {}
+        self._values: dict[tuple[int, Knob], KnobValue] = {}
+
+    def add(self, target: Target, knob: Knob, value: KnobValue) -> None:
+        """Let there be a knob."""
+        self._targets[target.id, knob] = target
+        self._values[target.id, knob] = value
+
+    def remove(self, id_: int) -> None:
+        """Let a target vanish, its knobs with it."""
+        for key in [key for key in self._values if key[0] == id_]:
+            del self._values[key], self._targets[key]
+
+    def value(self, id_: int, knob: Knob) -> KnobValue:
+        """Return what a knob is set to."""
+        return self._values[id_, knob]
+
+    def write(self, id_: int, knob: Knob, value: KnobValue) -> None:
+        """Set a knob as somebody else would."""
+        self._values[id_, knob] = value
+
+    def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
+        """Write knobs; a target that left is gone, one in ``refused`` gets EINVAL."""
+        return tuple(map(self._execute, actions))
+
+    def readings(self) -> tuple[KnobReading, ...]:
+        """Return every knob as read back."""
+        return tuple(
+            KnobReading(self._targets[key], key[1], value) for key, value in self._values.items()
+        )
+
+    def _execute(self, action: Action) -> Outcome:
+        key = (action.target.id, action.knob)
+        if key not in self._values:
+            return Outcome(action=action, applied=None, failure=Failure.GONE)
+        if key in self.refused:
+            applied = self._values[key]
+            return Outcome(action=action, applied=applied, failure=Failure.REFUSED, errno=EINVAL)
+        self._values[key] = action.value
+        return Outcome(action=action, applied=action.value)
+
+
+_Key = TypeVar("_Key")
+
+_FREE_QUOTA = KnobValue("max 100000 0")
+_NOT_IDLE = KnobValue("0 1024")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """The shape of the node; times in ns, CPU in CPUs.
+
+    ``p99_ns`` is reached when best-effort uses ``p99_at_cpus`` under a quota; ``quiet_p99_ns``
+    is the service's latency alone. ``noise`` is the standard deviation of the logarithm of one
+    tick's latency. ``unknown`` is the share of the wait that the probe cannot attribute. A service
+    has ``threads``, each of which waits for one thing at a time.
+    """
+
+    cpus: int = 2
+    p99_ns: float = 5e6
+    p99_at_cpus: float = 0.5
+    slope: float = 1.0
+    quiet_p99_ns: float = 60e3
+    free_jump: float = 8.0
+    idle_jump: float = 30.0
+    dead_ticks: int = 1
+    noise: float = 0.25
+    unknown: float = 0.05
+    oncpu_per_request_ns: float = 150e3
+    threads: int = 2
+
+
+class SimulatedNode:
+    """Latency-sensitive "web" beside best-effort "batch-0" ... on one machine."""
+
+    def __init__(
+        self,
+        seed: int,
+        plant: Plant | None = None,
+        wants: Iterable[float] = (1.5, 0.5),
+        services: int = 1,
+        request_rate: float = 1500.0,
+        profile: str = "default",
+        quotas: Iterable[KnobValue] = (),
+    ) -> None:
+        """*wants* is what each best-effort workload would use, *quotas* what operators set."""
+        self.plant = plant or Plant()
+        self.wants = list(wants)
+        self.request_rate = request_rate
+        self.blind = False
+        self.steal_ratio = 0.0
+        self.throttled_ratio = 0.0
+        self.p99_ns = 0.0
+        self.best_effort_cpu_s = 0.0
+        self.sensitive = [
+            make_workload(f"web-{index}", 100 + index, QosClass.LS, profile)
+            for index in range(services)
+        ]
+        self.best_effort = [
+            make_workload(f"batch-{index}", 10_000 + index, QosClass.BE, profile)
+            for index in range(len(self.wants))
+        ]
+        self._random = Random(seed)  # noqa: S311 - noise, not secrets
+        self._now_ns: int | None = None
+        self._knobs = KnobTable()
+        operators = list(quotas)
+        for index, workload in enumerate(self.best_effort):
+            quota = operators[index] if index < len(operators) else _FREE_QUOTA
+            self._knobs.add(target_of(workload), Knob.CPU_QUOTA, quota)
+            self._knobs.add(target_of(workload), Knob.SCHED_IDLE, _NOT_IDLE)
+        self._effects: deque[tuple[list[float], float]] = deque()
+        self._oncpu: dict[CgroupId, float] = {}
+        self._waited: dict[CgroupId, float] = {}
+        self._histograms: dict[CgroupId, list[int]] = {}
+        self._blame: dict[tuple[CgroupId, CgroupId | None, bool], float] = {}
+        self._steal_ns = 0.0
+        self._throttled_ns = 0.0
+        self._sampled_ns = 0
+
+    @property
+    def refused(self) -> set[tuple[int, Knob]]:
+        """The knobs that the kernel will not change, by the cgroup's id."""
+        return self._knobs.refused
+
+    @refused.setter
+    def refused(self, knobs: set[tuple[int, Knob]]) -> None:
+        self._knobs.refused = knobs
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """Who is here now."""
+        return (*self.sensitive, *self.best_effort)
+
+    def leave(self, index: int) -> None:
+        """Let a best-effort workload vanish, its knobs with it."""
+        workload = self.best_effort.pop(index)
+        del self.wants[index]
+        self._effects.clear()
+        self._knobs.remove(workload.cgroup.id)
+
+    def value(self, workload: Workload, knob: Knob) -> KnobValue:
+        """Return what a knob is set to."""
+        return self.value_of(workload.cgroup.id, knob)
+
+    def value_of(self, id_: int, knob: Knob) -> KnobValue:
+        """Return what a knob is set to, by the cgroup's id."""
+        return self._knobs.value(id_, knob)
+
+    def write(self, workload: Workload, knob: Knob, value: KnobValue) -> None:
+        """Set a knob as somebody else would."""
+        self._knobs.write(workload.cgroup.id, knob, value)
+
+    def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
+        """Write knobs; a target that left is gone, one in ``refused`` gets EINVAL."""
+        return self._knobs.execute(actions)
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        """Advance to *now_ns* and read everything."""
+        last_ns, self._now_ns = self._now_ns, now_ns
+        if last_ns is not None and now_ns > last_ns:
+            self._advance(now_ns - last_ns)
+        if not self.blind:
+            self._sampled_ns = now_ns
+        return Snapshot(
+            time_ns=now_ns,
+            age_ns=now_ns - self._sampled_ns,
+            workloads=tuple(self._sample(workload) for workload in self.workloads),
+            blame=tuple(
+                Blame(victim, culprit, known, round(wait))
+                for (victim, culprit, known), wait in self._blame.items()
+            ),
+            system_oncpu_ns=0,
+            steal_ns=round(self._steal_ns),
+            knobs=self._knobs.readings(),
+        )
+
+    def _advance(self, dt_ns: int) -> None:
+        self._effects.append(self._effect_of_knobs())
+        while len(self._effects) > self.plant.dead_ticks + 1:
+            self._effects.popleft()
+        uses, factor = self._effects[0]
+        total = sum(uses)
+        for workload, use in zip(self.best_effort, uses, strict=True):
+            _add(self._oncpu, workload.cgroup, use * dt_ns)
+        self.best_effort_cpu_s += total * dt_ns / 1e9
+        self._steal_ns += self.steal_ratio * self.plant.cpus * dt_ns
+        self._throttled_ns += self.throttled_ratio * dt_ns
+        true_ns = self.plant.p99_ns * factor * (total / self.plant.p99_at_cpus) ** self.plant.slope
+        self.p99_ns = self.plant.quiet_p99_ns + true_ns
+        for service in self.sensitive:
+            noise = math.exp(self._random.gauss(0.0, self.plant.noise))
+            self._wait(service.cgroup, self.p99_ns * noise, uses, dt_ns)
+
+    def _effect_of_knobs(self) -> tuple[list[float], float]:
+        uses = []
+        limited = idle = False
+        for workload, want in zip(self.best_effort, self.wants, strict=True):
+            cpus = parse_quota(self.value(workload, Knob.CPU_QUOTA)).cpus
+            limited = limited or (cpus is not None and cpus < want)
+            idle = idle or self.value(workload, Knob.SCHED_IDLE) == KnobValue("1")
+            uses.append(want if cpus is None else min(want, cpus))
+        room = self.plant.cpus - self._service_cpus() * len(self.sensitive)
+        scale = min(1.0, room / sum(uses)) if sum(uses) > 0 else 1.0
+        factor = 1.0 if limited else self.plant.free_jump
+        return [use * scale for use in uses], factor / (self.plant.idle_jump if idle else 1.0)
+
+    def _service_cpus(self) -> float:
+        return self.request_rate * self.plant.oncpu_per_request_ns / 1e9
+
+    def _wait(self, cgroup: CgroupId, p99_ns: float, uses: list[float], dt_ns: int) -> None:
+        """Let a service make its requests, with exponential waits of this 99th percentile."""
+        mean_ns = p99_ns / math.log(100.0)
+        most = self.plant.threads * dt_ns / (mean_ns + self.plant.oncpu_per_request_ns)
+        requests = min(self.request_rate * dt_ns / 1e9, most)
+        histogram = self._histograms.setdefault(cgroup, [0] * BUCKETS)
+        left = 1.0
+        for index, upper_ns in enumerate(UPPER_NS):
+            beyond = math.exp(-upper_ns / mean_ns) if index < BUCKETS - 1 else 0.0
+            expected = requests * (left - beyond)
+            left = beyond
+            if expected > 0:
+                histogram[index] += int(expected + self._random.random())
+            if left * requests < 1e-3:
+                break
+        waited_ns = requests * mean_ns
+        _add(self._oncpu, cgroup, self._service_cpus() * dt_ns)
+        _add(self._waited, cgroup, waited_ns)
+        caused_ns = waited_ns * (1.0 - self.plant.quiet_p99_ns / self.p99_ns)
+        total = sum(uses)
+        for workload, use in zip(self.best_effort, uses, strict=True):
+            if use > 0:
+                known = caused_ns * (1 - self.plant.unknown) * use / total
+                _add(self._blame, (cgroup, workload.cgroup, True), known)
+        if total > 0:
+            _add(self._blame, (cgroup, None, False), caused_ns * self.plant.unknown)
+        _add(self._blame, (cgroup, None, True), waited_ns - (caused_ns if total > 0 else 0.0))
+
+    def _sample(self, workload: Workload) -> WorkloadSample:
+        cgroup = workload.cgroup
+        oncpu_ns = round(self._oncpu.get(cgroup, 0.0))
+        if workload.qos is not QosClass.LS:
+            return WorkloadSample(cgroup, oncpu_ns=oncpu_ns)
+        histogram = tuple(self._histograms.get(cgroup) or [0] * BUCKETS)
+        waited_ns = round(self._waited.get(cgroup, 0.0))
+        return WorkloadSample(
+            cgroup,
+            oncpu_ns=oncpu_ns,
+            wait_total_ns=waited_ns + round(self._throttled_ns),
+            wait_inflicted_ns=waited_ns,
+            waits=sum(histogram),
+            runq_histogram=histogram,
+            throttled_ns=round(self._throttled_ns),
+        )
+
+
+def target_of(workload: Workload) -> Target:
+    """Return the target of a workload's knobs."""
+    return Target(TargetKind.CGROUP, workload.cgroup.hierarchy, workload.cgroup.id, workload.path)
+
+
+def make_workload(name: str, id_: int, qos: QosClass, profile: str) -> Workload:
+    """Return a workload whose cgroup has the id *id_*."""
+    return Workload(
+        name=name,
+        cgroup=CgroupId("cpu", id_),
+        path=f"/{name}",
+        qos=qos,
+        service=name,
+        profile=profile,
+    )
+
+
+def _add(counters: dict[_Key, float], key: _Key, by: float) -> None:
+    counters[key] = counters.get(key, 0.0) + by

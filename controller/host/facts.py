@@ -1,0 +1,201 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where this host keeps what the agent works on: the cpu cgroup hierarchy and the CPUs.
+
+Only reading. Which features the kernel has is asked in ``controller.capabilities``.
+
+The disks of the configuration as the kernel numbers them.
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+import logging
+import os
+from pathlib import Path
+import re
+import stat
+from typing import Literal, NamedTuple
+
+from controller.core.settings import DiskConfig, DiskFacts
+from controller.core.units import parse_cpu_list
+
+__all__ = (
+    "CgroupLayout",
+    "HostError",
+    "Mount",
+    "boot_id",
+    "core_siblings",
+    "find_cgroup_layout",
+    "find_disks",
+    "memory_bytes",
+    "mounts",
+    "online_cpus",
+    "possible_cpus",
+)
+
+_CPU_DIR = Path("/sys/devices/system/cpu")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class HostError(Exception):
+    """This host cannot be used as it is; the message says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupLayout:
+    """The hierarchy that has the cpu controller.
+
+    ``hierarchy`` is the name used in ``model.CgroupId``: ``v2``, or ``cpu`` on v1, also where
+    the kernel mounts it together with cpuacct. ``unified`` is the cgroup2 mount (the same as
+    ``mount`` on v2; on a hybrid host the tree without controllers; otherwise ``None``).
+    """
+
+    hierarchy: str
+    mount: Path
+    version: Literal["v1", "v2"]
+    unified: Path | None
+
+
+class Mount(NamedTuple):
+    """A mount: which directory of the file system, where, which type and options it has."""
+
+    root: str
+    point: Path
+    fs_type: str
+    options: frozenset[str]
+
+
+def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
+    """Find the cpu hierarchy in *mountinfo* (default: /proc/self/mountinfo).
+
+    A v1 mount with the cpu controller wins: the kernel gives a controller to one hierarchy
+    only, so the cgroup2 tree of such a host cannot have it.
+
+    :raises HostError: the cpu controller is mounted nowhere.
+    """
+    found = mounts(mountinfo, {"cgroup", "cgroup2"})
+    unified = _best(m for m in found if m.fs_type == "cgroup2")
+    v1 = _best(m for m in found if m.fs_type == "cgroup" and "cpu" in m.options)
+    if v1 is not None:
+        return CgroupLayout(
+            hierarchy="cpu",
+            mount=v1.point,
+            version="v1",
+            unified=unified.point if unified else None,
+        )
+    if unified is None:
+        raise HostError(
+            "no cgroup hierarchy with the cpu controller is mounted: run "
+            "'mount -t cgroup2 cgroup2 /sys/fs/cgroup', or share the host's /sys/fs/cgroup "
+            "with this container"
+        )
+    controllers = unified.point / "cgroup.controllers"
+    try:
+        available = controllers.read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise HostError(f"cannot read {controllers}: {error.strerror}") from None
+    if "cpu" not in available:
+        raise HostError(
+            f"{controllers} does not list cpu: enable it with 'echo +cpu' into the "
+            "cgroup.subtree_control of the cgroup above, or boot without cgroup_disable=cpu"
+        )
+    return CgroupLayout(hierarchy="v2", mount=unified.point, version="v2", unified=unified.point)
+
+
+def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
+    """Return the visible mounts of *fs_types* in *mountinfo* (default: /proc/self/mountinfo)."""
+    if mountinfo is None:
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    # proc(5): id parent dev ROOT POINT options [optional fields] - TYPE source SUPER_OPTIONS
+    found: dict[Path, Mount] = {}
+    for line in mountinfo.splitlines():
+        head, separator, tail = line.partition(" - ")
+        left, right = head.split(), tail.split()
+        if not separator or len(left) < 5 or not right:
+            continue
+        point = Path(_unescape(left[4]))
+        # A later mount on the same directory hides the earlier one.
+        found.pop(point, None)
+        if right[0] in fs_types:
+            options = frozenset(right[2].split(",")) if len(right) > 2 else frozenset()
+            found[point] = Mount(left[3], point, right[0], options)
+    return list(found.values())
+
+
+def boot_id() -> str:
+    """Return what tells this start of the kernel from every other one."""
+    return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def memory_bytes() -> int:
+    """Return how much memory this host has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def online_cpus() -> tuple[int, ...]:
+    """Return the numbers of the CPUs that are online."""
+    return parse_cpu_list((_CPU_DIR / "online").read_text(encoding="utf-8"))
+
+
+def possible_cpus() -> tuple[int, ...]:
+    """Return the numbers of all CPUs that may ever come online; per-CPU maps need them."""
+    return parse_cpu_list((_CPU_DIR / "possible").read_text(encoding="utf-8"))
+
+
+def core_siblings(cpu_dir: Path = _CPU_DIR) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of online CPUs that are threads of one core; none without SMT."""
+    found = set()
+    for cpu in parse_cpu_list((cpu_dir / "online").read_text(encoding="utf-8")):
+        path = cpu_dir / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        try:
+            found.add(parse_cpu_list(path.read_text(encoding="utf-8")))
+        except OSError:  # it just went offline
+            continue
+    return tuple(sorted(group for group in found if len(group) > 1))
+
+
+def _best(mounts: Iterable[Mount]) -> Mount | None:
+    # The whole tree before a bind-mounted part of it, then the shortest path.
+    ranked = sorted(mounts, key=lambda m: (m.root != "/", len(m.point.parts)))
+    return ranked[0] if ranked else None
+
+
+def _unescape(text: str) -> str:
+    # Space, tab, newline and backslash are written as three octal digits.
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+_log = logging.getLogger(__name__)
+
+
+def find_disks(disks: Iterable[DiskConfig]) -> tuple[DiskFacts, ...]:
+    """Return those of *disks* that are here; what is wrong with the others is logged.
+
+    io.max takes whole disks only, no partitions (blkg_conf_open_bdev in block/blk-cgroup.c).
+    """
+    found = []
+    for disk in disks:
+        number, problem = _number(disk.device)
+        directory = Path("/sys/dev/block") / number
+        if not problem and not directory.exists():
+            problem = "no such disk"
+        if not problem and (directory / "partition").exists():
+            problem = "a partition: name the whole disk"
+        if problem:
+            _log.warning("io.disks: %s is left alone: %s", disk.device, problem)
+        else:
+            found.append(DiskFacts(number, disk.read_bytes_per_s, disk.write_bytes_per_s))
+    return tuple(found)
+
+
+def _number(device: str) -> tuple[str, str]:
+    """Return MAJOR:MINOR of *device*, and why there is none."""
+    if not device.startswith("/"):
+        return device, ""
+    try:
+        status = Path(device).stat()
+    except OSError as error:
+        return "", error.strerror or str(error)
+    if not stat.S_ISBLK(status.st_mode):
+        return "", "no block device"
+    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}", ""

@@ -1,3 +1,0 @@
-# Copyright The sweetpoint authors
-# SPDX-License-Identifier: Apache-2.0
-"""From Koordinator's ``slo-controller-config`` to a configuration and a profile."""

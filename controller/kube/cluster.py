@@ -1,0 +1,248 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Kubernetes side of the node: its pods as workloads, and what there is to tell of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+import itertools
+import logging
+import os
+from pathlib import Path
+import re
+import time
+
+from controller.config.load import DEFAULT_PROFILE
+from controller.config.profile_set import base_name
+from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.core.decision import Plan
+from controller.core.model import Knob, Mode, Snapshot, Workload
+from controller.core.settings import Profile, Settings
+from controller.host.facts import CgroupLayout
+from controller.host.resctrl import RESCTRL_DIR
+from controller.kube.client.api import Api
+from controller.kube.client.rate_limit import Sparing
+from controller.kube.client.worker import Worker
+from controller.kube.events import Events
+from controller.kube.pod_eviction import PodEvictions
+from controller.kube.pod_watcher import PodWatcher
+from controller.kube.profile_configmap import Tuning
+from controller.kube.profile_descriptors import Descriptors
+from controller.kube.reclaimable_capacity import ClusterCapacity
+from controller.kube.squeeze_events import Squeezes
+from controller.kube.state import ClusterState
+from controller.workloads.pods.classify import ClassRules
+from controller.workloads.pods.other_agents import Holds, Managers
+from controller.workloads.pods.profile_choice import Choose, chooser
+from controller.workloads.pods.source import KubernetesSource, beside
+
+__all__ = ("Cluster",)
+
+_log = logging.getLogger(__name__)
+
+_MOST_TEXTS = 100
+# What is still to be said at the end must be said before the guardian loses patience.
+_LAST_WORDS_S = 1.5
+_OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+class Cluster:
+    """What the control thread asks of Kubernetes; nothing here waits for the network.
+
+    One thread follows the list of pods, another one sends requests.
+
+    :param cgroup_changes: see ``PodCgroups``.
+    """
+
+    def __init__(
+        self,
+        config: KubernetesConfig,
+        layout: CgroupLayout,
+        cgroup_changes: Callable[[], int | None],
+    ) -> None:
+        self._config = config
+        rules = ClassRules(
+            system_namespaces=frozenset(config.system_namespaces),
+            trusted_namespaces=frozenset(config.trusted_namespaces),
+            own_uid=_own_uid(),
+        )
+        self._api = Api(config.kubeconfig)
+        self._worker = Worker(self._api)
+        self._watcher = PodWatcher(self._api, config.node, config.profiles.label_keys)
+        # As of the last look at who is here: they change many times in between.
+        self._pods = self._watcher.pods
+        self._source = KubernetesSource(
+            layout,
+            lambda: self._pods,
+            rules,
+            config.cgroup_roots,
+            config.capacity.names,
+            cgroup_changes,
+        )
+        self._events = events = Events(self._api, self._worker, config.node)
+        pod_of = self._source.pod_of
+        config_map = config.profiles.config_map
+        self._tuning = None if config_map is None else Tuning(self._api, events, config_map)
+        self._descriptors = (
+            None
+            if config.service_profiles is ServiceProfiles.NONE
+            else Descriptors(self._api, config, rules)
+        )
+        self._squeezes = Squeezes(events, config.node, pod_of)
+        self.evictions = PodEvictions(
+            self._api, self._worker, events, config.eviction, config.node, pod_of
+        )
+        self._capacity = ClusterCapacity(
+            self._api, self._worker, config.capacity, config.node, layout
+        )
+        self._managers = Managers(layout, rules, RESCTRL_DIR)
+        self._left: Mapping[Knob, str] = {}
+        self._profiles: Mapping[str, Profile] = {}
+        self._choose_named: Choose = chooser((), config.profiles, DEFAULT_PROFILE)
+        self._choose = self._choose_named
+        self._conflicts: tuple[str, ...] = ()
+        self._revision = 0
+        self._state = ClusterState(node=config.node)
+        self._told: frozenset[str] = frozenset()
+        self._sparing = Sparing(_log)
+
+    def check(self) -> None:
+        """Raise what ended one of the threads: a bug."""
+        for each in (self._watcher, self._worker, *self._readers):
+            if each.failure is not None:
+                raise each.failure
+
+    def take_profiles(self) -> bool:
+        """Have ``with_profiles`` use the newest ones; whether they are others than before.
+
+        To be called before each ``scan``.
+        """
+        self._pods = self._watcher.pods
+        changed = self._tuning is not None and self._tuning.take()
+        if self._descriptors is not None:
+            changed = self._descriptors.take(self._pods.pods, self._choose_named) or changed
+        return changed
+
+    def with_profiles(self, settings: Settings) -> Settings:
+        """Return *settings*, whose profiles are those of files, with the cluster's as well."""
+        for reader in self._readers:
+            settings = reader.beside(settings)
+        return settings
+
+    def scan(
+        self, configured: tuple[Workload, ...], profiles: Mapping[str, Profile], now_ns: int
+    ) -> tuple[Workload, ...]:
+        """Return *configured* and the pods that run here now, each with one of *profiles*.
+
+        A pod whose cgroup belongs to a configured workload is left to that.
+        """
+        if profiles is not self._profiles:
+            self._profiles = profiles
+            named = [name for name in profiles if name == base_name(name)]
+            self._choose_named = chooser(named, self._config.profiles, DEFAULT_PROFILE)
+            self._choose = self._choose_named
+            if self._descriptors is not None:
+                self._choose = self._descriptors.chooser(profiles, self._choose_named)
+        if self._tuning is not None:
+            self._tuning.tell()
+        pods = self._source.scan(now_ns, self._choose)
+        before, revision = self._conflicts, self._revision
+        workloads, self._conflicts = beside(configured, pods)
+        self._revision = self._source.revision
+        if (before, revision) != (self._conflicts, self._revision):
+            self._tell()
+        return workloads
+
+    def left_knobs(self, holds: Holds, now_ns: int) -> frozenset[Knob]:
+        """Look at the other agents of this node and return the knobs that are theirs."""
+        if self._config.leave_to_others:
+            levels = self._source.best_effort_levels
+            self._managers.look(now_ns, self._pods.pods.values(), levels, holds)
+        left, before = self._managers.left, self._left
+        for knob in left.keys() - before.keys():
+            _log.warning("%s is left alone: %s", knob, left[knob])
+        for knob in before.keys() - left.keys():
+            _log.info("%s is left alone no more: nobody else has it", knob)
+        self._left = left
+        return frozenset(left)
+
+    def follow(
+        self, snapshot: Snapshot, plan: Plan, workloads: tuple[Workload, ...], mode: Mode
+    ) -> None:
+        """Tell the cluster what *plan*, made from *snapshot*, means for its pods."""
+        self._squeezes.follow(plan, mode)
+        pods = self._pods.pods.values()
+        enforcing = mode is Mode.ENFORCE
+        self._capacity.follow(snapshot, plan, workloads, pods, enforcing=enforcing)
+
+    @property
+    def state(self) -> ClusterState:
+        """What there is to tell of it now."""
+        pods = self._pods
+        return replace(
+            self._state,
+            synced=pods.synced,
+            age_s=self._watcher.age_s(time.monotonic_ns()),
+            problem=self._watcher.problem,
+            requests=self._requests(),
+            dropped_events=self._events.dropped,
+            pods=len(pods.pods),
+            refused=pods.refused,
+            marked_until_s=self.evictions.marked_until_s,
+            reclaimable=self._capacity.state,
+            profiles=None if self._tuning is None else self._tuning.state,
+            descriptors=None if self._descriptors is None else self._descriptors.state,
+            left_knobs={str(knob): reason for knob, reason in self._left.items()},
+        )
+
+    @property
+    def may_have_left_something(self) -> bool:
+        """Whether the node may still bear our mark or our capacity; for after ``close``."""
+        return self.evictions.may_be_marked or self._capacity.present
+
+    def close(self) -> None:
+        """Take back what was done to the node and stop talking to the API server."""
+        self._capacity.take_off()
+        self.evictions.take_back()
+        for reader in self._readers:
+            reader.close()
+        self._worker.close(_LAST_WORDS_S)
+        self._watcher.close()
+
+    @property
+    def _readers(self) -> Iterator[Tuning | Descriptors]:
+        # Who reads what becomes profiles; the order counts: descriptors change those of ConfigMaps.
+        yield from filter(None, (self._tuning, self._descriptors))
+
+    def _requests(self) -> Mapping[str, int]:
+        # How many requests failed, by what came of them.
+        every = (self._watcher, self._worker, *self._readers)
+        return sum((Counter(each.errors) for each in every), Counter())
+
+    def _tell(self) -> None:
+        source = self._source
+        problems = dict(itertools.islice(source.problems, _MOST_TEXTS))
+        self._state = ClusterState(
+            node=self._config.node,
+            unlisted=source.unlisted,
+            classes=source.classes,
+            roots=source.roots,
+            foreign_roots=source.foreign_roots,
+            label_problems=problems,
+            conflicts=self._conflicts[:_MOST_TEXTS],
+        )
+        texts = [*self._state.conflicts, *(f"{pod}: {text}" for pod, text in problems.items())]
+        texts += [f"{root}: pods of another node: left alone" for root in source.foreign_roots]
+        for text in texts:
+            if text not in self._told:
+                self._sparing.warning(text)
+        self._told = frozenset(texts)
+
+
+def _own_uid() -> str | None:
+    # POD_UID is set by the downward API; without it our own cgroup tells, unless the container
+    # has a cgroup namespace of its own.
+    if uid := os.environ.get("POD_UID"):
+        return uid
+    found = _OWN_CGROUP.search(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
+    return None if found is None else found[1].replace("_", "-")

@@ -1,0 +1,265 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: which of Koordinator's settings have a counterpart here, and which have none and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+import math
+import re
+from typing import Any
+
+from controller.kube.koordinator.source import Field, Fields, shown
+
+__all__ = ("Facts", "Imported", "translate")
+
+_THRESHOLDS = "resource-threshold-config"
+_QOS = "resource-qos-config"
+_SYSTEM = "system-config"
+_HOST_APPS = "host-application-config"
+# koordlet's own where the ConfigMap says nothing (pkg/util/sloconfig).
+_SUPPRESS_PERCENT = 65
+
+# Why a field has no counterpart; the first pattern that fits the field counts.
+_REASONS: tuple[tuple[str, str], ...] = (
+    (rf"{_THRESHOLDS}/cpuSuppressPolicy", "cpu.quota is the knob, whatever the policy"),
+    (
+        rf"{_THRESHOLDS}/cpuSuppressMinPercent",
+        "the floor of cpu.quota is of each best-effort workload, not of all (knobs in the profile)",
+    ),
+    (
+        rf"{_THRESHOLDS}/.*[eE]vict.*",
+        "evictions follow what a service suffers, not how much is used (evict in the profile)",
+    ),
+    (
+        rf"{_QOS}/.*/cpuQOS/groupIdentity",
+        "kernels of Anolis only; sched_idle does that for best-effort work on others",
+    ),
+    (rf"{_QOS}/.*/cpuQOS/coreExpeller", "core_scheduling is for best-effort work, as a whole"),
+    (rf"{_QOS}/(lsr|ls|system)Class/cpuQOS/.*", "only best-effort work is made idle"),
+    (rf"{_QOS}/.*/memoryQOS/.*", "memory.high moves with what services suffer; no fixed values"),
+    (rf"{_QOS}/.*/blkioQOS/.*", "io.weight and io.max move with what services suffer (section io)"),
+    (rf"{_QOS}/(lsr|ls|system)Class/resctrlQOS/.*", "only best-effort work is limited"),
+    (rf"{_QOS}/policies/netQOSPolicy", "one way of shaping only (section network)"),
+    (
+        r"cpu-burst-config/.*",
+        "cpu_burst of a profile is a time, not a share of each container's limit",
+    ),
+    (rf"{_SYSTEM}/.*", "settings of the kernel are left alone"),
+    (
+        r"colocation-config/.*",
+        "see kubernetes.capacity: what best-effort work may have is measured",
+    ),
+    (r"cpu-normalization-config/.*|resource-amplification-config/.*", "for the scheduler"),
+    (rf"{_HOST_APPS}/.*", "cannot be told as a workload: its cgroup, name or class"),
+    (r".*/nodeStrategies|.*/nodeConfigs", "one configuration for all nodes; others need their own"),
+)
+_CLASSES = {
+    "LSE": "latency-sensitive",
+    "LSR": "latency-sensitive",
+    "LS": "latency-sensitive",
+    "BE": "best-effort",
+    "SYSTEM": "system",
+}
+_TIERS = (("systemClass", "system"), ("lsClass", "latency-sensitive"), ("beClass", "best-effort"))
+_PATH = re.compile(r"[A-Za-z0-9@:._/-]+")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+# Bits per second as a Kubernetes quantity, as far as somebody would write one for a link.
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMG]?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What shares are shares of, as far as the caller knows: CPUs, cache ways, the link."""
+
+    cpus: int | None = None
+    cache_ways: int | None = None
+    device: str | None = None
+
+
+@dataclass(slots=True)
+class Imported:
+    """What the two files are to hold: plain data, and lines for people.
+
+    ``notes`` tell where a number comes from, by its place; ``missing`` what has no counterpart.
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    profile: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def miss(self, at: Field, value: object, reason: str) -> None:
+        """Tell that the field *at* is not imported."""
+        self.missing.append(f"{shown('/'.join(at))[1:-1]} = {shown(value)}: {reason}")
+
+
+def translate(fields: Fields, facts: Facts) -> Imported:
+    """Return what *fields* become; all of them are taken."""
+    result = Imported()
+    _suppress(fields, facts, result)
+    _resctrl(fields, facts, result)
+    _sched(fields, result)
+    _network(fields, facts, result)
+    _host_applications(fields, result)
+    for at, value in fields.left:
+        path = "/".join(at)
+        reasons = (text for pattern, text in _REASONS if re.fullmatch(pattern, path))
+        result.miss(at, value, next(reasons, "not known to this import"))
+    return result
+
+
+def _suppress(fields: Fields, facts: Facts, result: Imported) -> None:
+    at = (_THRESHOLDS, "cpuSuppressThresholdPercent")
+    enabled, percent = fields.take(_THRESHOLDS, "enable"), fields.take(*at)
+    if enabled is not True:
+        if percent is not None or enabled is not None:
+            result.miss(at, percent, f"off there (enable is {shown(enabled)})")
+        return
+    given = _SUPPRESS_PERCENT if percent is None else percent
+    if not _is_percent(given):
+        result.miss(at, percent, "not a percentage")
+    elif facts.cpus is None:
+        text = f"leaves {100 - given} % of a node's CPUs alone; with --cpus that becomes 'reserve'"
+        result.miss(at, given, text)
+    else:
+        reserve = facts.cpus * (100 - given) * 10
+        result.config["reserve"] = f"{reserve}mcpu"
+        default = "; its default" if percent is None else ""
+        result.notes.append(f"reserve: {100 - given} % of {facts.cpus} CPUs ({at[1]}{default})")
+
+
+def _resctrl(fields: Fields, facts: Facts, result: Imported) -> None:
+    at = (_QOS, "beClass", "resctrlQOS")
+    found = fields.take_group(*at)
+    if found.pop("enable", None) is not True:
+        for key, value in found.items():
+            result.miss((*at, key), value, "off there")
+        return
+    knobs = result.profile.setdefault("knobs", {})
+    bandwidth = found.pop("mbaPercent", None)
+    if bandwidth is not None and _is_percent(bandwidth) and bandwidth >= 1:
+        knobs["resctrl.mb"] = {"floor": f"{bandwidth}%"}
+        result.notes.append("knobs resctrl.mb: as far down as it always was there (mbaPercent)")
+    elif bandwidth is not None:
+        result.miss((*at, "mbaPercent"), bandwidth, "not a percentage")
+    start, end = (found.pop(f"catRange{end}Percent", None) for end in ("Start", "End"))
+    both = {"catRangeStartPercent": start, "catRangeEndPercent": end}
+    if start is not None or end is not None:
+        start, end = (0 if start is None else start), (100 if end is None else end)
+        if not (_is_percent(start) and _is_percent(end) and start < end):
+            result.miss(at, both, "not a range")
+        elif facts.cache_ways is None:
+            text = "a share of the cache's ways; with --cache-ways that becomes a floor"
+            result.miss(at, both, text)
+        else:
+            ends = [math.ceil(facts.cache_ways * each / 100) for each in (start, end)]
+            knobs["resctrl.l3"] = {"floor": max(1, ends[1] - ends[0])}
+            result.notes.append(
+                f"knobs resctrl.l3: the ways it always had there, of {facts.cache_ways}; which "
+                "ones is not fixed here (catRange*Percent)"
+            )
+    for key, value in found.items():
+        result.miss((*at, key), value, "not known to this import")
+    if not knobs:
+        del result.profile["knobs"]
+
+
+def _sched(fields: Fields, result: Imported) -> None:
+    at = (_QOS, "beClass", "cpuQOS")
+    enabled, idle = fields.take(*at, "enable"), fields.take(*at, "schedIdle")
+    if enabled is True and idle == 1:
+        result.profile["sched_idle"] = True
+        result.notes.append("sched_idle: as there (schedIdle of beClass)")
+    elif idle is not None:
+        why = "off there" if enabled is not True else "not used there"
+        result.miss((*at, "schedIdle"), idle, f"{why}; here it is on (sched_idle in the profile)")
+    policy = fields.take(_QOS, "policies", "cpuPolicy")
+    if policy == "coreSched":
+        result.config["core_scheduling"] = {"mode": "auto"}
+        result.notes.append("core_scheduling: on where it was measured to help (cpuPolicy)")
+    elif policy is not None:
+        result.miss((_QOS, "policies", "cpuPolicy"), policy, "sched_idle is used")
+
+
+def _network(fields: Fields, facts: Facts, result: Imported) -> None:
+    total = fields.take(_SYSTEM, "totalNetworkBandwidth")
+    tiers = {}
+    for group, name in _TIERS:
+        at = (_QOS, group, "networkQOS")
+        found = fields.take_group(*at)
+        if not found:
+            continue
+        if found.pop("enable", None) is not True:
+            for key, value in found.items():
+                result.miss((*at, key), value, "off there")
+        elif (tier := _tier(found)) is None:
+            result.miss(at, found, "not amounts that a tier can have")
+        else:
+            tiers[name] = tier
+    if not tiers:
+        if total is not None:
+            result.miss((_SYSTEM, "totalNetworkBandwidth"), total, "nothing is shaped there")
+    elif facts.device is None:
+        text = "with --device this becomes the section network"
+        result.miss((_QOS, "*", "networkQOS"), tiers, text)
+        result.miss((_SYSTEM, "totalNetworkBandwidth"), total, text)
+    else:
+        speed = None if total is None else _amount(total, share=False)
+        if total is not None and speed is None:
+            result.miss((_SYSTEM, "totalNetworkBandwidth"), total, "not an amount")
+        device = {"name": facts.device, "egress": speed or "auto", "ingress": speed or "auto"}
+        result.config["network"] = {"devices": [device], "tiers": tiers}
+        result.notes.append("network: request is what is guaranteed, limit the most (networkQOS)")
+
+
+def _tier(found: Mapping[str, object]) -> dict[str, dict[str, str]] | None:
+    tier: dict[str, dict[str, str]] = {}
+    for word, name, missing in (("Request", "guaranteed", 0), ("Limit", "max", 100)):
+        for way in ("egress", "ingress"):
+            amount = _amount(found.get(f"{way}{word}", missing), share=True)
+            if amount is None:
+                return None
+            tier.setdefault(name, {})[way] = amount
+    known = {f"{way}{word}" for way in ("egress", "ingress") for word in ("Request", "Limit")}
+    return tier if set(found) <= known else None
+
+
+def _amount(value: object, *, share: bool) -> str | None:
+    # A number is a share in percent where there can be one, else bits per second.
+    if share and _is_percent(value):
+        return f"{value}%"
+    match = _QUANTITY.fullmatch(value if isinstance(value, str) else "" if share else str(value))
+    if match is None:
+        return None
+    bits = float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[match[2]]
+    return f"{bits / 1000:.0f}kbit" if 8000 <= bits <= 1e12 else None
+
+
+def _host_applications(fields: Fields, result: Imported) -> None:
+    applications = fields.take(_HOST_APPS, "applications")
+    for each in applications if isinstance(applications, list) else ():
+        workload = _workload(each) if isinstance(each, dict) else None
+        if workload is None:
+            text = "not a workload of a plain cgroup, with a name and a class that is known"
+            result.miss((_HOST_APPS, "applications"), each, text)
+            continue
+        result.config.setdefault("workloads", []).append(workload)
+        result.notes.append(f"workloads {workload['name']}: {_HOST_APPS}")
+
+
+def _workload(application: Mapping[str, Any]) -> dict[str, str] | None:
+    path, qos = application.get("cgroupPath"), application.get("qos")
+    name = str(application.get("name"))
+    if not isinstance(path, dict) or path.get("base", "CgroupRoot") != "CgroupRoot":
+        return None
+    parts = [str(path.get(key) or "").strip("/") for key in ("parentDir", "relativePath")]
+    cgroup = "/" + "/".join(filter(None, parts))
+    known = isinstance(qos, str) and qos in _CLASSES
+    bad = cgroup == "/" or not _PATH.fullmatch(cgroup) or ".." in cgroup.split("/")
+    if bad or not known or not _NAME.fullmatch(name):
+        return None
+    return {"name": name, "cgroup": cgroup, "class": _CLASSES[str(qos)]}
+
+
+def _is_percent(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100

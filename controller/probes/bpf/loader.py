@@ -1,0 +1,245 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles and attaches a BPF program in a short-lived child and keeps only its descriptors.
+
+bcc maps LLVM into its process and never gives the memory back (some 110 MiB). So a child runs
+it, sends the descriptors of maps and links over a unix socket and exits; what is attached
+lives as long as somebody holds those descriptors, which is the agent alone. This file is the
+parent's side and, run as ``python -m controller.probes.bpf.loader``, the child.
+"""
+
+from collections.abc import Mapping
+import ctypes
+from dataclasses import asdict, dataclass, field
+import json
+import logging
+import os
+from pathlib import Path
+import re
+import signal
+import socket
+import subprocess
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+from controller.host.package_data import bpf_dir
+from controller.probes.bpf.typed import attach_typed, load_typed
+
+__all__ = ("LoadError", "Loaded", "ProgramSpec", "load")
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 60.0
+_MAX_FDS = 64
+_PR_SET_PDEATHSIG = 1
+
+
+class LoadError(Exception):
+    """The program could not be compiled, verified or attached; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramSpec:
+    """What to load: a file of ``bpf/``, its ``-D`` values and the maps wanted back.
+
+    Functions declared with RAW_TRACEPOINT_PROBE are attached by bcc on load. ``tracepoint``
+    names one more function by the tracepoint that it is for. It and all that it tail-calls are
+    loaded with typed arguments (``-DTYPED=1``), or, where the kernel refuses or *typed* is
+    false, as plain raw tracepoint (``-DTYPED=0``). ``tail_calls`` names the functions that fill
+    a program array; its map must be among ``maps``, because the kernel empties it when user
+    space lets go of it. ``cgroup_skb`` names functions with their enum bpf_attach_type; they
+    are attached at the directory ``cgroup``, beside what others have attached there.
+    ``classifiers`` names functions for traffic control and ``runnable`` such of the raw
+    tracepoint type; they are loaded and attached nowhere.
+    """
+
+    source: str
+    defines: Mapping[str, int]
+    maps: tuple[str, ...]
+    tracepoint: str | None = None
+    tail_calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    typed: bool = True
+    cgroup_skb: Mapping[str, int] = field(default_factory=dict)
+    cgroup: str = ""
+    classifiers: tuple[str, ...] = ()
+    runnable: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Descriptors of a loaded program; closing them detaches and frees it.
+
+    ``untyped`` tells why the spec's tracepoint has no typed arguments, and is empty if it has.
+    ``program_fds`` are those of what is attached nowhere.
+    """
+
+    map_fds: dict[str, int]
+    link_fds: list[int]
+    untyped: str = ""
+    program_fds: dict[str, int] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Detach the program and free its maps; harmless when called again."""
+        for fd in (*self.link_fds, *self.map_fds.values(), *self.program_fds.values()):
+            os.close(fd)
+        self.link_fds.clear()
+        self.map_fds.clear()
+        self.program_fds.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load(spec: ProgramSpec) -> Loaded:
+    """Load *spec* through a child process and return its descriptors.
+
+    :raises LoadError: bcc is missing, the program does not compile, the kernel refuses it, or
+        the child does not answer in a minute.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.settimeout(_TIMEOUT_S)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "controller.probes.bpf.loader", str(theirs.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, "BCC_KERNEL_SOURCE": str(bpf_dir() / "include" / "kernel")},
+        )
+        theirs.close()
+        try:
+            _, errors = child.communicate(json.dumps(asdict(spec)).encode(), _TIMEOUT_S)
+            message, fds, _, _ = socket.recv_fds(ours, 65536, _MAX_FDS)
+        except (subprocess.TimeoutExpired, TimeoutError):
+            child.kill()
+            child.communicate()
+            raise LoadError(f"{spec.source}: the loader did not answer in time") from None
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    answer: dict[str, Any] = (
+        json.loads(message) if message else {"error": _last_line(errors), "maps": []}
+    )
+    if "error" in answer:
+        raise LoadError(f"{spec.source}: {_explain(answer['error'], errors)}")
+    names: list[str] = answer["maps"]
+    untyped: str = answer["untyped"]
+    if spec.tracepoint is not None:
+        _log.debug("%s: %s", spec.source, f"untyped, {untyped}" if untyped else "typed")
+    maps = dict(zip(names, fds, strict=False))
+    unattached = (*spec.classifiers, *spec.runnable)
+    programs = dict(zip(unattached, fds[len(names) :], strict=False))
+    return Loaded(maps, list(fds[len(maps) + len(programs) :]), untyped, programs)
+
+
+def _explain(error: str, errors: bytes) -> str:
+    """Put what bcc said on stderr behind its exception, which alone says little."""
+    text = errors.decode(errors="replace")
+    wanted = [
+        line
+        for line in text.splitlines()
+        if "error:" in line or "bpf: Failed" in line or "not permitted" in line.lower()
+    ]
+    return "; ".join([error, *wanted[:3]])
+
+
+def _last_line(errors: bytes) -> str:
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "the loader died without a word"
+
+
+def _child(channel: socket.socket) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    spec = json.load(sys.stdin)
+    try:
+        untyped, fds = _load(spec)
+    except Exception as err:  # bcc raises nothing more specific than Exception
+        channel.send(json.dumps({"error": str(err)[:1000]}).encode())
+    else:
+        answer = {"maps": spec["maps"], "untyped": untyped[:1000]}
+        socket.send_fds(channel, [json.dumps(answer).encode()], fds)
+    sys.stderr.flush()
+    os._exit(0)  # skips bcc's clean-up at exit, which would detach what was handed over
+
+
+def _load(spec: dict[str, Any]) -> tuple[str, list[int]]:
+    """Load the better variant that the kernel takes: (why not typed, maps' and links' fds)."""
+    if not spec["typed"]:
+        return "as told", _load_variant(spec, typed=False)
+    try:
+        return "", _load_variant(spec, typed=True)
+    except OSError as err:
+        return str(err), _load_variant(spec, typed=False)
+
+
+def _load_variant(spec: dict[str, Any], *, typed: bool) -> list[int]:
+    try:
+        from bcc import BPF
+    except ImportError as err:
+        raise LoadError(
+            "the Python module bcc is missing: install python3-bpfcc and link it into the "
+            "virtual environment (`make` does both)"
+        ) from err
+    if not hasattr(BPF, "attach_raw_tracepoint"):
+        raise LoadError("the module bcc is not the BPF Compiler Collection: install python3-bpfcc")
+    tracepoint: str | None = spec["tracepoint"]
+    defines: dict[str, int] = {**spec["defines"], "TYPED": int(typed)}
+    flags = [f"-D{name}={value}" for name, value in defines.items()]
+    program = BPF(text=_source(bpf_dir(), spec["source"]), cflags=flags)
+
+    def load_function(name: str) -> int:
+        if typed and tracepoint is not None:
+            return load_typed(tracepoint, name, program.dump_func(name))
+        fd: int = program.load_func(name, BPF.RAW_TRACEPOINT).fd
+        return fd
+
+    for array, functions in spec["tail_calls"].items():
+        for index, name in enumerate(functions):
+            program[array][ctypes.c_int(index)] = ctypes.c_int(load_function(name))
+    links: list[int] = []
+    if tracepoint is not None and typed:
+        links.append(attach_typed(load_function(tracepoint)))
+    elif tracepoint is not None:
+        program.attach_raw_tracepoint(tracepoint, tracepoint)
+    links += program.raw_tracepoint_fds.values()
+    for name, attach_type in spec["cgroup_skb"].items():
+        function = program.load_func(name, BPF.CGROUP_SKB)
+        links.append(_link_to_cgroup(function.fd, spec["cgroup"], attach_type))
+    programs = [program.load_func(name, BPF.SCHED_CLS).fd for name in spec["classifiers"]]
+    programs += [program.load_func(name, BPF.RAW_TRACEPOINT).fd for name in spec["runnable"]]
+    return [*(program[name].map_fd for name in spec["maps"]), *programs, *links]
+
+
+def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:
+    """Attach by a link (Linux 5.7): it tolerates others beside it and ends with its descriptor.
+
+    bcc's own attach_func replaces what is attached there and outlives the process.
+    """
+    target = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
+    link: int = ctypes.CDLL("libbpf.so.1").bpf_link_create(program, target, attach_type, None)
+    os.close(target)
+    if link < 0:  # libbpf returns the negative errno
+        raise OSError(-link, f"cannot attach to {cgroup}: {os.strerror(-link)}")
+    return link
+
+
+def _source(folder: Path, name: str) -> str:
+    """Return a program with its own headers put in: bcc rewrites map methods only in the text."""
+
+    def header(match: re.Match[str]) -> str:
+        return (folder / "include" / match[1]).read_text().replace("#pragma once\n", "")
+
+    return re.sub(r'^#include "(\w+\.h)"$', header, (folder / name).read_text(), flags=re.M)
+
+
+if __name__ == "__main__":
+    _child(socket.socket(fileno=int(sys.argv[1])))

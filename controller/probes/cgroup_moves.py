@@ -1,0 +1,175 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which tasks joined or left the cgroups of workloads, from ``bpf/members.bpf.c``.
+
+A task inherits from its parent what is set per task (its core-scheduling cookie, its resctrl
+group), and keeps it when it is moved to another cgroup. So whoever keeps such a thing in line
+with the cgroups needs to hear of moves, and of tasks that were born elsewhere than their parent.
+
+Events are a help, never a proof: they may be lost, and there are none from before the start.
+"""
+
+from collections.abc import Iterable
+import ctypes
+import mmap
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.core.model import CgroupId, Workload
+from controller.host.facts import CgroupLayout
+from controller.probes.bpf.btf import Btf
+from controller.probes.bpf.libbpf import HashMap, MappedArray
+from controller.probes.bpf.loader import LoadError, ProgramSpec, load
+
+__all__ = ("MemberProbe", "Move", "Moves")
+
+# 64 KiB, some 2,000 moves between two looks. More than that is cheaper to scan for.
+_RING_PAGES = 16
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Move(NamedTuple):
+    """A task that is now in another cgroup than before, or than its parent.
+
+    ``cgroup`` is the followed workload it is in, ``None`` if it is in none. With ``whole`` all
+    threads of the process ``tgid`` moved, otherwise ``tid`` alone. Ids are those of the first
+    process-id namespace.
+    """
+
+    cgroup: CgroupId | None
+    tid: int
+    tgid: int
+    whole: bool
+
+
+class Moves(NamedTuple):
+    """All moves since the last look, in order. Not ``complete``: some are missing, so scan."""
+
+    moves: tuple[Move, ...]
+    complete: bool
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("cgroup", ctypes.c_uint64),
+        ("tid", ctypes.c_uint32),
+        ("tgid", ctypes.c_uint32),
+        ("whole", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+    )
+
+
+class MemberProbe:
+    """The loaded probe.
+
+    :param layout: the hierarchy whose cgroups are followed.
+    :param max_followed: cgroups that can be followed; with more, no reading is complete.
+    :raises LoadError: the program cannot be loaded, or libbpf cannot read its buffer.
+    :raises BtfError: the kernel does not describe what the program needs.
+    """
+
+    def __init__(self, layout: CgroupLayout, *, max_followed: int = 1024) -> None:
+        self._hierarchy = layout.hierarchy
+        self._loaded = load(_spec(layout, max_followed))
+        fds = self._loaded.map_fds
+        self._lost = MappedArray(fds["lost"], np.dtype("u8"), 1)
+        self._lost_seen = 0
+        self._map = HashMap(fds["followed"])
+        self._max_followed = max_followed
+        self._followed: set[CgroupId] = set()
+        self._unfollowed = False
+        self._complete = False  # nothing is known of the time before
+        self._moves: list[Move] = []
+        self._callback = _CALLBACK(self._take)  # must live as long as the ring
+        self._libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+        self._libbpf.ring_buffer__new.restype = ctypes.c_void_p
+        self._libbpf.ring_buffer__consume.argtypes = (ctypes.c_void_p,)
+        self._libbpf.ring_buffer__free.argtypes = (ctypes.c_void_p,)
+        self._ring = self._libbpf.ring_buffer__new(fds["events"], self._callback, None, None)
+        if not self._ring:
+            self._loaded.close()
+            raise LoadError(f"members.bpf.c: libbpf cannot map the ring: {ctypes.get_errno()}")
+
+    def follow(self, workloads: Iterable[Workload]) -> None:
+        """Tell moves into and out of *workloads* from now on, and into no others.
+
+        A workload that is new here may have members already, which are not told.
+        """
+        wanted = {w.cgroup for w in workloads}
+        for cgroup in self._followed - wanted:
+            self._map.delete(cgroup.id)
+        self._followed &= wanted
+        for cgroup in sorted(wanted - self._followed)[: self._max_followed - len(self._followed)]:
+            self._map.set(cgroup.id, 0, 0)
+            self._followed.add(cgroup)
+        self._unfollowed = bool(wanted - self._followed)
+
+    def read(self) -> Moves:
+        """Return what happened since the last call.
+
+        :raises OSError: the ring cannot be read.
+        """
+        consumed = self._libbpf.ring_buffer__consume(self._ring)
+        if consumed < 0:
+            raise OSError(-consumed, "cannot read the ring of members.bpf.c")
+        lost = int(self._lost.values[0])
+        complete = self._complete and lost == self._lost_seen and not self._unfollowed
+        self._lost_seen, self._complete = lost, True
+        moves, self._moves = tuple(self._moves), []
+        return Moves(moves, complete)
+
+    def close(self) -> None:
+        """Detach the probe; harmless when called again."""
+        if self._ring:
+            self._libbpf.ring_buffer__free(self._ring)
+            self._ring = None
+        self._loaded.close()
+
+    def _take(self, _context: int | None, data: int, _size: int) -> int:
+        event = _Event.from_address(data)
+        cgroup = CgroupId(self._hierarchy, event.cgroup)
+        # A workload that is not followed any more, or is followed since a moment ago.
+        known = cgroup if cgroup in self._followed else None
+        self._moves.append(Move(known, event.tid, event.tgid, bool(event.whole)))
+        return 0
+
+
+def _spec(layout: CgroupLayout, max_followed: int) -> ProgramSpec:
+    btf = Btf()
+    return ProgramSpec(
+        source="members.bpf.c",
+        defines={
+            "PAGE_SIZE": mmap.PAGESIZE,
+            "RING_PAGES": _RING_PAGES,
+            "MAX_FOLLOWED": max_followed,
+            "HIERARCHY": _hierarchy_number(layout),
+            "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
+            "OFF_CSS_PARENT": btf.offset("cgroup_subsys_state", "parent"),
+            "OFF_CGROUP_SELF": btf.offset("cgroup", "self"),
+            "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
+            "OFF_CGROUP_ROOT": btf.offset("cgroup", "root"),
+            "OFF_ROOT_HIERARCHY": btf.offset("cgroup_root", "hierarchy_id"),
+            "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
+            "OFF_TASK_PID": btf.offset("task_struct", "pid"),
+            "OFF_TASK_TGID": btf.offset("task_struct", "tgid"),
+            "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
+        },
+        maps=("followed", "lost", "events"),
+        typed=False,
+    )
+
+
+def _hierarchy_number(layout: CgroupLayout) -> int:
+    """Return the kernel's number of the hierarchy; 0 is the cgroup2 tree.
+
+    :raises LoadError: /proc/cgroups does not tell.
+    """
+    if layout.version == "v2":
+        return 0
+    for line in Path("/proc/cgroups").read_text(encoding="ascii").splitlines():
+        name, number, *_ = line.split()
+        if name == layout.hierarchy:
+            return int(number)
+    raise LoadError(f"members.bpf.c: /proc/cgroups does not name {layout.hierarchy}")

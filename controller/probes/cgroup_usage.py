@@ -1,0 +1,202 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and disk traffic of workloads, from cgroup v2's ``memory.current`` and ``io.stat``.
+
+Reading ``io.stat`` makes the kernel add up every CPU's part, so only some workloads are read
+in a tick: of those of which something is to be expected up to 250 within a second, of more in
+proportionally longer.
+
+Memory that cannot be had back by dropping caches: of the host, and of some cgroups of it.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+import contextlib
+import itertools
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from controller.core.model import CgroupId, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import mounts
+from controller.probes.poll_queue import Turns
+
+__all__ = (
+    "MemoryHierarchy",
+    "OthersMemory",
+    "Usage",
+    "UsageMeter",
+    "find_memory",
+    "parse_io_bytes",
+)
+
+_ROUND_NS = NS_PER_SEC
+_USAGE_PER_POLL = 50
+
+
+class Usage(NamedTuple):
+    """Bytes charged to a workload now, and bytes it read and wrote; ``None``: not told.
+
+    What goes through stacked devices (dm, md) counts once on each of them.
+    """
+
+    memory_bytes: int | None
+    io_bytes: int | None
+
+
+class UsageMeter:
+    """Follows workloads of the cgroup2 tree; without its controllers it tells nothing.
+
+    ``workloads`` is what was read last of each; ``changed`` is of whom ``read`` found something
+    new.
+
+    :param unified: the mount of the cgroup2 tree.
+    """
+
+    def __init__(self, unified: Path | None) -> None:
+        self._unified = str(unified or "")
+        controllers = set()
+        if unified is not None:
+            with contextlib.suppress(OSError):
+                controllers = set((unified / "cgroup.controllers").read_text().split())
+        self._has = (bool("memory" in controllers), bool("io" in controllers))
+        self._paths: dict[CgroupId, str] = {}
+        self._turns = Turns()
+        self._round: list[CgroupId] = []
+        self._round_due_ns = 0
+        self.workloads: dict[CgroupId, Usage] = {}
+        self.changed: Collection[CgroupId] = ()
+
+    def follow(self, workloads: Iterable[Workload]) -> None:
+        """Read these from now on, and no others."""
+        self._paths = {w.cgroup: w.path for w in workloads} if any(self._has) else {}
+        self._turns.follow(self._paths)
+        self._round = [cgroup for cgroup in self._round if cgroup in self._paths]
+        self.workloads = {c: u for c, u in self.workloads.items() if c in self._paths}
+
+    def read(self, now_ns: int, moved: Iterable[CgroupId] | None) -> None:
+        """Bring some of ``workloads`` up to date.
+
+        :param moved: who ran, waited or sent something since the last call; ``None``: perhaps
+            everybody. Nobody else is read, but in turn: see ``Turns``.
+        """
+        self._turns.moved(moved)
+        if not self._round and now_ns >= self._round_due_ns:
+            self._round_due_ns = now_ns + _ROUND_NS
+            self._round = self._turns.take()
+        part, self._round = self._round[:_USAGE_PER_POLL], self._round[_USAGE_PER_POLL:]
+        self.changed = [cgroup for cgroup in part if self._has_changed(cgroup)]
+        self._turns.moved(self.changed)
+
+    def _has_changed(self, cgroup: CgroupId) -> bool:
+        directory = self._unified + self._paths[cgroup]
+        memory = _text(f"{directory}/memory.current") if self._has[0] else None
+        io = _text(f"{directory}/io.stat") if self._has[1] else None
+        now = Usage(
+            memory_bytes=None if memory is None else int(memory),
+            io_bytes=None if io is None else parse_io_bytes(io),
+        )
+        before, self.workloads[cgroup] = self.workloads.get(cgroup), now
+        return now != before
+
+
+def parse_io_bytes(text: bytes) -> int:
+    """Return what was read and written in all, from the text of ``io.stat``.
+
+    >>> parse_io_bytes(b"8:0 rbytes=4096 wbytes=512 rios=1 wios=1 dbytes=9 dios=1\\n")
+    4608
+    """
+    words = (word.partition(b"=") for word in text.split())
+    return sum(int(count) for key, _, count in words if key in (b"rbytes", b"wbytes"))
+
+
+def _text(path: str) -> bytes | None:
+    # Gone, or the controller is not handed down to there.
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+# Reading memory.stat makes the kernel add up every CPU's part.
+_MEMORY_PER_POLL = 20
+# In memory.stat, in bytes, of the cgroup and all below it. Page cache is not in it: who needs
+# memory gets that first, and MemAvailable counts it as available.
+_KEPT = {
+    "v2": ("anon", "shmem", "slab_unreclaimable", "pagetables", "kernel_stack"),
+    "v1": ("total_rss", "total_shmem"),
+}
+
+
+class MemoryHierarchy(NamedTuple):
+    """Where the memory controller is; ``mount`` of ``None``: nowhere."""
+
+    version: Literal["v1", "v2"]
+    mount: Path | None
+
+
+def find_memory(unified: Path | None) -> MemoryHierarchy:
+    """Return where this host has the memory controller; *unified* is the mount of cgroup2.
+
+    A v1 mount with it wins: the kernel gives a controller to one hierarchy only.
+    """
+    for each in mounts(None, {"cgroup"}):
+        if "memory" in each.options:
+            return MemoryHierarchy("v1", each.point)
+    return MemoryHierarchy("v2", unified)
+
+
+class OthersMemory:
+    """Follows what is used on this host by everybody but the given workloads.
+
+    What a workload uses is known some seconds after it came; until then it counts as others'.
+    """
+
+    def __init__(self, hierarchy: MemoryHierarchy, meminfo: Path = Path("/proc/meminfo")) -> None:
+        self._meminfo = meminfo
+        self._mount = hierarchy.mount
+        self._keys = _KEPT[hierarchy.version]
+        self._paths: dict[CgroupId, str] = {}
+        self._next: Iterator[CgroupId] = iter(())
+        self._used: dict[CgroupId, int] = {}
+
+    def read(self, workloads: Iterable[Workload]) -> int | None:
+        """Return the bytes that are not available and not used by *workloads*."""
+        paths = {each.cgroup: each.path for each in workloads}
+        if paths != self._paths:
+            self._paths = paths
+            self._next = itertools.cycle(tuple(paths))
+            self._used = {c: used for c, used in self._used.items() if c in paths}
+        for cgroup in itertools.islice(self._next, min(_MEMORY_PER_POLL, len(paths))):
+            used = self._used_by(paths[cgroup])
+            if used is None:
+                self._used.pop(cgroup, None)
+            else:
+                self._used[cgroup] = used
+        host = _fields(self._meminfo)
+        if "MemTotal:" not in host or "MemAvailable:" not in host:
+            return None
+        taken = (host["MemTotal:"] - host["MemAvailable:"]) << 10  # told in KiB
+        return max(0, taken - sum(self._used.values()))
+
+    def _used_by(self, path: str) -> int | None:
+        if self._mount is None:
+            return None
+        found = _fields(self._mount / path[1:] / "memory.stat")
+        return sum(found.get(key, 0) for key in self._keys) if found else None
+
+
+def _fields(path: Path) -> dict[str, int]:
+    # Gone, or the controller is not handed down to there.
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return {}
+    words = (line.split() for line in lines)
+    return {each[0]: int(each[1]) for each in words if len(each) >= 2 and each[1].isdigit()}

@@ -1,0 +1,123 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Asking one source, once and again and again."""
+
+import asyncio
+from collections.abc import Iterable
+import math
+from random import Random
+import time
+from urllib.parse import quote, urlsplit
+
+from controller.config.sections.service_level import (
+    Endpoint,
+    JsonField,
+    MetricLine,
+    PrometheusQuery,
+    Push,
+    ServiceSource,
+)
+from controller.core.units import NS_PER_SEC, format_duration
+from controller.probes.service_level.fetch import Loop, fetch
+from controller.probes.service_level.ledger import Ledger, Reason, SourceError
+from controller.probes.service_level.parse import json_value, metric_value, prometheus_value
+
+__all__ = ("ask", "ask_all", "pause_s", "poll")
+
+# A page of metrics is searched line by line; JSON is parsed as a whole, which holds the
+# interpreter for some 10 ms per MiB.
+_MAX_PAGE_BYTES = 1 << 20
+_MAX_JSON_BYTES = 256 << 10
+_MAX_PAUSE_S = 60.0
+_JITTER = 0.1
+
+
+async def ask(source: ServiceSource) -> float:
+    """Return the figure in the source's unit; NaN: the service had nothing to do.
+
+    :raises SourceError: there is none.
+    """
+    try:
+        async with asyncio.timeout(source.timeout_ns / NS_PER_SEC):
+            match source.source:
+                case PrometheusQuery(endpoint=endpoint, query=query):
+                    return await _ask_prometheus(endpoint, query)
+                case MetricLine(endpoint=endpoint, metric=metric, labels=labels):
+                    page = await fetch(
+                        endpoint, _target(endpoint), accept="text/plain", limit=_MAX_PAGE_BYTES
+                    )
+                    return metric_value(page, metric, labels)
+                case JsonField(endpoint=endpoint, pointer=pointer):
+                    return json_value(await _get_json(endpoint, _target(endpoint)), pointer)
+                case _:
+                    raise SourceError(Reason.INTERNAL, "cannot be asked")
+    except TimeoutError:
+        text = f"no answer within {format_duration(source.timeout_ns)}"
+        raise SourceError(Reason.TIMEOUT, text) from None
+
+
+async def poll(ledger: Ledger, random: Random) -> None:
+    """Ask again and again; never returns and never raises, but for cancellation."""
+    every_s = ledger.source.every_ns / NS_PER_SEC
+    failures = 0
+    # Sources that were configured together are not asked together.
+    await asyncio.sleep(random.uniform(0, min(every_s, 1.0)))
+    while True:
+        try:
+            figure = await ask(ledger.source)
+        except SourceError as error:
+            failures += 1
+            ledger.failed(error)
+        except Exception as error:  # one source must not end the others
+            failures += 1
+            ledger.failed(SourceError(Reason.INTERNAL, f"{type(error).__name__}: {error}"))
+        else:
+            failures = 0
+            ledger.answered(figure, time.monotonic_ns())
+        await asyncio.sleep(pause_s(every_s, failures, random))
+
+
+def ask_all(sources: Iterable[ServiceSource]) -> list[tuple[ServiceSource, str | SourceError]]:
+    """Ask all *sources* that can be asked, at the same time, once; return what they say."""
+
+    async def one(source: ServiceSource) -> str | SourceError:
+        if isinstance(source.source, Push):
+            return "pushes; not asked"
+        try:
+            figure = await ask(source)
+        except SourceError as error:
+            return error
+        if math.isnan(figure):
+            return "nothing to do"
+        return f"{figure:g}" if source.unit_ns is None else format_duration(figure * source.unit_ns)
+
+    async def everyone() -> list[str | SourceError]:
+        return await asyncio.gather(*map(one, asked))
+
+    asked = list(sources)
+    loop = Loop()
+    try:
+        return list(zip(asked, loop.run_until_complete(everyone()), strict=True))
+    finally:
+        loop.close()
+
+
+def pause_s(every_s: float, failures: int, random: Random) -> float:
+    """Return how long to wait after *failures* in a row: doubling to a minute, with jitter."""
+    pause = min(every_s * 2.0 ** min(failures, 10), max(every_s, _MAX_PAUSE_S))
+    return pause * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+async def _ask_prometheus(endpoint: Endpoint, query: str) -> float:
+    path = urlsplit(endpoint.url).path.rstrip("/")
+    target = f"{path}/api/v1/query?query={quote(query, safe='')}"
+    return prometheus_value(await _get_json(endpoint, target))
+
+
+async def _get_json(endpoint: Endpoint, target: str) -> bytes:
+    return await fetch(endpoint, target, accept="application/json", limit=_MAX_JSON_BYTES)
+
+
+def _target(endpoint: Endpoint) -> str:
+    url = urlsplit(endpoint.url)
+    return (url.path or "/") + (f"?{url.query}" if url.query else "")

@@ -1,0 +1,174 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Figures that services send themselves: datagrams ``SERVICE NUMBER`` to a unix socket.
+
+Datagrams, because there is then no connection that somebody could leave hanging, and the kernel
+says with each who sent it (SCM_CREDENTIALS, unix(7)): a process of a user namespace cannot claim
+a user that is not its own. Whoever sends a lot delays other pushes and nobody else.
+"""
+
+import asyncio
+from collections.abc import Mapping
+import grp
+import logging
+import os
+from pathlib import Path
+import pwd
+import socket
+import stat
+import struct
+import time
+
+from controller.config.sections.service_level import Push, ServiceLevelConfig
+from controller.probes.service_level.ledger import Ledger, Reason, SourceError
+from controller.probes.service_level.parse import number, shown
+
+__all__ = ("Inbox",)
+
+_log = logging.getLogger(__name__)
+
+_MAX_BYTES = 512
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+# Room for the credentials and nothing else: descriptors that somebody attaches are then closed
+# by the kernel instead of becoming ours.
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size)
+_PER_WINDOW = 64
+_WINDOW_S = 0.1
+_SAY_EVERY_S = 60.0
+
+
+class Inbox:
+    """The socket. ``errors`` counts what was not taken, by reason.
+
+    :param ledgers: of the services that may push.
+    :raises OSError: the socket cannot be made; the message names its path.
+    """
+
+    def __init__(self, config: ServiceLevelConfig, ledgers: Mapping[str, Ledger]) -> None:
+        self._ledgers = ledgers
+        self._users = {name: _users_of(ledger) for name, ledger in ledgers.items()}
+        self.errors = dict.fromkeys(map(str, Reason), 0)
+        self._window_s, self._left = 0.0, _PER_WINDOW
+        self._said_s: dict[Reason, float] = {}
+        self._path = config.socket
+        only_root = config.group is None and all(u == {0} for u in self._users.values())
+        self._socket = _bind(config.socket, config.group, only_root=only_root)
+        self._inode = config.socket.stat().st_ino
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take datagrams from now on, in *loop*."""
+        self._loop = loop
+        loop.add_reader(self._socket, self._read)
+
+    def close(self) -> None:
+        """Stop listening and remove the socket, if it is still ours."""
+        self._socket.close()
+        try:
+            if self._path.stat(follow_symlinks=False).st_ino == self._inode:
+                self._path.unlink()
+        except FileNotFoundError:
+            pass
+
+    def _read(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._window_s >= _WINDOW_S:
+            self._window_s, self._left = now_s, _PER_WINDOW
+        while self._left:
+            try:
+                data, ancillary, flags, _ = self._socket.recvmsg(
+                    _MAX_BYTES, _ANCILLARY, socket.MSG_DONTWAIT
+                )
+            except BlockingIOError:
+                return
+            self._left -= 1
+            try:
+                self._take(data, _sender(ancillary), truncated=bool(flags & socket.MSG_TRUNC))
+            except SourceError as error:
+                self._refuse(error)
+        # Somebody sends faster than anybody needs: they wait, and the tick does not.
+        self._loop.remove_reader(self._socket)
+        self._loop.call_later(_WINDOW_S, self.start, self._loop)
+
+    def _take(self, data: bytes, uid: int | None, *, truncated: bool) -> None:
+        if truncated:
+            raise SourceError(Reason.TOO_BIG, f"a push of more than {_MAX_BYTES} bytes")
+        try:
+            service, space, figure = data.decode().removesuffix("\n").rpartition(" ")
+        except UnicodeDecodeError:
+            service, space, figure = "", "", ""
+        if not space:
+            raise SourceError(Reason.FORMAT, "a push must be: SERVICE NUMBER")
+        ledger = self._ledgers.get(service)
+        if ledger is None:
+            text = f"a push for {shown(service)}, which is not a service that pushes"
+            raise SourceError(Reason.UNKNOWN, text)
+        if uid not in self._users[service]:
+            raise SourceError(Reason.FORBIDDEN, f"a push for {service} by user {uid}")
+        try:
+            ledger.answered(number(figure), time.monotonic_ns())
+        except SourceError as error:
+            ledger.count(error.reason)
+            self._tell(SourceError(error.reason, f"a push for {service}: {error}"))
+
+    def _refuse(self, error: SourceError) -> None:
+        self.errors[error.reason] += 1
+        self._tell(error)
+
+    def _tell(self, error: SourceError) -> None:
+        # Whoever may write to the socket must not be able to fill the log.
+        now_s = time.monotonic()
+        if now_s - self._said_s.get(error.reason, -_SAY_EVERY_S) >= _SAY_EVERY_S:
+            self._said_s[error.reason] = now_s
+            _log.warning("%s: %s (told once a minute at most)", self._path, error)
+
+
+def _users_of(ledger: Ledger) -> set[int]:
+    source = ledger.source.source
+    assert isinstance(source, Push)
+    users: set[int] = set()
+    for user in source.users:
+        try:
+            users.add(user if isinstance(user, int) else pwd.getpwnam(user).pw_uid)
+        except KeyError:
+            _log.warning("service level of %s: no user %s here", ledger.source.service, user)
+    return users
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return int(_CREDENTIALS.unpack(data[: _CREDENTIALS.size])[1])
+    return None
+
+
+def _bind(path: Path, group: str | None, *, only_root: bool) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _remove_dead(path)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        # Nobody may send before owner and mode are right: bind(2) makes the file by the umask,
+        # and sending needs the right to write.
+        listener.bind(str(path))
+        if group is not None:
+            os.chown(path, -1, grp.getgrnam(group).gr_gid, follow_symlinks=False)
+        path.chmod(0o600 if only_root else 0o660 if group else 0o666)
+    except (OSError, KeyError) as error:
+        listener.close()
+        text = error.strerror if isinstance(error, OSError) else f"no group {group} here"
+        raise OSError(f"service level: {path}: {text}") from None
+    return listener
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove a socket that an agent left behind when it was killed."""
+    try:
+        is_socket = stat.S_ISSOCK(path.stat(follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return
+    if is_socket:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()

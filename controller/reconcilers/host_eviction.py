@@ -1,0 +1,177 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Evictions on a host without Kubernetes: a workload is frozen for a while, or killed.
+
+Only if the configuration says so, and only in the cgroup that was meant. Freezing is a knob like
+every other: journaled, and undone when the agent ends, whatever ends it.
+"""
+
+from collections.abc import Iterator
+import errno
+from pathlib import Path
+from typing import NamedTuple
+
+from actuators.base import GoneError, RefusedError
+from actuators.executor import Executor
+from actuators.freezer import FREEZER, CgroupFreeze, freezers, is_inside, kill, processes
+from controller.config.sections.eviction import EvictionConfig, StandaloneAction
+from controller.core.decision import Action, Eviction, Failure
+from controller.core.model import (
+    EvictionAnswer,
+    EvictionResult,
+    Knob,
+    KnobValue,
+    Target,
+    TargetKind,
+)
+from controller.core.units import NS_PER_SEC, format_duration
+from controller.host.facts import CgroupLayout
+
+__all__ = ("Standalone",)
+
+# What is only reported is reported again after this time.
+_REPORT_NS = 600 * NS_PER_SEC
+# A killed task needs a moment to go; what makes new ones faster than we kill is given up.
+_KILL_NS = 5 * NS_PER_SEC
+
+
+class _Kill(NamedTuple):
+    eviction: Eviction
+    target: Target
+    until_ns: int
+
+
+class Standalone:
+    """Carries evictions out at once; for the control thread.
+
+    :param executor: writes the freezer's files.
+    """
+
+    def __init__(self, config: EvictionConfig, layout: CgroupLayout, executor: Executor) -> None:
+        self._config = config
+        self._layout = layout
+        self._executor = executor
+        self._freezer = next(iter(freezers(layout)), None)
+        self._thaw_ns: dict[Target, int] = {}
+        self._kills: list[_Kill] = []
+        self._answers: list[EvictionAnswer] = []
+
+    def ask(self, eviction: Eviction, path: str, *, enforcing: bool, now_ns: int) -> None:
+        """Begin *eviction* of the workload whose cgroup of the cpu controller is at *path*."""
+        action = self._config.standalone
+        target = Target(TargetKind.CGROUP, *eviction.cgroup, path)
+        if not enforcing or action is StandaloneAction.OFF:
+            why = "eviction.standalone is off" if enforcing else "the agent only observes"
+            self._answer(eviction, EvictionResult.REPORTED, why, _REPORT_NS)
+        elif action is StandaloneAction.KILL:
+            self._kills.append(_Kill(eviction, target, now_ns + _KILL_NS))
+        else:
+            self._freeze(eviction, target, now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Go on with what takes longer than a tick, and thaw what was frozen long enough."""
+        self._kills = [each for each in self._kills if not self._killed(each, now_ns)]
+        for target in [each for each, due_ns in self._thaw_ns.items() if now_ns >= due_ns]:
+            del self._thaw_ns[target]
+            self._executor.execute([_freezing(target, "1", "0")], now_ns=now_ns)
+
+    def answers(self) -> Iterator[EvictionAnswer]:
+        """Yield the answers since the last call."""
+        answers, self._answers = self._answers, []
+        yield from answers
+
+    def forget(self) -> None:
+        """Begin anew: everything was restored past us."""
+        self._thaw_ns.clear()
+        self._kills.clear()
+
+    def _answer(
+        self, eviction: Eviction, result: EvictionResult, message: str, wait_ns: int = 0
+    ) -> None:
+        answer = EvictionAnswer(eviction.cgroup, eviction.channel, result, message, wait_ns)
+        self._answers.append(answer)
+
+    def _freeze(self, eviction: Eviction, target: Target, now_ns: int) -> None:
+        if self._freezer is None:
+            self._answer(eviction, EvictionResult.REFUSED, "this host has no freezer")
+            return
+        try:
+            place = _place(self._freezer, self._layout, target)
+            value = self._freezer.read(place)
+        except GoneError as error:
+            self._answer(eviction, EvictionResult.GONE, str(error))
+            return
+        except RefusedError as error:
+            self._answer(eviction, EvictionResult.REFUSED, str(error))
+            return
+        if value == "1":
+            self._answer(eviction, EvictionResult.REFUSED, "somebody else has frozen it")
+            return
+        (outcome,) = self._executor.execute([_freezing(place, "0", "1")], now_ns=now_ns)
+        if outcome.applied == "1" and outcome.failure is None:
+            lasts_ns = self._config.freeze_ns
+            self._thaw_ns[place] = now_ns + lasts_ns
+            message = f"frozen for {format_duration(lasts_ns)}"
+            self._answer(eviction, EvictionResult.FROZEN, message, lasts_ns)
+        elif outcome.failure is Failure.GONE:
+            self._answer(eviction, EvictionResult.GONE, outcome.message)
+        else:
+            self._answer(eviction, EvictionResult.REFUSED, outcome.message)
+
+    def _killed(self, trial: _Kill, now_ns: int) -> bool:
+        try:
+            left = kill(self._layout, trial.target)
+        except GoneError:
+            left = 0
+        except RefusedError as error:
+            self._answer(trial.eviction, EvictionResult.REFUSED, str(error))
+            return True
+        if left and now_ns < trial.until_ns:
+            return False
+        if left:
+            message = f"{left} of its processes do not end"
+            self._answer(trial.eviction, EvictionResult.REFUSED, message)
+        else:
+            self._answer(trial.eviction, EvictionResult.KILLED, "all its processes were killed")
+        return True
+
+
+def _freezing(target: Target, previous: str, value: str) -> Action:
+    return Action(
+        target=target,
+        knob=Knob.FREEZE,
+        previous=KnobValue(previous),
+        value=KnobValue(value),
+        reason="eviction" if value == "1" else "frozen long enough",
+    )
+
+
+def _place(freezer: CgroupFreeze, layout: CgroupLayout, target: Target) -> Target:
+    """Return the cgroup to freeze for the workload at *target*.
+
+    On v1 that is the freezer's cgroup of the same path, if it holds the workload and nobody else.
+
+    :raises GoneError: the workload left.
+    :raises RefusedError: there is no such cgroup.
+    """
+    if freezer.version == "v2":
+        return target._replace(scope=FREEZER)
+    path = target.path
+    mine = processes(layout.mount, target)
+    try:
+        inode = (freezer.mount / path[1:]).stat().st_ino
+        place = target._replace(scope=FREEZER, id=inode)
+        theirs = processes(freezer.mount, place)
+    except (FileNotFoundError, GoneError):
+        theirs = []
+    # Looked at one by one: there may be new ones in either since it was read.
+    whole = theirs and all(is_inside(pid, FREEZER, path) or _ended(pid) for pid in mine)
+    alone = all(is_inside(pid, layout.hierarchy, path) or _ended(pid) for pid in theirs)
+    if not (whole and alone):
+        text = f"{path}: the freezer hierarchy has no cgroup of that path with the same processes"
+        raise RefusedError(errno.ENOENT, text)
+    return place
+
+
+def _ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()

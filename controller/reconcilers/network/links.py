@@ -1,0 +1,268 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The links of this host that are shaped: their trees, their pods' veths, and what they carry.
+
+In observe mode nothing is made: the links' facts and the ceilings that they would have are all
+there is. In enforce mode the trees are made through the executor, looked after, and made again
+when somebody damages them, three times in ten minutes.
+"""
+
+from collections.abc import Iterable
+import logging
+
+from actuators.executor import Executor
+from actuators.tc.netlink import Netlink
+from actuators.tc.shape import (
+    BEST_EFFORT,
+    CLASS_OF_TIER,
+    FIRST_LIMIT,
+    MAJOR,
+    Tree,
+    alike,
+    decode,
+    encode,
+)
+from actuators.tc.tree import Programs, ifb_name
+from controller.config.sections.network import NetworkConfig
+from controller.core.decision import Action, Failure, Outcome
+from controller.core.model import (
+    Knob,
+    KnobReading,
+    KnobValue,
+    LinkSample,
+    QosClass,
+    Target,
+    Workload,
+)
+from controller.core.settings import LinkFacts
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout
+from controller.probes.bpf.btf import BtfError
+from controller.probes.bpf.loader import LoadError
+from controller.probes.qdisc import QdiscReader
+from controller.probes.tc_classifier import Classifier
+from controller.reconcilers.network.device import Device, DeviceError, open_device
+from controller.reconcilers.network.pod_filters import Marks, class_of
+from controller.reconcilers.network.pod_limits import POD_LIMITS, PodLimits, unkept
+
+__all__ = ("Links",)
+
+_log = logging.getLogger(__name__)
+
+_LOOK_NS = 5 * NS_PER_SEC
+_REPAIRS = 3
+_REPAIRS_WITHIN_NS = 600 * NS_PER_SEC
+
+
+class Links:
+    """The devices of the section ``network:``; for the control thread alone.
+
+    ``problems`` has the reason for every device that is not shaped, by its name, and for
+    ``classify`` if the programs cannot be loaded. ``programs`` are for the actuators.
+    """
+
+    def __init__(self, config: NetworkConfig, layout: CgroupLayout) -> None:
+        self.problems: dict[str, str] = {}
+        self._devices = self._open(config)
+        self._classifier = self._load(config) if any(d.tree for d in self._devices) else None
+        self._marks = (
+            None if self._classifier is None else Marks(layout, config.limits, self._classifier)
+        )
+        self._limits = config.limits
+        self._shapes = any(device.tree is not None for device in self._devices)
+        count = config.pod_limits if self._shapes else 0
+        self._pods = PodLimits(FIRST_LIMIT + len(config.limits), count)
+        numbers = {tier: [number] for tier, number in CLASS_OF_TIER.items()}
+        numbers[QosClass.BE] += range(FIRST_LIMIT, self._pods.classes.stop)
+        self._tiers = {t: [MAJOR << 16 | one for one in ones] for t, ones in numbers.items()}
+        self._made: dict[Target, int | None] = {}  # with the ifindex of the ifb
+        self._shaped: dict[Target, Tree] = {}  # as we left them
+        self._repaired_ns: dict[Target, list[int]] = {}
+        self._due_ns = 0
+        self._reader = QdiscReader()
+
+    @property
+    def programs(self) -> Programs | None:
+        """What the actuators need to make trees."""
+        fds = None if self._classifier is None else self._classifier.program_fds
+        return None if fds is None else Programs(**fds)
+
+    @property
+    def facts(self) -> tuple[LinkFacts, ...]:
+        """What the links carry, for the planner."""
+        return tuple(device.facts for device in self._devices)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The links whose ceiling may be moved; to be read with the other knobs."""
+        return tuple(device.target for device in self._devices)
+
+    def unlimited(self) -> tuple[KnobReading, ...]:
+        """Return the readings of links without limit: what observe mode starts from."""
+        return tuple(
+            KnobReading(device.target, Knob.TC_CEILING, device.unlimited)
+            for device in self._devices
+        )
+
+    def follow(self, workloads: Iterable[Workload]) -> None:
+        """Tell the packets of *workloads* apart from now on."""
+        workloads = tuple(workloads)
+        # Who has a class by the configuration stays there: his own limit may be a higher one.
+        others = (w for w in workloads if class_of(w, self._limits) == BEST_EFFORT)
+        if self._pods.follow(others):
+            self._due_ns = 0
+        self._tell_limits()
+        if self._marks is not None:
+            self._marks.follow(workloads, self._pods.numbers)
+
+    def tick(self, executor: Executor, now_ns: int) -> bool:
+        """Make what is missing, in enforce mode; whether a tree was made or found damaged."""
+        changed = False
+        if now_ns >= self._due_ns:
+            self._due_ns = now_ns + _LOOK_NS
+            for device in self._devices:
+                if device.tree is not None:
+                    tree = self._with_limits(device.tree)
+                    changed |= self._look_after(executor, device, tree, now_ns)
+        if self._marks is not None and self._made:
+            self._marks.tick(executor, now_ns)
+        return changed
+
+    def forget(self) -> None:
+        """Take note that everything was undone."""
+        self._made.clear()
+        self._shaped.clear()
+        self._due_ns = 0
+        if self._marks is not None:
+            self._marks.forget()
+
+    def samples(self) -> tuple[LinkSample, ...]:
+        """Return what the tiers of all trees carried; nothing where there is no tree."""
+        places = [
+            (target, ifindex, ingress)
+            for target, ifb in self._made.items()
+            for ifindex, ingress in ((target.id, False), (ifb, True))
+            if ifindex is not None
+        ]
+        if not places:
+            return ()
+        every = [number for numbers in self._tiers.values() for number in numbers]
+        counters = self._reader.read({ifindex: every for _, ifindex, _ in places})
+        samples = []
+        for target, ifindex, ingress in places:
+            for tier, numbers in self._tiers.items():
+                keys = ((ifindex, number) for number in numbers)
+                found = [counters[key] for key in keys if key in counters]
+                if found:
+                    sums = map(sum, zip(*found, strict=True))
+                    samples.append(LinkSample(target, ingress, str(tier), *sums))
+        return tuple(samples)
+
+    def close(self) -> None:
+        """Give the programs up; the trees stay, see ``Executor.restore_all``."""
+        self._reader.close()
+        if self._classifier is not None:
+            self._classifier.close()
+
+    def _open(self, config: NetworkConfig) -> tuple[Device, ...]:
+        found = []
+        with Netlink() as netlink:
+            for device in config.devices:
+                try:
+                    found.append(open_device(netlink, device, config))
+                except DeviceError as error:
+                    self.problems[device.name] = str(error)
+                    _log.error("not shaped: %s", error)
+        return tuple(found)
+
+    def _load(self, config: NetworkConfig) -> Classifier | None:
+        try:
+            return Classifier(
+                major=MAJOR,
+                system_class=CLASS_OF_TIER[QosClass.SYSTEM],
+                mark_mask=config.mark_mask,
+            )
+        except (BtfError, LoadError, OSError) as error:
+            self.problems["classify"] = str(error)
+            _log.error("no link is shaped: %s", error)
+            return None
+
+    def _look_after(self, executor: Executor, device: Device, tree: Tree, now_ns: int) -> bool:
+        """Bring one link's tree in line; whether anything was to be done."""
+        target = device.target
+        found = {r.knob: r.value for r in executor.read([target])}.get(Knob.TC_TREE)
+        if found is None:
+            self._made.pop(target, None)
+            self.problems[target.path] = f"{target.path}: the device left"
+            return False
+        if _fits(found, tree):
+            if target not in self._made:
+                self._take_in(target, tree)
+            return False
+        # As we left it: a limit is another one now, and nobody has changed anything.
+        untouched = target in self._shaped and _fits(found, self._shaped[target])
+        if target in self._made and not untouched and not self._may_repair(target, now_ns):
+            self.problems[target.path] = f"{target.path}: somebody else keeps changing the tree"
+            return False
+        action = Action(
+            target=target,
+            knob=Knob.TC_TREE,
+            previous=found,
+            value=encode(tree),
+            reason="shaping a link",
+        )
+        (outcome,) = executor.execute([action], now_ns=now_ns)
+        self._settle(target, tree, outcome)
+        return True
+
+    def _settle(self, target: Target, tree: Tree, outcome: Outcome) -> None:
+        if outcome.applied is not None and _fits(outcome.applied, tree):
+            self._take_in(target, tree)
+            _log.info("%s: shaped: %s", target.path, outcome.applied)
+        elif outcome.failure is Failure.REFUSED:
+            self.problems[target.path] = outcome.message
+
+    def _with_limits(self, tree: Tree) -> Tree:
+        return Tree(
+            *(
+                shape
+                and shape._replace(
+                    limits=shape.limits + self._pods.ceilings(shape.rate, ingress=ingress)
+                )
+                for shape, ingress in zip(tree, (False, True), strict=True)
+            )
+        )
+
+    def _tell_limits(self) -> None:
+        problem = unkept(self._pods.without, len(self._pods.classes), shaped=self._shapes)
+        if not problem:
+            self.problems.pop(POD_LIMITS, None)
+        elif problem != self.problems.get(POD_LIMITS):
+            self.problems[POD_LIMITS] = problem
+            _log.warning("%s", problem)
+
+    def _take_in(self, target: Target, tree: Tree) -> None:
+        self._shaped[target] = tree
+        with Netlink() as netlink:
+            ifb = netlink.find(ifb_name(target.id))
+        self._made[target] = None if ifb is None else ifb.ifindex
+        self.problems.pop(target.path, None)
+
+    def _may_repair(self, target: Target, now_ns: int) -> bool:
+        recent = [
+            at for at in self._repaired_ns.get(target, []) if at > now_ns - _REPAIRS_WITHIN_NS
+        ]
+        self._repaired_ns[target] = recent
+        if len(recent) >= _REPAIRS:
+            return False
+        recent.append(now_ns)
+        _log.warning("%s: somebody changed the tree: making it again", target.path)
+        return True
+
+
+def _fits(found: KnobValue, tree: Tree) -> bool:
+    """Whether *found* is *tree*, wherever the ceiling of best-effort work is now."""
+    try:
+        return alike(decode(found), tree)
+    except ValueError:
+        return False

@@ -1,0 +1,142 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the tasks of best-effort work in its resctrl group, and others out of it.
+
+A child starts in its parent's group, so most of what is born into a best-effort cgroup is
+there. What is moved there, or made there from outside, is not; what leaves stays in ours.
+"""
+
+from collections.abc import Collection, Iterable
+import logging
+from pathlib import Path
+
+from actuators.resctrl.tasks import GroupTasks, Settled
+from actuators.tasks import members, threads
+from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import comings
+from controller.host.facts import CgroupLayout
+from controller.probes.cgroup_moves import Move, Moves
+
+__all__ = ("ResctrlKeeper",)
+
+_log = logging.getLogger(__name__)
+
+# A look at all tasks: seldom where moves are told, often where they are not.
+_SCAN_TOLD_NS = 60 * NS_PER_SEC
+_SCAN_UNTOLD_NS = 5 * NS_PER_SEC
+# Between two looks at all tasks, however many moves the probe has lost.
+_REST_NS = NS_PER_SEC
+# Tasks that start while others are being moved are found by the next look.
+_LOOKS = 5
+
+
+class ResctrlKeeper:
+    """Moves tasks between the root group and the group of best-effort work.
+
+    ``inside`` is how many were in the group after the last look, ``elsewhere`` how many tasks
+    of best-effort work somebody else had put into another group; ``joined`` and ``left`` count
+    those that were moved.
+
+    :param layout: where the cgroups of the workloads are.
+    """
+
+    def __init__(self, layout: CgroupLayout) -> None:
+        self._layout = layout
+        self._followed: tuple[Workload, ...] = ()
+        self._workloads: dict[CgroupId, tuple[Target, str]] = {}  # the best-effort ones
+        self._moved: list[Move] = []
+        self._scan_due_ns = self._rest_until_ns = 0
+        self.inside = self.elsewhere = 0
+        self.joined = self.left = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nobody to keep."""
+        return not self._workloads
+
+    def follow(self, workloads: Iterable[Workload]) -> None:
+        """Keep the best-effort ones of *workloads* from now on."""
+        before, self._followed = self._followed, tuple(workloads)
+        change = comings(before, self._followed).of(QosClass.BE).by("cgroup", "path", "name")
+        for each in change.gone:
+            del self._workloads[each.cgroup]
+        for each in change.came:
+            target = Target(TargetKind.CGROUP, *each.cgroup, each.path)
+            self._workloads[each.cgroup] = target, each.name
+        if change.came or change.gone:
+            self._scan_due_ns = 0
+
+    def start(self) -> None:
+        """The group is new: look at all tasks next time."""
+        self._scan_due_ns = self._rest_until_ns = 0
+        self.inside = self.elsewhere = 0
+
+    def tick(self, tasks: GroupTasks | None, now_ns: int, moves: Moves | None) -> None:
+        """Settle who came and went since the last tick.
+
+        :param tasks: the group; ``None``: there is none now.
+        :param moves: as told by the members probe, ``None`` without one.
+        :raises GoneError: the group was removed.
+        :raises RefusedError: the kernel does not want to.
+        """
+        told = moves is not None
+        if moves is not None:
+            self._moved.extend(moves.moves)
+            if not moves.complete:
+                self._scan_due_ns = 0
+        moved = self._moved
+        if tasks is None:
+            self._moved = []
+        elif now_ns >= max(self._scan_due_ns, self._rest_until_ns):
+            self._moved = []
+            self._scan_due_ns = now_ns + (_SCAN_TOLD_NS if told else _SCAN_UNTOLD_NS)
+            self._rest_until_ns = now_ns + _REST_NS
+            self._settle_all(tasks)
+        elif moved:
+            self._moved = []
+            self._settle_moved(tasks, moved)
+
+    def _settle_all(self, tasks: GroupTasks) -> None:
+        mount, version = self._layout.mount, self._layout.version
+        for _ in range(_LOOKS):
+            sight = tasks.look()
+            wanted = {tid for tid, _ in members(mount, version, self._workloads.values())}
+            done = tasks.settle(sight, wanted, sight.ours - wanted)
+            self._count(done)
+            if len(done.elsewhere) > self.elsewhere:
+                _report(done.elsewhere)
+            self.elsewhere = len(done.elsewhere)
+            if not done.joined:
+                return
+
+    def _settle_moved(self, tasks: GroupTasks, moved: Iterable[Move]) -> None:
+        # The last move of a task is where it is.
+        ours: dict[int, bool] = {}
+        for move in moved:
+            for tid in (move.tid, *threads(move.tgid if move.whole else move.tid)):
+                ours[tid] = move.cgroup in self._workloads
+        sight = tasks.look()
+        joining = [tid for tid, best_effort in ours.items() if best_effort]
+        leaving = [tid for tid, best_effort in ours.items() if not best_effort]
+        self._count(tasks.settle(sight, joining, leaving))
+
+    def _count(self, done: Settled) -> None:
+        self.inside = done.inside
+        self.joined += done.joined
+        self.left += done.left
+
+
+def _report(elsewhere: Collection[int]) -> None:
+    tid = min(elsewhere)
+    try:
+        text = Path(f"/proc/{tid}/cpu_resctrl_groups").read_text(encoding="utf-8")
+    except OSError:
+        return
+    _log.warning(
+        "%d tasks of best-effort work are in resctrl groups of others and stay there (%d: %s); "
+        "with resctrl.adopt the limits of such a group are moved instead",
+        len(elsewhere),
+        tid,
+        text.partition("\n")[0],
+    )

@@ -1,0 +1,197 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics, /healthz, /readyz and /statusz, in a thread of their own.
+
+The thread only reads what the control thread published, so a slow or hostile client cannot
+delay a tick by more than its share of the interpreter, and that is a small one.
+"""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import json
+import logging
+from pathlib import Path
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+from controller.core.units import NS_PER_SEC
+from controller.telemetry.http_limits import Connections, Pacer, TokenError, TokenFile
+from controller.telemetry.metrics.exporter import Exporter
+from controller.telemetry.report import Board
+
+__all__ = ("HttpError", "Httpd")
+
+_log = logging.getLogger(__name__)
+
+_CLIENT_TIMEOUT_S = 5.0
+_POLL_S = 0.25  # how soon a close is noticed
+_TEXT = "text/plain; charset=utf-8"
+# What tells of other people's work, at length; the others say no more than whether we are well.
+_PROTECTED = frozenset({"/metrics", "/statusz"})
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HttpError(Exception):
+    """The address cannot be listened on."""
+
+
+class Httpd:
+    """Serves *board* on *address* until closed.
+
+    :param healthy_ns: age of the last tick from which on /healthz fails.
+    :param token_file: holds the bearer token that /metrics and /statusz want; ``None``: none.
+    :raises HttpError: the address is in use or not ours, or there is no token in the file.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        address: tuple[str, int],
+        *,
+        healthy_ns: int,
+        token_file: Path | None = None,
+    ) -> None:
+        exporter = Exporter(board)
+        pages: Pages = {
+            "/metrics": lambda: (HTTPStatus.OK, _METRICS, exporter.render()),
+            "/statusz": lambda: _status(board),
+            "/healthz": lambda: _health(board, healthy_ns),
+            "/readyz": lambda: _ready(board),
+        }
+        try:
+            token = None if token_file is None else TokenFile(token_file)
+            self._server = _Server(address, pages, token)
+        except TokenError as error:
+            raise HttpError(str(error)) from None
+        except OSError as error:
+            raise HttpError(
+                f"http: cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose "
+                "another address, or 'http: off'"
+            ) from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="http", daemon=True, args=(_POLL_S,)
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving; requests in progress are not waited for."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+Page = tuple[HTTPStatus, str, bytes]
+Pages = Mapping[str, Callable[[], Page]]
+_Request = socket.socket | tuple[bytes, socket.socket]
+
+
+class _Server(ThreadingHTTPServer):
+    # A client that stalls holds its own thread until its time-out, and nobody else.
+    daemon_threads = True
+    # kubelet's probe must not wait for a second SYN because somebody else connects a lot.
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], pages: Pages, token: TokenFile | None) -> None:
+        self.pages = pages
+        self.token = token
+        self.pacer = Pacer()
+        self._connections = Connections()
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: _Request, client_address: object) -> None:
+        assert isinstance(request, socket.socket)
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: _Request) -> None:
+        assert isinstance(request, socket.socket)
+        self._connections.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: _Request, client_address: object) -> None:
+        error = sys.exception()
+        if isinstance(error, OSError):  # the client hung up, or was hung up on
+            _log.debug("%s: %s", client_address, error)
+        else:
+            _log.error("a page failed", exc_info=error)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _CLIENT_TIMEOUT_S
+    server_version = "sweetpoint"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        status, kind, body = self._refusal(path) or self._page(path)
+        self.send_response(status)
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _page(self, path: str) -> Page:
+        assert isinstance(self.server, _Server)
+        page = self.server.pages.get(path)
+        if page is None:
+            return HTTPStatus.NOT_FOUND, _TEXT, b"not found\n"
+        if path not in _PROTECTED:
+            return page()
+        busy = HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many ask\n"
+        return self.server.pacer.make(page) or busy
+
+    def _refusal(self, path: str) -> Page | None:
+        assert isinstance(self.server, _Server)
+        if self.server.token is None or path not in _PROTECTED:
+            return None
+        given = self.headers.get_all("Authorization", [])
+        try:
+            if len(given) == 1 and self.server.token.admits(given[0]):
+                return None
+        except TokenError:  # its reason is in the log and nobody's business here
+            return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no token is set up\n"
+        return HTTPStatus.UNAUTHORIZED, _TEXT, b"a bearer token is needed\n"
+
+    def log_message(self, format: str, *args: object) -> None:
+        _log.debug(format, *args)
+
+
+def _status(board: Board) -> Page:
+    parts = []
+    patient = True
+    for name, value in board.status():
+        parts.append(f'"{name}": {json.dumps(value, default=_fields)}')
+        patient = patient and board.give_way()
+    return HTTPStatus.OK, "application/json", f"{{{', '.join(parts)}}}".encode()
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    # Not asdict(): it copies all that is below, most of the time of a page with many services.
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
+def _health(board: Board, healthy_ns: int) -> Page:
+    report = board.report
+    if report is None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
+    age_ns = time.monotonic_ns() - report.time_ns
+    ok = age_ns < healthy_ns
+    status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, _TEXT, f"last tick {age_ns / NS_PER_SEC:.3f}s ago\n".encode()
+
+
+def _ready(board: Board) -> Page:
+    report = board.report
+    if report is None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
+    # Without this probe nothing can be steered; the others only add to the picture.
+    problem = report.probe_problems.get("sched")
+    if problem is not None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"sched: {problem}\n".encode()
+    return HTTPStatus.OK, _TEXT, b"ready\n"

@@ -1,0 +1,196 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the knobs stand, as Prometheus families: as read back, and as the ladders see them.
+
+The resctrl group of best-effort work in Prometheus' words.
+
+Core scheduling in Prometheus' words: tasks with cookies, shared cores, idle without effect.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from controller.core.knob_values import parse_bandwidth, parse_masks
+from controller.core.model import Channel, Knob, KnobReading
+from controller.reconcilers.core_scheduling import CoreState
+from controller.reconcilers.resctrl.control_group import GroupState
+from controller.telemetry.metrics.text import filled
+from controller.telemetry.report import TickReport
+
+__all__ = (
+    "control_group",
+    "core_scheduling",
+    "knob_families",
+)
+
+_KNOB = ("workload", "knob")
+_DOMAIN = ("group", "domain")
+
+_Readings = Mapping[Knob, Sequence[KnobReading]]
+
+
+def knob_families(report: TickReport) -> Iterator[Metric]:
+    """Yield the families; a knob that is not limited has no series, where the unit allows none."""
+    names = {workload.cgroup.id: workload.name for workload in report.workloads}
+    readings: dict[Knob, list[KnobReading]] = {knob: [] for knob in Knob}
+    for reading in report.knobs:
+        readings[reading.knob].append(reading)
+    yield from _workloads(readings, names)
+    yield from _groups(readings)
+    yield from _rungs(report)
+    yield _overwritten(report, {knob for knob, found in readings.items() if found})
+
+
+def _workloads(readings: _Readings, names: dict[int, str]) -> Iterator[Metric]:
+    for name, text, knob, number in (
+        (
+            "quota_applied_cpus",
+            "CPU quota read back; no series without one.",
+            Knob.CPU_QUOTA,
+            _quota_cpus,
+        ),
+        ("sched_idle", "1 while cpu.idle is set, as read back.", Knob.SCHED_IDLE, _idle),
+        (
+            "memory_high_bytes",
+            "memory.high read back; no series for max.",
+            Knob.MEMORY_HIGH,
+            lambda value: None if value == "max" else int(value),
+        ),
+        ("io_weight", "io.weight read back.", Knob.IO_WEIGHT, int),
+    ):
+        family = GaugeMetricFamily(f"sweetpoint_{name}", text, labels=_KNOB)
+        yield filled(
+            family,
+            (
+                ({"workload": names.get(target.id, target.path), "knob": knob}, number(value))
+                for target, _, value in readings[knob]
+            ),
+        )
+
+
+def _quota_cpus(value: str) -> float | None:
+    words = value.split()
+    return None if words[0] == "max" else int(words[0]) / int(words[1])
+
+
+def _idle(value: str) -> int:
+    return int(value.split()[0])  # where it is not set, its weight follows
+
+
+def _groups(readings: _Readings) -> Iterator[Metric]:
+    bandwidth = GaugeMetricFamily(
+        "sweetpoint_memory_bandwidth_limit",
+        "MB value of best-effort's resctrl group, in the unit that schemata has on this host.",
+        labels=_DOMAIN,
+    )
+    for target, _, value in readings[Knob.MBA]:
+        _add_domains(bandwidth, target.path, parse_bandwidth(value))
+    ways = GaugeMetricFamily(
+        "sweetpoint_cache_ways", "L3 ways of best-effort's resctrl group.", labels=_DOMAIN
+    )
+    for target, _, value in readings[Knob.LLC_WAYS]:
+        masks = parse_masks(value)
+        _add_domains(ways, target.path, {each: mask.bit_count() for each, mask in masks.items()})
+    cookie = GaugeMetricFamily(
+        "sweetpoint_core_cookie",
+        "1 while the group has a core-scheduling cookie.",
+        labels=["group"],
+    )
+    for target, _, value in readings[Knob.CORE_COOKIE]:
+        cookie.add_metric([target.path], float(value != "0"))
+    yield from (bandwidth, ways, cookie)
+
+
+def _add_domains(family: GaugeMetricFamily, group: str, values: dict[int, int]) -> None:
+    for domain, value in values.items():
+        family.add_metric([group, str(domain)], value)
+
+
+def _rungs(report: TickReport) -> Iterator[Metric]:
+    part = GaugeMetricFamily(
+        "sweetpoint_rung_part_ratio",
+        "How far a channel's knob is from free (0) to its stop (1).",
+        labels=["channel", "knob"],
+    )
+    usable = GaugeMetricFamily(
+        "sweetpoint_rung_usable", "1 if the knob can be moved now.", labels=["channel", "knob"]
+    )
+    for demand in report.plan.demands:
+        if demand.channel is Channel.CPU:
+            # Its ladder has this one rung, so the channel's demand is the rung's part.
+            part.add_metric([Channel.CPU, Knob.CPU_QUOTA], demand.applied)
+    for rung in report.plan.rungs:
+        part.add_metric([rung.channel, rung.knob], rung.part)
+        usable.add_metric([rung.channel, rung.knob], float(rung.usable))
+    yield from (part, usable)
+
+
+def _overwritten(report: TickReport, there: set[Knob]) -> Metric:
+    family = CounterMetricFamily(
+        "sweetpoint_knob_overwrites",
+        "Values of ours that somebody else replaced.",
+        labels=["knob"],
+    )
+    # There before the first time, or that would not be seen as a change.
+    for knob in sorted(there | report.overwritten.keys()):
+        family.add_metric([knob], report.overwritten.get(knob, 0))
+    return family
+
+
+def control_group(state: GroupState) -> Iterator[Metric]:
+    """Yield the families that tell of *state*."""
+    present = GaugeMetricFamily(
+        "sweetpoint_resctrl_group_present",
+        "1 while the control group of best-effort work is there.",
+        labels=["group", "reason"],
+    )
+    if state.group:
+        present.add_metric([state.group, state.problem], state.present)
+    yield present
+    yield GaugeMetricFamily(
+        "sweetpoint_resctrl_tasks", "Tasks in that group after the last look.", state.tasks
+    )
+    yield GaugeMetricFamily(
+        "sweetpoint_resctrl_foreign_tasks",
+        "Tasks of best-effort work that somebody else put into another group.",
+        state.elsewhere,
+    )
+    moves = CounterMetricFamily(
+        "sweetpoint_resctrl_task_moves", "Tasks moved into that group and out.", labels=["to"]
+    )
+    moves.add_metric(["group"], state.joined)
+    moves.add_metric(["root"], state.left)
+    yield moves
+
+
+def core_scheduling(state: CoreState) -> Iterator[Metric]:
+    """Yield the families that tell of *state*."""
+    for name, text, value in (
+        ("cookie_tasks", "Tasks with our core-scheduling cookie.", state.carrying),
+        ("foreign_tasks", "Best-effort tasks with a cookie of somebody else.", state.foreign),
+        (
+            "overlap_ratio",
+            "Share of the services' running time with best-effort work on the same core.",
+            state.overlap_ratio,
+        ),
+    ):
+        if value is not None:
+            yield GaugeMetricFamily(f"sweetpoint_core_{name}", text, value)
+    changes = CounterMetricFamily(
+        "sweetpoint_core_cookie_changes",
+        "Tasks that were given our cookie, relieved of it, or could not be.",
+        labels=["result"],
+    )
+    for result, count in (
+        ("given", state.given),
+        ("cleared", state.cleared),
+        ("failed", state.failed),
+    ):
+        changes.add_metric([result], count)
+    yield changes
+    yield GaugeMetricFamily(
+        "sweetpoint_sched_idle_partial",
+        "Cgroups whose sched-idle does not give way to every service.",
+        len(state.idle_partial),
+    )

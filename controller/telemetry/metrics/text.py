@@ -1,0 +1,102 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The text of a scrape: byte for byte what ``prometheus_client.generate_latest`` writes.
+
+The library checks and escapes the name of the metric and of every label anew in each line: 55 of
+the 70 ms of CPU time that a page about a thousand workloads took. Here a family's lines have one
+form, and only values are escaped.
+
+Families with a sample for each of a thousand workloads: several share the labels of one.
+"""
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, Sample
+from prometheus_client.utils import floatToGoString
+
+from controller.core.model import CgroupId, WorkloadSample
+from controller.core.units import NS_PER_SEC
+from controller.telemetry.report import TickReport
+
+__all__ = (
+    "Labels",
+    "filled",
+    "labelled_samples",
+    "page",
+    "seconds",
+)
+
+
+def page(families: Iterable[Metric]) -> bytes:
+    """Return the text of *families*, which are counters and gauges.
+
+    All samples of a family have the same labels, as ``add_metric`` makes them.
+    """
+    pieces: list[str] = []
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        described = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
+        pieces.append(f"# HELP {name} {described}\n# TYPE {name} {family.type}\n")
+        pieces += _lines(name, family)
+    return "".join(pieces).encode()
+
+
+def _lines(name: str, family: Metric) -> list[str]:
+    samples = family.samples
+    labels = sorted(samples[0].labels) if samples else []
+    # By place: a field of a named tuple costs more, and there are twelve thousand samples.
+    if not labels:
+        return [f"{name} {_number(each[2])}\n" for each in samples]
+    if len(labels) == 1:
+        (label,) = labels
+        return [
+            f'{name}{{{label}="{_escaped(each[1][label])}"}} {_number(each[2])}\n'
+            for each in samples
+        ]
+    form = name + "{" + ",".join(f'{label}="%s"' for label in labels) + "} %s\n"
+    values_of = itemgetter(*labels)
+    return [form % (*map(_escaped, values_of(each[1])), _number(each[2])) for each in samples]
+
+
+def _escaped(value: str) -> str:
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return value
+
+
+def _number(value: float) -> str:
+    if 0 <= value < 1e6:
+        return repr(float(value))
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # exponents as in Go
+
+
+Labels = dict[str, str]
+_Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
+
+
+def filled(family: _Family, rows: Iterable[tuple[Labels, float | None]]) -> _Family:
+    """Return *family* with *rows* of all its labels and a number; ``None`` makes no series.
+
+    Rows of several families may share their labels, which ``add_metric`` would make for each.
+    """
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    family.samples += [
+        Sample(name, labels, number) for labels, number in rows if number is not None
+    ]
+    return family
+
+
+def labelled_samples(report: TickReport) -> list[tuple[Labels, WorkloadSample]]:
+    """Return all samples, each with the label ``workload``: its name, if it is known."""
+    labels: dict[CgroupId, Labels] = {
+        each.cgroup: {"workload": each.name} for each in report.workloads
+    }
+    nobody = {"workload": ""}
+    return [(labels.get(each.cgroup, nobody), each) for each in report.samples]
+
+
+def seconds(time_ns: float | None) -> float | None:
+    """Return a time in seconds, if there is one."""
+    return None if time_ns is None else time_ns / NS_PER_SEC

@@ -1,0 +1,208 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the control thread publishes after every tick for everybody who only reads."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+import threading
+from typing import Any
+
+from controller.core.decision import Outcome, Plan
+from controller.core.model import (
+    Blame,
+    CgroupId,
+    EvictionAnswer,
+    Knob,
+    KnobReading,
+    KnobValue,
+    LinkSample,
+    Mode,
+    Target,
+    Workload,
+    WorkloadSample,
+)
+from controller.kube.state import ClusterState
+from controller.probes.service_level.ledger import ServiceState
+from controller.reconcilers.core_scheduling import CoreState
+from controller.reconcilers.resctrl.control_group import GroupState
+from controller.reconcilers.resctrl.monitored import MonitorState
+
+__all__ = (
+    "AgentCost",
+    "Board",
+    "TickReport",
+)
+
+_DURATIONS = 600
+_GIVE_WAY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCost:
+    """What the agent itself uses: CPU seconds and PSS bytes, summed over its processes.
+
+    ``used_cpus`` is the use of the last ten seconds, probes included as far as the kernel counts
+    them, against ``budget_cpus``; the first ``shed`` of ``details`` are done without.
+    ``probes`` holds (runs, ns) of each probe's programs.
+    """
+
+    cpu_s: float
+    pss_bytes: int | None
+    used_cpus: float | None
+    budget_cpus: float
+    budget_bytes: int
+    details: tuple[str, ...]
+    shed: int
+    probes: Mapping[str, tuple[int, int]]
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """What is done without now."""
+        return self.details[: self.shed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickReport:
+    """One tick: what was known, what was decided, what became of it, what it cost."""
+
+    time_ns: int
+    mode: Mode
+    age_ns: int | None
+    switches: int
+    missed_switches: int
+    workloads: tuple[Workload, ...]
+    samples: tuple[WorkloadSample, ...]
+    host_pressure_ns: Mapping[str, int]
+    plan: Plan
+    knobs: tuple[KnobReading, ...]
+    tick_ns: int
+    ticks: int
+    overruns: int
+    failed_ticks: int
+    cost: AgentCost | None
+    probe_problems: Mapping[str, str]
+    config_problem: str
+    services: tuple[ServiceState, ...] = ()
+    refused_pushes: Mapping[str, int] = field(default_factory=dict)
+    links: tuple[LinkSample, ...] = ()
+    link_problems: Mapping[str, str] = field(default_factory=dict)
+    measured_by_netns: frozenset[CgroupId] = frozenset()
+    monitor: MonitorState | None = None
+    control_group: GroupState = field(default_factory=GroupState)
+    probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
+    cores: CoreState = field(default_factory=CoreState)
+    blame: tuple[Blame, ...] = ()
+    overwritten: Mapping[Knob, int] = field(default_factory=dict)
+    cluster: ClusterState | None = None
+
+
+def _set_event() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
+@dataclass(slots=True)
+class Board:
+    """The latest report and the counters over all reports; written by the control thread.
+
+    Readers take ``report`` once and use that: it is replaced, never changed. Those with much to do
+    ``give_way`` now and then: there is one interpreter for all threads.
+    """
+
+    report: TickReport | None = None
+    between_ticks: threading.Event = field(default_factory=_set_event)
+    writes: dict[tuple[Knob, str], int] = field(default_factory=dict)
+    decisions: dict[tuple[str, str], int] = field(default_factory=dict)
+    evictions: dict[tuple[str, str], int] = field(default_factory=dict)
+    reloads: dict[str, int] = field(default_factory=dict)
+    durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
+
+    def give_way(self) -> bool:
+        """Wait until the tick that is under way is over; whether it was, before too long."""
+        return self.between_ticks.wait(_GIVE_WAY_S)
+
+    def count(
+        self, plan: Plan, outcomes: tuple[Outcome, ...], evictions: tuple[EvictionAnswer, ...] = ()
+    ) -> None:
+        """Count the decisions of *plan*, the results of its writes, the answers to *evictions*."""
+        for answer in evictions:
+            eviction = answer.channel, answer.result
+            self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
+        for demand in plan.demands:
+            decision = demand.channel, demand.state
+            self.decisions[decision] = self.decisions.get(decision, 0) + 1
+        for outcome in outcomes:
+            key = outcome.action.knob, _result(outcome)
+            self.writes[key] = self.writes.get(key, 0) + 1
+
+    def count_reload(self, result: str) -> None:
+        """Count a reload that was ``applied`` or ``failed``."""
+        self.reloads[result] = self.reloads.get(result, 0) + 1
+
+    def duration_ns(self, quantile: float) -> int | None:
+        """Return the *quantile* of the durations of the last ticks; ``None`` before any."""
+        durations = sorted(self.durations_ns.copy())
+        return durations[int(quantile * (len(durations) - 1))] if durations else None
+
+    def status(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parts of /statusz: plain types and records, enums as their text."""
+        report = self.report
+        yield "ready", report is not None
+        if report is None:
+            return
+        yield "mode", report.mode
+        yield "time_ns", report.time_ns
+        yield "data_age_ns", report.age_ns
+        yield (
+            "tick",
+            {
+                "duration_ns": report.tick_ns,
+                "duration_median_ns": self.duration_ns(0.5),
+                "duration_p99_ns": self.duration_ns(0.99),
+                "count": report.ticks,
+                "overruns": report.overruns,
+                "failed": report.failed_ticks,
+            },
+        )
+        yield "workloads", [w._asdict() for w in report.workloads]
+        yield "plan", report.plan
+        wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
+        yield "knobs", [_knob_status(reading, wanted) for reading in report.knobs]
+        yield "agent", report.cost
+        yield "probes", report.probe_problems
+        yield "probe_fallbacks", report.probe_fallbacks
+        yield "links", [_link_status(sample) for sample in report.links]
+        yield "link_problems", report.link_problems
+        yield "resctrl_group", report.control_group
+        yield "core_scheduling", report.cores._asdict()
+        yield "config_problem", report.config_problem
+        yield "service_level", report.services
+        yield "resctrl_monitor", report.monitor
+        yield "cluster", None if report.cluster is None else report.cluster.status()
+
+
+def _result(outcome: Outcome) -> str:
+    if outcome.foreign is not None:
+        return "foreign"
+    return "applied" if outcome.failure is None else outcome.failure
+
+
+def _link_status(sample: LinkSample) -> dict[str, Any]:
+    direction = "ingress" if sample.ingress else "egress"
+    figures = sample._asdict()
+    del figures["ingress"]
+    return figures | {"link": sample.link.path, "direction": direction}
+
+
+def _knob_status(
+    reading: KnobReading, wanted: Mapping[tuple[Target, Knob], KnobValue]
+) -> dict[str, str]:
+    value = wanted.get((reading.target, reading.knob), reading.value)
+    return {
+        "path": reading.target.path,
+        "knob": reading.knob,
+        "wanted": value,
+        "applied": reading.value,
+    }

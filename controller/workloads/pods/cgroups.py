@@ -1,0 +1,169 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where kubelet put the cgroups of pods, found by looking, never by building a path.
+
+kubelet makes ``kubepods`` below its ``--cgroup-root``, in it one cgroup per QoS class, and in
+these one per pod (Guaranteed pods lie directly below ``kubepods``). With the systemd driver
+every level carries the names of those above it and ends in ``.slice`` and dashes of a pod's id
+become underscores (pkg/kubelet/cm/cgroup_manager_linux.go). Containers lie below their pod,
+named by the runtime: the id alone, or ``cri-containerd-ID.scope``, ``crio-ID.scope``.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+import os
+from pathlib import Path
+import re
+from typing import NamedTuple
+
+from controller.core.units import NS_PER_SEC
+
+__all__ = ("PodCgroup", "PodCgroups", "find_roots")
+
+_ROOT = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
+_QOS_LEVEL = re.compile(r"(?:(?:.+-)?kubepods-)?(besteffort|burstable)(?:\.slice)?")
+_POD_LEVEL = re.compile(
+    r"(?:(?:.+-)?kubepods(?:-besteffort|-burstable)?-)?pod([0-9a-f_-]{32,36})(?:\.slice)?"
+)
+_QOS_CLASSES = {"besteffort": "BestEffort", "burstable": "Burstable"}
+# A custom --cgroup-root with three levels, as in a node that is itself a container.
+_DEEPEST_ROOT = 4
+# How often kubepods is looked for: a root seldom comes or goes, but kubelet may start after us.
+# So is everything else, whatever was told of changes.
+_LOOK_NS = 30 * NS_PER_SEC
+_LOOK_FOR_FIRST_NS = 2 * NS_PER_SEC
+
+
+class PodCgroup(NamedTuple):
+    """The cgroup of a pod: id of the pod, path below the mount, kernfs id, QoS class by path."""
+
+    uid: str
+    path: str
+    inode: int
+    qos_class: str
+
+
+def find_roots(mount: Path) -> tuple[str, ...]:
+    """Return the paths of every ``kubepods`` below *mount*, outermost first.
+
+    Several are possible: a node that runs nodes in containers. Nothing below a root is looked
+    at, so a pod that makes such a cgroup inside itself is not taken for a root.
+    """
+    found: list[str] = []
+    level = [""]
+    for _ in range(_DEEPEST_ROOT):
+        below: list[str] = []
+        for parent in level:
+            for name, _ in _directories(mount, parent):
+                path = f"{parent}/{name}"
+                (found if _ROOT.fullmatch(name) else below).append(path)
+        level = below
+    return tuple(sorted(found, key=lambda path: (path.count("/"), path)))
+
+
+class PodCgroups:
+    """Finds the cgroups of pods again and again; what did not change is only listed.
+
+    A cgroup that is still there stays the same object.
+
+    Modification times tell nothing here: kernfs keeps them only where somebody set one
+    (fs/kernfs/dir.c, ``ps_iattr``). So each directory is listed, a millisecond with a thousand
+    pods, and compared with what it was; not where somebody tells that nothing changed.
+
+    :param roots: where to look; ``None``: wherever there is a ``kubepods``.
+    :param changes: returns a number that changes with every cgroup that comes or goes; ``None``:
+        nobody tells.
+    """
+
+    def __init__(
+        self,
+        mount: Path,
+        roots: tuple[str, ...] | None = None,
+        changes: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._mount = mount
+        self._changes = changes
+        # At the last two looks: a change is told an instant before it can be seen, so one look
+        # more is taken.
+        self._seen: tuple[int | None, int | None] = (None, None)
+        self._given = roots
+        self._roots = roots or ()
+        self._due_ns = 0
+        self._levels: dict[str, _Level] = {}
+        self._found: Mapping[str, tuple[PodCgroup, ...]] = {}
+
+    def scan(self, now_ns: int) -> Mapping[str, tuple[PodCgroup, ...]]:
+        """Return who is here now, by root; the same object as before if nothing changed."""
+        now = self._changes()
+        before, self._seen = self._seen, (now, self._seen[0])
+        if now_ns >= self._due_ns:
+            if self._given is None:
+                self._roots = find_roots(self._mount)
+            self._due_ns = now_ns + (_LOOK_NS if self._roots else _LOOK_FOR_FIRST_NS)
+        elif now is not None and before == (now, now):
+            return self._found
+        levels: dict[str, _Level] = {}
+        below: dict[str, list[_Level]] = {}
+        for root in self._roots:
+            top = levels[root] = self._look(root, "Guaranteed")
+            below[root] = [top]
+            for path, qos_class in top.qos_levels:
+                level = levels[path] = self._look(path, qos_class)
+                below[root].append(level)
+        if levels != self._levels:
+            self._levels = levels
+            self._found = {
+                root: tuple(chain.from_iterable(level.pods.values() for level in found))
+                for root, found in below.items()
+            }
+        return self._found
+
+    def levels(self, root: str, qos_class: str) -> tuple[str, ...]:
+        """Return the cgroups below *root* that hold the pods of a class, as of the last scan."""
+        top = self._levels.get(root)
+        return tuple(path for path, found in top.qos_levels if found == qos_class) if top else ()
+
+    def _look(self, path: str, qos_class: str) -> "_Level":
+        listing = _directories(self._mount, path)
+        before = self._levels.get(path)
+        if before is not None and before.listing == listing:
+            return before
+        return _level(path, qos_class, listing, {} if before is None else before.pods)
+
+
+_Entry = tuple[str, int]
+
+
+class _Level(NamedTuple):
+    """A cgroup with pods in it: what it contains, and what of that are pods and QoS levels."""
+
+    listing: list[_Entry]
+    pods: dict[_Entry, PodCgroup]
+    qos_levels: tuple[tuple[str, str], ...]
+
+
+def _level(
+    path: str, qos_class: str, listing: list[_Entry], known: Mapping[_Entry, PodCgroup]
+) -> _Level:
+    pods: dict[_Entry, PodCgroup] = {}
+    qos_levels = []
+    for entry in listing:
+        if (pod := known.get(entry)) is not None:
+            pods[entry] = pod
+            continue
+        name, inode = entry
+        below = f"{path}/{name}"
+        if match := _POD_LEVEL.fullmatch(name):
+            pods[entry] = PodCgroup(match[1].replace("_", "-"), below, inode, qos_class)
+        elif qos_class == "Guaranteed" and (match := _QOS_LEVEL.fullmatch(name)):
+            qos_levels.append((below, _QOS_CLASSES[match[1]]))
+    return _Level(listing, pods, tuple(qos_levels))
+
+
+def _directories(mount: Path, path: str) -> list[_Entry]:
+    # Not sorted: the order is the kernel's and the same as long as nothing changes.
+    try:
+        with os.scandir(mount / path[1:]) as entries:
+            return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

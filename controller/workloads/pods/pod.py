@@ -1,0 +1,214 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: what the agent keeps of a pod, read from the API server's JSON without trusting it.
+
+A pod's owner chooses its names, labels and annotations. Nothing of them is used as a path or a
+command; what is kept is bounded, and a pod that does not make sense is refused as a whole.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+import re
+from typing import Any
+
+from controller.workloads.pods.requests import asked_for
+from controller.workloads.pods.untrusted_json import items, mapping, shown
+
+__all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
+
+# How kubelet names the cgroup of a pod: by the API server's UUID, or for a static pod by the MD5
+# of its manifest.
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+# registry/path/NAME:tag@digest; a name as the distribution specification has it.
+_IMAGE = re.compile(
+    r"(?:[^\s@]{0,512}/)?([a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?)(?::[\w.-]{1,128})?(?:@.*)?"
+)
+_MOST_CONTAINERS = 64
+_QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
+# Keys of labels and annotations that mean something to us; the others are dropped.
+_PREFIXES = (
+    "sweetpoint.dev/",
+    "koordinator.sh/",
+    "node.koordinator.sh/",
+    "katalyst.kubewharf.io/",
+    "spd.katalyst.kubewharf.io/",
+    "kubernetes.io/config.",
+    "app.kubernetes.io/",
+    "rdt.resources.beta.kubernetes.io/",
+)
+_LABELS = frozenset({"app", "k8s-app", "koord-app", "pod-template-hash"})
+# A label's value has at most 63 characters; an annotation may have 256 KiB. The longest that we
+# read is a small JSON object.
+_LONGEST_VALUE = 4096
+# As the API server takes them: RFC 1123 subdomain, slash, name. They are printed.
+_KEY = re.compile(r"[A-Za-z0-9._/-]{1,317}")
+# Together, of one pod; who wants more does not get it at the cost of the others' memory.
+_MOST_CHARS = 16_384
+_MOST_OVERSIZED = 8
+_INT32 = range(-(2**31), 2**31)
+
+
+class PodError(Exception):
+    """A pod object that cannot be used; the message is one line and safe to print."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The controller of a pod."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of this node. ``labels`` and ``annotations`` hold only known keys.
+
+    ``oversized`` names annotations that were dropped for their length.
+    ``images`` are the last parts of its images' names, without tag and digest.
+    ``grace_s`` is how long it may take to stop. ``asked`` is what it asked for of the extended
+    resources for best-effort work, by the resource's name.
+
+    ``mirror``: the API's image of a static pod. Anybody may create a pod that says so, but kubelet
+    runs none under its own id: the ``uid`` of a mirror is the hash of the static pod's manifest.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    qos_class: str
+    priority: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Owner | None = None
+    service_account: str = ""
+    mirror: bool = False
+    finished: bool = False
+    terminating: bool = False
+    oversized: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    grace_s: int = 30
+    asked: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, for people."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """The pods of this node by their ``uid``.
+
+    ``synced``: the API server has been asked at least once, so who is not here does not exist.
+    ``refused`` counts the objects that made no sense.
+    """
+
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    synced: bool = False
+    refused: int = 0
+
+
+def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) -> Pod:
+    """Return the pod in *raw*, an object as the API server sends it.
+
+    *label_keys* are labels that are kept, too, because a rule of the administrator's wants them.
+
+    :raises PodError: a field that identifies the pod is missing or malformed.
+    """
+    meta, spec, status = (mapping(raw, key) for key in ("metadata", "spec", "status"))
+    namespace, name = _name(meta, "namespace"), _name(meta, "name")
+    annotations, oversized = _known(mapping(meta, "annotations"), frozenset())
+    mirror = "kubernetes.io/config.mirror" in annotations
+    uid = annotations.get("kubernetes.io/config.hash") if mirror else meta.get("uid")
+    if not isinstance(uid, str) or not (_MANIFEST_HASH if mirror else _UID).fullmatch(uid):
+        raise PodError(f"pod {namespace}/{name}: {shown(uid)} is not the id of a pod")
+    labels, _ = _known(mapping(meta, "labels"), _LABELS | label_keys)
+    return Pod(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        qos_class=_qos_class(spec, status),
+        priority=_integer(spec.get("priority")),
+        labels=labels,
+        annotations=annotations,
+        owner=_owner(meta),
+        service_account=_text(spec.get("serviceAccountName")),
+        mirror=mirror,
+        finished=status.get("phase") in ("Succeeded", "Failed"),
+        terminating=meta.get("deletionTimestamp") is not None,
+        oversized=oversized,
+        grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),
+        images=tuple(sorted(set(_images(spec)))),
+        asked=asked_for(spec),
+    )
+
+
+def _name(meta: Mapping[str, Any], key: str) -> str:
+    value = meta.get(key)
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise PodError(f"a pod without a valid metadata.{key}: {shown(value)}")
+    return value
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else ""
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value in _INT32:
+        return value
+    return 0
+
+
+def _known(raw: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    kept: dict[str, str] = {}
+    oversized = []
+    left = _MOST_CHARS
+    for key in sorted(key for key in raw if key in names or key.startswith(_PREFIXES)):
+        value = raw[key]
+        if not isinstance(value, str) or not _KEY.fullmatch(key):
+            continue
+        if len(value) > _LONGEST_VALUE or len(key) + len(value) > left:
+            oversized.append(key)
+        else:
+            left -= len(key) + len(value)
+            kept[key] = value
+    return kept, tuple(oversized[:_MOST_OVERSIZED])
+
+
+def _qos_class(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    given = status.get("qosClass")
+    if given in _QOS_CLASSES:
+        return str(given)
+    # Not set before kubelet has seen the pod: the rule of
+    # pkg/apis/core/v1/helper/qos.ComputePodQOS, for what it needs to be told apart.
+    wanted, limited, everywhere = False, True, True
+    for container in (*items(spec, "containers"), *items(spec, "initContainers")):
+        resources = mapping(container, "resources")
+        limits, requests = mapping(resources, "limits"), mapping(resources, "requests")
+        wanted = wanted or any(r in limits or r in requests for r in ("cpu", "memory"))
+        everywhere = everywhere and all(r in limits for r in ("cpu", "memory"))
+        limited = limited and all(requests.get(r, limits.get(r)) == limits.get(r) for r in limits)
+    if not wanted:
+        return "BestEffort"
+    return "Guaranteed" if everywhere and limited else "Burstable"
+
+
+def _owner(meta: Mapping[str, Any]) -> Owner | None:
+    for reference in items(meta, "ownerReferences"):
+        if reference.get("controller") is True:
+            kind = reference.get("kind")
+            name = _text(reference.get("name"))
+            if isinstance(kind, str) and kind.isalnum() and len(kind) <= 63 and name:
+                return Owner(kind=kind, name=name)
+    return None
+
+
+def _images(spec: Mapping[str, Any]) -> Iterator[str]:
+    for container in items(spec, "containers")[:_MOST_CONTAINERS]:
+        name = container.get("image")
+        if isinstance(name, str) and (match := _IMAGE.fullmatch(name[:1024])):
+            yield match[1]

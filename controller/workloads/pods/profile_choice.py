@@ -1,0 +1,94 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""PURE: which profile a latency-sensitive pod gets. Its owner chooses a name, never a number.
+
+The administrator's rules come first. Then the pod's own word, then the name of its app, both
+only among the profiles that its namespace may choose; then the default.
+"""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
+from controller.workloads.pods.identity import APP_LABELS
+from controller.workloads.pods.pod import Pod
+
+__all__ = ("PROFILE_KEY", "Choice", "Choose", "chooser")
+
+PROFILE_KEY = "sweetpoint.dev/profile"
+
+
+class Choice(NamedTuple):
+    """The name of a profile that exists, and what was wrong with what was asked for.
+
+    ``tailored``: the name of one that was made of it for this pod's like; empty: none was.
+    """
+
+    profile: str
+    problem: str | None = None
+    tailored: str = ""
+
+
+# ``None`` stands for a pod of which nothing but the cgroup is known.
+Choose = Callable[[Pod | None], Choice]
+
+
+def chooser(profiles: Collection[str], config: KubeProfilesConfig, fallback: str) -> Choose:
+    """Return what chooses among the names in *profiles*, of which *fallback* is always one.
+
+    What does not exist, because its ConfigMap was not read yet for instance, is not chosen: the
+    next rule counts, and the choice says so.
+    """
+    names = frozenset(profiles)
+
+    def choose(pod: Pod | None) -> Choice:
+        problems: list[str] = []
+        found = None if pod is None else _for_pod(pod, names, config, problems)
+        if found is None and config.default in names:
+            found = config.default
+        elif found is None:
+            problems.append(f"the default: no profile has the name {config.default!r}")
+            found = fallback
+        return Choice(found, "; ".join(problems) or None)
+
+    return choose
+
+
+def _for_pod(
+    pod: Pod, names: frozenset[str], config: KubeProfilesConfig, problems: list[str]
+) -> str | None:
+    for number, rule in enumerate(config.rules, 1):
+        if _applies(rule, pod):
+            if rule.profile in names:
+                return rule.profile
+            problems.append(f"profile rule {number}: no profile has the name {rule.profile!r}")
+    wanted = pod.labels.get(PROFILE_KEY) or pod.annotations.get(PROFILE_KEY, "")
+    if wanted and wanted not in names:
+        problems.append(f"{PROFILE_KEY}={wanted[:64]!r}: no profile has that name")
+    elif wanted and not _may(pod, wanted, config):
+        problems.append(f"{PROFILE_KEY}={wanted!r}: {pod.namespace} may not choose it")
+    elif wanted:
+        return wanted
+    return _by_app(pod, names, config) if config.match_apps else None
+
+
+def _applies(rule: ProfileRule, pod: Pod) -> bool:
+    return (
+        rule.namespace in ("", pod.namespace)
+        and rule.service_account in ("", pod.service_account)
+        and all(pod.labels.get(key) == value for key, value in rule.labels)
+    )
+
+
+def _may(pod: Pod, profile: str, config: KubeProfilesConfig) -> bool:
+    allowed = config.allow.get(profile)
+    return allowed is None or pod.namespace in allowed
+
+
+def _by_app(pod: Pod, names: frozenset[str], config: KubeProfilesConfig) -> str | None:
+    for key in APP_LABELS:
+        if (app := pod.labels.get(key)) in names and _may(pod, app, config):
+            return app
+    # A sidecar's image says nothing of the pod: where two have a profile, neither counts.
+    found = {image for image in pod.images if image in names and _may(pod, image, config)}
+    return found.pop() if len(found) == 1 else None
