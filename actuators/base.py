@@ -19,12 +19,12 @@ from controller.core.model import Knob, KnobValue, Target
 __all__ = (
     "Actuator",
     "GoneError",
+    "Phase",
     "RefusedError",
     "RestoreReport",
     "RestoreResult",
     "Restored",
     "Trace",
-    "Turn",
     "gone",
     "no_trace",
     "refused",
@@ -63,14 +63,14 @@ def refused(action: Action, applied: KnobValue | None, code: int | None, message
     )
 
 
-class Turn(IntEnum):
+class Phase(IntEnum):
     """When in a tick a write is made, so that none is refused for coming too early."""
 
-    MAKE = -1  # an object that other knobs live in: before them
-    FREE = 0  # accepted at any time, and may make room for others
-    TAKE = 1  # children before parents
-    GIVE = 2  # parents before children
-    REMOVE = 3  # such an object again: after them, inner objects first
+    CREATE = -1  # an object that other knobs live in: before them
+    ANY = 0  # accepted at any time, and may make room for others
+    TIGHTEN = 1  # children before parents
+    LOOSEN = 2  # parents before children
+    DELETE = 3  # such an object again: after them, inner objects first
 
 
 class Actuator(Protocol):
@@ -80,11 +80,11 @@ class Actuator(Protocol):
     # Whether the kernel refuses values of a target that do not fit those of its ancestors.
     checks_ancestors: bool
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: whether *target* is of the kind that has this knob."""
         ...
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this host does not have the knob now, or ``None`` if it has it. Cheap."""
         ...
 
@@ -106,15 +106,15 @@ class Actuator(Protocol):
         """
         ...
 
-    def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
+    def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: every value the knob has in turn on the way, both ends included."""
         ...
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: whether *found* is *expected*, or what the kernel makes of it by itself."""
         ...
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: when in a tick this write is made."""
         ...
 

@@ -23,7 +23,7 @@ import errno
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from actuators.base import RefusedError, Turn
+from actuators.base import Phase, RefusedError
 from actuators.file_knob import CgroupKnob, Step
 from actuators.kernfs import Cgroup
 from controller.core.model import Knob, KnobValue
@@ -103,7 +103,7 @@ class CpuQuota(CgroupKnob):
             steps.append(Step(self._burst_file, str(goal.burst_us), goal.text))
         return tuple(steps)
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, or doubled by the kernel.
 
         When the period timer cannot keep up, the kernel doubles quota, period and burst
@@ -114,7 +114,7 @@ class CpuQuota(CgroupKnob):
             want = _Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
         return want == got
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: lifting a quota first, then cutting from the leaves, then granting from the top.
 
         No quota means the nearest ancestor's on v1. So lifting one is always accepted and lets
@@ -122,11 +122,11 @@ class CpuQuota(CgroupKnob):
         """
         now, goal = _parse(previous), _parse(value)
         if goal.quota_us is None:
-            return Turn.FREE
+            return Phase.ANY
         if now.quota_us is None:
-            return Turn.GIVE
+            return Phase.LOOSEN
         less = goal.quota_us * now.period_us < now.quota_us * goal.period_us
-        return Turn.TAKE if less else Turn.GIVE
+        return Phase.TIGHTEN if less else Phase.LOOSEN
 
     @property
     def _burst_file(self) -> str:
@@ -187,10 +187,10 @@ class CpuIdle(CgroupKnob):
             steps.append(Step(_WEIGHT_FILE[self.version], str(goal), _normal(goal)))
         return tuple(steps)
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less weight first; the kernel does not care."""
         less = (_weight(value) or 0) < (_weight(previous) or 0)
-        return Turn.TAKE if less else Turn.GIVE
+        return Phase.TIGHTEN if less else Phase.LOOSEN
 
 
 def _normal(weight: int) -> KnobValue:

@@ -28,9 +28,9 @@ from actuators.base import (
     no_trace,
     refused,
 )
-from actuators.held_knobs import Holdings
+from actuators.held_knobs import HeldKnobs
 from actuators.journal import Journal, JournalError, Record
-from actuators.ordering import Backoff, group, order
+from actuators.ordering import Backoff, group_actions, order_actions
 from actuators.reading import Support, read_knobs
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
@@ -59,7 +59,7 @@ class Executor:
     ) -> None:
         self._journal = journal
         self._actuators = {actuator.knob: actuator for actuator in actuators}
-        self._holdings = Holdings(journal, self._actuators)
+        self._holdings = HeldKnobs(journal, self._actuators)
         self._trace = trace
         self._backoff = Backoff()
         self._support = Support(self._actuators)
@@ -75,7 +75,7 @@ class Executor:
         readings = []
         wanted = [actuator for knob, actuator in self._actuators.items() if knob in knobs]
         for target in targets:
-            concerned = (a for a in wanted if a.concerns(target) and self._support.has(a.knob))
+            concerned = (a for a in wanted if a.applies_to(target) and self._support.has(a.knob))
             for knob, found in read_knobs(concerned, target):
                 if isinstance(found, GoneError):
                     self._forget(target, knob)
@@ -107,9 +107,9 @@ class Executor:
         :raises KeyError: an action for a knob without actuator.
         """
         if any(action.knob in STRUCTURAL_KNOBS for action in actions):
-            self._support.forget()
+            self._support.reset()
         outcomes: dict[int, Outcome] = {}
-        for members in group(order(actions, self._actuators), self._actuators):
+        for members in group_actions(order_actions(actions, self._actuators), self._actuators):
             for outcome in self._execute_group(members, now_ns):
                 outcomes[id(outcome.action)] = outcome
         return tuple(outcomes[id(action)] for action in actions)
@@ -126,7 +126,7 @@ class Executor:
         what fails is tried again for up to a second, then reported; its record stays. No
         failure stops the others.
         """
-        self._support.forget()
+        self._support.reset()
         deadline = time.monotonic() + _RESTORE_RETRY_S
         results = self._restore_once(knobs)
         while _any_failed(results) and time.monotonic() < deadline:
@@ -155,7 +155,7 @@ class Executor:
                 pending.append(step)
             else:
                 results[record.target, record.knob] = step
-        for action in order(pending, self._actuators):
+        for action in order_actions(pending, self._actuators):
             held = self._holdings.get(action.target, action.knob)
             assert held is not None
             try:
@@ -224,7 +224,7 @@ class Executor:
         record = Record(*key, original=original, previous=current, intended=action.value)
         try:
             if action.value != current:
-                self._holdings.announce(record)
+                self._holdings.begin(record)
         except JournalError as error:
             return refused(action, current, error.errno, str(error))
         actuator = self._actuators[action.knob]
@@ -233,7 +233,7 @@ class Executor:
         if outcome.failure is Failure.GONE:
             self._forget(*key)
         elif applied is not None:
-            self._holdings.settle(record, applied, refused=outcome.failure is not None)
+            self._holdings.finish(record, applied, refused=outcome.failure is not None)
         return replace(outcome, action=action)
 
     def _take_back(self, outcome: Outcome, before: KnobValue, obstacle: Outcome) -> Outcome:
@@ -248,7 +248,7 @@ class Executor:
         # A knob that we do not hold must still have the value from which the planner decided.
         if self._holdings.get(action.target, action.knob) is not None:
             return True
-        return self._actuators[action.knob].same(action.previous, current)
+        return self._actuators[action.knob].matches(action.previous, current)
 
     def _count(self, outcome: Outcome, now_ns: int) -> None:
         key = outcome.action.target, outcome.action.knob
@@ -278,7 +278,7 @@ class Executor:
                 reason="restore",
             )
         self._holdings.release(record.target, record.knob)
-        if actuator.same(record.original, current):
+        if actuator.matches(record.original, current):
             return _result(record, Restored.ALREADY, f"is '{current}' as it was")
         message = f"is '{current}', set by somebody else: left alone"
         return _result(record, Restored.FOREIGN, message)
@@ -288,7 +288,7 @@ class Executor:
         if outcome.failure is Failure.GONE:
             return _result(record, Restored.GONE, outcome.message)
         applied = outcome.applied
-        same = self._actuators[record.knob].same
+        same = self._actuators[record.knob].matches
         if outcome.failure is not None or applied is None or not same(record.original, applied):
             message = outcome.message or f"is '{applied}', wanted '{record.original}'"
             return _result(record, Restored.FAILED, message)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
+from actuators.base import GoneError, Phase, RefusedError, Trace, gone, no_trace, refused
 from actuators.kernfs import Cgroup, Directory
 from controller.core.decision import Action, Outcome
 from controller.core.model import Knob, KnobValue, Target, TargetKind
@@ -43,11 +43,11 @@ class StepKnob(ABC, Generic[_Dir]):
     checks_ancestors = False
 
     @abstractmethod
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: whether *target* is of the kind that has this knob."""
 
     @abstractmethod
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this host does not have the knob now, or ``None``."""
 
     @abstractmethod
@@ -66,14 +66,14 @@ class StepKnob(ABC, Generic[_Dir]):
         """Return the knob's value in an open directory; errors as ``Directory.read``."""
 
     @abstractmethod
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: when in a tick this write is made."""
 
-    def take(self, directory: _Dir, step: Step) -> None:
+    def write_step(self, directory: _Dir, step: Step) -> None:
         """Take one step; errors as ``Directory.write``."""
         directory.write(step.file, step.text)
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, unless a knob says otherwise."""
         return expected == found
 
@@ -87,23 +87,23 @@ class StepKnob(ABC, Generic[_Dir]):
         steps = self.steps(action.previous, action.value)
         try:
             with self.open(action.target) as directory:
-                return self._take_all(directory, action, steps, trace)
+                return self._write_steps(directory, action, steps, trace)
         except GoneError as error:
             return gone(action, error)
         except RefusedError as error:
             return refused(action, None, error.errno, str(error))
 
-    def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
+    def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: every value on the way, both ends included."""
         return (previous, *(step.state for step in self.steps(previous, value)), value)
 
-    def _take_all(
+    def _write_steps(
         self, directory: _Dir, action: Action, steps: tuple[Step, ...], trace: Trace
     ) -> Outcome:
         try:
             for step in steps:
                 trace(f"before write {step.file}={step.text}")
-                self.take(directory, step)
+                self.write_step(directory, step)
                 trace(f"after write {step.file}={step.text}")
         except RefusedError as error:
             return refused(action, self.read_from(directory), error.errno, str(error))
@@ -134,7 +134,7 @@ class CgroupKnob(StepKnob[Cgroup]):
     def read_from(self, cgroup: Cgroup) -> KnobValue:
         """Return the knob's value in an open cgroup; errors as ``Cgroup.read``."""
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: every cgroup."""
         return target.kind is TargetKind.CGROUP
 
@@ -147,7 +147,7 @@ class CgroupKnob(StepKnob[Cgroup]):
             raise ValueError(f"{target.path}: hierarchy {target.scope}, not {self.hierarchy}")
         return Cgroup(self.mount, target)
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this host does not have the knob, or ``None``.
 
         On v2 the root has no such files: any first-level cgroup that has the controller is

@@ -22,7 +22,7 @@ from pathlib import Path
 import signal
 from typing import ClassVar, Literal
 
-from actuators.base import RefusedError, Turn
+from actuators.base import Phase, RefusedError
 from actuators.file_knob import CgroupKnob, Step
 from actuators.kernfs import Cgroup
 from controller.core.model import Knob, KnobValue, Target
@@ -48,11 +48,11 @@ class CgroupFreeze(CgroupKnob):
     knob = Knob.FREEZE
     files: ClassVar[dict[Literal["v1", "v2"], str]] = _FILES
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: the cgroups of its hierarchy."""
-        return super().concerns(target) and target.scope == self.hierarchy
+        return super().applies_to(target) and target.scope == self.hierarchy
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this host does not have the knob, or ``None``; the root never has it."""
         name = _FILES[self.version]
         below = [path for path in self.mount.iterdir() if path.is_dir()]
@@ -72,9 +72,9 @@ class CgroupFreeze(CgroupKnob):
         text = value if self.version == "v2" else _STATES[value]
         return (Step(_FILES[self.version], text, value),)
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: at any time."""
-        return Turn.FREE
+        return Phase.ANY
 
 
 def freezers(layout: CgroupLayout) -> tuple[CgroupFreeze, ...]:

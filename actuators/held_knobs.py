@@ -14,12 +14,12 @@ from actuators.base import Actuator
 from actuators.journal import Journal, Record
 from controller.core.model import Knob, KnobValue, Target
 
-__all__ = ("Holdings",)
+__all__ = ("HeldKnobs",)
 
 _log = logging.getLogger(__name__)
 
 
-class Holdings:
+class HeldKnobs:
     """The journal, and the values that this process left in the kernel.
 
     Every method that changes something raises JournalError if the journal cannot follow.
@@ -50,9 +50,9 @@ class Holdings:
         actuator = self._actuators[record.knob]
         applied = self._applied.get((record.target, record.knob))
         if applied is not None:
-            return actuator.same(applied, current)
-        on_the_way = actuator.passes_through(record.previous, record.intended)
-        return any(actuator.same(value, current) for value in on_the_way)
+            return actuator.matches(applied, current)
+        on_the_way = actuator.intermediate_values(record.previous, record.intended)
+        return any(actuator.matches(value, current) for value in on_the_way)
 
     def disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
         """Give a knob up, once and with a warning, if its value is somebody else's now."""
@@ -71,11 +71,11 @@ class Holdings:
         self.release(target, knob)
         return True
 
-    def announce(self, record: Record) -> None:
+    def begin(self, record: Record) -> None:
         """Write down a write that is about to be made."""
         self._journal.put(record)
 
-    def settle(self, record: Record, applied: KnobValue, *, refused: bool) -> None:
+    def finish(self, record: Record, applied: KnobValue, *, refused: bool) -> None:
         """Take note of what the kernel has after the write of *record*."""
         if applied == record.original:
             self.release(record.target, record.knob)

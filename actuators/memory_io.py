@@ -26,7 +26,7 @@ from collections.abc import Mapping
 import os
 from typing import ClassVar, Literal
 
-from actuators.base import RefusedError, Turn
+from actuators.base import Phase, RefusedError
 from actuators.file_knob import CgroupKnob, Step
 from actuators.kernfs import Cgroup
 from controller.core.model import Knob, KnobValue
@@ -55,16 +55,16 @@ class MemoryHigh(CgroupKnob):
         _bytes(value)
         return () if previous == value else (Step("memory.high", value, value),)
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, or rounded down to a page."""
         want, got = _bytes(expected), _bytes(found)
         return want == got or (want is not None and want - want % _PAGE == got)
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less first; the kernel does not care."""
         now, goal = _bytes(previous), _bytes(value)
         less = goal is not None and (now is None or goal < now)
-        return Turn.TAKE if less else Turn.GIVE
+        return Phase.TIGHTEN if less else Phase.LOOSEN
 
 
 def _bytes(value: KnobValue) -> int | None:
@@ -90,9 +90,9 @@ class IoWeight(CgroupKnob):
         weight = int(value)
         return () if previous == value else (Step("io.weight", f"default {weight}", value),)
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less first; the kernel does not care."""
-        return Turn.TAKE if int(value) < int(previous) else Turn.GIVE
+        return Phase.TIGHTEN if int(value) < int(previous) else Phase.LOOSEN
 
 
 _KEYS = ("rbps", "wbps", "riops", "wiops")
@@ -124,9 +124,9 @@ class IoMax(CgroupKnob):
             steps.append(Step("io.max", f"{device[0]}:{device[1]} {words}", _text(now)))
         return tuple(steps)
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: any time; nothing depends on it."""
-        return Turn.FREE
+        return Phase.ANY
 
 
 def _parse(value: str) -> dict[Device, Limits]:

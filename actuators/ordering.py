@@ -8,7 +8,7 @@ PURE: when a knob that the kernel refused may be tried again.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from actuators.base import Actuator, Turn
+from actuators.base import Actuator, Phase
 from controller.core.decision import Action
 from controller.core.model import Knob, Target
 from controller.core.units import NS_PER_SEC
@@ -16,27 +16,29 @@ from controller.core.units import NS_PER_SEC
 __all__ = (
     "Backoff",
     "Refusal",
-    "group",
-    "order",
+    "group_actions",
+    "order_actions",
 )
 
 
-def order(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list[Action]:
+def order_actions(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list[Action]:
     """Return *actions* so that no write is refused only because it came too early.
 
     On v1 a child may at no moment be granted more than its parent; see ``base.Turn``.
     """
 
-    def key(action: Action) -> tuple[Turn, int]:
+    def key(action: Action) -> tuple[Phase, int]:
         depth = len(list(_ancestors(action.target.path)))
-        turn = actuators[action.knob].turn(action.previous, action.value)
-        outer_first = turn in (Turn.MAKE, Turn.GIVE)
+        turn = actuators[action.knob].phase(action.previous, action.value)
+        outer_first = turn in (Phase.CREATE, Phase.LOOSEN)
         return turn, depth if outer_first else -depth
 
     return sorted(actions, key=key)
 
 
-def group(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list[list[Action]]:
+def group_actions(
+    actions: Iterable[Action], actuators: Mapping[Knob, Actuator]
+) -> list[list[Action]]:
     """Split *actions* into groups that the kernel checks against each other, order kept.
 
     If one of a group is refused, the others of that group are taken back as well.

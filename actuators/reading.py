@@ -37,11 +37,11 @@ class Support:
         now = time.monotonic()
         asked, answer = self._answers.get(knob, (-_AGAIN_S, False))
         if now - asked >= _AGAIN_S:
-            answer = self._actuators[knob].supported() is None
+            answer = self._actuators[knob].unsupported_reason() is None
             self._answers[knob] = (now, answer)
         return answer
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Ask anew: something was made or removed that knobs live in."""
         self._answers.clear()
 

@@ -10,7 +10,7 @@ from actuators.memory_io import IoMax, IoWeight, MemoryHigh
 from actuators.resctrl.objects import ResctrlMounter, control_groups, monitoring_groups
 from actuators.resctrl.schemata import ResctrlL3, ResctrlMb
 from actuators.tc.ceiling import TcCeiling
-from actuators.tc.pod_filter import TcMark
+from actuators.tc.pod_filter import TcPodFilter
 from actuators.tc.tree import Programs, TcTree
 from controller.host.facts import CgroupLayout
 
@@ -39,6 +39,6 @@ def build(
         ResctrlMb(),
         ResctrlL3(),
         TcTree(programs),
-        TcMark(programs),
+        TcPodFilter(programs),
         TcCeiling(),
     )

@@ -19,11 +19,11 @@ import hashlib
 import os
 from pathlib import Path
 
-from actuators.base import RefusedError, Trace, Turn, no_trace, refused
+from actuators.base import Phase, RefusedError, Trace, no_trace, refused
 from actuators.core_scheduling.helper import Helper
-from actuators.core_scheduling.job import Report, Wanted, erase, reconcile
+from actuators.core_scheduling.job import JobReport, Wanted, erase, reconcile
 from actuators.core_scheduling.prctl import unsupported
-from actuators.core_scheduling.registry import CookieBook
+from actuators.core_scheduling.registry import CookieRegistry
 from actuators.journal import JournalError
 from actuators.tasks import threads
 from controller.core.decision import Action, Outcome
@@ -46,23 +46,23 @@ def core_group(name: str) -> Target:
 class CoreCookie:
     """The actuator of ``Knob.CORE_COOKIE``; implements ``base.Actuator``.
 
-    :param state_dir: where the book of our cookies is kept, in ``cookies``.
-    :raises JournalError: the book cannot be read.
+    :param state_dir: where the registry of our cookies is kept, in ``cookies``.
+    :raises JournalError: the registry cannot be read.
     """
 
     knob = Knob.CORE_COOKIE
     checks_ancestors = False
 
     def __init__(self, state_dir: Path) -> None:
-        self.book = CookieBook(state_dir / "cookies")
+        self.registry = CookieRegistry(state_dir / "cookies")
         self._helper: Helper | None = None
         self._witnesses: dict[str, list[int]] = {}
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: whether *target* is a group of workloads that share cores."""
         return target.kind is TargetKind.CORE_GROUP
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this host has no core scheduling, or ``None``."""
         return unsupported()
 
@@ -74,7 +74,7 @@ class CoreCookie:
         why_not = unsupported()
         if why_not is not None:
             raise RefusedError(errno.ENODEV, f"{target.path}: {why_not}")
-        return KnobValue(target.path) if target.path in self.book.groups else _NONE
+        return KnobValue(target.path) if target.path in self.registry.groups else _NONE
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
         """Order a cookie for the group, or take it from everybody; see the module."""
@@ -86,25 +86,25 @@ class CoreCookie:
                 problem = self._clear(group, trace)
                 if problem:
                     return refused(action, KnobValue(group), errno.EBUSY, problem)
-            elif group not in self.book.groups:
+            elif group not in self.registry.groups:
                 trace("before cookie order")
-                self.book.order(group)
+                self.registry.add_group(group)
                 trace("after cookie order")
         except (JournalError, OSError) as error:
             return refused(action, self.read(action.target), error.errno, str(error))
         return Outcome(action=action, applied=action.value)
 
-    def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
+    def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: both values, with nothing between them."""
         return (previous, value)
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal."""
         return expected == found
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: a cookie goes with sched-idle: made after it, taken back before."""
-        return Turn.FREE if value == _NONE else Turn.GIVE
+        return Phase.ANY if value == _NONE else Phase.LOOSEN
 
     def start(self, wanted: Callable[[], Wanted], *, create: bool) -> None:
         """Have a helper bring the cookies of the *wanted* tasks in line, beside the agent.
@@ -115,26 +115,26 @@ class CoreCookie:
             carries may be made.
         :raises OSError: no process could be made.
         """
-        book, witnesses = self.book, self._witnesses
+        registry, carriers = self.registry, self._witnesses
         # The agent and its parent, should they be in a best-effort cgroup themselves.
-        spared = frozenset((1, *threads(os.getpid()), *threads(os.getppid())))
+        excluded = frozenset((1, *threads(os.getpid()), *threads(os.getppid())))
 
-        def errand() -> str:
+        def job() -> str:
             return reconcile(
-                book, wanted, spared=spared, witnesses=witnesses, may_create=create
+                registry, wanted, excluded=excluded, carriers=carriers, may_create=create
             ).dump()
 
-        self._helper = Helper(errand)
+        self._helper = Helper(job)
 
-    def poll(self) -> Report | None:
+    def poll(self) -> JobReport | None:
         """Return the report of the helper once it has ended, and ``None`` before."""
         answer = None if self._helper is None else self._helper.poll()
         if answer is None:
             return None
         self._helper = None
-        self.book.reload()
-        report = Report.load(answer)
-        self._witnesses |= report.witnesses
+        self.registry.reload()
+        report = JobReport.load(answer)
+        self._witnesses |= report.carriers
         return report
 
     @property
@@ -147,19 +147,19 @@ class CoreCookie:
         if self._helper is not None:
             self._helper.kill()
             self._helper = None
-            self.book.reload()
+            self.registry.reload()
 
     def _clear(self, group: str, trace: Trace) -> str:
         """Take the cookies of *group* from all tasks; why that did not work, or nothing."""
         self.cancel()
-        if group not in self.book.groups:
+        if group not in self.registry.groups:
             return ""
-        ours = {cookie: owner for cookie, owner in self.book.cookies.items() if owner == group}
+        ours = {cookie: owner for cookie, owner in self.registry.cookies.items() if owner == group}
         trace("before cookies cleared")
         if ours:
-            report = Report.load(Helper(lambda: erase(ours).dump()).wait(_CLEAR_S))
+            report = JobReport.load(Helper(lambda: erase(ours).dump()).wait(_CLEAR_S))
             if report.problem:
                 return f"{group}: {report.problem}"
         trace("after cookies cleared")
-        self.book.drop(group)
+        self.registry.remove_group(group)
         return ""

@@ -23,15 +23,15 @@ _LOOK_S = 0.001
 
 
 class Helper:
-    """A forked child that runs *errand*; it dies with its parent.
+    """A forked child that runs *job*; it dies with its parent.
 
-    *errand* returns its answer as text and must not log: a lock may be held for ever by a
+    *job* returns its answer as text and must not log: a lock may be held for ever by a
     thread that was not forked.
 
     :raises OSError: no process could be made.
     """
 
-    def __init__(self, errand: Callable[[], str]) -> None:
+    def __init__(self, job: Callable[[], str]) -> None:
         self._fd, answer_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         parent = os.getpid()
         try:
@@ -44,7 +44,7 @@ class Helper:
             os.close(answer_fd)
             raise
         if self._pid == 0:
-            _live(errand, answer_fd, parent)
+            _live(job, answer_fd, parent)
         os.close(answer_fd)
 
     def poll(self) -> str | None:
@@ -81,13 +81,13 @@ class Helper:
             os.close(self._fd)
 
 
-def _live(errand: Callable[[], str], answer_fd: int, parent: int) -> NoReturn:
+def _live(job: Callable[[], str], answer_fd: int, parent: int) -> NoReturn:
     # Never returns into the parent's stack, whatever happens.
     code = 1
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:  # otherwise it died before we asked
-            os.write(answer_fd, errand().encode()[:_MAX_ANSWER_BYTES])
+            os.write(answer_fd, job().encode()[:_MAX_ANSWER_BYTES])
             code = 0
     except BaseException:  # the process ends here, and says why
         sys.excepthook(*sys.exc_info())

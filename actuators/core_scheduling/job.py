@@ -16,11 +16,11 @@ import os
 from typing import Self
 
 from actuators.core_scheduling.prctl import cookie_of, create, give_to, take_from
-from actuators.core_scheduling.registry import CookieBook
+from actuators.core_scheduling.registry import CookieRegistry
 from actuators.journal import JournalError
 from actuators.tasks import all_tasks, is_kernel_thread
 
-__all__ = ("Report", "Wanted", "erase", "reconcile")
+__all__ = ("JobReport", "Wanted", "erase", "reconcile")
 
 # Tasks that were made while we looked are found by looking again; it ends when none are left.
 _PASSES = 5
@@ -31,13 +31,13 @@ Wanted = Mapping[int, str]
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class JobReport:
     """What a helper saw and did, in tasks.
 
     ``carrying`` and ``foreign`` (cookies of somebody else, left alone) are what is so now,
-    among the tasks looked at; the other numbers are what was done. ``witnesses`` are some tasks
+    among the tasks looked at; the other numbers are what was done. ``carriers`` are some tasks
     that carry ours, by group. ``cookies`` are those of ours that were seen or made.
-    ``nobody_carries``: a cookie was wanted, nobody known carries it, and none was to be made.
+    ``uncarried``: a cookie was wanted, nobody known carries it, and none was to be made.
     """
 
     carrying: int = 0
@@ -46,8 +46,8 @@ class Report:
     cleared: int = 0
     failed: int = 0
     problem: str = ""
-    nobody_carries: bool = False
-    witnesses: dict[str, list[int]] = field(default_factory=dict)
+    uncarried: bool = False
+    carriers: dict[str, list[int]] = field(default_factory=dict)
     cookies: list[int] = field(default_factory=list)
 
     def dump(self) -> str:
@@ -61,67 +61,69 @@ class Report:
 
 
 @dataclass(slots=True)
-class _Sight:
+class _TaskCensus:
     """What one look at the tasks found."""
 
     carrying: int = 0
     foreign: int = 0
     lacking: dict[str, list[int]] = field(default_factory=dict)
     astray: list[int] = field(default_factory=list)
-    witnesses: dict[str, list[int]] = field(default_factory=dict)
+    carriers: dict[str, list[int]] = field(default_factory=dict)
     cookies: set[int] = field(default_factory=set)
 
 
 def reconcile(
-    book: CookieBook,
+    registry: CookieRegistry,
     wanted: Callable[[], Wanted],
     *,
-    spared: frozenset[int] = frozenset(),
-    witnesses: Mapping[str, Iterable[int]] | None = None,
+    excluded: frozenset[int] = frozenset(),
+    carriers: Mapping[str, Iterable[int]] | None = None,
     may_create: bool = True,
-) -> Report:
+) -> JobReport:
     """Bring the cookies of the tasks that *wanted* names in line with it, and tell.
 
     :param wanted: called before every look; a task that it does not name is not looked at.
-    :param spared: tasks that must not get a cookie: the agent's own, the first process.
-    :param witnesses: tasks that may carry the cookie of a group, beside the wanted ones.
+    :param excluded: tasks that must not get a cookie: the agent's own, the first process.
+    :param carriers: tasks that may carry the cookie of a group, beside the wanted ones.
     :param may_create: whether a cookie may be made that none of those carries: only after a
         look at everybody of the group, or it would have two.
     """
-    report = Report()
+    report = JobReport()
     seen: set[int] = set()
     try:
         for _ in range(_PASSES):
-            sight = _look(book.cookies, wanted())
+            sight = _survey(registry.cookies, wanted())
             seen |= sight.cookies
-            lacking = {g: [t for t in tids if t not in spared] for g, tids in sight.lacking.items()}
+            lacking = {
+                g: [t for t in tids if t not in excluded] for g, tids in sight.lacking.items()
+            }
             if not sight.astray and not any(lacking.values()):
                 break
             before = report.given + report.cleared
             if sight.astray:
                 _clear(sight.astray, report)
             for group, tids in lacking.items():
-                known = (*sight.witnesses.get(group, ()), *(witnesses or {}).get(group, ()))
-                if tids and _carry(book, group, known, seen, may_create=may_create):
+                known = (*sight.carriers.get(group, ()), *(carriers or {}).get(group, ()))
+                if tids and _keep_cookie(registry, group, known, seen, may_create=may_create):
                     _give(tids, report)
                 elif tids:
-                    report.nobody_carries = True
+                    report.uncarried = True
             if report.given + report.cleared == before:
                 break  # what is left are kernel threads, or tasks that we may not touch
         report.carrying, report.foreign = sight.carrying, sight.foreign
-        report.witnesses = {g: tids[:_WITNESSES] for g, tids in sight.witnesses.items()}
+        report.carriers = {g: tids[:_WITNESSES] for g, tids in sight.carriers.items()}
     except (OSError, JournalError) as error:
         report.problem = str(error)
     report.cookies = sorted(seen)
     return report
 
 
-def erase(cookies: Mapping[int, str]) -> Report:
+def erase(cookies: Mapping[int, str]) -> JobReport:
     """Take *cookies* from every task of this host, and tell; a problem if some still have one."""
-    report = Report(cookies=sorted(cookies))
+    report = JobReport(cookies=sorted(cookies))
     try:
         for _ in range(_PASSES):
-            sight = _look(cookies, dict.fromkeys(all_tasks(), ""))
+            sight = _survey(cookies, dict.fromkeys(all_tasks(), ""))
             if not sight.astray:
                 return report
             _clear(sight.astray, report)
@@ -131,8 +133,8 @@ def erase(cookies: Mapping[int, str]) -> Report:
     return report
 
 
-def _look(cookies: Mapping[int, str], wanted: Wanted) -> _Sight:
-    sight = _Sight()
+def _survey(cookies: Mapping[int, str], wanted: Wanted) -> _TaskCensus:
+    sight = _TaskCensus()
     me = os.getpid()
     for tid, group in wanted.items():
         if tid == me:
@@ -146,7 +148,7 @@ def _look(cookies: Mapping[int, str], wanted: Wanted) -> _Sight:
             sight.cookies.add(cookie)
         if owner is not None and owner == group:
             sight.carrying += 1
-            sight.witnesses.setdefault(group, []).append(tid)
+            sight.carriers.setdefault(group, []).append(tid)
         elif owner is not None and not group:
             sight.astray.append(tid)
         elif group and (owner is not None or not cookie):
@@ -156,11 +158,11 @@ def _look(cookies: Mapping[int, str], wanted: Wanted) -> _Sight:
     return sight
 
 
-def _carry(
-    book: CookieBook, group: str, known: Iterable[int], seen: set[int], *, may_create: bool
+def _keep_cookie(
+    registry: CookieRegistry, group: str, known: Iterable[int], seen: set[int], *, may_create: bool
 ) -> bool:
     """Have this process carry the cookie of *group*, from one of the *known* tasks or anew."""
-    ours = {cookie for cookie, owner in book.cookies.items() if owner == group}
+    ours = {cookie for cookie, owner in registry.cookies.items() if owner == group}
     for tid in known:
         with contextlib.suppress(OSError):  # it ended meanwhile
             if take_from(tid) in ours:
@@ -168,12 +170,12 @@ def _carry(
     if not may_create:
         return False
     cookie = create()
-    book.note(group, cookie)
+    registry.add_cookie(group, cookie)
     seen.add(cookie)
     return True
 
 
-def _clear(tids: Iterable[int], report: Report) -> None:
+def _clear(tids: Iterable[int], report: JobReport) -> None:
     for donor in (0, os.getppid(), 1):
         if donor:
             with contextlib.suppress(OSError):
@@ -186,14 +188,14 @@ def _clear(tids: Iterable[int], report: Report) -> None:
         report.cleared += _hand_on(tid, report)
 
 
-def _give(tids: Iterable[int], report: Report) -> None:
+def _give(tids: Iterable[int], report: JobReport) -> None:
     for tid in tids:
         # Those accept a cookie as well, and would then keep services off their cores.
         if not is_kernel_thread(tid):
             report.given += _hand_on(tid, report)
 
 
-def _hand_on(tid: int, report: Report) -> bool:
+def _hand_on(tid: int, report: JobReport) -> bool:
     try:
         give_to(tid)
     except ProcessLookupError:

@@ -15,7 +15,7 @@ from actuators.base import GoneError, RefusedError
 from actuators.kernfs import Directory, classified
 from controller.core.model import Target
 
-__all__ = ("PREFIX", "Group", "Place", "monitored_by_others")
+__all__ = ("PREFIX", "Group", "GroupPath", "monitored_by_others")
 
 # Groups whose names begin like this are ours; no other is ever made or removed.
 PREFIX = "sweetpoint-"
@@ -38,7 +38,7 @@ class Group(Directory):
         return _with_status(self._mount, super()._failure(error, what))
 
 
-class Place(Directory):
+class GroupPath(Directory):
     """Where a group is or could be: the open directory above it, and its name there.
 
     :raises GoneError: the directory above is gone, or resctrl is not mounted there.

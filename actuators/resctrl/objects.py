@@ -24,10 +24,10 @@ from pathlib import Path
 import re
 from typing import ClassVar
 
-from actuators.base import Turn
+from actuators.base import Phase
 from actuators.file_knob import Step, StepKnob
 from actuators.kernfs import Directory, classified
-from actuators.resctrl.fs import PREFIX, Place
+from actuators.resctrl.fs import PREFIX, GroupPath
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.host.facts import mounts
 from controller.host.resctrl import find_mount
@@ -50,7 +50,7 @@ PRESENT = KnobValue("present")
 _NAME = re.escape(PREFIX) + r"[A-Za-z0-9._-]+"
 
 
-class ResctrlGroup(StepKnob[Place]):
+class ResctrlGroup(StepKnob[GroupPath]):
     """The actuator of groups whose path has the form *pattern*.
 
     :param info: below ``info/``: what the hardware must have for such groups.
@@ -61,7 +61,7 @@ class ResctrlGroup(StepKnob[Place]):
         self._pattern = re.compile(pattern)
         self._info = info
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: paths of the form of ours, without an id."""
         return (
             target.kind is TargetKind.RESCTRL_GROUP
@@ -69,7 +69,7 @@ class ResctrlGroup(StepKnob[Place]):
             and self._pattern.fullmatch(target.path) is not None
         )
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this host does not have such groups now, or ``None``."""
         mount = find_mount()
         if mount is None:
@@ -78,16 +78,16 @@ class ResctrlGroup(StepKnob[Place]):
             return None
         return f"this hardware has none of {', '.join(self._info)} in {mount.point}/info"
 
-    def open(self, target: Target) -> Place:
+    def open(self, target: Target) -> GroupPath:
         """Return the place of the group.
 
         :raises ValueError: it is not to be a group of ours.
         """
-        if not self.concerns(target):
+        if not self.applies_to(target):
             raise ValueError(f"{target.path}: not the path of a group of ours")
-        return Place(target)
+        return GroupPath(target)
 
-    def read_from(self, place: Place) -> KnobValue:
+    def read_from(self, place: GroupPath) -> KnobValue:
         """Return whether the group is there, and which one it is."""
         inode = place.found()
         return ABSENT if inode is None else KnobValue(f"{PRESENT} {inode}")
@@ -97,7 +97,7 @@ class ResctrlGroup(StepKnob[Place]):
 
         :raises ValueError: no value of this knob, or a group is to become another one.
         """
-        if self.same(value, previous):
+        if self.matches(value, previous):
             return ()
         if value == ABSENT:
             return (Step("group", "rmdir", ABSENT),)
@@ -105,20 +105,20 @@ class ResctrlGroup(StepKnob[Place]):
             raise ValueError(f"cannot turn {previous!r} into {value!r}")
         return (Step("group", "mkdir", value),)
 
-    def take(self, place: Place, step: Step) -> None:
+    def write_step(self, place: GroupPath, step: Step) -> None:
         """Make or remove the group."""
         if step.state == ABSENT:
             place.remove()
         else:
             place.make()
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, or there, where it was not known yet which one it would be."""
         return expected == found or (expected == PRESENT and found != ABSENT)
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: made before what is set in it, removed after."""
-        return Turn.REMOVE if value == ABSENT else Turn.MAKE
+        return Phase.DELETE if value == ABSENT else Phase.CREATE
 
 
 def control_groups() -> ResctrlGroup:
@@ -157,11 +157,11 @@ class ResctrlMounter(StepKnob[MountPoint]):
 
     knob = Knob.RESCTRL_MOUNT
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: the root group's path, without an id."""
         return target.kind is TargetKind.RESCTRL_GROUP and target.id == 0 and target.path == ""
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this kernel cannot mount it, or ``None``."""
         known = Path("/proc/filesystems").read_text(encoding="ascii").split()
         return None if "resctrl" in known else "this kernel, or this CPU, has no resctrl"
@@ -182,7 +182,7 @@ class ResctrlMounter(StepKnob[MountPoint]):
             return ()
         return (Step(str(self.knob), "mount" if value == MOUNTED else "umount", value),)
 
-    def take(self, place: MountPoint, step: Step) -> None:
+    def write_step(self, place: MountPoint, step: Step) -> None:
         """Mount or unmount.
 
         :raises RefusedError: the kernel does not.
@@ -200,9 +200,9 @@ class ResctrlMounter(StepKnob[MountPoint]):
             what = f"{place.point}: cannot {step.text} resctrl"
             raise classified(OSError(code, os.strerror(code)), what)
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: mounted before there are groups, unmounted after."""
-        return Turn.MAKE if value == MOUNTED else Turn.REMOVE
+        return Phase.CREATE if value == MOUNTED else Phase.DELETE
 
 
 def _has_others(point: Path) -> bool:

@@ -21,7 +21,7 @@ roughly linear in bandwidth; absolute steps on AMD; MB/s where resctrl is mounte
 from collections.abc import Mapping
 from typing import ClassVar
 
-from actuators.base import RefusedError, Turn
+from actuators.base import Phase, RefusedError
 from actuators.file_knob import Step, StepKnob
 from actuators.resctrl.fs import Group
 from controller.core.model import Knob, KnobValue, Target, TargetKind
@@ -45,7 +45,7 @@ class SchemataKnob(StepKnob[Group]):
     def __init__(self) -> None:
         self.info: ResctrlInfo | None = None
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: control groups that are there, and the root group, which is only read."""
         return (
             target.kind is TargetKind.RESCTRL_GROUP
@@ -53,7 +53,7 @@ class SchemataKnob(StepKnob[Group]):
             and "mon_groups" not in target.path.split("/")
         )
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why this host does not have the knob now, or ``None``."""
         mount = find_mount()
         if mount is None:
@@ -89,7 +89,7 @@ class SchemataKnob(StepKnob[Group]):
         goal = self.text(self.parse(value))
         return () if previous == goal else (Step("schemata", goal, goal),)
 
-    def take(self, group: Group, step: Step) -> None:
+    def write_step(self, group: Group, step: Step) -> None:
         """Write all domains of all resources.
 
         :raises ValueError: the root group is to be restricted, in which everybody else runs.
@@ -99,11 +99,11 @@ class SchemataKnob(StepKnob[Group]):
         there = parse_schemata(group.read("schemata")).keys() & self.resources
         group.write(step.file, "".join(f"{r}:{step.text}\n" for r in sorted(there)))
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less first; the kernel does not care."""
         now, goal = self.parse(previous), self.parse(value)
         less = sum(goal.values()) < sum(now.values())
-        return Turn.TAKE if less else Turn.GIVE
+        return Phase.TIGHTEN if less else Phase.LOOSEN
 
     def parse(self, value: KnobValue) -> Mapping[int, int]:
         """Pure: the numbers by domain.
@@ -136,7 +136,7 @@ class ResctrlMb(SchemataKnob):
     base: ClassVar[int] = 10
     missing: ClassVar[str] = "no memory bandwidth allocation (MB)"
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Touches no file: equal, or rounded up by the granularity that was read last."""
         step = 1 if self.info is None else self.info.facts.mba_step
         want, got = self.parse(expected), self.parse(found)

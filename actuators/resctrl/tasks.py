@@ -23,9 +23,9 @@ from actuators.tasks import is_kernel_thread
 from controller.core.model import Target
 
 __all__ = (
-    "GroupTasks",
-    "Settled",
-    "Sight",
+    "MoveCounts",
+    "TaskMover",
+    "TaskSets",
     "put",
 )
 
@@ -33,14 +33,14 @@ __all__ = (
 _TIDS_PER_WRITE = 500
 
 
-class Sight(NamedTuple):
+class TaskSets(NamedTuple):
     """The tasks of our group, and those of the root group that nobody else watches."""
 
     ours: frozenset[int]
     root: frozenset[int]
 
 
-class Settled(NamedTuple):
+class MoveCounts(NamedTuple):
     """How many were moved, and how many are inside now.
 
     ``elsewhere`` are in groups of others and stay there.
@@ -52,7 +52,7 @@ class Settled(NamedTuple):
     elsewhere: frozenset[int]
 
 
-class GroupTasks:
+class TaskMover:
     """The tasks of one control group of ours.
 
     :param root: the root group.
@@ -64,7 +64,7 @@ class GroupTasks:
         self._group = group
         self._lists = True
 
-    def look(self) -> Sight:
+    def poll(self) -> TaskSets:
         """Return who is where now. Look here before listing who should be in the group.
 
         :raises GoneError: the group was removed.
@@ -73,9 +73,11 @@ class GroupTasks:
         with Group(self._group) as group, Group(self._root) as root:
             ours = _tids(group.read("tasks"))
             others = monitored_by_others(Path(self._root.scope))
-            return Sight(ours, _tids(root.read("tasks")) - others)
+            return TaskSets(ours, _tids(root.read("tasks")) - others)
 
-    def settle(self, sight: Sight, wanted: Collection[int], leavers: Collection[int]) -> Settled:
+    def reconcile(
+        self, sight: TaskSets, wanted: Collection[int], leavers: Collection[int]
+    ) -> MoveCounts:
         """Move those of *wanted* that are in the root group, and of *leavers* that are in ours.
 
         Who ended meanwhile is passed over. Errors as ``look``.
@@ -85,7 +87,7 @@ class GroupTasks:
         with Group(self._group) as group, Group(self._root) as root:
             joined, left = self.write(group, joining), self.write(root, leaving)
         here = sight.root | sight.ours
-        return Settled(
+        return MoveCounts(
             inside=len(sight.ours) + joined - left,
             joined=joined,
             left=left,

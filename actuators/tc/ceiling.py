@@ -11,7 +11,7 @@ target's path is ``DEVICE/MAJOR:MINOR``.
 import errno
 import re
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
+from actuators.base import GoneError, Phase, RefusedError, Trace, gone, no_trace, refused
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import MAJOR, TIER_CEILING
 from actuators.tc.tree import ifb_name
@@ -32,11 +32,11 @@ class TcCeiling:
     knob = Knob.TC_CEILING
     checks_ancestors = False
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: whether a target has this knob."""
         return target.kind is TargetKind.LINK
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return ``None``: a link that has the class has the knob."""
         return None
 
@@ -67,18 +67,18 @@ class TcCeiling:
             return Outcome(action=action, applied=applied)
         return refused(action, applied, refusal.errno, f"{action.target.path}: {refusal}")
 
-    def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
+    def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: egress is moved before ingress."""
         half_way = (_numbers(value)[0], _numbers(previous)[1])
         return (previous, _text(half_way), value)
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal; the kernel rounds no rate."""
         return expected == found
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: no order among links."""
-        return Turn.FREE
+        return Phase.ANY
 
 
 def _read(netlink: Netlink, target: Target) -> tuple[int, int]:

@@ -29,8 +29,8 @@ __all__ = (
     "Link",
     "Netlink",
     "Qdisc",
+    "namespace_path",
     "network_namespace",
-    "way_into",
 )
 
 
@@ -39,7 +39,7 @@ def network_namespace() -> str:
     return str(Path("/proc/thread-self/ns/net").stat().st_ino)
 
 
-def way_into(namespace: str) -> str | None:
+def namespace_path(namespace: str) -> str | None:
     """Return a file by which a network namespace can be entered; ``None``: it is gone."""
     named = Path("/run/netns").glob("*")
     for path in (*named, *Path("/proc").glob("[0-9]*/ns/net")):
@@ -126,7 +126,7 @@ class Netlink:
         :raises RefusedError: it is in another network namespace.
         """
         if target.scope != network_namespace():
-            way = way_into(target.scope)
+            way = namespace_path(target.scope)
             if way is None:
                 raise GoneError(f"{target.path}: its network namespace is gone")
             raise RefusedError(

@@ -9,7 +9,7 @@ pod never answers. Both pass every packet on to the next filter.
 
 import errno
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
+from actuators.base import GoneError, Phase, RefusedError, Trace, gone, no_trace, refused
 from actuators.tc.hooks import drop_clsact, ensure_clsact, has_any_filter, has_clsact, has_filter
 from actuators.tc.netlink import EGRESS, INGRESS, Netlink
 from actuators.tc.shape import ABSENT, ABSENT_CLSACT, CLASSIFIED, is_absent
@@ -17,12 +17,12 @@ from actuators.tc.tree import Programs
 from controller.core.decision import Action, Outcome
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 
-__all__ = ("TcMark",)
+__all__ = ("TcPodFilter",)
 
 _PARTIAL = KnobValue("partial")
 
 
-class TcMark:
+class TcPodFilter:
     """``Knob.TC_MARK``; implements ``base.Actuator``. Values: absent, classified.
 
     :param programs: needed to add the filters, not to remove them.
@@ -34,11 +34,11 @@ class TcMark:
     def __init__(self, programs: Programs | None = None) -> None:
         self._programs = programs
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: whether a target has this knob."""
         return target.kind is TargetKind.VETH
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return ``None``: only trying tells."""
         return None
 
@@ -61,17 +61,17 @@ class TcMark:
                 applied = _read(netlink, action.target.id)
                 return refused(action, applied, error.errno, f"{action.target.path}: {error}")
 
-    def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
+    def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: both ends, and what may be between them."""
         return (previous, ABSENT_CLSACT, _PARTIAL, value)
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, or both something of ours."""
         return expected == found or not (is_absent(expected) or is_absent(found))
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: made before what is in it, removed after."""
-        return Turn.REMOVE if is_absent(value) else Turn.MAKE
+        return Phase.DELETE if is_absent(value) else Phase.CREATE
 
     def _write(self, netlink: Netlink, action: Action, trace: Trace) -> None:
         ifindex, value = action.target.id, action.value

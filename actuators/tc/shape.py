@@ -27,12 +27,12 @@ __all__ = (
     "HtbClass",
     "Shape",
     "Tree",
-    "alike",
+    "changed_limits",
     "decode",
     "encode",
     "htb_classes",
     "is_absent",
-    "moved_limits",
+    "same_layout",
     "shape_of",
 )
 
@@ -154,12 +154,12 @@ def decode(value: str) -> Tree:
     return Tree(shapes.get("egress"), shapes.get("ingress"))
 
 
-def alike(one: Tree, other: Tree) -> bool:
+def same_layout(one: Tree, other: Tree) -> bool:
     """Return whether both are the same tree, wherever the ceiling of best-effort work is."""
     return _settled(one) == _settled(other)
 
 
-def moved_limits(one: Tree, other: Tree) -> tuple[dict[int, int], dict[int, int]] | None:
+def changed_limits(one: Tree, other: Tree) -> tuple[dict[int, int], dict[int, int]] | None:
     """Return the limits of *other* that *one* has not, by class, for egress and for ingress.
 
     ``None``: the trees differ in more than limits and the ceiling of best-effort work.

@@ -14,7 +14,7 @@ there, and anything that is ours counts as ours.
 import errno
 from typing import NamedTuple
 
-from actuators.base import GoneError, RefusedError, Trace, Turn, gone, no_trace, refused
+from actuators.base import GoneError, Phase, RefusedError, Trace, gone, no_trace, refused
 from actuators.tc.hooks import (
     HOOKS,
     drop_clsact,
@@ -32,11 +32,11 @@ from actuators.tc.shape import (
     MAJOR,
     Shape,
     Tree,
+    changed_limits,
     decode,
     encode,
     htb_classes,
     is_absent,
-    moved_limits,
     shape_of,
 )
 from controller.core.decision import Action, Outcome
@@ -75,11 +75,11 @@ class TcTree:
     def __init__(self, programs: Programs | None = None) -> None:
         self._programs = programs
 
-    def concerns(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Pure: whether a target has this knob."""
         return target.kind is TargetKind.LINK
 
-    def supported(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return ``None``: only trying tells, and that is done when a tree is made."""
         return None
 
@@ -100,17 +100,17 @@ class TcTree:
             return Outcome(action=action, applied=applied)
         return refused(action, applied, refusal.errno, f"{action.target.path}: {refusal}")
 
-    def passes_through(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
+    def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
         """Pure: both ends; of what is between them, ``same`` recognises all that is ours."""
         return (previous, ABSENT_CLSACT, value)
 
-    def same(self, expected: KnobValue, found: KnobValue) -> bool:
+    def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, or both something of ours."""
         return expected == found or not (is_absent(expected) or is_absent(found))
 
-    def turn(self, previous: KnobValue, value: KnobValue) -> Turn:
+    def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: made before what is in it, removed after."""
-        return Turn.REMOVE if is_absent(value) else Turn.MAKE
+        return Phase.DELETE if is_absent(value) else Phase.CREATE
 
     def _try(self, netlink: Netlink, action: Action, trace: Trace) -> RefusedError | None:
         try:
@@ -124,7 +124,7 @@ class TcTree:
 
     def _write(self, netlink: Netlink, action: Action, trace: Trace) -> None:
         ifindex = action.target.id
-        if _move_limits(netlink, action, trace):
+        if _change_limits(netlink, action, trace):
             return
         if not is_absent(action.previous):
             _remove(netlink, ifindex, trace)
@@ -151,10 +151,10 @@ class TcTree:
             _make_htb(netlink, target.id, tree.egress, programs.egress, "egress", trace)
 
 
-def _move_limits(netlink: Netlink, action: Action, trace: Trace) -> bool:
+def _change_limits(netlink: Netlink, action: Action, trace: Trace) -> bool:
     """Change ceilings in place, so that no packet is lost; whether nothing else is to be done."""
     try:
-        moved = moved_limits(decode(action.previous), decode(action.value))
+        moved = changed_limits(decode(action.previous), decode(action.value))
     except ValueError:  # one of them is not a whole tree
         return False
     if moved is None:

@@ -19,7 +19,7 @@ import time
 from controller.agent.guardian import Heartbeat
 from controller.agent.node import Node
 from controller.agent.recording import Entry, Recorder
-from controller.agent.reload import Change, Following, Source
+from controller.agent.reload import Change, ConfigFollower, ConfigSource
 from controller.agent.self_budget import CostMeter
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
@@ -27,8 +27,8 @@ from controller.core.model import Mode, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.probes.sched import DETAILS
-from controller.telemetry.http import Httpd
-from controller.telemetry.report import Board, TickReport
+from controller.telemetry.http import StatusServer
+from controller.telemetry.report import PublishedState, TickReport
 
 __all__ = ("Agent", "Options")
 
@@ -68,17 +68,17 @@ class Agent:
     def __init__(self, options: Options, heartbeat: Heartbeat) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._once = options.once
-        source = Source(options.config, options.mode)
+        source = ConfigSource(options.config, options.mode)
         loaded = source.load()
         self._heartbeat = heartbeat
         self._recorder = None if options.record is None else Recorder(options.record)
-        self._board = Board()
-        self._http = self._listen(loaded)
+        self._board = PublishedState()
+        self._http = self._serve(loaded)
         self._node = Node(loaded)
-        self._following = Following(source, loaded, self._node)
+        self._following = ConfigFollower(source, loaded, self._node)
         self._outcomes: tuple[Outcome, ...] = ()
         self._make_planner()
-        self._cost = CostMeter(self._config.budget, DETAILS, self._node.meters.costs)
+        self._cost = CostMeter(self._config.budget, DETAILS, self._node.sampler.costs)
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_audit_ns = 0
 
@@ -97,7 +97,7 @@ class Agent:
             self._close()
 
     def _loop(self) -> int:
-        self._say_hello()
+        self._log_start()
         # Who is to shorten the run queue must not wait in it.
         with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, _NICE)
@@ -145,17 +145,17 @@ class Agent:
             self._failed_in_row += 1
             _log.exception("tick abandoned; restoring every knob and starting afresh")
             self._node.restore()
-            self._start_afresh()
+            self._reset()
         finally:
             self._board.between_ticks.set()
 
-    def _start_afresh(self) -> None:
+    def _reset(self) -> None:
         self._outcomes = ()
         self._make_planner()
         self._next_audit_ns = 0
 
     def _make_planner(self) -> None:
-        past = self._past_evictions = self._node.past_evictions
+        past = self._past_evictions = self._node.eviction_history
         self._planner = Planner(self._config.settings, self._node.workloads, past)
         # What a recording must say before its next entry.
         self._new_planner = self._new_settings = self._new_workloads = True
@@ -163,25 +163,25 @@ class Agent:
     def _tick(self) -> None:
         started_ns = time.monotonic_ns()
         self._ticks += 1
-        self._take(self._following.look(started_ns))
+        self._apply_change(self._following.poll(started_ns))
         if started_ns >= self._next_audit_ns:
             self._next_audit_ns = started_ns + _AUDIT_NS
             self._node.audit()
-        snapshot = self._node.measure()
+        snapshot = self._node.poll()
         plan = self._planner.step(snapshot, self._outcomes)
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
-        self._node.follow(snapshot, plan, self._planner.past_evictions)
+        self._node.dispatch(snapshot, plan, self._planner.past_evictions)
         self._board.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
-        if self._cost.read(started_ns) and self._cost.cost is not None:
-            self._node.meters.shed(self._cost.cost.shed)
+        if self._cost.poll(started_ns) and self._cost.cost is not None:
+            self._node.sampler.shed(self._cost.cost.shed)
         self._publish(snapshot, plan, started_ns)
         self._heartbeat.beat()
 
-    def _take(self, change: Change) -> None:
+    def _apply_change(self, change: Change) -> None:
         """Plan with what *change* says is new, without a bump."""
         if change is Change.NOTHING:
             return
@@ -201,8 +201,8 @@ class Agent:
             return
         if self._config.settings.mode is not mode:
             self._outcomes = ()  # what they tell of was put back
-        self._cost.configure(self._config.budget)
-        self._take(Change.SETTINGS)
+        self._cost.reconfigure(self._config.budget)
+        self._apply_change(Change.SETTINGS)
 
     def _record(self, snapshot: Snapshot, plan: Plan) -> None:
         if self._recorder is None:
@@ -221,7 +221,7 @@ class Agent:
         self._new_planner = self._new_settings = self._new_workloads = False
 
     def _publish(self, snapshot: Snapshot, plan: Plan, started_ns: int) -> None:
-        reading = self._node.meters.reading
+        reading = self._node.sampler.reading
         tick_ns = time.monotonic_ns() - started_ns
         self._board.durations_ns.append(tick_ns)
         self._board.report = TickReport(
@@ -232,7 +232,7 @@ class Agent:
             missed_switches=0 if reading is None else reading.missed_switches,
             workloads=self._node.workloads,
             samples=snapshot.workloads,
-            host_pressure_ns=self._node.meters.host_pressure_ns,
+            host_pressure_ns=self._node.sampler.host_pressure_ns,
             plan=plan,
             knobs=self._node.knobs,
             tick_ns=tick_ns,
@@ -240,15 +240,15 @@ class Agent:
             overruns=self._overruns,
             failed_ticks=self._failed_ticks,
             cost=self._cost.cost,
-            probe_problems=self._node.meters.problems,
-            probe_fallbacks=self._node.meters.fallbacks,
+            probe_problems=self._node.sampler.problems,
+            probe_fallbacks=self._node.sampler.fallbacks,
             config_problem=self._following.problem,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,
             link_problems=self._node.link_problems,
-            measured_by_netns=self._node.meters.measured_by_netns,
-            monitor=self._node.meters.monitor.state,
+            measured_by_netns=self._node.sampler.measured_by_netns,
+            monitor=self._node.sampler.monitor.state,
             control_group=self._node.resctrl.state,
             cores=self._node.cores.state,
             blame=snapshot.blame,
@@ -256,17 +256,17 @@ class Agent:
             cluster=None if self._node.cluster is None else self._node.cluster.state,
         )
 
-    def _listen(self, config: Config) -> Httpd | None:
+    def _serve(self, config: Config) -> StatusServer | None:
         if config.http is None:
             return None
-        return Httpd(
+        return StatusServer(
             self._board,
             config.http,
             healthy_ns=max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
             token_file=config.http_token_file,
         )
 
-    def _say_hello(self) -> None:
+    def _log_start(self) -> None:
         settings = self._config.settings
         counts = {qos: sum(w.qos is qos for w in self._node.workloads) for qos in QosClass}
         _log.info(

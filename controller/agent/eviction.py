@@ -14,20 +14,20 @@ import logging
 from pathlib import Path
 import time
 
-from controller.core.control.eviction_policy import EvictionPast
-from controller.core.control.explain import explain
+from controller.core.control.eviction_policy import EvictionHistory
+from controller.core.control.explain import explain_eviction
 from controller.core.decision import Plan
 from controller.core.model import EvictionAnswer, EvictionResult, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import boot_id
 from controller.host.state_dir import write_json
 from controller.kube.pod_eviction import PodEvictions
-from controller.reconcilers.host_eviction import Standalone
+from controller.reconcilers.host_eviction import HostEvictions
 
 __all__ = (
-    "Evictions",
-    "read_past",
-    "write_past",
+    "EvictionDispatcher",
+    "read_history",
+    "write_history",
 )
 
 _NAME = "evictions.json"
@@ -39,7 +39,7 @@ _LONGEST_NS = 48 * 3600 * NS_PER_SEC
 _HOUR_NS = 3600 * NS_PER_SEC
 
 
-def read_past(state_dir: Path, now_ns: int) -> EvictionPast:
+def read_history(state_dir: Path, now_ns: int) -> EvictionHistory:
     """Return what was written last since this kernel started.
 
     If that cannot be read, all budgets may have been used up: nobody is evicted for an hour.
@@ -49,13 +49,13 @@ def read_past(state_dir: Path, now_ns: int) -> EvictionPast:
         with path.open("rb") as file:
             return _parse(file.read(_LARGEST_BYTES + 1), now_ns)
     except FileNotFoundError:
-        return EvictionPast()
+        return EvictionHistory()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _log.error("%s is damaged (%s): nobody is evicted for an hour", path, error)
-        return EvictionPast(not_before_ns=now_ns + _HOUR_NS)
+        return EvictionHistory(not_before_ns=now_ns + _HOUR_NS)
 
 
-def write_past(state_dir: Path, past: EvictionPast) -> None:
+def write_history(state_dir: Path, past: EvictionHistory) -> None:
     """Write *past* down; call it before what it tells of is done.
 
     :raises OSError: it cannot be written; then nobody must be evicted either.
@@ -63,12 +63,12 @@ def write_past(state_dir: Path, past: EvictionPast) -> None:
     write_json(state_dir / _NAME, {"boot_id": boot_id(), **past._asdict()})
 
 
-def _parse(data: bytes, now_ns: int) -> EvictionPast:
+def _parse(data: bytes, now_ns: int) -> EvictionHistory:
     if len(data) > _LARGEST_BYTES:
         raise ValueError("too large")
     fields = json.loads(data)
     if fields["boot_id"] != boot_id():
-        return EvictionPast()
+        return EvictionHistory()
     asked, not_before = fields["asked_ns"], fields["not_before_ns"]
     if not isinstance(asked, list) or any(type(each) is not int for each in (*asked, not_before)):
         raise TypeError("not times")
@@ -76,13 +76,13 @@ def _parse(data: bytes, now_ns: int) -> EvictionPast:
         raise ValueError("no such evictions")
     if not all(0 <= each <= now_ns for each in asked) or not_before > now_ns + _LONGEST_NS:
         raise ValueError("a time that is still to come")
-    return EvictionPast(tuple(asked), not_before)
+    return EvictionHistory(tuple(asked), not_before)
 
 
 _log = logging.getLogger(__name__)
 
 
-class Evictions:
+class EvictionDispatcher:
     """For the control thread. A pod is never touched here, however long its server is away.
 
     ``past`` is what a planner has to know of those before; it is kept below *state_dir*.
@@ -90,19 +90,21 @@ class Evictions:
     :param pods: ``None`` on a host without Kubernetes.
     """
 
-    def __init__(self, standalone: Standalone, pods: PodEvictions | None, state_dir: Path) -> None:
+    def __init__(
+        self, standalone: HostEvictions, pods: PodEvictions | None, state_dir: Path
+    ) -> None:
         self._standalone = standalone
         self._pods = pods
         self._state_dir = state_dir
-        self.past = read_past(state_dir, time.monotonic_ns())
-        self._written = EvictionPast()  # or nothing
+        self.history = read_history(state_dir, time.monotonic_ns())
+        self._written = EvictionHistory()  # or nothing
         self._problem = ""
         self._held: list[EvictionAnswer] = []
 
-    def follow(
+    def dispatch(
         self,
         plan: Plan,
-        past: EvictionPast,
+        past: EvictionHistory,
         workloads: Iterable[Workload],
         *,
         enforcing: bool,
@@ -112,17 +114,17 @@ class Evictions:
 
         *past* is what there is to know of evictions with this one.
         """
-        self._keep(past)
+        self._store(past)
         eviction = plan.eviction
         if eviction is not None and self._problem:
             answer = EvictionResult.HELD, f"it cannot be written down: {self._problem}"
             self._held.append(EvictionAnswer(eviction.cgroup, eviction.channel, *answer))
         elif eviction is not None:
-            _log.warning("%s: to be evicted: %s", eviction.name, explain(eviction, plan))
-            if self._pods is None or not self._pods.ask(eviction, plan, enforcing=enforcing):
+            _log.warning("%s: to be evicted: %s", eviction.name, explain_eviction(eviction, plan))
+            if self._pods is None or not self._pods.request(eviction, plan, enforcing=enforcing):
                 path = next((w.path for w in workloads if w.cgroup == eviction.cgroup), "")
-                self._standalone.ask(eviction, path, enforcing=enforcing, now_ns=now_ns)
-        self._standalone.tick(now_ns)
+                self._standalone.request(eviction, path, enforcing=enforcing, now_ns=now_ns)
+        self._standalone.reconcile(now_ns)
 
     def answers(self) -> tuple[EvictionAnswer, ...]:
         """Return the answers that came since the last call."""
@@ -130,17 +132,17 @@ class Evictions:
         held, self._held = self._held, []
         return (*held, *pods, *self._standalone.answers())
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew: every knob was restored."""
-        self._standalone.forget()
+        self._standalone.reset()
 
-    def _keep(self, past: EvictionPast) -> None:
+    def _store(self, past: EvictionHistory) -> None:
         # Before anybody is asked to go: an agent that dies of it must not begin anew.
-        self.past = past
+        self.history = past
         if past == self._written:
             return
         try:
-            write_past(self._state_dir, past)
+            write_history(self._state_dir, past)
         except OSError as error:
             if str(error) != self._problem:
                 _log.error("%s: nobody is evicted until that works", error)

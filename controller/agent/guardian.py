@@ -134,7 +134,7 @@ class _Signals:
         for number in _SIGNALS:
             signal.signal(number, lambda _number, _frame: None)
 
-    def take(self) -> list[int]:
+    def pop(self) -> list[int]:
         try:
             return list(os.read(self.read_fd, 512))
         except BlockingIOError:
@@ -145,7 +145,7 @@ class _Signals:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             select.select([self.read_fd], [], [], left)
-            if any(number != signal.SIGHUP for number in self.take()):
+            if any(number != signal.SIGHUP for number in self.pop()):
                 return True
         return False
 
@@ -204,7 +204,7 @@ def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits) -> bool
                 poll.unregister(beats_fd)  # closed by a dying agent: the pidfd will tell
             elif not stopped:
                 deadline = now + limits.heartbeat_s
-        for number in signals.take():
+        for number in signals.pop():
             if number == signal.SIGHUP:
                 signal.pidfd_send_signal(pidfd, signal.SIGHUP)
             elif not stopped:

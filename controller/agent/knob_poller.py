@@ -15,7 +15,7 @@ from controller.core.decision import Outcome
 from controller.core.model import STRUCTURAL_KNOBS, Knob, KnobReading, Target, TargetKind
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("KnobReadings",)
+__all__ = ("KnobPoller",)
 
 _ROUND_NS = 5 * NS_PER_SEC
 _PER_LOOK = 4
@@ -23,7 +23,7 @@ _PER_LOOK = 4
 _ByKnob = dict[Knob, KnobReading]
 
 
-class KnobReadings:
+class KnobPoller:
     """Follows the knobs that we may move or have moved."""
 
     def __init__(self, executor: Executor) -> None:
@@ -43,12 +43,12 @@ class KnobReadings:
             self._all = tuple(each for found in self._found.values() for each in found.values())
         return self._all
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew: values were changed past us."""
         self._wanted.clear()
         self._turn.clear()
 
-    def follow(
+    def set_targets(
         self, wanted: Mapping[Target, frozenset[Knob]], pretended: Iterable[KnobReading] = ()
     ) -> None:
         """Read these knobs from now on, and no others.
@@ -77,7 +77,7 @@ class KnobReadings:
             self._all = None
         self._read(new)
 
-    def look(self, now_ns: int) -> None:
+    def poll(self, now_ns: int) -> None:
         """Read back those whose turn it is."""
         elapsed_ns = min(now_ns - self._last_ns, NS_PER_SEC)
         self._last_ns = now_ns
@@ -89,7 +89,7 @@ class KnobReadings:
                 self._turn = [*reversed(self._wanted), *self._turn]
             self._read([self._turn.pop() for _ in range(count)])
 
-    def keep(self, outcomes: Iterable[Outcome]) -> None:
+    def update(self, outcomes: Iterable[Outcome]) -> None:
         """Take what was read back after writes."""
         for outcome in outcomes:
             target, knob = outcome.action.target, outcome.action.knob

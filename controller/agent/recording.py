@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from controller.config.profile_set import base_name
 from controller.config.yaml_document import ConfigError
-from controller.core.control.eviction_policy import EvictionPast
+from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner
@@ -42,7 +42,7 @@ class Entry:
     outcomes: tuple[Outcome, ...]
     plan: Plan
     anew: bool = False
-    past_evictions: EvictionPast | None = None
+    past_evictions: EvictionHistory | None = None
     settings: Settings | None = None
     workloads: tuple[Workload, ...] | None = None
 

@@ -13,7 +13,7 @@ from controller.config.load import Config, ConfigError, load
 from controller.core.model import Mode
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("Change", "Following", "Source")
+__all__ = ("Change", "ConfigFollower", "ConfigSource")
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Change(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """The file with the configuration; ``mode`` takes the place of the file's."""
 
     file: Path
@@ -60,14 +60,14 @@ class Source:
         return load(self.file, mode=self.mode)
 
 
-class Following:
+class ConfigFollower:
     """Keeps a node with a configuration that changes: its file, a cluster's profiles, workloads.
 
     ``config`` is in force, all of it: a change with a mistake in it is left out as a whole, with
     the reason in ``problem``. *loaded* is what *source* said when *node* was made of it.
     """
 
-    def __init__(self, source: Source, loaded: Config, node: Node) -> None:
+    def __init__(self, source: ConfigSource, loaded: Config, node: Node) -> None:
         self._source = source
         self._node = node
         self._file_profiles = loaded.settings.profiles
@@ -76,7 +76,7 @@ class Following:
         self.config = node.complete(loaded)
         self.problem = ""
 
-    def look(self, now_ns: int) -> Change:
+    def poll(self, now_ns: int) -> Change:
         """Look who is here, when it is time to; a conflict keeps the workloads as they were."""
         if not self._is_due(now_ns):
             return Change.NOTHING
@@ -99,17 +99,17 @@ class Following:
         return now_ns >= self._next_scan_ns and self._node.has_changed()
 
     def _scan(self) -> Change:
-        if self._node.cluster is not None and self._node.cluster.take_profiles():
+        if self._node.cluster is not None and self._node.cluster.poll_profiles():
             self._new_profiles = True
         if self._new_profiles:
             config = self._complete(self.config)
-            self._node.take(self._node.scan(config))
+            self._node.set_workloads(self._node.scan(config))
             self._adopt(config)
             return Change.SETTINGS
         workloads = self._node.scan(self.config)
         if workloads == self._node.workloads:
             return Change.NOTHING
-        self._node.take(workloads)
+        self._node.set_workloads(workloads)
         return Change.WORKLOADS
 
     def reload(self) -> bool:
@@ -131,8 +131,8 @@ class Following:
             self._node.enforcing = config.settings.mode is Mode.ENFORCE
         self._file_profiles = loaded.settings.profiles
         config = self._complete(config)
-        self._node.services.configure(config.service_level)
-        self._node.take(workloads)
+        self._node.services.reconfigure(config.service_level)
+        self._node.set_workloads(workloads)
         self._adopt(config)
         _log.info("reload: %s applied", self._source.file)
         return True

@@ -8,13 +8,13 @@ import time
 from typing import TypeVar
 
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
-from controller.core.workload_index import Comings, comings
+from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes import join
 from controller.probes.bpf.btf import BtfError
 from controller.probes.bpf.libbpf import RunTime
 from controller.probes.bpf.loader import LoadError
-from controller.probes.cgroup_moves import MemberProbe, Moves
+from controller.probes.cgroup_moves import MoveProbe, Moves
 from controller.probes.cgroup_usage import UsageMeter
 from controller.probes.counters import choose_sources
 from controller.probes.net import NetProbe, Traffic
@@ -24,14 +24,14 @@ from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.steal import StealMeter
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 
-__all__ = ("Meters",)
+__all__ = ("Sampler",)
 
 _log = logging.getLogger(__name__)
 
 _Probe = TypeVar("_Probe")
 
 
-class Meters:
+class Sampler:
     """The probes of this host, for the control thread alone.
 
     A probe that cannot be loaded is in ``problems`` with its reason, and the others go on without
@@ -53,13 +53,13 @@ class Meters:
         self.measured_by_netns: frozenset[CgroupId] = frozenset()
         cpus = max(possible_cpus()) + 1
         sources, uncounted = choose_sources(counters)
-        self._tell_uncounted(counters, uncounted)
+        self._log_uncounted(counters, uncounted)
         self.sched = self._load("sched", lambda: SchedProbe(cpus=cpus, counters=sources))
         if self.sched is not None and self.sched.fallback:
             self.fallbacks["sched"] = self.sched.fallback
             _log.warning("probe sched: %s", self.sched.fallback)
         self._net = self._load("net", lambda: NetProbe(layout, cpus=cpus))
-        self._members: MemberProbe | None = None
+        self._moves: MoveProbe | None = None
         self._netns = NetnsMeter(layout)
         self._pressure = PressureMeter(layout.unified)
         self._usage = UsageMeter(layout.unified)
@@ -67,7 +67,7 @@ class Meters:
         self._join = join.Join()
         self._workloads: tuple[Workload, ...] = ()
         # For whom the sched probe had no room yet.
-        self._waiting: dict[CgroupId, Workload] = {}
+        self._without_slot: dict[CgroupId, Workload] = {}
         self._unmeasured: tuple[WorkloadSample, ...] = ()
 
     @property
@@ -81,29 +81,29 @@ class Meters:
         """A number that changes when cgroups come or go; ``None``: nobody tells."""
         return None if self.sched is None else self.sched.cgroup_changes
 
-    def follow(self, workloads: tuple[Workload, ...]) -> None:
+    def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
         before, self._workloads = self._workloads, workloads
         if self.sched is None:
             self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
-        self._pressure.follow(workloads)
-        self._usage.follow(workloads)
-        self.monitor.follow(workloads)
-        self._netns.follow(workloads)
+        self._pressure.set_workloads(workloads)
+        self._usage.set_workloads(workloads)
+        self.monitor.set_workloads(workloads)
+        self._netns.set_workloads(workloads)
         if self._net is not None:
-            self._net.follow(workloads)
-        self._follow_members()
+            self._net.set_workloads(workloads)
+        self._set_moves_workloads()
         if self.sched is not None:
-            self._assign(self.sched, comings(before, workloads))
+            self._assign(self.sched, diff_workloads(before, workloads))
 
-    def measure(self) -> Snapshot:
+    def poll(self) -> Snapshot:
         """Read the probes and return what they tell of this instant."""
-        reading = self.reading = None if self.sched is None else self.sched.read()
+        reading = self.reading = None if self.sched is None else self.sched.poll()
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
         traffic, sent = self._traffic(now_ns)
         moved = None if reading is None else (*reading.changed, *sent)
-        self._pressure.read(now_ns, moved)
-        self._usage.read(now_ns, moved)
+        self._pressure.poll(now_ns, moved)
+        self._usage.poll(now_ns, moved)
         return Snapshot(
             time_ns=now_ns,
             age_ns=None if reading is None else reading.age_ns,
@@ -113,12 +113,12 @@ class Meters:
                 join.traffic(traffic, sent),
                 join.pressure(self._pressure.workloads, self._pressure.changed),
                 join.usage(self._usage.workloads, self._usage.changed),
-                join.cache(self.monitor.read(now_ns)),
+                join.cache(self.monitor.poll(now_ns)),
             ),
             blame=() if reading is None else reading.blame,
             system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
             idle_ns=None if reading is None else reading.idle_ns,
-            steal_ns=self._steal.read(now_ns),
+            steal_ns=self._steal.poll(now_ns),
             pressure_ns=self._pressure.read_ns,
         )
 
@@ -130,22 +130,22 @@ class Meters:
         rows: Mapping[CgroupId, Traffic] = {}
         changed: Collection[CgroupId] = ()
         if self._net is not None:
-            rows, changed = self._net.read(now_ns), self._net.changed
-        by_netns = self._netns.read(now_ns, rows)
+            rows, changed = self._net.poll(now_ns), self._net.changed
+        by_netns = self._netns.poll(now_ns, rows)
         self.measured_by_netns = frozenset(c for c in by_netns if c not in rows)
         if by_netns:
             rows = {**by_netns, **rows}
         return rows, (*changed, *self._netns.changed)
 
-    def load_members(self) -> None:
+    def load_moves(self) -> None:
         """Have ``moves`` told from now on: only when it is needed, it takes most of a second."""
-        if self._members is None and "members" not in self.problems:
-            self._members = self._load("members", lambda: MemberProbe(self._layout))
-            self._follow_members()
+        if self._moves is None and "members" not in self.problems:
+            self._moves = self._load("members", lambda: MoveProbe(self._layout))
+            self._set_moves_workloads()
 
     def moves(self) -> Moves | None:
         """Return which tasks came to best-effort workloads; ``None``: nobody tells."""
-        return None if self._members is None else self._members.read()
+        return None if self._moves is None else self._moves.poll()
 
     def costs(self) -> dict[str, RunTime]:
         """Return what the kernel spent in each probe's programs, as far as it counts that."""
@@ -160,29 +160,29 @@ class Meters:
 
     def close(self) -> None:
         """Detach the probes."""
-        for probe in (self._net, self._netns, self._pressure, self.sched, self._members):
+        for probe in (self._net, self._netns, self._pressure, self.sched, self._moves):
             if probe is not None:
                 probe.close()
 
-    def _assign(self, probe: SchedProbe, change: Comings) -> None:
+    def _assign(self, probe: SchedProbe, change: WorkloadDiff) -> None:
         now_ns = time.monotonic_ns()
-        change = change.by("cgroup", "qos")
-        for workload in change.gone:
-            self._waiting.pop(workload.cgroup, None)
+        change = change.by_fields("cgroup", "qos")
+        for workload in change.removed:
+            self._without_slot.pop(workload.cgroup, None)
             probe.release(workload.cgroup, now_ns=now_ns)
-        waited, self._waiting = self._waiting, {}
-        for workload in (*waited.values(), *change.came):
+        waited, self._without_slot = self._without_slot, {}
+        for workload in (*waited.values(), *change.added):
             latency = workload.qos is QosClass.LS
             if not probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
-                self._waiting[workload.cgroup] = workload
+                self._without_slot[workload.cgroup] = workload
                 if workload.cgroup not in waited:
                     _log.warning("%s: no room to measure it", workload.name)
 
-    def _follow_members(self) -> None:
-        if self._members is not None:
-            self._members.follow(w for w in self._workloads if w.qos is QosClass.BE)
+    def _set_moves_workloads(self) -> None:
+        if self._moves is not None:
+            self._moves.set_workloads(w for w in self._workloads if w.qos is QosClass.BE)
 
-    def _tell_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
+    def _log_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
         for counter, reason in reasons.items():
             # Most virtual machines have no counters, so only what somebody asked for is a problem.
             if wanted[counter] != "auto":

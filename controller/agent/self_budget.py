@@ -21,8 +21,8 @@ from controller.core.units import NS_PER_SEC, format_bytes
 from controller.telemetry.report import AgentCost
 
 __all__ = (
-    "Budget",
     "CostMeter",
+    "SelfBudget",
     "pss_bytes",
 )
 
@@ -33,7 +33,7 @@ _PATIENCE_NS = 600 * NS_PER_SEC
 _LONGEST_NS = 4 * 3600 * NS_PER_SEC
 
 
-class Budget:
+class SelfBudget:
     """Follows the CPU time spent.
 
     :param cpus: what may be spent, in CPUs.
@@ -90,7 +90,7 @@ class Budget:
             self._quiet_ns = None
             if self.shed < len(self._details):
                 self.shed += 1
-                self._say(f"without {self._details[self.shed - 1]} from now on")
+                self._log(f"without {self._details[self.shed - 1]} from now on")
         elif self.used_cpus > _ROOM * self.cpus or not self.shed:
             self._quiet_ns = None
         else:
@@ -105,9 +105,9 @@ class Budget:
             # If it has to go again, the next trial comes later.
             self._patience_ns = min(2 * self._patience_ns, _LONGEST_NS)
             self.shed -= 1
-            self._say(f"with {self._details[self.shed]} again")
+            self._log(f"with {self._details[self.shed]} again")
 
-    def _say(self, what: str) -> None:
+    def _log(self, what: str) -> None:
         used = (self.used_cpus or 0.0) * 1000
         self.verdict = f"own cost {used:.0f}mcpu of {self.cpus * 1000:.0f}mcpu: {what}"
 
@@ -134,7 +134,7 @@ def pss_bytes(pid: int) -> int | None:
 class CostMeter:
     """Reads the cost every ten seconds, what of it is memory every thirty.
 
-    :param details: what can be done without, see ``Budget``.
+    :param details: what can be done without, see ``SelfBudget``.
     :param probes: returns (runs, ns) of each probe's programs, as far as the kernel counts it.
     """
 
@@ -147,19 +147,19 @@ class CostMeter:
         self._config = config
         self._details = details
         self._probes = probes
-        self._budget = Budget(config.cpus, details)
+        self._budget = SelfBudget(config.cpus, details)
         self._due_ns = self._memory_due_ns = 0
         self._memory: int | None = None
         self._guardian = os.getppid()
         self._over = False
         self.cost: AgentCost | None = None
 
-    def configure(self, config: BudgetConfig) -> None:
+    def reconfigure(self, config: BudgetConfig) -> None:
         """Take another budget."""
         self._config = config
         self._budget.cpus = config.cpus
 
-    def read(self, now_ns: int) -> bool:
+    def poll(self, now_ns: int) -> bool:
         """Bring ``cost`` up to date; return whether another detail is to be done without."""
         if now_ns < self._due_ns:
             return False

@@ -28,9 +28,9 @@ def main(arguments: argparse.Namespace) -> int:
 
     code = release(arguments.state_dir, stop=arguments.stop)
     if code == DONE or arguments.stop:
-        from controller.kube.cleanup import release_mark
+        from controller.kube.cleanup import remove_overload_taint
 
-        done, text = release_mark(arguments.state_dir)
+        done, text = remove_overload_taint(arguments.state_dir)
         if text:
             print(text, file=sys.stdout if done else sys.stderr)
         code = code if done else FAILED

@@ -27,7 +27,7 @@ from controller.config.sections.network import NetworkConfig, build_network
 from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
 from controller.config.yaml_document import ConfigError, Document, Loc, read_document
 from controller.core.model import IndicatorName, Mode, QosClass
-from controller.core.settings import DiskConfig, HostFacts, Profile, Settings
+from controller.core.settings import DiskSpec, HostFacts, Profile, Settings
 from controller.host.facts import online_cpus
 
 __all__ = (
@@ -78,7 +78,7 @@ class Config:
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
     resctrl: ResctrlConfig
-    disks: tuple[DiskConfig, ...]
+    disks: tuple[DiskSpec, ...]
     kubernetes: KubernetesConfig | None = None
     eviction: EvictionConfig
 

@@ -17,21 +17,26 @@ planner forgets what it pretended and starts from the readings and demand zero.
 
 from collections.abc import Mapping, Sequence
 
-from controller.core.control.channel_loops import Loops, Specs
-from controller.core.control.core_scheduling import Cookies
+from controller.core.control.channel_loops import ChannelLoops, Specs
+from controller.core.control.core_scheduling import CookiePolicy
 from controller.core.control.cpu_channel import CpuChannel
-from controller.core.control.eviction_candidates import candidates_of, cases_of
-from controller.core.control.eviction_policy import EvictionPast, EvictionPolicy
-from controller.core.control.explain import Narrator
-from controller.core.control.grants import Bounds, GrantWriter
-from controller.core.control.indicator_routing import Assignment
-from controller.core.control.knob_state import KnobBook
-from controller.core.control.ladder import Scene
-from controller.core.control.ladder_channel import LadderChannel, QuotaPart, facts_for, rungs_of
-from controller.core.control.resource_usage import Usage
-from controller.core.control.sched_idle import SchedIdle, burst_actions
+from controller.core.control.eviction_candidates import eviction_candidates, eviction_cases
+from controller.core.control.eviction_policy import EvictionHistory, EvictionPolicy
+from controller.core.control.explain import DecisionLog
+from controller.core.control.grants import GrantActions, RequestedLimits
+from controller.core.control.indicator_routing import IndicatorRouting
+from controller.core.control.knob_state import KnobState
+from controller.core.control.ladder import TickContext
+from controller.core.control.ladder_channel import (
+    LadderChannel,
+    SharedQuotaRung,
+    facts_for,
+    rungs_of,
+)
+from controller.core.control.resource_usage import ResourceUsage
+from controller.core.control.sched_idle import SchedIdlePolicy, burst_actions
 from controller.core.decision import Action, Outcome, Plan
-from controller.core.indicators.tracker import Senses
+from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knob_values import cpus_of, quota_text, write_order
 from controller.core.model import (
     CgroupId,
@@ -45,7 +50,7 @@ from controller.core.model import (
     Workload,
 )
 from controller.core.settings import SafeState, Settings
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("Planner",)
 
@@ -56,22 +61,22 @@ class Planner:
     __slots__ = (
         "_assignment",
         "_blocked",
-        "_book",
         "_bounds",
         "_cookies",
         "_cpu",
         "_evictions",
         "_idle",
+        "_knobs",
         "_ladders",
         "_last_ns",
         "_loops",
         "_narrator",
         "_quota_part",
         "_quotas",
-        "_roster",
-        "_senses",
         "_settings",
+        "_tracker",
         "_usage",
+        "_workload_index",
         "_workloads",
     )
 
@@ -79,7 +84,7 @@ class Planner:
         self,
         settings: Settings,
         workloads: Sequence[Workload],
-        past_evictions: EvictionPast | None = None,
+        past_evictions: EvictionHistory | None = None,
     ) -> None:
         """*past_evictions* are those of the planner whose place this one takes.
 
@@ -87,24 +92,24 @@ class Planner:
         """
         self._settings = settings
         self._workloads = tuple(workloads)
-        self._roster = Roster(self._workloads, settings.profiles)
-        self._senses = Senses()
-        self._usage = Usage()
-        self._book = KnobBook()
-        self._idle = SchedIdle()
-        self._cookies = Cookies(settings.core)
-        self._narrator = Narrator()
-        self._quotas = GrantWriter(Knob.CPU_QUOTA, cpus_of, quota_text)
-        self._bounds = Bounds()
-        self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionPast())
+        self._workload_index = WorkloadIndex(self._workloads, settings.profiles)
+        self._tracker = IndicatorTracker()
+        self._usage = ResourceUsage()
+        self._knobs = KnobState()
+        self._idle = SchedIdlePolicy()
+        self._cookies = CookiePolicy(settings.core)
+        self._narrator = DecisionLog()
+        self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, quota_text)
+        self._bounds = RequestedLimits()
+        self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
         self._make_channels()
 
     def _make_channels(self) -> None:
         settings = self._settings
-        self._assignment = Assignment()
-        self._quota_part = QuotaPart()
+        self._assignment = IndicatorRouting()
+        self._quota_part = SharedQuotaRung()
         self._cpu = CpuChannel(settings)
         self._ladders: tuple[LadderChannel, ...] = ()
         self._make_ladders()
@@ -123,7 +128,7 @@ class Planner:
                     ladder = LadderChannel(channel, settings, rungs, facts)
                 ladders.append(ladder)
         self._ladders = tuple(ladders)
-        self._loops: dict[Channel, Loops] = {
+        self._loops: dict[Channel, ChannelLoops] = {
             Channel.CPU: self._cpu.loops,
             **{each.channel: each.loops for each in self._ladders},
         }
@@ -137,14 +142,14 @@ class Planner:
         :raises KeyError: a profile that is in use is missing; the old settings stay.
         """
         workloads = self._workloads if workloads is None else tuple(workloads)
-        roster = Roster(workloads, settings.profiles)
+        workload_index = WorkloadIndex(workloads, settings.profiles)
         before, self._settings = self._settings, settings
         self._workloads = workloads
-        self._roster = roster
+        self._workload_index = workload_index
         self._blocked = None
         if settings.mode is not before.mode:
-            self._book.forget()
-            self._senses.forget_links()  # they are shaped only while enforcing
+            self._knobs.reset()
+            self._tracker.reset_links()  # they are shaped only while enforcing
             self._evictions = EvictionPolicy(settings.eviction, self.past_evictions)
             self._make_channels()
         elif settings.host.cpus != before.host.cpus:
@@ -163,7 +168,7 @@ class Planner:
 
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
-        self._roster = Roster(workloads, self._settings.profiles)
+        self._workload_index = WorkloadIndex(workloads, self._settings.profiles)
         self._workloads = tuple(workloads)
         self._blocked = None
 
@@ -174,77 +179,79 @@ class Planner:
         dt_ns = max(0, now_ns - self._last_ns) if self._last_ns is not None else 0
         self._last_ns = now_ns
         executed = self._settings.mode is Mode.ENFORCE
-        self._book.learn(snapshot.knobs, outcomes, executed, now_ns)
-        self._senses.update(
+        self._knobs.update(snapshot.knobs, outcomes, executed, now_ns)
+        self._tracker.update(
             snapshot,
-            self._roster,
+            self._workload_index,
             dt_ns,
             oldest_ns=2 * tick_ns,
             rebase=dt_ns > self._settings.stale_ticks * tick_ns,
         )
-        specs = self._assignment.update(self._roster, self._loops, now_ns)
+        specs = self._assignment.update(self._workload_index, self._loops, now_ns)
         # A channel without a knob and without a source accuses nobody.
         watched = {
             each.channel: each.demand > 0
             for each in self._ladders
             if specs[each.channel] and (each.ladder.rungs or each.loops.working)
         }
-        if self._roster.memory_limits:
+        if self._workload_index.memory_limits:
             watched.setdefault(Channel.MEMORY, False)
-        self._usage.update(snapshot, self._roster, watched)
-        scene = Scene(
+        self._usage.update(snapshot, self._workload_index, watched)
+        context = TickContext(
             now_ns=now_ns,
             dt_s=min(dt_ns, 2 * tick_ns) / 1e9,
-            anew=self._blocked is None or not self._book.quiet,
+            resync=self._blocked is None or not self._knobs.quiet,
             host=self._settings.host,
-            senses=self._senses,
-            roster=self._roster,
-            book=self._book,
+            tracker=self._tracker,
+            workload_index=self._workload_index,
+            knobs=self._knobs,
             usage=self._usage,
         )
-        grants = self._move_channels(specs, scene, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
-        actions = self._actions(grants, snapshot.core_overlap_ratio, scene)
-        self._book.commit(actions)
-        return self._plan(actions, scene, snapshot.evictions)
+        grants = self._move_channels(specs, context, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
+        actions = self._actions(grants, snapshot.core_overlap_ratio, context)
+        self._knobs.commit(actions)
+        return self._plan(actions, context, snapshot.evictions)
 
     def _move_channels(
-        self, specs: Mapping[Channel, Specs], scene: Scene, hold: bool
+        self, specs: Mapping[Channel, Specs], context: TickContext, hold: bool
     ) -> Mapping[CgroupId, float]:
-        roster, senses, now_ns = self._roster, self._senses, scene.now_ns
-        if self._blocked is None or scene.anew:
-            self._blocked = self._book.blocked(roster.best_effort, Knob.CPU_QUOTA, now_ns)
+        workload_index, tracker, now_ns = self._workload_index, self._tracker, context.now_ns
+        if self._blocked is None or context.resync:
+            self._blocked = self._knobs.blocked(workload_index.best_effort, Knob.CPU_QUOTA, now_ns)
         blocked = self._blocked
         for channel in self._ladders:
-            channel.step(specs[channel.channel], scene, hold)
-        self._cpu.step(senses, roster, specs[Channel.CPU], blocked, now_ns, scene.dt_s, hold)
-        grants = self._cpu.grant(self._quota_part.part, senses, roster, blocked, now_ns)
-        return self._bounds.apply(grants, roster.cpu_limits)
+            channel.step(specs[channel.channel], context, hold)
+        self._cpu.step(
+            tracker, workload_index, specs[Channel.CPU], blocked, now_ns, context.dt_s, hold
+        )
+        grants = self._cpu.grant(self._quota_part.part, tracker, workload_index, blocked, now_ns)
+        return self._bounds.apply(grants, workload_index.cpu_limits)
 
     def _plan(
-        self, actions: tuple[Action, ...], scene: Scene, answers: Sequence[EvictionAnswer]
+        self, actions: tuple[Action, ...], context: TickContext, answers: Sequence[EvictionAnswer]
     ) -> Plan:
         active = [loops for loops in self._loops.values() if loops]
         ladders = [each for each in self._ladders if each.loops]
         rung = self._cpu.rung
         eviction = self._evictions.step(
-            scene.now_ns,
-            cases_of(self._cpu, ladders, scene),
-            lambda case: candidates_of(case, scene),
-            self._roster.best_effort,
+            context.now_ns,
+            eviction_cases(self._cpu, ladders, context),
+            lambda case: eviction_candidates(case, context),
+            self._workload_index.best_effort,
             answers,
         )
         return Plan(
-            time_ns=scene.now_ns,
+            time_ns=context.now_ns,
             actions=actions,
             demands=(self._cpu.loops.demand, *(each.loops.demand for each in ladders)),
             loops=tuple(report for loops in active for report in loops.reports),
             indicators=tuple(each for loops in active for each in loops.indicators),
             off=tuple(each for loops in active for each in loops.off),
             verdicts=(
-                *self._narrator.tell(self._cpu, ladders, scene, self._workloads),
+                *self._narrator.update(self._cpu, ladders, context, self._workloads),
                 *self._cookies.verdicts,
                 *self._evictions.verdicts,
-                *self._book.reports,
+                *self._knobs.reports,
             ),
             quota_ceiling_cpus=rung.ceiling.cpus,
             quota_granted_cpus=rung.total,
@@ -254,9 +261,9 @@ class Planner:
         )
 
     @property
-    def past_evictions(self) -> EvictionPast:
+    def past_evictions(self) -> EvictionHistory:
         """What the planner that takes this one's place has to know of evictions."""
-        return self._evictions.past
+        return self._evictions.history
 
     @property
     def _safe(self) -> bool:
@@ -264,7 +271,7 @@ class Planner:
         return bool(working) and all(loops.safe for loops in working)
 
     def _actions(
-        self, grants: Mapping[CgroupId, float], overlap: float | None, scene: Scene
+        self, grants: Mapping[CgroupId, float], overlap: float | None, context: TickContext
     ) -> tuple[Action, ...]:
         quota_loops = self._loops[Channel.CPU]
         if self._quota_part.part > self._cpu.demand:
@@ -272,37 +279,37 @@ class Planner:
         quotas = self._quotas.actions(
             grants,
             self._cpu.rung.floor_each,
-            self._roster,
-            self._book,
+            self._workload_index,
+            self._knobs,
             self._narrator.reason(quota_loops),
-            scene.anew,
-            scene.now_ns,
+            context.resync,
+            context.now_ns,
         )
         quotas = self._bounds.explain(quotas)
-        actions = self._idle_actions(scene)
+        actions = self._idle_actions(context)
         cache = self._loops[Channel.CACHE]
-        actions += self._cookies.actions(cache, overlap, self._idle.on, scene)
-        if scene.anew:
-            quotas.extend(self._undo_others(scene.now_ns))
-            actions.extend(burst_actions(self._roster, self._book, scene.now_ns))
+        actions += self._cookies.actions(cache, overlap, self._idle.on, context)
+        if context.resync:
+            quotas.extend(self._undo_others(context.now_ns))
+            actions.extend(burst_actions(self._workload_index, self._knobs, context.now_ns))
         actions.extend(sorted(quotas, key=write_order))
         for channel in self._ladders:
-            actions.extend(channel.ladder.actions(scene, self._narrator.reason(channel.loops)))
+            actions.extend(channel.ladder.actions(context, self._narrator.reason(channel.loops)))
         return tuple(actions)
 
-    def _idle_actions(self, scene: Scene) -> list[Action]:
-        rest = (self._roster, self._book, scene.anew, scene.now_ns)
+    def _idle_actions(self, context: TickContext) -> list[Action]:
+        rest = (self._workload_index, self._knobs, context.resync, context.now_ns)
         if self._safe:
             restore = self._settings.safe_state is SafeState.RESTORE
             return self._idle.safe_actions(restore, *rest)
-        return self._idle.actions(self._roster.profiles, *rest)
+        return self._idle.actions(self._workload_index.profiles, *rest)
 
     def _undo_others(self, now_ns: int) -> list[Action]:
         actions = []
-        for target, knob in self._book.held():
+        for target, knob in self._knobs.held():
             if not self._belongs(target, knob):
                 text = "no longer a best-effort workload"
-                action = self._book.restore(target.scope, target.id, knob, text, now_ns)
+                action = self._knobs.restore(target.scope, target.id, knob, text, now_ns)
                 if action is not None:
                     actions.append(action)
         return actions
@@ -313,8 +320,8 @@ class Planner:
             return True
         cgroup = CgroupId(target.scope, target.id)
         if knob is Knob.SCHED_IDLE:
-            return cgroup in self._roster.idle_targets
+            return cgroup in self._workload_index.idle_targets
         # A service's burst is kept in its quota's text.
-        return cgroup in self._roster.best_effort or (
-            knob is Knob.CPU_QUOTA and cgroup in self._roster.sensitive
+        return cgroup in self._workload_index.best_effort or (
+            knob is Knob.CPU_QUOTA and cgroup in self._workload_index.sensitive
         )

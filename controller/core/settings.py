@@ -12,8 +12,8 @@ from controller.core.model import Channel, IndicatorName, Knob, Mode, Target
 __all__ = (
     "CoreMode",
     "CoreSettings",
-    "DiskConfig",
     "DiskFacts",
+    "DiskSpec",
     "EvictionLimits",
     "Gains",
     "HostFacts",
@@ -156,7 +156,7 @@ class LinkFacts(NamedTuple):
     ingress_bytes_per_s: float
 
 
-class DiskConfig(NamedTuple):
+class DiskSpec(NamedTuple):
     """A disk, ``/dev/NAME`` or ``MAJOR:MINOR``, and what it carries in bytes per second."""
 
     device: str

@@ -18,10 +18,10 @@ from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.settings import Profile
 
 __all__ = (
-    "Comings",
-    "Roster",
     "Service",
-    "comings",
+    "WorkloadDiff",
+    "WorkloadIndex",
+    "diff_workloads",
 )
 
 
@@ -34,7 +34,7 @@ class Service:
     cgroups: tuple[CgroupId, ...]
 
 
-class Roster:
+class WorkloadIndex:
     """The workloads of one moment.
 
     ``best_effort``, ``sensitive`` and ``system`` are by cgroup, in the order in which they
@@ -96,32 +96,32 @@ class Roster:
         )
 
 
-class Comings(NamedTuple):
+class WorkloadDiff(NamedTuple):
     """Who differs. A workload that was changed (its class, its name) went as it was, and came."""
 
-    came: tuple[Workload, ...]
-    gone: tuple[Workload, ...]
+    added: tuple[Workload, ...]
+    removed: tuple[Workload, ...]
 
-    def of(self, qos: QosClass) -> "Comings":
+    def of_class(self, qos: QosClass) -> "WorkloadDiff":
         """Return those of a class; who left the class went."""
-        return Comings(*(tuple(w for w in part if w.qos is qos) for part in self))
+        return WorkloadDiff(*(tuple(w for w in part if w.qos is qos) for part in self))
 
-    def by(self, *fields: str) -> "Comings":
+    def by_fields(self, *fields: str) -> "WorkloadDiff":
         """Return those who came or went also where only these *fields* are compared."""
         key = attrgetter(*fields)
-        gone, came = set(map(key, self.gone)), set(map(key, self.came))
-        return Comings(
-            tuple(w for w in self.came if key(w) not in gone),
-            tuple(w for w in self.gone if key(w) not in came),
+        gone, came = set(map(key, self.removed)), set(map(key, self.added))
+        return WorkloadDiff(
+            tuple(w for w in self.added if key(w) not in gone),
+            tuple(w for w in self.removed if key(w) not in came),
         )
 
 
 _Roll = tuple[Workload, ...]
 # Many ask for the same: both rolls, and the answer.
-_last: tuple[_Roll, _Roll, Comings] = ((), (), Comings((), ()))
+_last: tuple[_Roll, _Roll, WorkloadDiff] = ((), (), WorkloadDiff((), ()))
 
 
-def comings(before: _Roll, after: _Roll) -> Comings:
+def diff_workloads(before: _Roll, after: _Roll) -> WorkloadDiff:
     """Return who is in one of *before* and *after* only, *came* in the order of *after*.
 
     It is quick where those who stayed are the same objects, and right where they are not.
@@ -135,7 +135,7 @@ def comings(before: _Roll, after: _Roll) -> Comings:
     return found
 
 
-def _compare(before: _Roll, after: _Roll) -> Comings:
+def _compare(before: _Roll, after: _Roll) -> WorkloadDiff:
     left = dict(zip(map(id, before), before, strict=True))
     came = [workload for workload in after if left.pop(id(workload), None) is None]
     gone = list(left.values())
@@ -143,4 +143,4 @@ def _compare(before: _Roll, after: _Roll) -> Comings:
         stayed = set(came).intersection(gone)
         came = [workload for workload in came if workload not in stayed]
         gone = [workload for workload in gone if workload not in stayed]
-    return Comings(tuple(came), tuple(gone))
+    return WorkloadDiff(tuple(came), tuple(gone))

@@ -16,7 +16,7 @@ import re
 import stat
 from typing import Literal, NamedTuple
 
-from controller.core.settings import DiskConfig, DiskFacts
+from controller.core.settings import DiskFacts, DiskSpec
 from controller.core.units import parse_cpu_list
 
 __all__ = (
@@ -168,7 +168,7 @@ def _unescape(text: str) -> str:
 _log = logging.getLogger(__name__)
 
 
-def find_disks(disks: Iterable[DiskConfig]) -> tuple[DiskFacts, ...]:
+def find_disks(disks: Iterable[DiskSpec]) -> tuple[DiskFacts, ...]:
     """Return those of *disks* that are here; what is wrong with the others is logged.
 
     io.max takes whole disks only, no partitions (blkg_conf_open_bdev in block/blk-cgroup.c).

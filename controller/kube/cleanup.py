@@ -22,22 +22,22 @@ from typing import Any
 from controller.host.state_dir import write_json
 from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from controller.kube.extended_resources import take_off
-from controller.kube.overload_taint import unmark
+from controller.kube.extended_resources import remove_resources
+from controller.kube.overload_taint import remove_taint
 
 __all__ = (
     "NOWHERE",
     "RetireError",
-    "release_mark",
-    "remove_note",
+    "remove_overload_taint",
+    "remove_taint_note",
     "retire",
-    "write_note",
+    "write_taint_note",
 )
 
 _NAME = "node-mark.json"
 
 
-def write_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
+def write_taint_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
     """Write down which node may be marked and how to reach its API server.
 
     :raises OSError: it cannot be written.
@@ -46,12 +46,12 @@ def write_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
     write_json(state_dir / _NAME, {"node": node, "kubeconfig": where})
 
 
-def remove_note(state_dir: Path) -> None:
+def remove_taint_note(state_dir: Path) -> None:
     """Remove the note: there is no mark."""
     (state_dir / _NAME).unlink(missing_ok=True)
 
 
-def release_mark(state_dir: Path) -> tuple[bool, str]:
+def remove_overload_taint(state_dir: Path) -> tuple[bool, str]:
     """Take back what the note tells of; whether nothing is there now, and one line about it.
 
     The line is empty if there is no note.
@@ -66,15 +66,15 @@ def release_mark(state_dir: Path) -> tuple[bool, str]:
         return False, f"{state_dir / _NAME}: {error}"
     try:
         api = Api(kubeconfig)
-        found = unmark(api, node)
+        found = remove_taint(api, node)
     except (ApiError, ApiUnreachable, ValueError) as error:
         return False, f"node {node}: the mark may still be there: {error}"
     text = f"node {node}: the mark is {'taken back' if found else 'not there'}"
     try:
-        offered = take_off(api, node)
+        offered = remove_resources(api, node)
     except (ApiError, ApiUnreachable) as error:
         return False, f"{text}; reclaimable capacity may still be there: {error}"
-    remove_note(state_dir)
+    remove_taint_note(state_dir)
     return True, f"{text}; reclaimable capacity is taken off" if offered else text
 
 

@@ -21,20 +21,20 @@ from controller.core.settings import Profile, Settings
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
 from controller.kube.client.api import Api
-from controller.kube.client.rate_limit import Sparing
+from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.pod_eviction import PodEvictions
 from controller.kube.pod_watcher import PodWatcher
-from controller.kube.profile_configmap import Tuning
-from controller.kube.profile_descriptors import Descriptors
+from controller.kube.profile_configmap import ConfigMapProfiles
+from controller.kube.profile_descriptors import DescriptorProfiles
 from controller.kube.reclaimable_capacity import ClusterCapacity
-from controller.kube.squeeze_events import Squeezes
+from controller.kube.squeeze_events import SqueezeEvents
 from controller.kube.state import ClusterState
 from controller.workloads.pods.classify import ClassRules
-from controller.workloads.pods.other_agents import Holds, Managers
-from controller.workloads.pods.profile_choice import Choose, chooser
-from controller.workloads.pods.source import KubernetesSource, beside
+from controller.workloads.pods.other_agents import Holds, OtherAgents
+from controller.workloads.pods.profile_choice import ChooseProfile, profile_chooser
+from controller.workloads.pods.source import KubernetesSource, merge_with_configured
 
 __all__ = ("Cluster",)
 
@@ -82,29 +82,31 @@ class Cluster:
         self._events = events = Events(self._api, self._worker, config.node)
         pod_of = self._source.pod_of
         config_map = config.profiles.config_map
-        self._tuning = None if config_map is None else Tuning(self._api, events, config_map)
+        self._tuning = (
+            None if config_map is None else ConfigMapProfiles(self._api, events, config_map)
+        )
         self._descriptors = (
             None
             if config.service_profiles is ServiceProfiles.NONE
-            else Descriptors(self._api, config, rules)
+            else DescriptorProfiles(self._api, config, rules)
         )
-        self._squeezes = Squeezes(events, config.node, pod_of)
+        self._squeezes = SqueezeEvents(events, config.node, pod_of)
         self.evictions = PodEvictions(
             self._api, self._worker, events, config.eviction, config.node, pod_of
         )
         self._capacity = ClusterCapacity(
             self._api, self._worker, config.capacity, config.node, layout
         )
-        self._managers = Managers(layout, rules, RESCTRL_DIR)
+        self._managers = OtherAgents(layout, rules, RESCTRL_DIR)
         self._left: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
-        self._choose_named: Choose = chooser((), config.profiles, DEFAULT_PROFILE)
+        self._choose_named: ChooseProfile = profile_chooser((), config.profiles, DEFAULT_PROFILE)
         self._choose = self._choose_named
         self._conflicts: tuple[str, ...] = ()
         self._revision = 0
         self._state = ClusterState(node=config.node)
         self._told: frozenset[str] = frozenset()
-        self._sparing = Sparing(_log)
+        self._sparing = RateLimitedLogger(_log)
 
     def check(self) -> None:
         """Raise what ended one of the threads: a bug."""
@@ -112,21 +114,21 @@ class Cluster:
             if each.failure is not None:
                 raise each.failure
 
-    def take_profiles(self) -> bool:
+    def poll_profiles(self) -> bool:
         """Have ``with_profiles`` use the newest ones; whether they are others than before.
 
         To be called before each ``scan``.
         """
         self._pods = self._watcher.pods
-        changed = self._tuning is not None and self._tuning.take()
+        changed = self._tuning is not None and self._tuning.poll()
         if self._descriptors is not None:
-            changed = self._descriptors.take(self._pods.pods, self._choose_named) or changed
+            changed = self._descriptors.set_pods(self._pods.pods, self._choose_named) or changed
         return changed
 
     def with_profiles(self, settings: Settings) -> Settings:
         """Return *settings*, whose profiles are those of files, with the cluster's as well."""
         for reader in self._readers:
-            settings = reader.beside(settings)
+            settings = reader.merge_into(settings)
         return settings
 
     def scan(
@@ -139,26 +141,26 @@ class Cluster:
         if profiles is not self._profiles:
             self._profiles = profiles
             named = [name for name in profiles if name == base_name(name)]
-            self._choose_named = chooser(named, self._config.profiles, DEFAULT_PROFILE)
+            self._choose_named = profile_chooser(named, self._config.profiles, DEFAULT_PROFILE)
             self._choose = self._choose_named
             if self._descriptors is not None:
                 self._choose = self._descriptors.chooser(profiles, self._choose_named)
         if self._tuning is not None:
-            self._tuning.tell()
+            self._tuning.publish()
         pods = self._source.scan(now_ns, self._choose)
         before, revision = self._conflicts, self._revision
-        workloads, self._conflicts = beside(configured, pods)
+        workloads, self._conflicts = merge_with_configured(configured, pods)
         self._revision = self._source.revision
         if (before, revision) != (self._conflicts, self._revision):
-            self._tell()
+            self._log_changes()
         return workloads
 
-    def left_knobs(self, holds: Holds, now_ns: int) -> frozenset[Knob]:
+    def ceded_knobs(self, holds: Holds, now_ns: int) -> frozenset[Knob]:
         """Look at the other agents of this node and return the knobs that are theirs."""
         if self._config.leave_to_others:
             levels = self._source.best_effort_levels
-            self._managers.look(now_ns, self._pods.pods.values(), levels, holds)
-        left, before = self._managers.left, self._left
+            self._managers.poll(now_ns, self._pods.pods.values(), levels, holds)
+        left, before = self._managers.ceded, self._left
         for knob in left.keys() - before.keys():
             _log.warning("%s is left alone: %s", knob, left[knob])
         for knob in before.keys() - left.keys():
@@ -166,14 +168,14 @@ class Cluster:
         self._left = left
         return frozenset(left)
 
-    def follow(
+    def update(
         self, snapshot: Snapshot, plan: Plan, workloads: tuple[Workload, ...], mode: Mode
     ) -> None:
         """Tell the cluster what *plan*, made from *snapshot*, means for its pods."""
-        self._squeezes.follow(plan, mode)
+        self._squeezes.update(plan, mode)
         pods = self._pods.pods.values()
         enforcing = mode is Mode.ENFORCE
-        self._capacity.follow(snapshot, plan, workloads, pods, enforcing=enforcing)
+        self._capacity.update(snapshot, plan, workloads, pods, enforcing=enforcing)
 
     @property
     def state(self) -> ClusterState:
@@ -196,21 +198,21 @@ class Cluster:
         )
 
     @property
-    def may_have_left_something(self) -> bool:
+    def may_have_left_objects(self) -> bool:
         """Whether the node may still bear our mark or our capacity; for after ``close``."""
         return self.evictions.may_be_marked or self._capacity.present
 
     def close(self) -> None:
         """Take back what was done to the node and stop talking to the API server."""
-        self._capacity.take_off()
-        self.evictions.take_back()
+        self._capacity.withdraw()
+        self.evictions.remove_taint()
         for reader in self._readers:
             reader.close()
         self._worker.close(_LAST_WORDS_S)
         self._watcher.close()
 
     @property
-    def _readers(self) -> Iterator[Tuning | Descriptors]:
+    def _readers(self) -> Iterator[ConfigMapProfiles | DescriptorProfiles]:
         # Who reads what becomes profiles; the order counts: descriptors change those of ConfigMaps.
         yield from filter(None, (self._tuning, self._descriptors))
 
@@ -219,7 +221,7 @@ class Cluster:
         every = (self._watcher, self._worker, *self._readers)
         return sum((Counter(each.errors) for each in every), Counter())
 
-    def _tell(self) -> None:
+    def _log_changes(self) -> None:
         source = self._source
         problems = dict(itertools.islice(source.problems, _MOST_TEXTS))
         self._state = ClusterState(

@@ -17,7 +17,7 @@ import time
 from controller.kube.client.api import Api
 from controller.kube.node import Json, annotation, change_node, mapping
 
-__all__ = ("STAMP", "NodeResources", "take_off")
+__all__ = ("STAMP", "NodeResources", "remove_resources")
 
 # {"time": RFC 3339, "validSeconds": N, "resources": {NAME: QUANTITY}}
 STAMP = "sweetpoint.dev/reclaimable"
@@ -66,7 +66,7 @@ class NodeResources:
         change_node(self._api, self._node, patch, subresource="status")
 
 
-def take_off(api: Api, node: str) -> bool:
+def remove_resources(api: Api, node: str) -> bool:
     """Remove what any run published on *node*; whether there was something.
 
     Not set to 0: kubelet turns running pods away at its restart if a resource that they asked for

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from controller.kube.client.api import Api, PatchKind, segment
-from controller.kube.client.errors import ApiError, ApiNonsense
+from controller.kube.client.errors import ApiError, ApiInvalidResponse
 
 __all__ = ("Json", "annotation", "change_node", "mapping", "taints")
 
@@ -41,7 +41,7 @@ def change_node(
             found = api.get(path)
             version = mapping(found, "metadata").get("resourceVersion")
             if not isinstance(version, str):
-                raise ApiNonsense("a node without a version")
+                raise ApiInvalidResponse("a node without a version")
             patch = make(found)
             if patch is not None:
                 patch.setdefault("metadata", {})["resourceVersion"] = version
@@ -60,32 +60,32 @@ def change_node(
 def mapping(found: Json, *path: str) -> Json:
     """Return the mapping at *path*, empty if there is none.
 
-    :raises ApiNonsense: there is something else.
+    :raises ApiInvalidResponse: there is something else.
     """
     for key in path:
         found = found.get(key) or {}
         if not isinstance(found, dict):
-            raise ApiNonsense(f"a node whose {key} is no mapping")
+            raise ApiInvalidResponse(f"a node whose {key} is no mapping")
     return found
 
 
 def annotation(node: Json, key: str) -> str | None:
     """Return an annotation, ``None`` if there is none.
 
-    :raises ApiNonsense: it is not text.
+    :raises ApiInvalidResponse: it is not text.
     """
     text = mapping(node, "metadata", "annotations").get(key)
     if text is not None and not isinstance(text, str):
-        raise ApiNonsense("a node with an annotation that is not text")
+        raise ApiInvalidResponse("a node with an annotation that is not text")
     return text
 
 
 def taints(node: Json) -> list[Json]:
     """Return the taints.
 
-    :raises ApiNonsense: there is something else.
+    :raises ApiInvalidResponse: there is something else.
     """
     found = mapping(node, "spec").get("taints") or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise ApiNonsense("a node whose taints are no list of mappings")
+        raise ApiInvalidResponse("a node whose taints are no list of mappings")
     return found

@@ -14,13 +14,13 @@ from controller.config.sections.eviction import MarkEffect
 from controller.kube.client.api import Api
 from controller.kube.node import Json, annotation, change_node, taints
 
-__all__ = ("MARK", "Mark", "unmark")
+__all__ = ("MARK", "OverloadTaint", "remove_taint")
 
 # Key of the taint, and of the annotation with the time at which it ends.
 MARK = "sweetpoint.dev/overloaded"
 
 
-class Mark:
+class OverloadTaint:
     """Puts the mark and takes it back; for the worker's thread alone, but for ``until_s``.
 
     Nothing is known of an earlier run's mark before the first ``tend``.
@@ -53,7 +53,7 @@ class Mark:
         """Whether the node may bear the mark now."""
         return self.until_s is not None
 
-    def put(self) -> None:
+    def set(self) -> None:
         """Mark the node, or let its mark last longer.
 
         :raises ApiError: the server does not let us.
@@ -67,20 +67,20 @@ class Mark:
         self.until_s, self._end_s = until_s, self._clock() + self._lasts_s
         _change(self._api, self._node, {"key": MARK, "effect": str(self._effect)}, end)
 
-    def take_back(self) -> None:
+    def remove(self) -> None:
         """Remove the mark, whoever put it; errors as ``put``, and then it is still to be done."""
         if self.until_s is not None:
             self.until_s, self._end_s = 0.0, self._clock()
-            unmark(self._api, self._node)
+            remove_taint(self._api, self._node)
             self.until_s = None
 
-    def tend(self) -> None:
+    def expire(self) -> None:
         """Take the mark back if its time is over, or if it is an earlier run's."""
         if self.until_s is not None and self._clock() >= self._end_s:
-            self.take_back()
+            self.remove()
 
 
-def unmark(api: Api, node: str) -> bool:
+def remove_taint(api: Api, node: str) -> bool:
     """Remove the mark from *node*; whether there was one.
 
     A node that is gone has none.

@@ -17,7 +17,7 @@ import time
 from typing import Any, NamedTuple
 
 from controller.config.sections.eviction import KubeEvictionConfig
-from controller.core.control.explain import explain
+from controller.core.control.explain import explain_eviction
 from controller.core.decision import Eviction, Plan
 from controller.core.model import CgroupId, EvictionAnswer, EvictionResult
 from controller.core.units import NS_PER_SEC
@@ -25,11 +25,11 @@ from controller.kube.client.api import Api, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events, EventType, Regarding
-from controller.kube.overload_taint import Mark
+from controller.kube.overload_taint import OverloadTaint
 from controller.workloads.pods.pod import Pod
 
 __all__ = (
-    "Evictor",
+    "EvictionClient",
     "PodEvictions",
     "Victim",
 )
@@ -60,11 +60,11 @@ class _TooLateError(Exception):
     """What was decided is not to be done any more."""
 
 
-class Evictor:
+class EvictionClient:
     """Asks the API server to evict pods of this node, one after the other."""
 
     def __init__(
-        self, api: Api, mark: Mark, clock_ns: Callable[[], int] = time.monotonic_ns
+        self, api: Api, mark: OverloadTaint, clock_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self._api = api
         self._mark = mark
@@ -84,11 +84,11 @@ class Evictor:
         result, message, wait_ns = EvictionResult.HELD, "", 0
         try:
             self._check(victim)
-            self._mark.put()
+            self._mark.set()
             result, message, wait_ns = self._ask(victim)
             on_its_way = result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
             if not on_its_way and not was_marked:
-                self._mark.take_back()
+                self._mark.remove()
         except _TooLateError as error:
             message = str(error)
         except (ApiError, ApiUnreachable) as error:
@@ -122,7 +122,7 @@ class Evictor:
             result = EvictionResult.UNANSWERED if error.asked else EvictionResult.HELD
             return result, str(error), 0
         except ApiError as error:
-            return _no(error)
+            return _refusal(error)
         grace_ns = victim.grace_s * NS_PER_SEC + _SLACK_NS
         return EvictionResult.EVICTED, "the API server took it", grace_ns
 
@@ -137,7 +137,7 @@ def _eviction(victim: Victim) -> dict[str, Any]:
     }
 
 
-def _no(error: ApiError) -> tuple[EvictionResult, str, int]:
+def _refusal(error: ApiError) -> tuple[EvictionResult, str, int]:
     """Tell a no to this pod from a no to everybody, and both from a pod that has left."""
     wait_ns = round((error.retry_after_s or 0.0) * NS_PER_SEC)
     message = str(error)
@@ -194,11 +194,11 @@ class PodEvictions:
         self._events = events
         self._config = config
         self._pod_of = pod_of
-        self._mark = Mark(api, node, config.mark, config.mark_ns / NS_PER_SEC)
-        self._evictor = Evictor(api, self._mark, clock_ns)
+        self._mark = OverloadTaint(api, node, config.mark, config.mark_ns / NS_PER_SEC)
+        self._evictor = EvictionClient(api, self._mark, clock_ns)
         # Written by the worker's thread as well: the answer, whose it is, and the explanation.
         self._answers: deque[tuple[EvictionAnswer, Pod, str]] = deque()
-        worker.every(_TEND_S, self._mark.tend, _MARK_JOB)
+        worker.submit_periodic(_TEND_S, self._mark.expire, _MARK_JOB)
 
     @property
     def marked_until_s(self) -> float | None:
@@ -210,12 +210,12 @@ class PodEvictions:
         """Whether the node bears the mark, as far as is known."""
         return self._mark.present
 
-    def ask(self, eviction: Eviction, plan: Plan, *, enforcing: bool) -> bool:
+    def request(self, eviction: Eviction, plan: Plan, *, enforcing: bool) -> bool:
         """Begin *eviction*, which *plan* holds; False if it is not one of a pod."""
         pod = self._pod_of(eviction.cgroup)
         if pod is None:
             return False
-        about = pod, explain(eviction, plan)
+        about = pod, explain_eviction(eviction, plan)
         which = eviction.cgroup, eviction.channel
         if not (enforcing and self._config.enabled):
             why = "kubernetes.eviction is not enabled" if enforcing else "the agent only observes"
@@ -244,7 +244,7 @@ class PodEvictions:
             self._events.emit(regarding, _REASONS[answer.result], note, kind)
             yield answer
 
-    def take_back(self) -> None:
+    def remove_taint(self) -> None:
         """Evict nobody any more and take the node's mark back, in the worker's thread."""
         self._evictor.close()
-        self._worker.submit(self._mark.take_back, _MARK_JOB, first=True)
+        self._worker.submit(self._mark.remove, _MARK_JOB, first=True)

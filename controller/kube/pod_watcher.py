@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from controller.kube.client.api import Api
-from controller.kube.client.rate_limit import Backoff, Sparing
+from controller.kube.client.rate_limit import Backoff, RateLimitedLogger
 from controller.kube.client.watch import CollectionWatch
 from controller.workloads.pods.pod import Pod, PodError, Pods, parse_pod
 from controller.workloads.pods.untrusted_json import mapping
@@ -37,7 +37,7 @@ class PodWatcher(CollectionWatch[Pod | str]):
     ) -> None:
         self._node = node
         self._label_keys = label_keys
-        self._sparing = Sparing(_log)
+        self._sparing = RateLimitedLogger(_log)
         self._objects: Mapping[str, Pod | str] = {}
         # And what they were made of.
         self._pods: tuple[Pods, Mapping[str, Pod | str]] = Pods(), self._objects

@@ -22,9 +22,9 @@ from controller.kube.events import Events, EventType, Regarding
 
 __all__ = (
     "ClusterProfiles",
+    "ConfigMapProfiles",
     "ProfilesState",
     "Reload",
-    "Tuning",
 )
 
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class ClusterProfiles:
         self._last: Mapping[str, Any] | None = None
         self.state = ProfilesState(config_map=f"{namespace}/{name}")
 
-    def take(self, found: Mapping[str, Any] | None) -> None:
+    def update(self, found: Mapping[str, Any] | None) -> None:
         """Check the ConfigMap *found*, ``None`` if there is none, and make it count if it is good.
 
         One that is gone takes nothing with it: whoever replaces it may delete it first.
@@ -116,7 +116,7 @@ class ClusterProfiles:
             self._last = found
             self._check()
 
-    def configure(self, *, tick_ns: int, cpus: int) -> None:
+    def reconfigure(self, *, tick_ns: int, cpus: int) -> None:
         """Check what is there again if this host or its control period is another one now."""
         with self._lock:
             before, self._host = self._host, (tick_ns, cpus)
@@ -163,7 +163,7 @@ _EVENTS: Mapping[Reload, tuple[str, EventType]] = {
 }
 
 
-class Tuning:
+class ConfigMapProfiles:
     """For the control thread; a thread of its own reads the ConfigMap *config_map*.
 
     :param config_map: its namespace and its name.
@@ -179,7 +179,7 @@ class Tuning:
         self._used: Mapping[str, Profile] = {}
         self._told: ProfilesState | None = None
 
-    def beside(self, settings: Settings) -> Settings:
+    def merge_into(self, settings: Settings) -> Settings:
         """Return *settings*, whose profiles are those of files, with those last taken as well.
 
         The first call begins to read the ConfigMap, because a profile has to fit the settings.
@@ -187,11 +187,11 @@ class Tuning:
         tick_ns, cpus = settings.tick_ns, settings.host.cpus
         if self._profiles is None:
             self._profiles = ClusterProfiles(*self._config_map, tick_ns=tick_ns, cpus=cpus)
-            self._watch = ConfigMapWatch(self._api, *self._config_map, self._profiles.take)
-        self._profiles.configure(tick_ns=tick_ns, cpus=cpus)
+            self._watch = ConfigMapWatch(self._api, *self._config_map, self._profiles.update)
+        self._profiles.reconfigure(tick_ns=tick_ns, cpus=cpus)
         return replace(settings, profiles={**settings.profiles, **self._used})
 
-    def take(self) -> bool:
+    def poll(self) -> bool:
         """Have ``beside`` use the newest good profiles; whether they are others than before."""
         before = self._used
         if self._profiles is not None:
@@ -215,7 +215,7 @@ class Tuning:
         """What ended the thread: a bug."""
         return None if self._watch is None else self._watch.failure
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Make an Event of a change that nobody was told of.
 
         That all is well when the agent starts is none: every node of a cluster would tell it.

@@ -17,22 +17,22 @@ from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfi
 from controller.core.model import QosClass
 from controller.core.settings import Profile, Settings
 from controller.kube.client.api import Api
-from controller.kube.client.rate_limit import Sparing
+from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.watch import CollectionWatch
 from controller.kube.state import DescriptorsState
 from controller.workloads.pods.classify import ClassRules, classify
 from controller.workloads.pods.descriptor import (
-    Catalogue,
     Descriptor,
     DescriptorError,
+    DescriptorIndex,
+    derived_profile,
+    derived_profile_name,
     parse_descriptor,
-    tailored,
-    tailored_name,
 )
 from controller.workloads.pods.pod import Pod
-from controller.workloads.pods.profile_choice import Choice, Choose
+from controller.workloads.pods.profile_choice import ChooseProfile, ProfileChoice
 
-__all__ = ("Descriptors",)
+__all__ = ("DescriptorProfiles",)
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class _Pair(NamedTuple):
     descriptor: Descriptor
 
 
-class Descriptors:
+class DescriptorProfiles:
     """For the control thread; a thread of its own follows the objects.
 
     :param rules: tell who is latency-sensitive; others have no profile.
@@ -57,18 +57,18 @@ class Descriptors:
         self._all = config.service_profiles is ServiceProfiles.ALL
         self._trusted = frozenset(config.trusted_namespaces)
         self._rules = rules
-        self._sparing, self._sparing_read = Sparing(_log), Sparing(_log)
-        self._catalogue = Catalogue()
+        self._sparing, self._sparing_read = RateLimitedLogger(_log), RateLimitedLogger(_log)
+        self._catalogue = DescriptorIndex()
         self._pinned = self._catalogue
         self._pairs: Mapping[str, _Pair] = {}
         self._seen: tuple[object, object, object] = (None, None, None)
         self._told: frozenset[str] = frozenset()
         self._state = DescriptorsState()
         self._watch = CollectionWatch(
-            api, "ServiceProfileDescriptors", _PATH, _QUERY, self._read, self._take
+            api, "ServiceProfileDescriptors", _PATH, _QUERY, self._read, self._parse_all
         )
 
-    def take(self, pods: Mapping[str, Pod], choose: Choose) -> bool:
+    def set_pods(self, pods: Mapping[str, Pod], choose: ChooseProfile) -> bool:
         """Find who of *pods* has a descriptor now; whether ``beside`` returns others than before.
 
         :param choose: what chooses among profiles that are not made of descriptors.
@@ -82,12 +82,12 @@ class Descriptors:
             found = catalogue.find(pod)
             if found is not None and classify(pod, self._rules).qos is QosClass.LS:
                 profile = choose(pod).profile
-                pairs[tailored_name(profile, found)] = _Pair(profile, found)
+                pairs[derived_profile_name(profile, found)] = _Pair(profile, found)
         changed = pairs != self._pairs
         self._pinned, self._pairs = catalogue, pairs
         return changed
 
-    def beside(self, settings: Settings) -> Settings:
+    def merge_into(self, settings: Settings) -> Settings:
         """Return *settings* with the profiles of ``take`` as well."""
         profiles = dict(settings.profiles)
         in_use: dict[str, str] = {}
@@ -95,25 +95,25 @@ class Descriptors:
         for name, (base, descriptor) in sorted(self._pairs.items()):
             if base not in settings.profiles:
                 continue
-            made, unusable = tailored(settings.profiles[base], descriptor, settings.tick_ns)
+            made, unusable = derived_profile(settings.profiles[base], descriptor, settings.tick_ns)
             if used := ", ".join(_used(descriptor, made)):
                 profiles[name], in_use[name] = made, used
             if wrong := (*descriptor.problems, *unusable):
                 problems[descriptor.key] = "; ".join(wrong)
-        self._tell(in_use, problems)
+        self._log_problems(in_use, problems)
         return replace(settings, profiles=profiles)
 
-    def chooser(self, profiles: Mapping[str, Profile], choose: Choose) -> Choose:
+    def chooser(self, profiles: Mapping[str, Profile], choose: ChooseProfile) -> ChooseProfile:
         """Return what chooses like *choose*, and of *profiles* that of a pod's descriptor."""
         catalogue = self._pinned
 
-        def tailor(pod: Pod | None) -> Choice:
+        def tailor(pod: Pod | None) -> ProfileChoice:
             choice = choose(pod)
             found = None if pod is None else catalogue.find(pod)
             if found is None:
                 return choice
-            name = tailored_name(choice.profile, found)
-            return choice._replace(tailored=name) if name in profiles else choice
+            name = derived_profile_name(choice.profile, found)
+            return choice._replace(derived=name) if name in profiles else choice
 
         return tailor
 
@@ -145,16 +145,16 @@ class Descriptors:
             return None
         return found if self._all or found.namespace in self._trusted else None
 
-    def _take(self, found: Mapping[str, Descriptor]) -> None:
-        self._catalogue = Catalogue(found.values())
+    def _parse_all(self, found: Mapping[str, Descriptor]) -> None:
+        self._catalogue = DescriptorIndex(found.values())
 
-    def _tell(self, in_use: Mapping[str, str], problems: Mapping[str, str]) -> None:
+    def _log_problems(self, in_use: Mapping[str, str], problems: Mapping[str, str]) -> None:
         used = [f"profile {name}: {text}" for name, text in in_use.items()]
         wrong = [f"ServiceProfileDescriptor {key}: {text}" for key, text in problems.items()]
         for texts, level in ((used, logging.INFO), (wrong, logging.WARNING)):
             for text in texts:
                 if text not in self._told:
-                    self._sparing.write(level, text)
+                    self._sparing.log(level, text)
         self._told = frozenset(used + wrong)
         self._state = DescriptorsState(in_use=_few(in_use), problems=_few(problems))
 

@@ -13,19 +13,19 @@ import time
 from typing import NamedTuple
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
-from controller.core.control.reclaimable import OthersUse, Reclaimable
+from controller.core.control.reclaimable import NonBestEffortUse, Reclaimable
 from controller.core.decision import Plan
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
-from controller.kube.extended_resources import NodeResources, take_off
+from controller.kube.extended_resources import NodeResources, remove_resources
 from controller.kube.state import ReclaimState
-from controller.probes.cgroup_usage import OthersMemory, find_memory
+from controller.probes.cgroup_usage import NonBestEffortMemory, find_memory
 from controller.workloads.pods.pod import Pod
 
-__all__ = ("ClusterCapacity", "Pace")
+__all__ = ("ClusterCapacity", "PublishPolicy")
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _STALE_NS = 10 * NS_PER_SEC
 _VALID_HEARTBEATS = 3
 
 
-class Pace:
+class PublishPolicy:
     """Decides when amounts are worth a request: see ``KubeCapacityConfig``."""
 
     def __init__(self, config: KubeCapacityConfig) -> None:
@@ -61,11 +61,11 @@ class Pace:
             for name, amount in amounts.items()
         )
 
-    def told(self, amounts: dict[str, int], now_ns: int) -> None:
+    def mark_published(self, amounts: dict[str, int], now_ns: int) -> None:
         """Remember that *amounts* were told."""
         self._told, self._told_ns = amounts, now_ns
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forget what was told: it is no longer there."""
         self._told = None
 
@@ -78,7 +78,7 @@ class _Offer(NamedTuple):
 
 
 class ClusterCapacity:
-    """Follows CPU and memory; ``follow``, ``state`` and ``take_off`` are the control thread's."""
+    """Follows CPU and memory; ``update``, ``state`` and ``withdraw`` are the control thread's."""
 
     def __init__(
         self,
@@ -94,21 +94,21 @@ class ClusterCapacity:
         self._config = config
         self._node = node
         self._clock_ns = clock_ns
-        self._memory = OthersMemory(find_memory(layout.unified))
-        self._others = OthersUse()
+        self._memory = NonBestEffortMemory(find_memory(layout.unified))
+        self._others = NonBestEffortUse()
         self._rooms = {"cpu": Reclaimable(config.cpu), "memory": Reclaimable(config.memory)}
         self._granted = {"cpu": 0, "memory": 0}
         self._due_ns = 0
         self._resources = NodeResources(api, node)
-        self._pace = Pace(config)
+        self._pace = PublishPolicy(config)
         self._told_foreign: frozenset[str] = frozenset()
         # Whether the node may have something of ours: perhaps an earlier run's.
         self.present = True
         self._offer = _Offer(clock_ns(), None)
         self._known = False
-        worker.every(min(config.interval_ns, _LOOK_NS) / NS_PER_SEC, self._publish, _JOB)
+        worker.submit_periodic(min(config.interval_ns, _LOOK_NS) / NS_PER_SEC, self._publish, _JOB)
 
-    def follow(
+    def update(
         self,
         snapshot: Snapshot,
         plan: Plan,
@@ -126,13 +126,13 @@ class ClusterCapacity:
             return
         self._due_ns = now_ns + _EVERY_NS
         names = self._config.names
-        asked = [pod.asked for pod in pods if pod.asked and not pod.finished]
+        asked = [pod.requests for pod in pods if pod.requests and not pod.finished]
         granted = {
             "cpu": sum(each.get(names.cpu, 0) for each in asked),
             "memory": sum(each.get(names.memory, 0) for each in asked),
         }
         cpus = self._others.update(snapshot, workloads, _STALE_NS)
-        memory = self._memory.read(each for each in workloads if each.qos is QosClass.BE)
+        memory = self._memory.poll(each for each in workloads if each.qos is QosClass.BE)
         squeezed_to = plan.quota_granted_cpus
         self._rooms["cpu"].update(
             now_ns,
@@ -164,7 +164,7 @@ class ClusterCapacity:
             for kind, name in self._config.names._asdict().items()
         )
 
-    def take_off(self) -> None:
+    def withdraw(self) -> None:
         """Take everything off the node, in the worker's thread, and offer nothing again."""
         self._offer = _Offer(self._clock_ns(), None)
         self._known = True
@@ -186,7 +186,7 @@ class ClusterCapacity:
             return
         self.present = True  # whatever becomes of the request
         self._resources.publish(amounts, _VALID_HEARTBEATS * self._config.heartbeat_ns / NS_PER_SEC)
-        self._pace.told(amounts, now_ns)
+        self._pace.mark_published(amounts, now_ns)
         foreign = self._resources.foreign
         for name in sorted(foreign - self._told_foreign):
             _log.warning("node %s: somebody else publishes %s: left alone", self._node, name)
@@ -194,7 +194,7 @@ class ClusterCapacity:
 
     def _clear(self) -> None:
         if self.present:
-            self._pace.forget()
-            if take_off(self._api, self._node):
+            self._pace.reset()
+            if remove_resources(self._api, self._node):
                 _log.info("node %s: nothing is offered to best-effort pods now", self._node)
             self.present = False

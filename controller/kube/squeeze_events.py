@@ -5,14 +5,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.core.control.explain import pain, selected
+from controller.core.control.explain import describe_loop, selected
 from controller.core.decision import ChannelState, Demand, LoopReport, Plan
 from controller.core.model import CgroupId, Channel, Mode
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.kube.events import Events, Regarding
 from controller.workloads.pods.pod import Pod
 
-__all__ = ("Squeezes",)
+__all__ = ("SqueezeEvents",)
 
 # A demand below this moves no knob that anybody would notice.
 _NOTICEABLE = 0.05
@@ -30,7 +30,7 @@ class _Squeeze:
     worst: float
 
 
-class Squeezes:
+class SqueezeEvents:
     """Follows the channels' demands; for the control thread."""
 
     def __init__(self, events: Events, node: str, pod_of: Callable[[CgroupId], Pod | None]) -> None:
@@ -40,7 +40,7 @@ class Squeezes:
         # By service as well: where two suffer in turn it goes on for both, and is told once.
         self._going: dict[tuple[Channel, str], _Squeeze] = {}
 
-    def follow(self, plan: Plan, mode: Mode) -> None:
+    def update(self, plan: Plan, mode: Mode) -> None:
         """Take note of *plan*."""
         for (channel, service), going in [*self._going.items()]:
             if plan.time_ns - going.last_ns >= _OVER_NS:
@@ -50,12 +50,12 @@ class Squeezes:
                     f"{channel}: best-effort work is squeezed no more for {service}, after {took} "
                     f"(demand up to {going.peak:.0%}, deviation up to {going.worst:.2f})"
                 )
-                self._tell(service, plan, "BestEffortReleased", note)
+                self._emit(service, plan, "BestEffortReleased", note)
         for demand in plan.demands:
             if demand.state is ChannelState.SQUEEZE and demand.applied >= _NOTICEABLE:
-                self._follow(demand, plan, mode)
+                self._update_service(demand, plan, mode)
 
-    def _follow(self, demand: Demand, plan: Plan, mode: Mode) -> None:
+    def _update_service(self, demand: Demand, plan: Plan, mode: Mode) -> None:
         if demand.service is None:
             return
         loop = selected(plan, demand)
@@ -63,12 +63,12 @@ class Squeezes:
         if going is None:
             going = _Squeeze(plan.time_ns, plan.time_ns, 0.0, 0.0)
             self._going[demand.channel, demand.service] = going
-            self._tell(demand.service, plan, "BestEffortSqueezed", _why(demand, loop, mode))
+            self._emit(demand.service, plan, "BestEffortSqueezed", _why(demand, loop, mode))
         going.last_ns = plan.time_ns
         going.peak = max(going.peak, demand.applied)
         going.worst = max(going.worst, (loop.filtered_deviation if loop else None) or 0.0)
 
-    def _tell(self, service: str, plan: Plan, reason: str, note: str) -> None:
+    def _emit(self, service: str, plan: Plan, reason: str, note: str) -> None:
         self._events.emit(self._regarding(service, plan), reason, note)
 
     def _regarding(self, service: str, plan: Plan) -> Regarding:
@@ -83,5 +83,5 @@ class Squeezes:
 
 def _why(demand: Demand, loop: LoopReport | None, mode: Mode) -> str:
     what = "is squeezed" if mode is Mode.ENFORCE else "would be squeezed (the agent only observes)"
-    hurts = demand.service if loop is None else pain(loop)
+    hurts = demand.service if loop is None else describe_loop(loop)
     return f"{demand.channel}: best-effort work {what} because {hurts}; demand {demand.applied:.0%}"

@@ -23,7 +23,7 @@ from controller.probes.bpf.btf import Btf
 from controller.probes.bpf.libbpf import HashMap, MappedArray
 from controller.probes.bpf.loader import LoadError, ProgramSpec, load
 
-__all__ = ("MemberProbe", "Move", "Moves")
+__all__ = ("Move", "MoveProbe", "Moves")
 
 # 64 KiB, some 2,000 moves between two looks. More than that is cheaper to scan for.
 _RING_PAGES = 16
@@ -61,7 +61,7 @@ class _Event(ctypes.Structure):
     )
 
 
-class MemberProbe:
+class MoveProbe:
     """The loaded probe.
 
     :param layout: the hierarchy whose cgroups are followed.
@@ -92,7 +92,7 @@ class MemberProbe:
             self._loaded.close()
             raise LoadError(f"members.bpf.c: libbpf cannot map the ring: {ctypes.get_errno()}")
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Tell moves into and out of *workloads* from now on, and into no others.
 
         A workload that is new here may have members already, which are not told.
@@ -106,7 +106,7 @@ class MemberProbe:
             self._followed.add(cgroup)
         self._unfollowed = bool(wanted - self._followed)
 
-    def read(self) -> Moves:
+    def poll(self) -> Moves:
         """Return what happened since the last call.
 
         :raises OSError: the ring cannot be read.

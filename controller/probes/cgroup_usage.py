@@ -19,11 +19,11 @@ from typing import Literal, NamedTuple
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import mounts
-from controller.probes.poll_queue import Turns
+from controller.probes.poll_queue import PollQueue
 
 __all__ = (
     "MemoryHierarchy",
-    "OthersMemory",
+    "NonBestEffortMemory",
     "Usage",
     "UsageMeter",
     "find_memory",
@@ -61,32 +61,32 @@ class UsageMeter:
                 controllers = set((unified / "cgroup.controllers").read_text().split())
         self._has = (bool("memory" in controllers), bool("io" in controllers))
         self._paths: dict[CgroupId, str] = {}
-        self._turns = Turns()
+        self._turns = PollQueue()
         self._round: list[CgroupId] = []
         self._round_due_ns = 0
         self.workloads: dict[CgroupId, Usage] = {}
         self.changed: Collection[CgroupId] = ()
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Read these from now on, and no others."""
         self._paths = {w.cgroup: w.path for w in workloads} if any(self._has) else {}
-        self._turns.follow(self._paths)
+        self._turns.set_cgroups(self._paths)
         self._round = [cgroup for cgroup in self._round if cgroup in self._paths]
         self.workloads = {c: u for c, u in self.workloads.items() if c in self._paths}
 
-    def read(self, now_ns: int, moved: Iterable[CgroupId] | None) -> None:
+    def poll(self, now_ns: int, moved: Iterable[CgroupId] | None) -> None:
         """Bring some of ``workloads`` up to date.
 
         :param moved: who ran, waited or sent something since the last call; ``None``: perhaps
-            everybody. Nobody else is read, but in turn: see ``Turns``.
+            everybody. Nobody else is read, but in turn: see ``PollQueue``.
         """
-        self._turns.moved(moved)
+        self._turns.mark_active(moved)
         if not self._round and now_ns >= self._round_due_ns:
             self._round_due_ns = now_ns + _ROUND_NS
-            self._round = self._turns.take()
+            self._round = self._turns.due()
         part, self._round = self._round[:_USAGE_PER_POLL], self._round[_USAGE_PER_POLL:]
         self.changed = [cgroup for cgroup in part if self._has_changed(cgroup)]
-        self._turns.moved(self.changed)
+        self._turns.mark_active(self.changed)
 
     def _has_changed(self, cgroup: CgroupId) -> bool:
         directory = self._unified + self._paths[cgroup]
@@ -152,7 +152,7 @@ def find_memory(unified: Path | None) -> MemoryHierarchy:
     return MemoryHierarchy("v2", unified)
 
 
-class OthersMemory:
+class NonBestEffortMemory:
     """Follows what is used on this host by everybody but the given workloads.
 
     What a workload uses is known some seconds after it came; until then it counts as others'.
@@ -166,7 +166,7 @@ class OthersMemory:
         self._next: Iterator[CgroupId] = iter(())
         self._used: dict[CgroupId, int] = {}
 
-    def read(self, workloads: Iterable[Workload]) -> int | None:
+    def poll(self, workloads: Iterable[Workload]) -> int | None:
         """Return the bytes that are not available and not used by *workloads*."""
         paths = {each.cgroup: each.path for each in workloads}
         if paths != self._paths:

@@ -20,7 +20,7 @@ import numpy as np
 
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import comings
+from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout, possible_cpus
 from controller.probes.bpf.libbpf import HashMap, MappedArray, RunTime, run_time
 from controller.probes.bpf.loader import LoadError, ProgramSpec, load
@@ -102,27 +102,27 @@ class NetProbe:
         self._per_look = 0
         self._look_due_ns = 0
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Count for *workloads* from now on, and for nobody else."""
         before, self._followed = self._followed, tuple(workloads)
-        change = comings(before, self._followed).by("cgroup", "path")
-        if not (change.came or change.gone):
+        change = diff_workloads(before, self._followed).by_fields("cgroup", "path")
+        if not (change.added or change.removed):
             return
-        for workload in change.gone:
+        for workload in change.removed:
             del self._wanted[workload.cgroup], self._found[workload.cgroup]
         # Who was here before is looked at in turn.
-        for cgroup, path in ((w.cgroup, w.path) for w in change.came):
+        for cgroup, path in ((w.cgroup, w.path) for w in change.added):
             self._wanted[cgroup] = path
             self._found[cgroup] = self._cgroup2_id(cgroup, path)
-        self._follow_found(w.cgroup for w in (*change.gone, *change.came))
+        self._add_found(w.cgroup for w in (*change.removed, *change.added))
 
-    def read(self, now_ns: int) -> Mapping[CgroupId, Traffic]:
+    def poll(self, now_ns: int) -> Mapping[CgroupId, Traffic]:
         """Return the counters of all workloads that have a cgroup2 directory.
 
         Directories that appear or are made anew are found within five seconds; counting starts
         at zero then.
         """
-        self._look(now_ns)
+        self._scan(now_ns)
         used = self._slots.max(initial=-1) + 1
         totals = self._traffic[:, :used].sum(axis=0, dtype=np.uint64)
         grown = totals[self._slots] - self._bases
@@ -143,7 +143,7 @@ class NetProbe:
         """Detach the probe."""
         self._loaded.close()
 
-    def _look(self, now_ns: int) -> None:
+    def _scan(self, now_ns: int) -> None:
         """Bring the members in line with the directories that are there now, some in each tick.
 
         Where the cpu controller is on v2 those are the workloads themselves.
@@ -161,9 +161,9 @@ class NetProbe:
                     now[cgroup] = there.get(name)
         if any(self._found.get(cgroup) != cgroup2_id for cgroup, cgroup2_id in now.items()):
             self._found |= now
-            self._follow_found(now)
+            self._add_found(now)
 
-    def _follow_found(self, changed: Iterable[CgroupId]) -> None:
+    def _add_found(self, changed: Iterable[CgroupId]) -> None:
         """Make members of those of *changed* that have a directory; those who wait come first."""
         changed = dict.fromkeys(changed)
         for cgroup in changed:

@@ -21,7 +21,7 @@ import struct
 
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import comings
+from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.host.rtnetlink import RouteSocket, attributes
 from controller.probes.net import Traffic
@@ -84,12 +84,12 @@ class NetnsMeter:
         self._told: dict[CgroupId, Traffic] = {}
         self.changed: Collection[CgroupId] = ()
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Measure some of *workloads* from the next ``read`` on, and nobody else."""
         before, self._followed = self._followed, tuple(workloads)
-        change = comings(before, self._followed).by("cgroup", "path")
-        came = {w.cgroup: w.path for w in change.came}
-        for cgroup in (w.cgroup for w in change.gone if w.cgroup not in came):
+        change = diff_workloads(before, self._followed).by_fields("cgroup", "path")
+        came = {w.cgroup: w.path for w in change.added}
+        for cgroup in (w.cgroup for w in change.removed if w.cgroup not in came):
             del self._wanted[cgroup], self._looks[cgroup]
             if cgroup in self._members:
                 self._drop(cgroup)
@@ -97,7 +97,7 @@ class NetnsMeter:
         if came:
             self._looks = dict.fromkeys(came, 0) | self._looks
 
-    def read(self, now_ns: int, measured: Collection[CgroupId]) -> Mapping[CgroupId, Traffic]:
+    def poll(self, now_ns: int, measured: Collection[CgroupId]) -> Mapping[CgroupId, Traffic]:
         """Return what was counted since each was found, of those that are not *measured*.
 
         A namespace that several workloads share is charged to the first that was found.
@@ -106,7 +106,7 @@ class NetnsMeter:
         for cgroup, _ in list(itertools.islice(looks, _MAX_LOOKS_PER_TICK)):
             del self._looks[cgroup]
             self._looks[cgroup] = now_ns + _LOOK_NS  # at the end of the queue
-            self._look(cgroup, now_ns, measured)
+            self._poll_cgroup(cgroup, now_ns, measured)
         due = (m for m in self._members.values() if m.due_ns <= now_ns)
         for member in list(itertools.islice(due, _MAX_COUNTS_PER_TICK)):
             member.due_ns = now_ns + _EVERY_NS
@@ -122,7 +122,7 @@ class NetnsMeter:
         for cgroup in list(self._members):
             self._drop(cgroup)
 
-    def _look(self, cgroup: CgroupId, now_ns: int, measured: Collection[CgroupId]) -> None:
+    def _poll_cgroup(self, cgroup: CgroupId, now_ns: int, measured: Collection[CgroupId]) -> None:
         """Make *cgroup* a member if it has a namespace of its own, and else not."""
         found = None if cgroup in measured else self._open(self._wanted[cgroup])
         netns = 0 if found is None else os.fstat(found).st_ino

@@ -13,12 +13,12 @@ import math
 
 from controller.core.model import CgroupId
 
-__all__ = ("Turns",)
+__all__ = ("PollQueue",)
 
 _ROUNDS = 10
 
 
-class Turns:
+class PollQueue:
     """Collects who moved, and deals out rounds; how long one lasts is up to who reads."""
 
     def __init__(self) -> None:
@@ -27,24 +27,24 @@ class Turns:
         self._moved: dict[CgroupId, None] = {}
         self._moved_before: dict[CgroupId, None] = {}
 
-    def follow(self, cgroups: Iterable[CgroupId]) -> None:
+    def set_cgroups(self, cgroups: Iterable[CgroupId]) -> None:
         """Deal out these from now on, and no others; the new ones with the next round."""
         before, self._everybody = self._everybody, dict.fromkeys(cgroups)
         self._turn = [cgroup for cgroup in self._turn if cgroup in self._everybody]
-        self.moved(cgroup for cgroup in self._everybody if cgroup not in before)
+        self.mark_active(cgroup for cgroup in self._everybody if cgroup not in before)
 
-    def moved(self, cgroups: Iterable[CgroupId] | None) -> None:
+    def mark_active(self, cgroups: Iterable[CgroupId] | None) -> None:
         """Take note of who moved, or whose files told something new; ``None``: nobody knows."""
         self._moved |= self._everybody if cgroups is None else dict.fromkeys(cgroups)
 
-    def take(self) -> list[CgroupId]:
+    def due(self) -> list[CgroupId]:
         """Return whose files to read in this round."""
         moved, self._moved = self._moved, {}
-        due = moved | self._moved_before | dict.fromkeys(self._take_turns())
+        due = moved | self._moved_before | dict.fromkeys(self._due_in_turn())
         self._moved_before = moved
         return [cgroup for cgroup in due if cgroup in self._everybody]
 
-    def _take_turns(self) -> list[CgroupId]:
+    def _due_in_turn(self) -> list[CgroupId]:
         count = math.ceil(len(self._everybody) / _ROUNDS)
         if len(self._turn) < count:
             self._turn = [*reversed(self._everybody), *self._turn]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
-from controller.probes.poll_queue import Turns
+from controller.probes.poll_queue import PollQueue
 
 __all__ = ("Pressure", "PressureMeter", "parse_some_ns")
 
@@ -53,28 +53,28 @@ class PressureMeter:
         self._host_files = _open(0, host, "")
         self._wanted: dict[CgroupId, str] = {}
         self._files: dict[CgroupId, _Files] = {}
-        self._turns = Turns()
+        self._turns = PollQueue()
         self._due_ns = 0
         self.read_ns: int | None = None
         self.host = Pressure(None, None, None)
         self.workloads: dict[CgroupId, Pressure] = {}
         self.changed: Collection[CgroupId] = ()
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Read the latency-sensitive ones of *workloads* from the next ``read`` on."""
         sensitive = [w for w in workloads if w.qos is QosClass.LS]
         wanted = {w.cgroup: w.path for w in sensitive[:_MAX_WORKLOADS]}
         self._wanted = {} if self._unified is None else wanted
-        self._turns.follow(self._wanted)
+        self._turns.set_cgroups(self._wanted)
         self._due_ns = 0
 
-    def read(self, now_ns: int, moved: Iterable[CgroupId] | None) -> None:
+    def poll(self, now_ns: int, moved: Iterable[CgroupId] | None) -> None:
         """Bring ``host`` and ``workloads`` up to date if they are a second old.
 
         :param moved: who ran, waited or sent something since the last call; ``None``: perhaps
-            everybody. Nobody else's files are read, but in turn: see ``Turns``.
+            everybody. Nobody else's files are read, but in turn: see ``PollQueue``.
         """
-        self._turns.moved(moved)
+        self._turns.mark_active(moved)
         self.changed = ()
         if now_ns < self._due_ns:
             return
@@ -83,8 +83,8 @@ class PressureMeter:
         self.host = _read(self._host_files)
         for cgroup in [c for c in self._files if c not in self._wanted]:
             self._forget(cgroup)
-        self.changed = [cgroup for cgroup in self._turns.take() if self._has_changed(cgroup)]
-        self._turns.moved(self.changed)
+        self.changed = [cgroup for cgroup in self._turns.due() if self._has_changed(cgroup)]
+        self._turns.mark_active(self.changed)
 
     def close(self) -> None:
         """Close all files."""
@@ -96,14 +96,14 @@ class PressureMeter:
     def _has_changed(self, cgroup: CgroupId) -> bool:
         """Read the pressure of *cgroup*; whether it is another than was known."""
         before = self.workloads.get(cgroup)
-        self._look(cgroup)
+        self._open_cgroup(cgroup)
         files = self._files.get(cgroup)
         if files is None:
             return before is not None
         now = self.workloads[cgroup] = _read(files)
         return now != before
 
-    def _look(self, cgroup: CgroupId) -> None:
+    def _open_cgroup(self, cgroup: CgroupId) -> None:
         """Open the files of a directory that is new, close those of one that went."""
         directory = f"{self._unified}{self._wanted[cgroup]}"
         try:

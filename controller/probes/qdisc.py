@@ -51,7 +51,7 @@ class QdiscReader:
         """Close the socket."""
         self._socket.close()
 
-    def read(self, wanted: Mapping[int, Collection[int]]) -> dict[tuple[int, int], ClassCounters]:
+    def poll(self, wanted: Mapping[int, Collection[int]]) -> dict[tuple[int, int], ClassCounters]:
         """Return the counters by (ifindex, classid); what is gone is left out.
 
         :param wanted: class ids (``0x10004`` is ``1:4``) by ifindex.

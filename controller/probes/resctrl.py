@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from controller.core.model import Target
 
-__all__ = ("CacheUse", "GroupCounters", "MonitorError", "Whereabouts", "whereabouts")
+__all__ = ("CacheUse", "GroupCounters", "GroupMembership", "MonitorError", "group_membership")
 
 _OCCUPANCY = "llc_occupancy"
 # Both count the same traffic; the second leaves out what goes to other sockets.
@@ -39,7 +39,7 @@ class CacheUse(NamedTuple):
     memory_bandwidth_bytes: int | None
 
 
-class Whereabouts(NamedTuple):
+class GroupMembership(NamedTuple):
     """The group of a task: ``control`` is empty for the root group, ``monitor`` for its own."""
 
     control: str
@@ -68,7 +68,7 @@ class GroupCounters:
         """Bytes to and from memory between the first and the last look."""
         return self._bytes
 
-    def read(self) -> CacheUse | None:
+    def poll(self) -> CacheUse | None:
         """Return the counters; ``None``: the group is gone, or another one has its name.
 
         :raises MonitorError: the kernel says ``Error``.
@@ -114,7 +114,7 @@ class GroupCounters:
             self._last[cache] = count
 
 
-def whereabouts(tids: Iterator[int]) -> Iterator[tuple[int, Whereabouts]]:
+def group_membership(tids: Iterator[int]) -> Iterator[tuple[int, GroupMembership]]:
     """Yield the groups of those of *tids* that are alive; none where the kernel does not tell.
 
     The file is proc_resctrl_show() of arch/x86/kernel/cpu/resctrl/rdtgroup.c.
@@ -126,7 +126,7 @@ def whereabouts(tids: Iterator[int]) -> Iterator[tuple[int, Whereabouts]]:
             continue
         control, monitor = (line.partition(":")[2] for line in text.splitlines()[:2])
         if control:  # empty: not mounted
-            yield tid, Whereabouts(control.removeprefix("/"), monitor)
+            yield tid, GroupMembership(control.removeprefix("/"), monitor)
 
 
 def _counter(directory: int, name: str) -> int | None:

@@ -209,7 +209,7 @@ class SchedProbe:
         if self._counters is not None and not self._shed and not had_counters:
             self._counters.start_over()
 
-    def read(self) -> SchedReading:
+    def poll(self) -> SchedReading:
         """Return the counters of all assigned workloads."""
         view = self._slots.view
         now_ns, newest_ns = self._read_totals(view.used)
@@ -228,7 +228,7 @@ class SchedProbe:
             workloads=workloads,
             changed=self._changed(view),
             rearranged=rearranged,
-            blame=self._blame.read(view, now_ns, view.records[self._sensitive.anew]),
+            blame=self._blame.poll(view, now_ns, view.records[self._sensitive.anew]),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),

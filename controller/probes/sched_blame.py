@@ -49,7 +49,7 @@ class BlamePairs:
         """Leave out the pairs of the owner of *slot* and *record*, who left."""
         self._left.append((slot, record))
 
-    def read(self, view: View, now_ns: int, waiting: Indices) -> tuple[Blame, ...]:
+    def poll(self, view: View, now_ns: int, waiting: Indices) -> tuple[Blame, ...]:
         """Return the pairs of those in *view*, with what they gained since they are listed.
 
         :param waiting: the latency records that may have gained something since the last read.

@@ -102,8 +102,8 @@ class Slots:
     """
 
     def __init__(self, slots: int, records: int) -> None:
-        self._slots = _Shelf(range(_FIRST_SLOT, slots))
-        self._records = _Shelf(range(records))
+        self._slots = _FreeList(range(_FIRST_SLOT, slots))
+        self._records = _FreeList(range(records))
         self._members: dict[CgroupId, Member] = {}
         self._view: View | None = None
 
@@ -147,7 +147,7 @@ class Slots:
         return member
 
 
-class _Shelf:
+class _FreeList:
     """Numbers to hand out; one given back can be taken again only after its rest."""
 
     def __init__(self, numbers: range) -> None:

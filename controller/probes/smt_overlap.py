@@ -53,7 +53,7 @@ class OverlapMeter:
         self._thread = threading.Thread(target=self._sample_on, name="overlap", daemon=True)
         self._thread.start()
 
-    def follow(self, sensitive: Collection[int], best_effort: Collection[int]) -> None:
+    def set_workloads(self, sensitive: Collection[int], best_effort: Collection[int]) -> None:
         """Take the slots of services and of best-effort workloads."""
         for flags, slots in ((self._sensitive, sensitive), (self._best_effort, best_effort)):
             new = np.zeros_like(flags)
@@ -69,7 +69,7 @@ class OverlapMeter:
             self._busy += int(np.count_nonzero(busy))
             self._shared += int(np.count_nonzero(shared))
 
-    def read(self, now_ns: int) -> float | None:
+    def poll(self, now_ns: int) -> float | None:
         """Return the share of the last 30 s; ``None`` if the services hardly ran.
 
         With more than two threads per core it is the share of pairs of threads.

@@ -26,7 +26,7 @@ class StealMeter:
         self._due_ns = 0
         self._steal_ns: int | None = None
 
-    def read(self, now_ns: int) -> int | None:
+    def poll(self, now_ns: int) -> int | None:
         """Return ns of steal since boot, summed over all CPUs, at most a second old."""
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + _EVERY_NS

@@ -14,7 +14,7 @@ import logging
 from typing import NamedTuple
 
 from actuators.core_scheduling.cookie import BEST_EFFORT, CoreCookie, core_group
-from actuators.core_scheduling.job import Report, Wanted
+from actuators.core_scheduling.job import JobReport, Wanted
 from actuators.tasks import all_tasks, members, threads
 from controller.core.model import (
     CgroupId,
@@ -25,17 +25,17 @@ from controller.core.model import (
 )
 from controller.core.settings import CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import comings
+from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout, core_siblings
 from controller.probes.cgroup_moves import Move, Moves
 from controller.probes.sched import MAX_SLOTS, SchedProbe
 from controller.probes.smt_overlap import OverlapMeter
-from controller.workloads.sched_idle import without_effect
+from controller.workloads.sched_idle import partial_idle
 
 __all__ = (
-    "CookieKeeper",
+    "CookieReconciler",
+    "CoreScheduling",
     "CoreState",
-    "Cores",
 )
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class CoreState(NamedTuple):
     idle_partial: tuple[str, ...] = ()
 
 
-class CookieKeeper:
+class CookieReconciler:
     """Sends helpers when tasks must be given a cookie or relieved of it.
 
     :param actuator: whose orders are to be kept; it runs the helpers.
@@ -99,25 +99,29 @@ class CookieKeeper:
         names = dict.fromkeys(group for _, group in self._groups.values())
         return tuple(map(core_group, names))
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Keep the best-effort ones of *workloads* from now on."""
         before, self._followed = self._followed, tuple(workloads)
-        change = comings(before, self._followed).of(QosClass.BE).by("cgroup", "path", "core_group")
-        for each in change.gone:
+        change = (
+            diff_workloads(before, self._followed)
+            .of_class(QosClass.BE)
+            .by_fields("cgroup", "path", "core_group")
+        )
+        for each in change.removed:
             target, _ = self._groups.pop(each.cgroup)
             self._changed[each.cgroup] = target, ""
-        for each in change.came:
+        for each in change.added:
             target = Target(TargetKind.CGROUP, *each.cgroup, each.path)
             entry = target, each.core_group or BEST_EFFORT
             self._groups[each.cgroup] = self._changed[each.cgroup] = entry
 
-    def tick(self, now_ns: int, moves: Moves | None) -> None:
+    def reconcile(self, now_ns: int, moves: Moves | None) -> None:
         """Look after what happened since the last tick; a helper's work shows in later ones.
 
         :param moves: as told by the members probe, ``None`` without one.
         """
         self._finish(now_ns)
-        orders = self._actuator.book.groups
+        orders = self._actuator.registry.groups
         if orders != self._orders:
             self._orders = orders
             self._scan_due_ns = 0
@@ -133,9 +137,9 @@ class CookieKeeper:
         if now_ns >= self._scan_due_ns:
             every_ns = _SCAN_UNTOLD_NS if moves is None else _SCAN_TOLD_NS
             self._scan_due_ns = now_ns + every_ns
-            self._send(self._everybody(), now_ns, scanning=True)
+            self._send(self._all_tasks(), now_ns, scanning=True)
         elif self._moved or self._changed:
-            self._send(self._those_who_moved(), now_ns, scanning=False)
+            self._send(self._moved_tasks(), now_ns, scanning=False)
 
     def close(self) -> None:
         """End a helper that is at work."""
@@ -150,9 +154,9 @@ class CookieKeeper:
             self._actuator.start(wanted, create=scanning)
         except OSError as error:
             self._scan_due_ns = 0
-            self._complain(f"no process for the cookies: {error.strerror}")
+            self._log_problem(f"no process for the cookies: {error.strerror}")
 
-    def _everybody(self) -> Callable[[], Wanted]:
+    def _all_tasks(self) -> Callable[[], Wanted]:
         mount, version = self._layout.mount, self._layout.version
         ordered = [entry for entry in self._groups.values() if entry[1] in self._orders]
 
@@ -162,7 +166,7 @@ class CookieKeeper:
 
         return wanted
 
-    def _those_who_moved(self) -> Callable[[], Wanted]:
+    def _moved_tasks(self) -> Callable[[], Wanted]:
         # The last move of a task is where it is.
         moved = [(move, self._group(move.cgroup)) for move in self._moved]
         mount, version = self._layout.mount, self._layout.version
@@ -189,23 +193,23 @@ class CookieKeeper:
         if self._actuator.busy and now_ns - self._started_ns > _TIMEOUT_NS:
             self._actuator.cancel()
             self._scan_due_ns = 0
-            self._complain("the helper for the cookies did not come back")
+            self._log_problem("the helper for the cookies did not come back")
         report = self._actuator.poll()
         if report is None:
             return
         self._count(report)
         if report.problem:
-            self._complain(f"cookies: {report.problem}")
+            self._log_problem(f"cookies: {report.problem}")
         if not self._scanning:
-            if report.nobody_carries:
+            if report.uncarried:
                 self._scan_due_ns = 0
             return
         self.state = self.state._replace(carrying=report.carrying, foreign=report.foreign)
         if not report.problem:
-            for cookie in set(self._actuator.book.cookies) - set(report.cookies):
-                self._actuator.book.forget(cookie)
+            for cookie in set(self._actuator.registry.cookies) - set(report.cookies):
+                self._actuator.registry.remove_cookie(cookie)
 
-    def _count(self, report: Report) -> None:
+    def _count(self, report: JobReport) -> None:
         self.state = self.state._replace(
             helpers=self.state.helpers + 1,
             given=self.state.given + report.given,
@@ -213,14 +217,14 @@ class CookieKeeper:
             failed=self.state.failed + report.failed,
         )
 
-    def _complain(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         # Once per kind of trouble: it may come again with every helper.
         if problem != self._problem:
             self._problem = problem
             _log.warning("%s", problem)
 
 
-class Cores:
+class CoreScheduling:
     """The cookies of best-effort work and the measure that they are gated by.
 
     :param probe: tells who runs where; without it nothing is known of shared cores.
@@ -231,12 +235,12 @@ class Cores:
     ) -> None:
         self._probe = probe
         self._actuator = actuator
-        self._keeper = CookieKeeper(layout, actuator)
+        self._keeper = CookieReconciler(layout, actuator)
         self._meter: OverlapMeter | None = None
         self._overlap: float | None = None
         self._workloads: tuple[Workload, ...] = ()
         self._idle_partial: tuple[str, ...] = ()
-        self.problem = actuator.supported() or ""
+        self.problem = actuator.unsupported_reason() or ""
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -246,7 +250,7 @@ class Cores:
     @property
     def engaged(self) -> bool:
         """Whether some group is to carry a cookie now."""
-        return bool(self._actuator.book.groups)
+        return bool(self._actuator.registry.groups)
 
     @property
     def state(self) -> CoreState:
@@ -255,38 +259,38 @@ class Cores:
             problem=self.problem, overlap_ratio=self._overlap, idle_partial=self._idle_partial
         )
 
-    def configure(self, settings: CoreSettings) -> None:
+    def reconfigure(self, settings: CoreSettings) -> None:
         """Measure from now on if *settings* want it, and only then."""
         wanted = settings.mode is CoreMode.AUTO and not self.problem
         siblings = core_siblings() if wanted else ()
         if siblings and self._meter is None and self._probe is not None:
             self._meter = OverlapMeter(self._probe.running, siblings, max_slots=MAX_SLOTS)
-            self.follow(self._workloads)
+            self.set_workloads(self._workloads)
         elif not wanted:
             self._stop_measuring()
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Take the workloads that are here now; the sched probe must know them already."""
         self._workloads = tuple(workloads)
-        self._idle_partial = without_effect(self._workloads)
-        self._keeper.follow(self._workloads)
+        self._idle_partial = partial_idle(self._workloads)
+        self._keeper.set_workloads(self._workloads)
         if self._meter is None or self._probe is None:
             return
         by_class = {
             qos: self._probe.slots_of(w.cgroup for w in self._workloads if w.qos is qos)
             for qos in (QosClass.LS, QosClass.BE)
         }
-        self._meter.follow(by_class[QosClass.LS], by_class[QosClass.BE])
+        self._meter.set_workloads(by_class[QosClass.LS], by_class[QosClass.BE])
 
     def overlap(self, now_ns: int) -> float | None:
         """Return ``Snapshot.core_overlap_ratio``."""
-        self._overlap = None if self._meter is None else self._meter.read(now_ns)
+        self._overlap = None if self._meter is None else self._meter.poll(now_ns)
         return self._overlap
 
-    def tick(self, now_ns: int, moves: Moves | None) -> None:
+    def reconcile(self, now_ns: int, moves: Moves | None) -> None:
         """Look after the cookies; only where knobs are written."""
         if not self.problem:
-            self._keeper.tick(now_ns, moves)
+            self._keeper.reconcile(now_ns, moves)
 
     def close(self) -> None:
         """Stop measuring and end a helper that is at work."""

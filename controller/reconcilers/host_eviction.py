@@ -27,7 +27,7 @@ from controller.core.model import (
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.host.facts import CgroupLayout
 
-__all__ = ("Standalone",)
+__all__ = ("HostEvictions",)
 
 # What is only reported is reported again after this time.
 _REPORT_NS = 600 * NS_PER_SEC
@@ -41,7 +41,7 @@ class _Kill(NamedTuple):
     until_ns: int
 
 
-class Standalone:
+class HostEvictions:
     """Carries evictions out at once; for the control thread.
 
     :param executor: writes the freezer's files.
@@ -56,7 +56,7 @@ class Standalone:
         self._kills: list[_Kill] = []
         self._answers: list[EvictionAnswer] = []
 
-    def ask(self, eviction: Eviction, path: str, *, enforcing: bool, now_ns: int) -> None:
+    def request(self, eviction: Eviction, path: str, *, enforcing: bool, now_ns: int) -> None:
         """Begin *eviction* of the workload whose cgroup of the cpu controller is at *path*."""
         action = self._config.standalone
         target = Target(TargetKind.CGROUP, *eviction.cgroup, path)
@@ -68,7 +68,7 @@ class Standalone:
         else:
             self._freeze(eviction, target, now_ns)
 
-    def tick(self, now_ns: int) -> None:
+    def reconcile(self, now_ns: int) -> None:
         """Go on with what takes longer than a tick, and thaw what was frozen long enough."""
         self._kills = [each for each in self._kills if not self._killed(each, now_ns)]
         for target in [each for each, due_ns in self._thaw_ns.items() if now_ns >= due_ns]:
@@ -80,7 +80,7 @@ class Standalone:
         answers, self._answers = self._answers, []
         yield from answers
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew: everything was restored past us."""
         self._thaw_ns.clear()
         self._kills.clear()

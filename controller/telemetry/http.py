@@ -21,9 +21,9 @@ from typing import Any
 from controller.core.units import NS_PER_SEC
 from controller.telemetry.http_limits import Connections, Pacer, TokenError, TokenFile
 from controller.telemetry.metrics.exporter import Exporter
-from controller.telemetry.report import Board
+from controller.telemetry.report import PublishedState
 
-__all__ = ("HttpError", "Httpd")
+__all__ = ("HttpError", "StatusServer")
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class HttpError(Exception):
     """The address cannot be listened on."""
 
 
-class Httpd:
+class StatusServer:
     """Serves *board* on *address* until closed.
 
     :param healthy_ns: age of the last tick from which on /healthz fails.
@@ -49,7 +49,7 @@ class Httpd:
 
     def __init__(
         self,
-        board: Board,
+        board: PublishedState,
         address: tuple[str, int],
         *,
         healthy_ns: int,
@@ -162,12 +162,12 @@ class _Handler(BaseHTTPRequestHandler):
         _log.debug(format, *args)
 
 
-def _status(board: Board) -> Page:
+def _status(board: PublishedState) -> Page:
     parts = []
     patient = True
     for name, value in board.status():
         parts.append(f'"{name}": {json.dumps(value, default=_fields)}')
-        patient = patient and board.give_way()
+        patient = patient and board.yield_to_tick()
     return HTTPStatus.OK, "application/json", f"{{{', '.join(parts)}}}".encode()
 
 
@@ -176,7 +176,7 @@ def _fields(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
 
 
-def _health(board: Board, healthy_ns: int) -> Page:
+def _health(board: PublishedState, healthy_ns: int) -> Page:
     report = board.report
     if report is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
@@ -186,7 +186,7 @@ def _health(board: Board, healthy_ns: int) -> Page:
     return status, _TEXT, f"last tick {age_ns / NS_PER_SEC:.3f}s ago\n".encode()
 
 
-def _ready(board: Board) -> Page:
+def _ready(board: PublishedState) -> Page:
     report = board.report
     if report is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"

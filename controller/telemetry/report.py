@@ -30,7 +30,7 @@ from controller.reconcilers.resctrl.monitored import MonitorState
 
 __all__ = (
     "AgentCost",
-    "Board",
+    "PublishedState",
     "TickReport",
 )
 
@@ -104,7 +104,7 @@ def _set_event() -> threading.Event:
 
 
 @dataclass(slots=True)
-class Board:
+class PublishedState:
     """The latest report and the counters over all reports; written by the control thread.
 
     Readers take ``report`` once and use that: it is replaced, never changed. Those with much to do
@@ -119,7 +119,7 @@ class Board:
     reloads: dict[str, int] = field(default_factory=dict)
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
 
-    def give_way(self) -> bool:
+    def yield_to_tick(self) -> bool:
         """Wait until the tick that is under way is over; whether it was, before too long."""
         return self.between_ticks.wait(_GIVE_WAY_S)
 

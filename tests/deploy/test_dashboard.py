@@ -14,10 +14,10 @@ from controller.kube.state import ClusterState, ReclaimState
 from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
-from controller.telemetry.report import Board
+from controller.telemetry.report import PublishedState
 from tests.deploy.queries import METRIC, Query, dashboard, dashboard_queries, panels, rule_queries
-from tests.unit.test_eviction import HOG, Stepper, candidate
-from tests.unit.test_httpd import report
+from tests.unit.core.control.test_eviction_policy import HOG, Stepper, candidate
+from tests.unit.telemetry.test_http import report
 from tools.dashboard.__main__ import OUTPUT, text
 
 _COUNTERS = ("cycles", "instructions", "llc_misses", "llc_references", "stalled_cycles")
@@ -30,7 +30,7 @@ _TARGET = {"cluster", "container", "endpoint", "instance", "job", "namespace", "
 @pytest.fixture(scope="module")
 def families() -> list[Metric]:
     """Everything that an agent can export, on a host that has everything."""
-    board = Board()
+    board = PublishedState()
     board.report = report(
         1,
         samples=(WorkloadSample(CgroupId("cpu", 6), **dict.fromkeys(_COUNTERS, 1)),),
@@ -81,7 +81,7 @@ def test_evictions_are_those_that_cost_a_node_its_budget() -> None:
         assert stepper.run(61)
         stepper.answer(HOG, result)
         stepper.step()
-        if stepper.policy.past.asked_ns:
+        if stepper.policy.history.asked_ns:
             counted.add(str(result))
     asked_for = [
         set(results.split("|"))

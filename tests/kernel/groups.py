@@ -42,9 +42,9 @@ class Groups:
     def assert_agree(self, probe: SchedProbe, running: Running, cgroups: Iterable[Path]) -> None:
         """Let *running* work: the probe has seen what the kernel counted, within one percent."""
         cgroups = tuple(cgroups)
-        before, first = [running.schedstat(path) for path in cgroups], probe.read()
+        before, first = [running.schedstat(path) for path in cgroups], probe.poll()
         running.work()
-        after, last = [running.schedstat(path) for path in cgroups], probe.read()
+        after, last = [running.schedstat(path) for path in cgroups], probe.poll()
         # None on a sound host, see docs/ARCHITECTURE.md.
         lost_ns = (last.missed_switches - first.missed_switches) * LONGEST_SLICE_NS
         for path, then, now in zip(cgroups, before, after, strict=True):

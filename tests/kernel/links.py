@@ -9,7 +9,7 @@ from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.tc.ceiling import TcCeiling
 from actuators.tc.netlink import network_namespace
-from actuators.tc.pod_filter import TcMark
+from actuators.tc.pod_filter import TcPodFilter
 from actuators.tc.shape import CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
 from controller.core.decision import Action, Outcome
@@ -52,7 +52,7 @@ def link_executor(
     state_dir: Path, programs: Programs | None = None, trace: Trace = no_trace
 ) -> Executor:
     """A fresh executor for the knobs of links, as a new process would make it."""
-    knobs = (TcTree(programs), TcMark(programs), TcCeiling())
+    knobs = (TcTree(programs), TcPodFilter(programs), TcCeiling())
     return Executor(Journal(state_dir / "journal", trace), knobs, trace)
 
 

@@ -51,7 +51,7 @@ class Shaped(NamedTuple):
     def counted(self) -> dict[tuple[bool, int], int]:
         """Bytes by (whether ingress, class)."""
         classes = [MAJOR << 16 | number for number in (SYSTEM, *CLASSES.values())]
-        found = self.reader.read({self.link.id: classes, self.ifb: classes})
+        found = self.reader.poll({self.link.id: classes, self.ifb: classes})
         return {(i == self.ifb, c & 0xFFFF): n.sent_bytes for (i, c), n in found.items()}
 
     def rates(self, seconds: float) -> dict[tuple[bool, int], float]:

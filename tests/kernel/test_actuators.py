@@ -45,7 +45,7 @@ def applied(outcome: Outcome) -> str | None:
 
 def test_this_kernel_has_the_knobs(cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path) -> None:
     actuators = every_actuator(cgroup_layout, tmp_path)
-    why = {actuator.knob: actuator.supported() for actuator in actuators}
+    why = {actuator.knob: actuator.unsupported_reason() for actuator in actuators}
     assert why[Knob.CPU_QUOTA] is why[Knob.SCHED_IDLE] is None
     if cgroup_layout.version == "v1":
         assert why[Knob.MEMORY_HIGH] == "memory.high exists on cgroup v2 only"

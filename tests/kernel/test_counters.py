@@ -44,7 +44,7 @@ def sample(reading: SchedReading, cgroup: CgroupId) -> WorkloadSample:
 
 def settled(probe: SchedProbe) -> SchedReading:
     time.sleep(SETTLE_S)
-    return probe.read()
+    return probe.poll()
 
 
 def assigned(probe: SchedProbe, layout: CgroupLayout, path: Path) -> CgroupId:

@@ -11,7 +11,7 @@ import pytest
 from actuators.executor import Executor, restore_leftovers
 from controller.core.model import CgroupId, Knob, QosClass, Target, Workload
 from controller.host.facts import CgroupLayout
-from controller.workloads.sched_idle import IdlePlacer, without_effect
+from controller.workloads.sched_idle import SchedIdlePlacer, partial_idle
 from tests.kernel.knobs import action, dump, every_actuator, executor, set_weight, target_of
 from tests.kernel.loads import Load, loads
 
@@ -46,7 +46,7 @@ class Node:
             target = target_of(self.layout, path)
             cgroup = CgroupId(target.scope, target.id)
             found.append(Workload(path.name, cgroup, target.path, qos, path.name, ""))
-        return IdlePlacer(self.layout).place(tuple(found), 0)
+        return SchedIdlePlacer(self.layout).place(tuple(found), 0)
 
     def idle_target(self) -> Target:
         targets = {w.idle_at for w in self.workloads() if w.qos is QosClass.BE}
@@ -107,7 +107,7 @@ def test_a_kubelet_that_writes_the_weight_all_the_time(node: Node, ends: str) ->
     before = dump(node.root)
     target = node.idle_target()
     assert target == target_of(node.layout, node.besteffort)
-    assert without_effect(node.workloads()) == ()
+    assert partial_idle(node.workloads()) == ()
     assert node.kubelet_writes() == 0
     agent = executor(node.layout, node.state_dir)
     make_idle(agent, target)

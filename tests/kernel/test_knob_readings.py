@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.agent.knob_poller import KnobReadings
+from controller.agent.knob_poller import KnobPoller
 from controller.core.model import Knob, Target
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
@@ -31,14 +31,14 @@ class Watch:
 
     def __init__(self, layout: CgroupLayout, pods: list[Path], state_dir: Path) -> None:
         self.executor = executor(layout, state_dir)
-        self.readings = KnobReadings(self.executor)
+        self.readings = KnobPoller(self.executor)
         self.targets = [target_of(layout, pod) for pod in pods]
         self.now_ns = 0
 
     def ticks(self, count: int) -> None:
         for _ in range(count):
             self.now_ns += TICK_NS
-            self.readings.look(self.now_ns)
+            self.readings.poll(self.now_ns)
 
     def quota(self, target: Target) -> str | None:
         quotas = {r.target: r.value for r in self.readings.all if r.knob is Knob.CPU_QUOTA}
@@ -52,20 +52,20 @@ def watch(cgroup_layout: CgroupLayout, pods: list[Path], tmp_path: Path) -> Watc
 
 def test_what_is_new_is_read_at_once_and_with_its_knobs(watch: Watch) -> None:
     one, two, three, *_ = watch.targets
-    watch.readings.follow({one: EVERY, two: QUOTA})
+    watch.readings.set_targets({one: EVERY, two: QUOTA})
     assert [(r.target, r.knob) for r in watch.readings.all] == [
         (one, Knob.SCHED_IDLE),
         (one, Knob.CPU_QUOTA),
         (two, Knob.CPU_QUOTA),
     ]
-    watch.readings.follow({two: QUOTA, three: QUOTA})
+    watch.readings.set_targets({two: QUOTA, three: QUOTA})
     assert [r.target for r in watch.readings.all] == [two, three]
 
 
 def test_foreign_values_are_seen_within_a_round_and_not_all_at_once(
     watch: Watch, pods: list[Path]
 ) -> None:
-    watch.readings.follow(dict.fromkeys(watch.targets, EVERY))
+    watch.readings.set_targets(dict.fromkeys(watch.targets, EVERY))
     for pod in pods:
         set_quota(pod, 50_000, 100_000)
     seen = []
@@ -81,23 +81,23 @@ def test_a_number_that_does_not_fit_the_rounds_leaves_nobody_out(
 ) -> None:
     pods = [make_child(cgroup_root, f"one-of-{number}") for number in range(23)]
     watch = Watch(cgroup_layout, pods, tmp_path)
-    watch.readings.follow(dict.fromkeys(watch.targets, QUOTA))
+    watch.readings.set_targets(dict.fromkeys(watch.targets, QUOTA))
     for pod in pods:
         set_quota(pod, 50_000, 100_000)
     for second in range(1, 20):  # four each time
-        watch.readings.look(second * NS_PER_SEC)
+        watch.readings.poll(second * NS_PER_SEC)
     assert {watch.quota(target) for target in watch.targets} == {"50000 100000 0"}
 
 
 def test_the_readings_are_the_same_object_while_nothing_changes(watch: Watch) -> None:
-    watch.readings.follow(dict.fromkeys(watch.targets, EVERY))
+    watch.readings.set_targets(dict.fromkeys(watch.targets, EVERY))
     before = watch.readings.all
     watch.ticks(2 * ROUND)
     assert watch.readings.all is before
 
 
 def test_what_is_gone_is_left_out(watch: Watch, pods: list[Path]) -> None:
-    watch.readings.follow(dict.fromkeys(watch.targets, EVERY))
+    watch.readings.set_targets(dict.fromkeys(watch.targets, EVERY))
     pods[3].rmdir()
     watch.ticks(ROUND)
     assert {r.target for r in watch.readings.all} == set(watch.targets) - {watch.targets[3]}
@@ -105,11 +105,11 @@ def test_what_is_gone_is_left_out(watch: Watch, pods: list[Path]) -> None:
 
 def test_writes_are_kept_and_forgotten_when_all_is_undone(watch: Watch) -> None:
     one = watch.targets[0]
-    watch.readings.follow({one: EVERY})
+    watch.readings.set_targets({one: EVERY})
     write = action(one, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")
-    watch.readings.keep(watch.executor.execute([write], now_ns=0))
+    watch.readings.update(watch.executor.execute([write], now_ns=0))
     assert watch.quota(one) == "9000 10000 0"
     watch.executor.restore_all()
-    watch.readings.forget()
-    watch.readings.follow({one: EVERY})
+    watch.readings.reset()
+    watch.readings.set_targets({one: EVERY})
     assert watch.quota(one) == "max 100000 0"

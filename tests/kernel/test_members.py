@@ -13,7 +13,7 @@ import pytest
 
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.host.facts import CgroupLayout
-from controller.probes.cgroup_moves import MemberProbe, Move, Moves
+from controller.probes.cgroup_moves import Move, MoveProbe, Moves
 
 pytestmark = pytest.mark.kernel
 
@@ -24,7 +24,7 @@ _CLONE_INTO_CGROUP = 0x200000000
 class Cgroups:
     """Followed cgroups of a test, and sleeping processes in them."""
 
-    def __init__(self, layout: CgroupLayout, root: Path, probe: MemberProbe) -> None:
+    def __init__(self, layout: CgroupLayout, root: Path, probe: MoveProbe) -> None:
         self.layout, self.root, self.probe = layout, root, probe
 
     def make(self, name: str) -> Path:
@@ -38,26 +38,26 @@ class Cgroups:
     def follow(self, *paths: Path) -> Moves:
         """Follow *paths* only, and return the first reading after that."""
         mount = self.layout.mount
-        self.probe.follow(
+        self.probe.set_workloads(
             Workload(p.name, self.id(p), f"/{p.relative_to(mount)}", QosClass.BE, p.name, "")
             for p in paths
         )
-        return self.probe.read()
+        return self.probe.poll()
 
     def moves(self, pid: int) -> list[Move]:
         """Return what was told of *pid* since the last look; other tests' tasks do not count."""
-        return [move for move in self.probe.read().moves if move.tgid == pid]
+        return [move for move in self.probe.poll().moves if move.tgid == pid]
 
 
 @pytest.fixture(scope="module")
-def probe(cgroup_layout: CgroupLayout) -> Iterator[MemberProbe]:
-    probe = MemberProbe(cgroup_layout)
+def probe(cgroup_layout: CgroupLayout) -> Iterator[MoveProbe]:
+    probe = MoveProbe(cgroup_layout)
     yield probe
     probe.close()
 
 
 @pytest.fixture
-def cgroups(cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MemberProbe) -> Cgroups:
+def cgroups(cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MoveProbe) -> Cgroups:
     return Cgroups(cgroup_layout, cgroup_root, probe)
 
 
@@ -84,7 +84,7 @@ def test_moves_in_out_and_below_are_told_with_the_workload(cgroups: Cgroups, sle
     enter(inside, sleeper)
     enter(outside, sleeper)
     enter(below, sleeper)
-    reading = cgroups.probe.read()
+    reading = cgroups.probe.poll()
     assert reading.complete
     where = [move.cgroup for move in reading.moves if move.tgid == sleeper]
     assert where == [cgroups.id(inside), None, cgroups.id(inside)]
@@ -107,7 +107,7 @@ def test_ordinary_forks_are_not_told(cgroups: Cgroups, sleeper: int) -> None:
             os.wait()
         os._exit(0)
     os.waitpid(child, 0)
-    reading = cgroups.probe.read()
+    reading = cgroups.probe.poll()
     assert {move.tgid for move in reading.moves if move.cgroup} == {sleeper, child}
 
 
@@ -161,10 +161,10 @@ def test_more_moves_than_fit_make_the_reading_incomplete_once(
             for procs in (first, second):
                 procs.write(str(sleeper))
                 procs.flush()
-    flooded = cgroups.probe.read()
+    flooded = cgroups.probe.poll()
     assert not flooded.complete
     assert 500 < len(flooded.moves) < 3000
     enter(here, sleeper)
-    reading = cgroups.probe.read()
+    reading = cgroups.probe.poll()
     assert reading.complete
     assert [move.cgroup for move in reading.moves if move.tgid == sleeper] == [cgroups.id(here)]

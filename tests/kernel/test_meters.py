@@ -10,7 +10,7 @@ import pytest
 
 from actuators.executor import Executor
 from actuators.journal import Journal
-from controller.agent.sampler import Meters
+from controller.agent.sampler import Sampler
 from controller.config.sections.knobs import ResctrlConfig
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.host.facts import CgroupLayout
@@ -24,18 +24,18 @@ ROOM = MAX_SLOTS - 3
 
 
 @pytest.fixture
-def meters(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Meters]:
+def sampler(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Sampler]:
     executor = Executor(Journal(tmp_path), ())
     off = ResctrlConfig(
         manage=False, mount=False, group="", adopted=False, monitor=False, rmid_reserve=0
     )
     monitor = ResctrlMonitor(off, executor, cgroup_layout)
-    with contextlib.closing(Meters(cgroup_layout, {}, monitor)) as meters:
-        yield meters
+    with contextlib.closing(Sampler(cgroup_layout, {}, monitor)) as sampler:
+        yield sampler
 
 
 def test_who_finds_no_room_is_measured_as_soon_as_somebody_leaves(
-    meters: Meters, cgroup_layout: CgroupLayout, monkeypatch: pytest.MonkeyPatch
+    sampler: Sampler, cgroup_layout: CgroupLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "_REST_NS", 0)
     crowd = tuple(
@@ -51,9 +51,9 @@ def test_who_finds_no_room_is_measured_as_soon_as_somebody_leaves(
     )
 
     def measured() -> set[CgroupId]:
-        return {sample.cgroup for sample in meters.measure().workloads}
+        return {sample.cgroup for sample in sampler.poll().workloads}
 
-    meters.follow(crowd)
+    sampler.set_workloads(crowd)
     assert measured() == {workload.cgroup for workload in crowd[:-1]}
-    meters.follow(crowd[1:])
+    sampler.set_workloads(crowd[1:])
     assert measured() == {workload.cgroup for workload in crowd[1:]}

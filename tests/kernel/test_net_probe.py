@@ -54,15 +54,15 @@ class Net:
             if path not in self._keys:
                 inode = 1_000_000 + len(self._keys) if v1 else path.stat().st_ino
                 self._keys[path] = CgroupId(self._layout.hierarchy, inode)
-        self.probe.follow(self._workload(path) for path in paths)
-        self.probe.read(0)
+        self.probe.set_workloads(self._workload(path) for path in paths)
+        self.probe.poll(0)
 
     def look(self) -> None:
         """Have the probe look for directories again."""
-        self.probe.read(2**62)
+        self.probe.poll(2**62)
 
     def traffic(self, path: Path) -> Traffic | None:
-        return self.probe.read(0).get(self._keys[path])
+        return self.probe.poll(0).get(self._keys[path])
 
     def known(self, path: Path) -> Traffic:
         traffic = self.traffic(path)
@@ -204,7 +204,7 @@ def test_directories_are_looked_for_however_often_somebody_comes(
     for number in range(10):
         others[0] = net.root / f"comes-{number}"
         net.follow(*others, absent)
-        net.probe.read(number * NS_PER_SEC)
+        net.probe.poll(number * NS_PER_SEC)
     assert net.traffic(absent) == NOTHING
 
 

@@ -68,7 +68,7 @@ class Hosted:
 
     def read(self, measured: tuple[CgroupId, ...] = ()) -> dict[CgroupId, tuple[int, ...]]:
         self._now_ns += 6 * NS_PER_SEC
-        return {c: tuple(t) for c, t in self.meter.read(self._now_ns, measured).items()}
+        return {c: tuple(t) for c, t in self.meter.poll(self._now_ns, measured).items()}
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_bytes_and_packets_are_those_of_ip(
     )  # fmt: skip
     lone = Talker(cgroup_root / "client", "echo", netns=pair[0])
     try:
-        hosted.meter.follow(hosted.workloads)
+        hosted.meter.set_workloads(hosted.workloads)
         assert hosted.read() == {client: (0, 0, 0, 0), server: (0, 0, 0, 0)}
         ask.go()
         ask.done()
@@ -128,15 +128,15 @@ def test_it_agrees_with_the_counters_by_cgroup(
         )  # fmt: skip
         talkers.append(source)
         (cgroup_layout.mount / name / "cgroup.procs").write_text(str(source.pid))
-        probe.follow([workload])
-        meter.follow([workload])
-        probe.read(0)
-        meter.read(0, ())
+        probe.set_workloads([workload])
+        meter.set_workloads([workload])
+        probe.poll(0)
+        meter.poll(0, ())
         source.go()
         source.done()
         sink.done()
-        by_cgroup = probe.read(10 * NS_PER_SEC)[cgroup]
-        by_netns = meter.read(10 * NS_PER_SEC, ())[cgroup]
+        by_cgroup = probe.poll(10 * NS_PER_SEC)[cgroup]
+        by_netns = meter.poll(10 * NS_PER_SEC, ())[cgroup]
     finally:
         for talker in talkers:
             talker.end()
@@ -161,7 +161,7 @@ def test_loopback_inside_is_not_counted(
         cgroup_root / "pod", "ask", port=int(echo.first), netns=pair[0], size=SIZE, count=COUNT
     )
     try:
-        hosted.meter.follow(hosted.workloads)
+        hosted.meter.set_workloads(hosted.workloads)
         hosted.read()
         ask.go()
         ask.done()
@@ -181,13 +181,13 @@ def test_a_shared_namespace_is_charged_once(
         Talker(cgroup_root / "host", "echo"),
     ]
     try:
-        hosted.meter.follow(hosted.workloads)
+        hosted.meter.set_workloads(hosted.workloads)
         # The host's own namespace says nothing about one of its workloads.
         assert set(hosted.read()) == {first}
         # Who is measured by cgroup does not take it; the next one does, and starts at zero.
         assert set(hosted.read(measured=(first,))) <= {second}
         assert set(hosted.read(measured=(first,))) == {second}
-        hosted.meter.follow([w for w in hosted.workloads if w.cgroup in (first, host)])
+        hosted.meter.set_workloads([w for w in hosted.workloads if w.cgroup in (first, host)])
         hosted.read()
         assert set(hosted.read()) == {first}
     finally:
@@ -204,14 +204,14 @@ def test_a_namespace_ends_with_its_workload(
     before = len(os.listdir("/proc/self/fd"))
     talker = Talker(cgroup_root / "pod", "echo", netns=pair[0])
     try:
-        hosted.meter.follow(hosted.workloads)
+        hosted.meter.set_workloads(hosted.workloads)
         assert set(hosted.read()) == {pod}
         # An interface that goes takes its counters along; ours do not go back.
         ip("-n", pair[0], "link", "del", "eth0")
         assert min(hosted.read()[pod]) >= 0
     finally:
         talker.end()
-    hosted.meter.follow([])
+    hosted.meter.set_workloads([])
     assert hosted.read() == {}
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -239,7 +239,7 @@ def test_interfaces_on_top_of_others_count_once(
             size=SIZE, count=COUNT,
         )  # fmt: skip
         try:
-            hosted.meter.follow(hosted.workloads)
+            hosted.meter.set_workloads(hosted.workloads)
             hosted.read()
             ask.go()
             ask.done()

@@ -14,7 +14,7 @@ from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.probes.tc_classifier import Classifier
-from controller.reconcilers.network.pod_filters import Marks
+from controller.reconcilers.network.pod_filters import PodFilters
 from tests.kernel.links import link_executor, load_programs
 from tests.kernel.netns import entered
 from tests.kernel.wire import Host, dump
@@ -37,7 +37,7 @@ class Pods:
     ) -> None:
         self.host, self._root, self._layout = host, root, layout
         self.executor = link_executor(state, Programs(**classifier.program_fds))
-        self.marks = Marks(layout, (LimitRule("nobody", 1000, None),), classifier)
+        self.marks = PodFilters(layout, (LimitRule("nobody", 1000, None),), classifier)
         self._now_ns = 0
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -65,7 +65,7 @@ class Pods:
         """Let time pass and return the devices that are marked."""
         for _ in range(seconds):
             self._now_ns += 2 * NS_PER_SEC
-            self.marks.tick(self.executor, self._now_ns)
+            self.marks.reconcile(self.executor, self._now_ns)
         shown = self.host.inside(
             self.host.name,
             "sh",
@@ -95,12 +95,12 @@ def test_marks_follow_the_workloads(pods: Pods) -> None:
     before = dump(pods.host)
     web = pods.start("web", "web", QosClass.LS)
     batch = pods.start("batch", "batch", QosClass.BE)
-    pods.marks.follow([web, batch])
+    pods.marks.set_workloads([web, batch])
     assert pods.tick() == {"veth-web", "veth-batch"}
     assert pods.marks.placed == 2
-    pods.marks.follow([web])
+    pods.marks.set_workloads([web])
     assert pods.tick() == {"veth-web"}
-    pods.marks.follow([web._replace(qos=QosClass.SYSTEM)])
+    pods.marks.set_workloads([web._replace(qos=QosClass.SYSTEM)])
     assert pods.tick() == set()
     assert dump(pods.host) == before
     assert not pods.executor.held()
@@ -109,14 +109,14 @@ def test_marks_follow_the_workloads(pods: Pods) -> None:
 def test_a_second_workload_in_the_same_namespace(pods: Pods) -> None:
     web = pods.start("web", "web", QosClass.LS)
     batch = pods.start("batch", "web", QosClass.BE)
-    pods.marks.follow([web, batch])
+    pods.marks.set_workloads([web, batch])
     assert pods.tick() == {"veth-web"}
-    pods.marks.follow([batch])
+    pods.marks.set_workloads([batch])
     assert pods.tick() == {"veth-web"}
 
 
 def test_a_filter_that_somebody_removes_comes_back(pods: Pods) -> None:
-    pods.marks.follow([pods.start("batch", "batch", QosClass.BE)])
+    pods.marks.set_workloads([pods.start("batch", "batch", QosClass.BE)])
     assert pods.tick() == {"veth-batch"}
     pods.host.inside(pods.host.name, "tc", "qdisc", "del", "dev", "veth-batch", "clsact")
     assert pods.tick(seconds=3) == {"veth-batch"}
@@ -124,7 +124,7 @@ def test_a_filter_that_somebody_removes_comes_back(pods: Pods) -> None:
 
 def test_a_pod_whose_veth_is_made_anew(pods: Pods) -> None:
     host = pods.host
-    pods.marks.follow([pods.start("batch", "batch", QosClass.BE)])
+    pods.marks.set_workloads([pods.start("batch", "batch", QosClass.BE)])
     assert pods.tick() == {"veth-batch"}
     host.ip(host.name, "link", "del", "veth-batch")
     namespace = host.pods["batch"]
@@ -136,7 +136,7 @@ def test_a_pod_whose_veth_is_made_anew(pods: Pods) -> None:
 
 def test_nobody_is_marked_before_there_is_a_process(pods: Pods) -> None:
     web = pods.start("web", "web", QosClass.LS)
-    pods.marks.follow([web._replace(path=f"{web.path}-later", cgroup=CgroupId("cpu", 1))])
+    pods.marks.set_workloads([web._replace(path=f"{web.path}-later", cgroup=CgroupId("cpu", 1))])
     assert pods.tick() == set()
-    pods.marks.follow([web])
+    pods.marks.set_workloads([web])
     assert pods.tick() == {"veth-web"}

@@ -17,7 +17,7 @@ from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.probes.qdisc import QdiscReader
-from controller.reconcilers.network.links import Links
+from controller.reconcilers.network.links import ShapedLinks
 from tests.kernel.links import MBIT, link_executor
 from tests.kernel.netns import entered
 from tests.kernel.wire import Flow, Host, dump
@@ -43,7 +43,7 @@ class Site:
         config = load(home / "c.yaml").network
         assert config is not None
         self.host = host
-        self.links = Links(config, layout)
+        self.links = ShapedLinks(config, layout)
         self.executor = link_executor(home, self.links.programs)
         self._now_ns = 0
         below = root / "batch" / "container"
@@ -72,10 +72,10 @@ class Site:
 
     def follow(self, *workloads: Workload) -> tuple[int, int]:
         """Let *workloads* run; return the ceilings of the lent class, out and in, Mbit/s."""
-        self.links.follow(workloads)
+        self.links.set_workloads(workloads)
         for _ in range(2):
             self._now_ns += 2 * NS_PER_SEC
-            self.links.tick(self.executor, self._now_ns)
+            self.links.reconcile(self.executor, self._now_ns)
         with Netlink() as netlink:
             ceilings = [
                 netlink.classes(self.host.ifindex(device))[MAJOR << 16 | FIRST].ceil // MBIT
@@ -103,7 +103,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iter
 
 def sent(reader: QdiscReader, ifindex: int) -> int:
     number = MAJOR << 16 | FIRST
-    return reader.read({ifindex: [number]})[ifindex, number].sent_bytes
+    return reader.poll({ifindex: [number]})[ifindex, number].sent_bytes
 
 
 def test_a_pod_is_held_to_its_limit_and_gets_the_next_one_in_place(site: Site) -> None:

@@ -64,7 +64,7 @@ def test_what_was_sent_what_waits_and_what_was_dropped(namespace: str) -> None:
         send(7777)
     # The reader's socket is in the namespace, whoever asks.
     wanted = {ifindex: (DEFAULT, SHORT, 0x10009), 9999: (DEFAULT,)}
-    counters = reader.read(wanted)
+    counters = reader.poll(wanted)
     assert set(counters) == {(ifindex, DEFAULT), (ifindex, SHORT)}
     waiting = counters[ifindex, DEFAULT]
     assert waiting.backlog_bytes > 0
@@ -73,7 +73,7 @@ def test_what_was_sent_what_waits_and_what_was_dropped(namespace: str) -> None:
     while any(counters[key].backlog_bytes for key in counters):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-        counters = reader.read(wanted)
+        counters = reader.poll(wanted)
     assert counters[ifindex, DEFAULT] == (PACKETS * SIZE, PACKETS, 0, 0)
     short = counters[ifindex, SHORT]
     assert short.drops > 0
@@ -96,7 +96,7 @@ def test_a_link_that_went(namespace: str) -> None:
     reader = QdiscReader(f"/run/netns/{namespace}")
     with entered(namespace):
         ifindex = socket.if_nametoindex("v0")
-    assert reader.read({ifindex: (DEFAULT,)})
+    assert reader.poll({ifindex: (DEFAULT,)})
     subprocess.run(["ip", "-n", namespace, "link", "del", "v0"], check=True)
-    assert reader.read({ifindex: (DEFAULT,)}) == {}
+    assert reader.poll({ifindex: (DEFAULT,)}) == {}
     reader.close()

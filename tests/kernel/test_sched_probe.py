@@ -69,9 +69,9 @@ def test_migrating_tasks_are_never_overstated(
 ) -> None:
     cgroup = groups.make("a", latency=True)
     with loads([Load(cgroup, kind) for kind in kinds], seconds=2) as running:
-        before, first = running.schedstat(cgroup), groups.sample(probe.read(), cgroup)
+        before, first = running.schedstat(cgroup), groups.sample(probe.poll(), cgroup)
         running.work()
-        after, last = running.schedstat(cgroup), groups.sample(probe.read(), cgroup)
+        after, last = running.schedstat(cgroup), groups.sample(probe.poll(), cgroup)
     assert first.wait_total_ns is not None and last.wait_total_ns is not None
     seen_ns = last.wait_total_ns - first.wait_total_ns
     true_ns = after.wait_ns - before.wait_ns
@@ -87,7 +87,7 @@ def test_histogram_holds_every_wait(probe: SchedProbe, groups: Groups) -> None:
     service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
         running.work()
-        sample = groups.sample(probe.read(), service)
+        sample = groups.sample(probe.poll(), service)
     assert sample.runq_histogram is not None and sample.waits is not None
     assert sum(sample.runq_histogram) == sample.waits
     upper_ns = sum(n * UPPER_NS[b] for b, n in enumerate(sample.runq_histogram))
@@ -104,7 +104,7 @@ def test_blame_names_the_hog_among_four(probe: SchedProbe, groups: Groups) -> No
     wanted += [Load(others[name], "idle", CPU) for name in names[1:]]
     with loads(wanted, seconds=3) as running:
         running.work()
-        reading = probe.read()
+        reading = probe.poll()
     inflicted_ns = groups.sample(reading, service).wait_inflicted_ns
     assert inflicted_ns is not None and inflicted_ns > 50_000_000
     by_the_four_ns = inflicted_ns - _blame_of_others(reading)
@@ -116,10 +116,10 @@ def test_a_service_that_waits_for_itself_blames_nobody(probe: SchedProbe, groups
     service, quiet = groups.make("service", latency=True), groups.make("quiet", latency=False)
     wanted = [*([Load(service, "hog", CPU)] * 3), Load(quiet, "idle", CPU)]
     with loads(wanted, seconds=1) as running:
-        first, started_s = groups.sample(probe.read(), service), time.monotonic()
+        first, started_s = groups.sample(probe.poll(), service), time.monotonic()
         running.work()
         wall_ns = (time.monotonic() - started_s) * 1e9
-        last = groups.sample(probe.read(), service)
+        last = groups.sample(probe.poll(), service)
 
     def gained(counter: str) -> int:
         return int(getattr(last, counter)) - int(getattr(first, counter))
@@ -136,7 +136,7 @@ def test_a_switch_that_was_not_told_of_costs_nobody_his_time(
     service = groups.make("service", latency=True)
     cpus = probe._cpus.values
     with loads([Load(service, "bursts", CPU)], seconds=2) as running:
-        before, first = running.schedstat(service).oncpu_ns, probe.read()
+        before, first = running.schedstat(service).oncpu_ns, probe.poll()
         running.start()
         end = time.monotonic() + 2
         while time.monotonic() < end:
@@ -144,7 +144,7 @@ def test_a_switch_that_was_not_told_of_costs_nobody_his_time(
             cpus["running"][CPU], cpus["slot"][CPU] = 1, SLOT_SYSTEM
             time.sleep(0.0005)
         running.done()
-        after, last = running.schedstat(service).oncpu_ns, probe.read()
+        after, last = running.schedstat(service).oncpu_ns, probe.poll()
     assert last.missed_switches - first.missed_switches > 100
     old, new = groups.sample(first, service), groups.sample(last, service)
     assert old.oncpu_ns is not None and new.oncpu_ns is not None
@@ -159,7 +159,7 @@ def test_own_quota_is_waiting_but_not_inflicted(
     _set_quota(service, cgroup_layout, quota_us=2000, period_us=20000)
     with loads([Load(service, "hog", CPU), Load(service, "hog", CPU)], seconds=2) as running:
         running.work()
-        reading = probe.read()
+        reading = probe.poll()
         sample = groups.sample(reading, service)
     assert sample.wait_total_ns is not None and sample.wait_inflicted_ns is not None
     assert sample.throttled_ns is not None
@@ -177,7 +177,7 @@ def test_own_quota_beside_a_hog_is_not_blamed_on_the_hog(
     _set_quota(service, cgroup_layout, quota_us=2000, period_us=20000)
     with loads([Load(service, "hog", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
         running.work()
-        sample = groups.sample(probe.read(), service)
+        sample = groups.sample(probe.poll(), service)
     assert sample.wait_total_ns is not None and sample.wait_inflicted_ns is not None
     assert sample.throttled_ns is not None
     assert sample.throttled_ns > 0.6 * sample.wait_total_ns
@@ -189,7 +189,7 @@ def test_nested_cgroups_belong_to_their_workload(probe: SchedProbe, groups: Grou
     outer = groups.make("outer", latency=True)
     with loads([Load(groups.make("outer/made/later"), "hog", CPU)], seconds=1) as running:
         running.work()
-        sample = groups.sample(probe.read(), outer)
+        sample = groups.sample(probe.poll(), outer)
         spent = running.schedstat(outer)
     assert sample.oncpu_ns == pytest.approx(spent.oncpu_ns, rel=0.05)
 
@@ -205,7 +205,7 @@ def test_a_recreated_cgroup_starts_at_zero(probe: SchedProbe, groups: Groups) ->
     probe.release(old, now_ns=time.monotonic_ns())
     # Without the rest the freed slot would be taken at once.
     assert probe.assign(groups.id(again), latency=True, now_ns=time.monotonic_ns() + 3 * 10**9)
-    sample = groups.sample(probe.read(), again)
+    sample = groups.sample(probe.poll(), again)
     assert (sample.oncpu_ns, sample.wait_total_ns, sample.waits) == (0, 0, 0)
     assert sample.runq_histogram is not None and sum(sample.runq_histogram) == 0
 
@@ -215,17 +215,17 @@ def test_who_did_nothing_keeps_his_sample_and_the_others_are_told_of(
 ) -> None:
     cgroups = [groups.make(f"quiet{n}", latency=n % 2 == 0) for n in range(6)]
     busy = [groups.make(f"busy{n}", latency=n == 0) for n in range(2)]
-    probe.read(), probe.read()
-    before = {sample.cgroup: sample for sample in probe.read().workloads}
+    probe.poll(), probe.poll()
+    before = {sample.cgroup: sample for sample in probe.poll().workloads}
     with loads([Load(path, "bursts") for path in busy], seconds=0.5) as running:
         running.work()
-        reading = probe.read()
+        reading = probe.poll()
     others = {s.cgroup for s in reading.workloads if s is not before[s.cgroup]}
     assert others == {groups.id(path) for path in busy}
     assert set(reading.changed) == others and not reading.rearranged
     probe.release(groups.id(cgroups[0]), now_ns=time.monotonic_ns())
     assert probe.assign(groups.id(cgroups[0]), latency=False, now_ns=time.monotonic_ns())
-    reading = probe.read()
+    reading = probe.poll()
     assert reading.rearranged
     assert groups.id(cgroups[0]) in reading.changed
     assert groups.sample(reading, cgroups[0]).runq_histogram is None

@@ -40,17 +40,17 @@ def test_counters_go_and_come_back_from_zero(probe: SchedProbe, groups: Groups) 
     with loads([Load(hog, "hog", CPU)], seconds=8) as running:
         running.start()
         time.sleep(2.0)
-        full = groups.sample(probe.read(), hog)
+        full = groups.sample(probe.poll(), hog)
         assert full.instructions is not None and full.instructions > 500_000_000
         probe.shed(1)
-        without = groups.sample(probe.read(), hog)
+        without = groups.sample(probe.poll(), hog)
         assert without.cycles is without.instructions is None
         assert without.oncpu_ns is not None
         time.sleep(1.5)
         probe.shed(0)
-        assert groups.sample(probe.read(), hog).instructions == 0
+        assert groups.sample(probe.poll(), hog).instructions == 0
         time.sleep(2.0)
-        again = groups.sample(probe.read(), hog)
+        again = groups.sample(probe.poll(), hog)
     # What ran meanwhile is nobody's.
     assert again.instructions is not None and 500_000_000 < again.instructions < 2_500_000_000
 
@@ -60,9 +60,9 @@ def test_waits_are_right_and_nobodys_fault(shed: int, probe: SchedProbe, groups:
     service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     probe.shed(shed)
     with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=4) as running:
-        before, first = running.schedstat(service), probe.read()
+        before, first = running.schedstat(service), probe.poll()
         running.work()
-        after, last = running.schedstat(service), probe.read()
+        after, last = running.schedstat(service), probe.poll()
     old, new = groups.sample(first, service), groups.sample(last, service)
     assert old.wait_total_ns is not None and new.wait_total_ns is not None
     waited_ns = after.wait_ns - before.wait_ns

@@ -59,7 +59,7 @@ def test_histogram_and_blame_are_the_same(probe: SchedProbe, groups: Groups) -> 
     service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
         running.work()
-        reading = probe.read()
+        reading = probe.poll()
         sample = groups.sample(reading, service)
     assert sample.runq_histogram is not None and sample.waits is not None
     assert sum(sample.runq_histogram) == sample.waits

@@ -22,7 +22,7 @@ from controller.config.sections.eviction import EvictionConfig, StandaloneAction
 from controller.core.decision import Eviction
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Target
 from controller.host.facts import CgroupLayout
-from controller.reconcilers.host_eviction import Standalone
+from controller.reconcilers.host_eviction import HostEvictions
 from tests.helpers import remove_cgroup
 from tests.kernel.agent import eventually
 from tests.kernel.knobs import target_of
@@ -99,12 +99,12 @@ def eviction(target: Target) -> Eviction:
     )
 
 
-def ask(standalone: Standalone, target: Target, now_ns: int = 0) -> EvictionAnswer:
-    standalone.ask(eviction(target), target.path, enforcing=True, now_ns=now_ns)
+def ask(standalone: HostEvictions, target: Target, now_ns: int = 0) -> EvictionAnswer:
+    standalone.request(eviction(target), target.path, enforcing=True, now_ns=now_ns)
     answers: list[EvictionAnswer] = []
 
     def answered() -> bool:
-        standalone.tick(now_ns)
+        standalone.reconcile(now_ns)
         answers.extend(standalone.answers())
         return bool(answers)
 
@@ -117,7 +117,7 @@ def test_freeze_thaw_after_its_time_and_the_journal_between(
 ) -> None:
     target = target_of(cgroup_layout, hog.pod)
     config = EvictionConfig(StandaloneAction.FREEZE, 60 * SECOND)
-    standalone = Standalone(config, cgroup_layout, executor)
+    standalone = HostEvictions(config, cgroup_layout, executor)
     answer = ask(standalone, target)
     assert (answer.result, answer.wait_ns) == (EvictionResult.FROZEN, 60 * SECOND)
     assert len(list((tmp_path / "journal").iterdir())) == 1
@@ -127,9 +127,9 @@ def test_freeze_thaw_after_its_time_and_the_journal_between(
         EvictionResult.REFUSED,
         "somebody else has frozen it",
     )
-    standalone.tick(59 * SECOND)
+    standalone.reconcile(59 * SECOND)
     assert not hog.runs()
-    standalone.tick(60 * SECOND)
+    standalone.reconcile(60 * SECOND)
     eventually("the hog to run", 2, hog.runs)
     assert not list((tmp_path / "journal").iterdir())
 
@@ -138,7 +138,7 @@ def test_who_died_while_somebody_was_frozen_thaws_him_at_the_next_start(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, tmp_path: Path
 ) -> None:
     config = EvictionConfig(StandaloneAction.FREEZE, 60 * SECOND)
-    standalone = Standalone(config, cgroup_layout, executor)
+    standalone = HostEvictions(config, cgroup_layout, executor)
     assert ask(standalone, target_of(cgroup_layout, hog.pod)).result is EvictionResult.FROZEN
     eventually("the hog to stop", 2, lambda: not hog.runs())
     # Nothing but the journal is left of it.
@@ -153,7 +153,7 @@ def test_a_freezer_cgroup_with_strangers_is_left_alone(
     if cgroup_layout.version != "v1":
         pytest.skip("on v2 there is one hierarchy")
     assert hog.frozen_at is not None
-    standalone = Standalone(EvictionConfig(StandaloneAction.FREEZE), cgroup_layout, executor)
+    standalone = HostEvictions(EvictionConfig(StandaloneAction.FREEZE), cgroup_layout, executor)
     target = target_of(cgroup_layout, hog.pod)
     stranger = subprocess.Popen(["sleep", "60"])
     try:
@@ -177,7 +177,7 @@ def test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
     try:
         eventually("the other hog", 5, beside.runs)
         (below / "cgroup.procs").write_text(str(child.pid))
-        standalone = Standalone(EvictionConfig(StandaloneAction.KILL), cgroup_layout, executor)
+        standalone = HostEvictions(EvictionConfig(StandaloneAction.KILL), cgroup_layout, executor)
         with reaped(hog.process, child):
             answer = ask(standalone, target_of(cgroup_layout, hog.pod))
         assert answer.result is EvictionResult.KILLED
@@ -207,7 +207,7 @@ def test_another_cgroup_of_the_same_path_is_never_meant(
     with pytest.raises(GoneError):
         kill(cgroup_layout, other)
     for action in (StandaloneAction.FREEZE, StandaloneAction.KILL):
-        standalone = Standalone(EvictionConfig(action), cgroup_layout, executor)
+        standalone = HostEvictions(EvictionConfig(action), cgroup_layout, executor)
         assert ask(standalone, other).result in (EvictionResult.GONE, EvictionResult.KILLED)
     assert hog.runs()
 
@@ -230,10 +230,10 @@ def test_what_is_off_or_only_observed_is_told_and_not_done(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, enforcing: bool
 ) -> None:
     action = StandaloneAction.OFF if enforcing else StandaloneAction.KILL
-    standalone = Standalone(EvictionConfig(action), cgroup_layout, executor)
+    standalone = HostEvictions(EvictionConfig(action), cgroup_layout, executor)
     target = target_of(cgroup_layout, hog.pod)
-    standalone.ask(eviction(target), target.path, enforcing=enforcing, now_ns=0)
-    standalone.tick(1)
+    standalone.request(eviction(target), target.path, enforcing=enforcing, now_ns=0)
+    standalone.reconcile(1)
     (answer,) = standalone.answers()
     assert answer.result is EvictionResult.REPORTED
     assert hog.runs()

@@ -10,7 +10,7 @@ import pytest
 
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError
-from controller.kube.extended_resources import STAMP, NodeResources, take_off
+from controller.kube.extended_resources import STAMP, NodeResources, remove_resources
 from tests.kube.cluster import Cluster
 
 pytestmark = pytest.mark.kube
@@ -84,11 +84,11 @@ def test_it_is_on_the_node_with_a_time_stamp_and_off_again(site: Site) -> None:
         run.publish({CPU: cpu, MEMORY: memory}, 180.0)
         assert run.foreign == frozenset()
     assert site.found() == {CPU: "1M", MEMORY: "1536"}
-    assert take_off(site.api, site.node)
+    assert remove_resources(site.api, site.node)
     assert site.found() == {}
     assert site.stamp() is None
     assert site.get()["status"]["capacity"] == site.before["capacity"]
-    assert not take_off(site.api, site.node)
+    assert not remove_resources(site.api, site.node)
 
 
 def test_a_killed_run_s_offer_is_the_next_one_s_to_change_and_to_remove(site: Site) -> None:
@@ -108,7 +108,7 @@ def test_somebody_else_s_resource_is_left_alone(site: Site) -> None:
     run.publish({BATCH: 100, MEMORY: 4096}, 180.0)
     assert run.foreign == {BATCH}
     assert site.found() == {BATCH: "5k", MEMORY: "4096"}
-    take_off(site.api, site.node)
+    remove_resources(site.api, site.node)
     assert site.found() == {BATCH: "5k"}
     site.write(batch=None)
     run.publish({BATCH: 100, MEMORY: 4096}, 180.0)
@@ -125,7 +125,7 @@ def test_who_writes_over_ours_gets_it_and_kubelet_s_zero_does_not_count(site: Si
     site.write(cpu="77")
     run.publish({CPU: 1200}, 180.0)
     assert (run.foreign, site.found()) == ({CPU}, {CPU: "77"})
-    take_off(site.api, site.node)
+    remove_resources(site.api, site.node)
     assert site.found() == {CPU: "77"}
 
 
@@ -136,7 +136,7 @@ def test_our_annotation_cannot_be_made_a_weapon(site: Site) -> None:
         path = f"/api/v1/nodes/{site.node}"
         site.admin.patch(path, {"metadata": {"annotations": {STAMP: text}}})
         site.run().publish({CPU: 5}, 180.0)
-        take_off(site.api, site.node)
+        remove_resources(site.api, site.node)
         assert site.get()["status"]["capacity"] == capacity
         assert site.stamp() is None
 
@@ -154,7 +154,7 @@ def test_without_the_right_to_it_nothing_changes(
 
 def test_a_node_that_is_gone_wants_nothing(site: Site) -> None:
     NodeResources(site.api, "no-such-node").publish({CPU: 5}, 180.0)
-    assert not take_off(site.api, "no-such-node")
+    assert not remove_resources(site.api, "no-such-node")
 
 
 def test_pods_ask_for_it_as_the_agent_reads_it(
@@ -167,4 +167,4 @@ def test_pods_ask_for_it_as_the_agent_reads_it(
     spec = {"containers": [{**main, "resources": {"requests": amounts, "limits": amounts}}]}
     pod = cluster.make_pod(namespace, "batch", node=site.node, spec=spec)
     assert pod["status"]["qosClass"] == "BestEffort"
-    assert parse_pod(pod).asked == {CPU: 2500, MEMORY: 1 << 30, BATCH: 1000}
+    assert parse_pod(pod).requests == {CPU: 2500, MEMORY: 1 << 30, BATCH: 1000}

@@ -90,7 +90,7 @@ def site(cluster: Cluster, namespace: str, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def watch(site: Site) -> Iterator[ConfigMapWatch]:
-    following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.take)
+    following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.update)
     yield following
     following.close()
     assert following.failure is None
@@ -117,13 +117,13 @@ def test_each_change_is_applied_or_refused_as_a_whole(site: Site, watch: ConfigM
 
 def test_what_is_there_before(site: Site) -> None:
     site.make(gold=gold(3))
-    following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.take)
+    following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.update)
     site.wait_for(applied=1)
     following.close()
 
 
 def test_what_is_not_granted_is_told_and_not_asked_for_again_and_again(site: Site) -> None:
-    following = ConfigMapWatch(site.api, site.namespace, "other", site.profiles.take)
+    following = ConfigMapWatch(site.api, site.namespace, "other", site.profiles.update)
     _wait(lambda: bool(following.problem))
     assert following.problem.startswith("403 Forbidden: ")
     time.sleep(1.5)

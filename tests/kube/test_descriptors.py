@@ -12,7 +12,7 @@ from controller.config.sections.eviction import KubeEvictionConfig
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
 from controller.kube.client.api import Api
 from controller.kube.client.watch import CollectionWatch
-from controller.kube.profile_descriptors import Descriptors
+from controller.kube.profile_descriptors import DescriptorProfiles
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.requests import NETWORK_QOS
 from tests.kernel.agent import AgentRun, eventually
@@ -50,7 +50,7 @@ def may_list(client: Client) -> bool:
 @pytest.fixture
 def descriptors(
     cluster: Cluster, namespace: str, client: Client, tmp_path: Path
-) -> Iterator[Descriptors]:
+) -> Iterator[DescriptorProfiles]:
     config = KubernetesConfig(
         node="n",
         kubeconfig=None,
@@ -61,14 +61,14 @@ def descriptors(
         service_profiles=ServiceProfiles.TRUSTED,
     )
     api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", client))
-    found = Descriptors(api, config, ClassRules())
+    found = DescriptorProfiles(api, config, ClassRules())
     yield found
     found.close()
     assert found.failure is None and not found.errors
 
 
 def test_they_are_followed_and_their_status_is_no_news(
-    cluster: Cluster, namespace: str, descriptors: Descriptors
+    cluster: Cluster, namespace: str, descriptors: DescriptorProfiles
 ) -> None:
     other = cluster.make_namespace(cluster.new_name("other"))
     make_descriptor(cluster, other, "web-spd", TARGET, cpi=1.4)

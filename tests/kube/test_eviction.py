@@ -15,7 +15,7 @@ from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionRes
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events, Regarding
-from controller.kube.overload_taint import MARK, Mark, unmark
+from controller.kube.overload_taint import MARK, OverloadTaint, remove_taint
 from controller.kube.pod_eviction import PodEvictions
 from controller.workloads.pods.pod import Pod, parse_pod
 from tests.kernel.agent import eventually
@@ -57,7 +57,7 @@ class Bench:
 
     def evict(self, pod: Json) -> EvictionAnswer:
         self.pod = parse_pod(pod)
-        assert self.evictions.ask(EVICTION, Plan(time_ns=0), enforcing=True)
+        assert self.evictions.request(EVICTION, Plan(time_ns=0), enforcing=True)
         answers: list[EvictionAnswer] = []
         eventually(
             "an answer", 10, lambda: bool(answers.extend(self.evictions.answers()) or answers)
@@ -132,7 +132,7 @@ def test_a_budget_refuses_then_allows_and_both_are_told(
     told = cluster.kubectl("get", "events", "-n", namespace, "-o", "wide")
     assert "EvictionRefused" in told and "shop/web@default suffers on cpu" in told
     assert "it made latency-sensitive work wait for 0.80cpu" in told
-    bench.evictions.take_back()
+    bench.evictions.remove_taint()
     bench.drained()
     assert bench.marks() == ([], None)
 
@@ -215,11 +215,11 @@ def test_marking_among_others_who_taint_loses_no_taint(
 
     meddler = threading.Thread(target=meddle)
     meddler.start()
-    mark = Mark(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
+    mark = OverloadTaint(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
     try:
         for _ in range(10):
-            mark.put()
-            mark.take_back()
+            mark.set()
+            mark.remove()
     finally:
         stop.set()
         meddler.join()
@@ -233,13 +233,13 @@ def test_the_mark_of_who_was_killed_goes_at_the_next_start(
 ) -> None:
     bench = make_bench()
     bench.drained()
-    dead = Mark(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
-    dead.put()
+    dead = OverloadTaint(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
+    dead.set()
     assert bench.marks()[0]
-    Mark(bench.api, bench.node, MarkEffect.NONE, 600.0).tend()
+    OverloadTaint(bench.api, bench.node, MarkEffect.NONE, 600.0).expire()
     assert bench.marks() == ([], None)
-    assert not unmark(bench.api, bench.node)
-    assert not unmark(bench.api, "no-such-node")
+    assert not remove_taint(bench.api, bench.node)
+    assert not remove_taint(bench.api, "no-such-node")
 
 
 def test_the_mark_ends_with_its_time_and_nothing_else_changes(
@@ -255,16 +255,16 @@ def test_the_mark_ends_with_its_time_and_nothing_else_changes(
     for path in paths:
         cluster.admin.patch(path, theirs)
     # The neighbour's mark is not ours, whatever it says of its end.
-    Mark(other.api, other.node, MarkEffect.NO_SCHEDULE, 1.0, lambda: now_s).put()
+    OverloadTaint(other.api, other.node, MarkEffect.NO_SCHEDULE, 1.0, lambda: now_s).set()
     before = [said_of(cluster.admin.get(path)) for path in paths]
-    mark = Mark(bench.api, bench.node, MarkEffect.PREFER_NO_SCHEDULE, 600.0, lambda: now_s)
-    mark.put()
+    mark = OverloadTaint(bench.api, bench.node, MarkEffect.PREFER_NO_SCHEDULE, 600.0, lambda: now_s)
+    mark.set()
     assert said_of(cluster.admin.get(paths[0])) != before[0]
     now_s += 599
-    mark.tend()
+    mark.expire()
     assert bench.marks()[0] and mark.present
     now_s += 1
-    mark.tend()
+    mark.expire()
     assert bench.marks() == ([], None) and not mark.present
     assert [said_of(cluster.admin.get(path)) for path in paths] == before
     assert other.marks()[0]

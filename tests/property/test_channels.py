@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.control.limiters import Steps, moved
+from controller.core.control.limiters import StepSelector, rescale
 from controller.core.decision import Action, Outcome, Plan
 from controller.core.knob_values import (
     is_stricter,
@@ -167,9 +167,9 @@ EDGES = st.lists(st.floats(0.001, 1.0), min_size=1, max_size=8).map(
 
 @given(EDGES, st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_a_level_always_satisfies_the_demand(edges: list[float], parts: list[float]) -> None:
-    steps = Steps(10, 1000)
+    steps = StepSelector(10, 1000)
     for now, part in enumerate(parts):
-        settled = steps.settle(part, edges, now)
+        settled = steps.set_part(part, edges, now)
         assert part <= edges[steps.level] + 1e-6
         assert (settled is None) is (steps.level == 0)
         assert settled is None or edges[steps.level - 1] - 1e-9 <= settled <= 1.0 + 1e-9
@@ -180,7 +180,7 @@ def test_moving_to_another_scale_keeps_the_order(
     before: list[float], after: list[float], one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
-    assert moved(low, before, after) <= moved(high, before, after) + 1e-9
+    assert rescale(low, before, after) <= rescale(high, before, after) + 1e-9
 
 
 def test_replay_is_exact() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.decision import Indicator, IndicatorStatus
-from controller.core.indicators.tracker import Senses
-from controller.core.indicators.windows import GainWindow
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.indicators.windows import DeltaWindow
 from controller.core.model import (
     CgroupId,
     IndicatorName,
@@ -24,7 +24,7 @@ from controller.core.model import (
     Workload,
     WorkloadSample,
 )
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB = CgroupId("cpu", 1)
@@ -79,11 +79,11 @@ def test_no_indicator_is_ever_nonsense(
     spec = replace(make_spec(), name=name, sweet_point=1.0, resolution=0.001)
     profile = replace(make_settings().profiles["default"], indicators=(spec,))
     workload = Workload("web", WEB, "/web", QosClass.LS, "web", "default")
-    roster = Roster([workload], {"default": profile})
-    senses = Senses()
+    workload_index = WorkloadIndex([workload], {"default": profile})
+    tracker = IndicatorTracker()
     for dt_ns, snapshot, rebase in made:
-        senses.update(snapshot, roster, dt_ns, 2 * TICK_NS, rebase)
-        found = senses.indicator(roster.services["web"], spec)
+        tracker.update(snapshot, workload_index, dt_ns, 2 * TICK_NS, rebase)
+        found = tracker.indicator(workload_index.services["web"], spec)
         if found is not None:
             check(found)
 
@@ -102,7 +102,7 @@ def check(found: Indicator) -> None:
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=2, max_size=40))
 def test_a_gain_is_what_was_added_since_and_never_more(steps: list[tuple[int, bool]]) -> None:
     """Each step adds to a counter or starts it anew at what it would have added."""
-    window = GainWindow()
+    window = DeltaWindow()
     window.keep_for(5 * TICK_NS)
     count = 0
     added: list[int] = []

@@ -12,8 +12,8 @@ from prometheus_client.exposition import generate_latest
 
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.metrics.text import page
-from controller.telemetry.report import Board
-from tests.unit.test_httpd import report
+from controller.telemetry.report import PublishedState
+from tests.unit.telemetry.test_http import report
 
 # Surrogates are in no text that can be sent.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -54,7 +54,7 @@ def test_it_writes_what_the_library_writes(found: list[Metric]) -> None:
 
 @given(st.tuples(VALUE, VALUE), st.integers(0, 2**63))
 def test_so_it_is_for_the_agent_s_own_families(names: tuple[str, str], count: int) -> None:
-    board = Board()
+    board = PublishedState()
     board.report = told = report(1, host_pressure_ns={"io": count})
     web, job = (w._replace(name=name) for w, name in zip(told.workloads, names, strict=True))
     board.report = report(1, host_pressure_ns={"io": count}, workloads=(web, job))

@@ -7,7 +7,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.control.reclaimable import OthersUse, Reclaimable, ReclaimLimits
+from controller.core.control.reclaimable import NonBestEffortUse, Reclaimable, ReclaimLimits
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.units import NS_PER_SEC
 
@@ -127,7 +127,7 @@ def snapshot(time_s: float, system_s: float | None, **oncpu_s: float) -> Snapsho
 
 def test_everybody_counts_but_best_effort() -> None:
     who = (workload(1, QosClass.LS), workload(2, QosClass.BE), workload(3, QosClass.SYSTEM))
-    use = OthersUse()
+    use = NonBestEffortUse()
     assert use.update(snapshot(1, 5, w1=1, w2=1, w3=1), who, NS_PER_SEC) is None
     found = use.update(snapshot(3, 6, w1=2, w2=9, w3=1.5), who, NS_PER_SEC)
     assert found == pytest.approx((1 + 1 + 0.5) / 2)
@@ -135,7 +135,7 @@ def test_everybody_counts_but_best_effort() -> None:
 
 def test_dead_data_and_newcomers_tell_nothing() -> None:
     who = (workload(1, QosClass.LS),)
-    use = OthersUse()
+    use = NonBestEffortUse()
     use.update(snapshot(1, 5), who, NS_PER_SEC)
     assert use.update(snapshot(2, 5, w1=50), who, NS_PER_SEC) == 0.0
     assert use.update(snapshot(3, None, w1=50), who, NS_PER_SEC) is None

@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from controller.core.control.channel_loops import Loops
-from controller.core.control.indicator_routing import Assignment
-from controller.core.control.limiters import Steps
-from controller.core.control.resource_usage import ResourceUse
-from controller.core.control.rungs.allocator import ShareRung
-from controller.core.control.rungs.mba_curve import BandwidthScale
+from controller.core.control.channel_loops import ChannelLoops
+from controller.core.control.indicator_routing import IndicatorRouting
+from controller.core.control.limiters import StepSelector
+from controller.core.control.resource_usage import UsageTracker
+from controller.core.control.rungs.allocator import ProportionalAllocator
+from controller.core.control.rungs.mba_curve import MbaCurve
 from controller.core.knob_values import (
     format_bandwidth,
     format_disks,
@@ -34,7 +34,7 @@ from controller.core.model import (
     Workload,
 )
 from controller.core.settings import MbaUnit, ResctrlFacts
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 from tests.closed_loop import make_settings, make_spec
 
 SECOND_NS = 1_000_000_000
@@ -92,15 +92,15 @@ def test_what_is_stricter_in_one_place_and_laxer_in_another_is_not_stricter() ->
 
 
 def test_a_setting_is_held_and_held_longer_when_it_was_needed_again_soon() -> None:
-    steps = Steps(10 * SECOND_NS, 1000 * SECOND_NS)
+    steps = StepSelector(10 * SECOND_NS, 1000 * SECOND_NS)
     edges = [0.0, 0.5, 1.0]
 
     def level_at(second: int, part: float) -> int:
-        steps.settle(part, edges, second * SECOND_NS)
+        steps.set_part(part, edges, second * SECOND_NS)
         return steps.level
 
     assert level_at(0, 0.7) == 2
-    assert steps.settle(0.2, edges, 9 * SECOND_NS) == 0.5
+    assert steps.set_part(0.2, edges, 9 * SECOND_NS) == 0.5
     assert level_at(10, 0.2) == 1
     assert level_at(40, 0.7) == 2
     assert level_at(59, 0.2) == 2
@@ -109,14 +109,14 @@ def test_a_setting_is_held_and_held_longer_when_it_was_needed_again_soon() -> No
 
 def test_half_the_bandwidth_is_half_whatever_the_percent_scale_does() -> None:
     """50 % leaves nine tenths: so half is looked for, and found, further down."""
-    scale = BandwidthScale()
+    scale = MbaCurve()
     user = CgroupId("cpu", 1)
     real = {100: 10e9, 50: 9e9, 20: 5e9}
     now_ns = 0
     for value in (100, 50, 20):
         for _ in range(60):
             now_ns += SECOND_NS
-            scale.learn(value, PERCENT, {user: real[value]}, now_ns)
+            scale.update(value, PERCENT, {user: real[value]}, now_ns)
     assert scale.part_at(100) == 1.0
     assert scale.part_at(50) == pytest.approx(0.9)
     assert scale.part_at(20) == pytest.approx(0.5)
@@ -126,33 +126,33 @@ def test_half_the_bandwidth_is_half_whatever_the_percent_scale_does() -> None:
 
 
 def test_a_program_that_has_nothing_to_do_teaches_nothing() -> None:
-    scale = BandwidthScale()
+    scale = MbaCurve()
     user = CgroupId("cpu", 1)
     for second in range(60):
-        scale.learn(100, PERCENT, {user: 10e9}, second * SECOND_NS)
+        scale.update(100, PERCENT, {user: 10e9}, second * SECOND_NS)
     for second in range(60, 200):
-        scale.learn(50, PERCENT, {user: 0.1e9}, second * SECOND_NS)
+        scale.update(50, PERCENT, {user: 0.1e9}, second * SECOND_NS)
     assert scale.part_at(50) == 0.5
 
 
 def test_without_a_measurement_the_scale_is_believed() -> None:
-    scale = BandwidthScale()
+    scale = MbaCurve()
     for second in range(60):
-        scale.learn(40, PERCENT, {}, second * SECOND_NS)
+        scale.update(40, PERCENT, {}, second * SECOND_NS)
     assert scale.part_at(40) == 0.4
 
 
 @pytest.mark.parametrize(("unit", "value"), [(MbaUnit.ABSOLUTE, 40), (MbaUnit.MBPS, 4768)])
 def test_absolute_units_are_parts_of_what_is_used(unit: MbaUnit, value: int) -> None:
     facts = ResctrlFacts(domains=(0,), mba_unit=unit, mba_min=1, mba_max=1 << 20, bandwidth=True)
-    scale = BandwidthScale()
+    scale = MbaCurve()
     for second in range(10):
-        scale.learn(1 << 20, facts, {CgroupId("cpu", 1): 10e9}, second * SECOND_NS)
+        scale.update(1 << 20, facts, {CgroupId("cpu", 1): 10e9}, second * SECOND_NS)
     assert scale.part_at(value) == pytest.approx(0.5, rel=0.01)
 
 
 def test_what_the_squeezed_would_use_is_not_forgotten_soon() -> None:
-    use = ResourceUse()
+    use = UsageTracker()
     for second in range(10):
         use.update([("batch", True, second * 800), ("web", False, second * 200)], 1.0, False)
     assert use.share == pytest.approx(0.8)
@@ -168,7 +168,7 @@ def test_what_the_squeezed_would_use_is_not_forgotten_soon() -> None:
 
 
 def test_nothing_measured_is_no_share() -> None:
-    use = ResourceUse()
+    use = UsageTracker()
     use.update([], 1.0, False)
     assert use.share is None
     use.update([("batch", True, 100)], 1.0, False)
@@ -177,7 +177,7 @@ def test_nothing_measured_is_no_share() -> None:
 
 def test_floors_together_leave_a_squeeze_its_bite() -> None:
     """A hundred workloads with a floor of 50 mcpu each would be promised five CPUs."""
-    rung = ShareRung(2.0, 0.01)
+    rung = ProportionalAllocator(2.0, 0.01)
     use = {CgroupId("cpu", n): 0.02 for n in range(100)}
     for second in range(1, 5):
         rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
@@ -193,8 +193,8 @@ def test_a_services_own_figure_has_a_channel_even_without_cpu() -> None:
     )
     web = Workload("web", CgroupId("cpu", 1), "/web", QosClass.LS, "web", "default")
     settings = make_settings()
-    loops = {channel: Loops(channel, settings) for channel in Channel}
-    specs = Assignment().update(Roster([web], {"default": profile}), loops, 0)
+    loops = {channel: ChannelLoops(channel, settings) for channel in Channel}
+    specs = IndicatorRouting().update(WorkloadIndex([web], {"default": profile}), loops, 0)
     assert {channel: dict(each) for channel, each in specs.items() if each} == {
         Channel.CACHE: {"web": (own,)}
     }

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from controller.core.control.evidence import Evidence, Suspicion
-from controller.core.control.limiters import Ceiling, Latch, Slew
+from controller.core.control.evidence import Evidence, EvidenceGate
+from controller.core.control.limiters import Headroom, HoldOffLatch, RateLimiter
 from controller.core.control.pid import LowPass, dead_zone, deviation
-from controller.core.control.rungs.allocator import share_out, total_for, water_fill
+from controller.core.control.rungs.allocator import allocate, total_for, water_fill
 from controller.core.control.selector import Bid, choose
-from controller.core.control.service_loops import StaleGuard
+from controller.core.control.service_loops import StaleDataGuard
 from controller.core.control.tuning import auto_gains, tightest_limits
 from controller.core.decision import ChannelState
 from controller.core.knob_values import (
@@ -50,17 +50,17 @@ def test_low_pass_starts_at_its_first_input() -> None:
 
 
 def test_slew_squeezes_fast_and_releases_in_spaced_steps() -> None:
-    slew = Slew()
-    assert slew.move(1.0, LIMITS, 0, 0.2) == pytest.approx(0.4)
-    assert slew.move(0.5, LIMITS, 1, 0.2) == 0.5
-    assert slew.move(0.0, LIMITS, SECOND_NS, 0.2) == pytest.approx(0.4)
-    assert slew.move(0.0, LIMITS, SECOND_NS + 1, 0.2) == pytest.approx(0.4)
-    assert slew.move(0.0, LIMITS, 2 * SECOND_NS, 0.2) == pytest.approx(0.3)
-    assert slew.move(0.35, LIMITS, 2 * SECOND_NS + 1, 0.2) == 0.35
+    slew = RateLimiter()
+    assert slew.limit(1.0, LIMITS, 0, 0.2) == pytest.approx(0.4)
+    assert slew.limit(0.5, LIMITS, 1, 0.2) == 0.5
+    assert slew.limit(0.0, LIMITS, SECOND_NS, 0.2) == pytest.approx(0.4)
+    assert slew.limit(0.0, LIMITS, SECOND_NS + 1, 0.2) == pytest.approx(0.4)
+    assert slew.limit(0.0, LIMITS, 2 * SECOND_NS, 0.2) == pytest.approx(0.3)
+    assert slew.limit(0.35, LIMITS, 2 * SECOND_NS + 1, 0.2) == 0.35
 
 
 def test_latch_holds_and_doubles_its_hold_when_needed_again_soon() -> None:
-    latch = Latch(10, 1000)
+    latch = HoldOffLatch(10, 1000)
     assert not latch.update(False, 0)
     assert latch.update(True, 0)
     assert latch.update(False, 9)
@@ -94,15 +94,15 @@ def evidence(
     ],
 )
 def test_judgement(hurting: bool, seen: Evidence, state: ChannelState) -> None:
-    assert Suspicion().judge(hurting, lambda: seen, 0.2) is state
+    assert EvidenceGate().update(hurting, lambda: seen, 0.2) is state
 
 
 def test_a_squeeze_is_kept_up_with_half_the_share_that_starts_it() -> None:
-    suspicion = Suspicion()
-    assert suspicion.judge(True, lambda: evidence(share=0.15), 0.2) is ChannelState.NOT_BE
-    assert suspicion.judge(True, lambda: evidence(share=0.25), 0.2) is ChannelState.SQUEEZE
-    assert suspicion.judge(True, lambda: evidence(share=0.15), 0.2) is ChannelState.SQUEEZE
-    assert suspicion.judge(True, lambda: evidence(share=0.05), 0.2) is ChannelState.NOT_BE
+    suspicion = EvidenceGate()
+    assert suspicion.update(True, lambda: evidence(share=0.15), 0.2) is ChannelState.NOT_BE
+    assert suspicion.update(True, lambda: evidence(share=0.25), 0.2) is ChannelState.SQUEEZE
+    assert suspicion.update(True, lambda: evidence(share=0.15), 0.2) is ChannelState.SQUEEZE
+    assert suspicion.update(True, lambda: evidence(share=0.05), 0.2) is ChannelState.NOT_BE
 
 
 def bid(demand: float, state: ChannelState = ChannelState.SQUEEZE, deviation: float = 0.0) -> Bid:
@@ -121,7 +121,7 @@ def test_the_largest_demand_wins_and_excuses_count_only_without_one() -> None:
 
 
 def test_stale_guard_holds_for_its_ticks() -> None:
-    guard = StaleGuard(2)
+    guard = StaleDataGuard(2)
     states = [guard.update(stale) for stale in (False, True, True, True, False)]
     assert states == [
         ChannelState.FREE,
@@ -141,12 +141,12 @@ def test_water_fill_shares_by_weight_within_the_room() -> None:
 
 
 def test_a_total_above_the_wants_is_spread_in_proportion() -> None:
-    shares = share_out(2.0, {"a": 0.75, "b": 0.25}, {"a": 0.05, "b": 0.05}, {"a": 1.0})
+    shares = allocate(2.0, {"a": 0.75, "b": 0.25}, {"a": 0.05, "b": 0.05}, {"a": 1.0})
     assert shares == pytest.approx({"a": 1.5, "b": 0.5})
 
 
 def test_ceiling_falls_at_once_and_rises_slowly() -> None:
-    ceiling = Ceiling(2.0)
+    ceiling = Headroom(2.0)
     assert ceiling.update(0, 0.2, 1.9, 1.5) == pytest.approx(0.4)
     assert ceiling.update(SECOND_NS, 0.2, 1.9, 0.5) == pytest.approx(0.4)
     # The peak is 2 s old: now it rises, by a tenth of the way in 0.2 s.

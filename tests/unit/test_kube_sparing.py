@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from controller.kube.client.rate_limit import Sparing
+from controller.kube.client.rate_limit import RateLimitedLogger
 
 
 def test_a_flood_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 0.0
-    sparing = Sparing(logging.getLogger("x"), lambda: now_s)
+    sparing = RateLimitedLogger(logging.getLogger("x"), lambda: now_s)
     for number in range(100_000):
         sparing.warning(f"line {number}")
         now_s += 0.01

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from actuators.base import Turn
+from actuators.base import Phase
 from actuators.memory_io import IoMax, IoWeight, MemoryHigh
-from actuators.ordering import order
+from actuators.ordering import order_actions
 from actuators.resctrl.objects import (
     ABSENT,
     PRESENT,
@@ -88,7 +88,7 @@ def test_values_of_disks_are_canonical() -> None:
     ],
 )
 def test_memory_is_rounded_down_to_pages(expected: str, found: str, same: bool) -> None:
-    assert MEMORY.same(KnobValue(expected), KnobValue(found)) is same
+    assert MEMORY.matches(KnobValue(expected), KnobValue(found)) is same
 
 
 def test_a_weight_is_the_default_one() -> None:
@@ -112,18 +112,18 @@ def test_schemata_are_written_in_canonical_form(
 
 
 def test_without_granularity_only_the_same_bandwidth_is_ours() -> None:
-    assert MB.same(KnobValue("0=20;1=30"), KnobValue("0=20;1=30"))
-    assert not MB.same(KnobValue("0=20"), KnobValue("0=21"))
-    assert not MB.same(KnobValue("0=20"), KnobValue("0=20;1=20"))
+    assert MB.matches(KnobValue("0=20;1=30"), KnobValue("0=20;1=30"))
+    assert not MB.matches(KnobValue("0=20"), KnobValue("0=21"))
+    assert not MB.matches(KnobValue("0=20"), KnobValue("0=20;1=20"))
 
 
 def test_which_group_it_is_is_part_of_the_value() -> None:
     ours, theirs = KnobValue("present 7"), KnobValue("present 8")
-    assert GROUPS.same(PRESENT, ours)
-    assert not GROUPS.same(ours, theirs)
-    assert not GROUPS.same(PRESENT, ABSENT)
-    assert not GROUPS.same(ABSENT, ours)
-    assert GROUPS.passes_through(ABSENT, ours) == (ABSENT, ours, ours)
+    assert GROUPS.matches(PRESENT, ours)
+    assert not GROUPS.matches(ours, theirs)
+    assert not GROUPS.matches(PRESENT, ABSENT)
+    assert not GROUPS.matches(ABSENT, ours)
+    assert GROUPS.intermediate_values(ABSENT, ours) == (ABSENT, ours, ours)
     assert [s.text for s in GROUPS.steps(ours, ABSENT)] == ["rmdir"]
     with pytest.raises(ValueError, match="cannot turn"):
         GROUPS.steps(ours, theirs)
@@ -150,8 +150,8 @@ def test_which_group_it_is_is_part_of_the_value() -> None:
 )
 def test_whose_target_it_is(path: str, id_: int, knobs: set[Knob]) -> None:
     actuators = (GROUPS, MONITORS, MOUNTER, MB, L3)
-    assert {a.knob for a in actuators if a.concerns(group(path, id_))} == knobs
-    assert not any(a.concerns(group(path, id_)) for a in (MEMORY, WEIGHT, DISKS))
+    assert {a.knob for a in actuators if a.applies_to(group(path, id_))} == knobs
+    assert not any(a.applies_to(group(path, id_)) for a in (MEMORY, WEIGHT, DISKS))
 
 
 def test_a_group_of_another_name_is_refused_before_anything_is_opened() -> None:
@@ -183,7 +183,7 @@ def test_objects_are_made_before_and_removed_after_what_they_hold() -> None:
         act(Knob.MBA, of_group, "0=20", "0=100"),
         act(Knob.LLC_WAYS, of_group, "0=ff", "0=f"),
     ]
-    assert [a.knob for a in order(undoing, actuators)] == [
+    assert [a.knob for a in order_actions(undoing, actuators)] == [
         Knob.LLC_WAYS,
         Knob.MBA,
         Knob.RESCTRL_MONITOR,
@@ -191,7 +191,7 @@ def test_objects_are_made_before_and_removed_after_what_they_hold() -> None:
         Knob.RESCTRL_MOUNT,
     ]
     doing = [act(a.knob, a.target, a.value, a.previous) for a in undoing]
-    made = [a.knob for a in order(doing, actuators)]
+    made = [a.knob for a in order_actions(doing, actuators)]
     assert made[:2] == [Knob.RESCTRL_MOUNT, Knob.RESCTRL_GROUP]
     assert made[2] is Knob.RESCTRL_MONITOR
-    assert MB.turn(KnobValue("0=100"), KnobValue("0=20")) is Turn.TAKE
+    assert MB.phase(KnobValue("0=100"), KnobValue("0=20")) is Phase.TIGHTEN

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from controller.config.fields import RATIO, Quantity, Strict, Text, duration, written
-from controller.core.settings import CoreMode, CoreSettings, DiskConfig
+from controller.core.settings import CoreMode, CoreSettings, DiskSpec
 from controller.core.units import UnitError, parse_bytes
 
 __all__ = (
@@ -73,10 +73,10 @@ class IoModel(Strict):
     disks: dict[Annotated[str, Field(pattern=_DEVICE)], DiskModel] = written({})
 
 
-def build_io(model: IoModel) -> tuple[DiskConfig, ...]:
+def build_io(model: IoModel) -> tuple[DiskSpec, ...]:
     """Return the checked section."""
     disks: Mapping[str, DiskModel] = model.disks
-    return tuple(DiskConfig(name, disk.read, disk.write) for name, disk in disks.items())
+    return tuple(DiskSpec(name, disk.read, disk.write) for name, disk in disks.items())
 
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

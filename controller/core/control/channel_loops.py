@@ -9,18 +9,18 @@ from controller.core.control.evidence import Evidence
 from controller.core.control.selector import Choice, choose
 from controller.core.control.service_loops import ServiceLoops
 from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop
-from controller.core.indicators.tracker import Senses
+from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, Settings
-from controller.core.workload_index import Roster, Service
+from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("Loops", "Specs")
+__all__ = ("ChannelLoops", "Specs")
 
 # The indicators of a channel, by service; a service without any is left out.
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 
 
-class Loops:
+class ChannelLoops:
     """The loops of one channel, of every service.
 
     ``listen`` asks them, and ``settle`` tells them what was applied. After that: ``demand``,
@@ -63,7 +63,7 @@ class Loops:
         """Take new settings; loops keep their demand."""
         self._stale_ticks = settings.stale_ticks
         for loops in self._services.values():
-            loops.bridge(self._stale_ticks)
+            loops.reconfigure(self._stale_ticks)
 
     def worst_deviation(self, service: str, without: IndicatorName | None = None) -> float | None:
         """Return the largest filtered deviation of a service; ``None`` if nothing is known.
@@ -86,10 +86,10 @@ class Loops:
         loops = self._services.get(service)
         return 0.0 if loops is None else loops.raw_deviation
 
-    def listen(
+    def bid(
         self,
-        senses: Senses,
-        roster: Roster,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
         specs: Specs,
         evidence: Callable[[Service, IndicatorSpec], Evidence],
         applied: float,
@@ -102,10 +102,10 @@ class Loops:
         the first of a service's *specs*.
         """
         self._match(specs, applied)
-        services = roster.services
+        services = workload_index.services
         return choose(
             chain.from_iterable(
-                loops.listen(services[name], senses, evidence, applied, dt_s, hold)
+                loops.bid(services[name], tracker, evidence, applied, dt_s, hold)
                 for name, loops in self._services.items()
             )
         )
@@ -115,10 +115,10 @@ class Loops:
         for loops in self._services.values():
             loops.shift(by)
 
-    def settle(self, choice: Choice, applied: float, dt_s: float) -> None:
+    def track(self, choice: Choice, applied: float, dt_s: float) -> None:
         """Let every loop, winner or loser, follow the demand that was *applied*, and report."""
         for loops in self._services.values():
-            loops.settle(choice.winner, applied, dt_s)
+            loops.track(choice.winner, applied, dt_s)
         self._report(choice, applied)
 
     def _match(self, specs: Specs, applied: float) -> None:

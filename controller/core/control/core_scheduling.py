@@ -11,9 +11,9 @@ and must prove itself.
 Core-scheduling cookies as the cache channel's two-state knob, beside its ladder.
 """
 
-from controller.core.control.channel_loops import Loops
-from controller.core.control.ladder import Scene
-from controller.core.control.limiters import Latch
+from controller.core.control.channel_loops import ChannelLoops
+from controller.core.control.ladder import TickContext
+from controller.core.control.limiters import HoldOffLatch
 from controller.core.decision import Action, ChannelState, Verdict
 from controller.core.model import Knob, KnobValue
 from controller.core.settings import CoreMode, CoreSettings
@@ -21,7 +21,7 @@ from controller.core.units import NS_PER_SEC, format_duration
 
 __all__ = (
     "CookieGate",
-    "Cookies",
+    "CookiePolicy",
 )
 
 _HOLD_NS = 60 * NS_PER_SEC
@@ -54,7 +54,7 @@ class CookieGate:
 
     def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
-        self._latch = Latch(_HOLD_NS, _LONGEST_NS)
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
         self._wait_ns = _HOLD_NS
         self._not_before_ns = 0
         self._since_ns: int | None = None  # engaged since then, or needed since then
@@ -156,7 +156,7 @@ class CookieGate:
         self._not_before_ns = now_ns + self._wait_ns
         pause = format_duration(self._wait_ns)
         self._wait_ns = min(_LONGEST_NS, 2 * self._wait_ns)
-        self._latch = Latch(_HOLD_NS, _LONGEST_NS)
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
         self._stop(f"cookies taken back: they do not help ({numbers}); not again for {pause}")
 
     def _stop(self, text: str) -> None:
@@ -197,7 +197,7 @@ class _Mean:
         return self._sum / self._count if self._count else None
 
 
-class Cookies:
+class CookiePolicy:
     """Asks the gate in every tick, and makes every group of best-effort follow it."""
 
     __slots__ = ("_gate", "_on")
@@ -216,7 +216,7 @@ class Cookies:
         return () if self._gate.verdict is None else (self._gate.verdict,)
 
     def actions(
-        self, loops: Loops, overlap: float | None, yields: bool, scene: Scene
+        self, loops: ChannelLoops, overlap: float | None, yields: bool, context: TickContext
     ) -> list[Action]:
         """Return the writes of this tick; *loops* are the cache channel's.
 
@@ -225,26 +225,26 @@ class Cookies:
         demand = loops.demand
         deviation = None if loops.selected is None else loops.selected.filtered_deviation
         on = self._gate.step(
-            scene.now_ns,
+            context.now_ns,
             needed=demand.wanted > 0 and demand.state is ChannelState.SQUEEZE,
-            possible=bool(scene.book.movable(Knob.CORE_COOKIE, scene.now_ns)),
+            possible=bool(context.knobs.movable(Knob.CORE_COOKIE, context.now_ns)),
             yields=yields,
-            services=bool(scene.roster.services) and not loops.safe,
+            services=bool(context.workload_index.services) and not loops.safe,
             overlap=overlap,
             deviation=deviation,
         )
-        if on is self._on and not scene.anew:
+        if on is self._on and not context.resync:
             return []
         self._on = on
         actions = []
-        for target in scene.book.targets(Knob.CORE_COOKIE):
+        for target in context.knobs.targets(Knob.CORE_COOKIE):
             key = (target.scope, target.id, Knob.CORE_COOKIE)
             if on:
                 text = "services share cores with best-effort: a cookie keeps them apart"
-                action = scene.book.request(*key, KnobValue(target.path), text, scene.now_ns)
+                action = context.knobs.request(*key, KnobValue(target.path), text, context.now_ns)
             else:
                 text = "no cookie is wanted now"
-                action = scene.book.restore(*key, text, scene.now_ns)
+                action = context.knobs.restore(*key, text, context.now_ns)
             if action is not None:
                 actions.append(action)
         return actions

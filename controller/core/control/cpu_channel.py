@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cpu channel: its loops, its evidence, the feed-forward ceiling and the quota rung."""
 
-from controller.core.control.channel_loops import Loops, Specs
+from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import limits_of
-from controller.core.control.limiters import Slew
-from controller.core.control.rungs.allocator import ShareRung
-from controller.core.indicators.tracker import Senses
+from controller.core.control.limiters import RateLimiter
+from controller.core.control.rungs.allocator import ProportionalAllocator
+from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import CgroupId, Channel, Knob
 from controller.core.settings import IndicatorSpec, SafeState, Settings
-from controller.core.workload_index import Roster, Service
+from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuChannel",)
 
@@ -29,9 +29,9 @@ class CpuChannel:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._slew = Slew()
-        self.loops = Loops(Channel.CPU, settings)
-        self.rung = ShareRung(float(settings.host.cpus), _LEAST_CPUS)
+        self._slew = RateLimiter()
+        self.loops = ChannelLoops(Channel.CPU, settings)
+        self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS)
 
     @property
     def demand(self) -> float:
@@ -45,8 +45,8 @@ class CpuChannel:
 
     def step(
         self,
-        senses: Senses,
-        roster: Roster,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
         specs: Specs,
         blocked: frozenset[CgroupId],
         now_ns: int,
@@ -56,55 +56,55 @@ class CpuChannel:
         """Advance all loops by *dt_s*; *blocked* best-effort workloads cannot be limited."""
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
-            return self._evidence(service, spec, senses)
+            return self._evidence(service, spec, tracker)
 
         applied = self._slew.applied
-        choice = self.loops.listen(senses, roster, specs, evidence, applied, dt_s, hold)
-        if not self.loops or _all_blocked(senses, roster, blocked):
+        choice = self.loops.bid(tracker, workload_index, specs, evidence, applied, dt_s, hold)
+        if not self.loops or _all_blocked(tracker, workload_index, blocked):
             # Nobody to protect, or nothing that is commanded can be applied: the loops must know.
             self._slew.set(0.0)
         elif not hold:
-            limits = limits_of(Knob.CPU_QUOTA, roster)
-            self._slew.move(choice.wanted, limits, now_ns, dt_s)
-        self.loops.settle(choice, self._slew.applied, dt_s)
+            limits = limits_of(Knob.CPU_QUOTA, workload_index)
+            self._slew.limit(choice.wanted, limits, now_ns, dt_s)
+        self.loops.track(choice, self._slew.applied, dt_s)
         if self.loops.safe:
             self._slew.set(0.0)
-        self._feed_forward(senses, now_ns, dt_s)
+        self._feed_forward(tracker, now_ns, dt_s)
 
     def grant(
         self,
         other: float,
-        senses: Senses,
-        roster: Roster,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
         blocked: frozenset[CgroupId],
         now_ns: int,
     ) -> dict[CgroupId, float]:
         """Return the CPUs to grant, at this channel's demand or *other*, whichever is more."""
-        floor = limits_of(Knob.CPU_QUOTA, roster).floor
+        floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
         demand = max(self._slew.applied, other)
         if demand <= 0 and (not self.loops or self.loops.safe):
             # No reason to take it slowly.
             self.rung.release()
             if self.loops and self._settings.safe_state is SafeState.FLOOR:
-                return dict.fromkeys(roster.best_effort, floor)
+                return dict.fromkeys(workload_index.best_effort, floor)
             return self.rung.grants
 
         def find_use() -> dict[CgroupId, float]:
             # Of a thousand hardly anybody runs.
-            cpus, users = senses.use, roster.best_effort
-            known = {**senses.running, **self.rung.wants}
+            cpus, users = tracker.cpu_use, workload_index.best_effort
+            known = {**tracker.active, **self.rung.wants}
             return {each: cpus[each] for each in known if each in users and each in cpus}
 
-        users = len(roster.best_effort)
+        users = len(workload_index.best_effort)
         return self.rung.update(
-            demand, find_use, users, senses.blame.culprits, blocked, floor, now_ns
+            demand, find_use, users, tracker.blame.culprits, blocked, floor, now_ns
         )
 
-    def _feed_forward(self, senses: Senses, now_ns: int, dt_s: float) -> None:
-        cpus = self._settings.host.cpus - self._settings.reserve_cpus - senses.system_cpus
+    def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, dt_s: float) -> None:
+        cpus = self._settings.host.cpus - self._settings.reserve_cpus - tracker.system_cpus
         need = sum(
             each.oncpu + self._unaccepted(service) * each.inflicted
-            for service, each in senses.needs.items()
+            for service, each in tracker.cpu_need.items()
         )
         self.rung.ceiling.update(now_ns, dt_s, cpus, need)
 
@@ -117,27 +117,31 @@ class CpuChannel:
         """
         return min(1.0, max(0.0, self.loops.raw_deviation(service) - 1.0))
 
-    def _evidence(self, service: Service, spec: IndicatorSpec, senses: Senses) -> Evidence:
+    def _evidence(
+        self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
+    ) -> Evidence:
         throttled: int | None = None
         inflicted = 0.0
         for cgroup in service.cgroups:
-            reading = senses.reading(cgroup, spec)
+            reading = tracker.reading(cgroup, spec)
             if reading is not None:
                 inflicted += reading.inflicted_ratio
                 if reading.throttled_ns is not None:
                     throttled = (throttled or 0) + reading.throttled_ns
         return Evidence(
-            be_share=senses.blame.share(service.name),
+            be_share=tracker.blame.share(service.name),
             throttled_ns=throttled,
             inflicted_cpus=inflicted,
-            steal_cpus=senses.steal_cpus,
+            steal_cpus=tracker.steal_cpus,
             cpus=self._settings.host.cpus,
         )
 
 
-def _all_blocked(senses: Senses, roster: Roster, blocked: frozenset[CgroupId]) -> bool:
+def _all_blocked(
+    tracker: IndicatorTracker, workload_index: WorkloadIndex, blocked: frozenset[CgroupId]
+) -> bool:
     if not blocked:
         return False
-    use = senses.use
-    present = [cgroup for cgroup in roster.best_effort if cgroup in use]
+    use = tracker.cpu_use
+    present = [cgroup for cgroup in workload_index.best_effort if cgroup in use]
     return bool(present) and all(cgroup in blocked for cgroup in present)

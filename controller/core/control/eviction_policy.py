@@ -20,7 +20,7 @@ from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionRes
 from controller.core.settings import EvictionLimits
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("Candidate", "Case", "EvictionPast", "EvictionPolicy")
+__all__ = ("Candidate", "Case", "EvictionHistory", "EvictionPolicy")
 
 # A victim that is not gone after this time is given up, and another may be chosen.
 _LEAVE_NS = 120 * NS_PER_SEC
@@ -78,7 +78,7 @@ class Candidate(NamedTuple):
     size: float
 
 
-class EvictionPast(NamedTuple):
+class EvictionHistory(NamedTuple):
     """What a policy that takes over from another one has to know, in the time of the ticks.
 
     ``asked_ns`` are the evictions of the last hour, the oldest first; there is none before
@@ -125,7 +125,7 @@ class EvictionPolicy:
     """
 
     limits: EvictionLimits = field(default_factory=EvictionLimits)
-    before: EvictionPast = field(default_factory=EvictionPast)
+    before: EvictionHistory = field(default_factory=EvictionHistory)
     verdicts: list[Verdict] = field(default_factory=list)
     _records: dict[Channel, _Record] = field(default_factory=dict)
     _trial: _Trial | None = None
@@ -138,13 +138,13 @@ class EvictionPolicy:
         self._done_ns.extend(self.before.asked_ns)
 
     @property
-    def past(self) -> EvictionPast:
+    def history(self) -> EvictionHistory:
         """What the next one has to know if this one ends now, in the middle of an eviction even."""
         pauses = [self.before.not_before_ns]
         pauses += [record.not_before_ns for record in self._records.values()]
         if self._trial is not None:
             pauses.append(self._trial.end_ns + self.limits.cool_down_ns)
-        return EvictionPast(tuple(self._done_ns), max(pauses))
+        return EvictionHistory(tuple(self._done_ns), max(pauses))
 
     def step(
         self,
@@ -161,7 +161,7 @@ class EvictionPolicy:
         """
         self.verdicts = []
         for answer in answers:
-            self._hear(answer, now_ns)
+            self._update_trial(answer, now_ns)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
         weight = 1.0 - math.exp(-dt_s / _SMOOTH_S)
@@ -176,7 +176,7 @@ class EvictionPolicy:
                 return self._evict(case, victim, now_ns)
         return None
 
-    def _hear(self, answer: EvictionAnswer, now_ns: int) -> None:
+    def _update_trial(self, answer: EvictionAnswer, now_ns: int) -> None:
         trial, result = self._trial, answer.result
         if trial is None or trial.eviction.cgroup != answer.cgroup:
             return  # it was given up

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controller.core.decision import ChannelState
 
-__all__ = ("Evidence", "Suspicion")
+__all__ = ("Evidence", "EvidenceGate")
 
 # Steal explains a wait when it is at least half as long, and at least 5 % of all CPU time:
 # summed over many CPUs, a little steal elsewhere is long as well.
@@ -34,7 +34,7 @@ class Evidence:
     cpus: int
 
 
-class Suspicion:
+class EvidenceGate:
     """Judges one service in every tick."""
 
     __slots__ = ("state",)
@@ -42,7 +42,7 @@ class Suspicion:
     def __init__(self) -> None:
         self.state = ChannelState.FREE
 
-    def judge(
+    def update(
         self, hurting: bool, find: Callable[[], Evidence], be_share_min: float
     ) -> ChannelState:
         """Return SQUEEZE if the loops may act, else SELF, STEAL or NOT_BE.

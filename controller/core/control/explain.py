@@ -7,9 +7,9 @@ PURE: why somebody has to go, and why others are squeezed, in one sentence with 
 
 from collections.abc import Sequence
 
-from controller.core.control.channel_loops import Loops
+from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.cpu_channel import CpuChannel
-from controller.core.control.ladder import Scene
+from controller.core.control.ladder import TickContext
 from controller.core.control.ladder_channel import LadderChannel
 from controller.core.decision import (
     ChannelState,
@@ -24,9 +24,9 @@ from controller.core.model import Channel, Knob, Workload
 from controller.core.units import format_bytes, format_cpus, format_duration
 
 __all__ = (
-    "Narrator",
-    "explain",
-    "pain",
+    "DecisionLog",
+    "describe_loop",
+    "explain_eviction",
     "selected",
 )
 
@@ -44,7 +44,7 @@ _RESOURCES = {
 }
 
 
-class Narrator:
+class DecisionLog:
     """Remembers what was said last."""
 
     __slots__ = ("_cpu", "_ladders")
@@ -53,34 +53,34 @@ class Narrator:
         self._cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
         self._ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = {}
 
-    def reason(self, loops: Loops) -> str:
+    def reason(self, loops: ChannelLoops) -> str:
         """Return a short reason for the actions of this tick on one channel."""
         demand = loops.demand
         loop = loops.selected
         if loop is None:
             return f"{demand.channel} channel {demand.state}"
-        return f"{_pain(loop)}: demand {demand.applied:.2f}"
+        return f"{_loop_phrase(loop)}: demand {demand.applied:.2f}"
 
-    def tell(
+    def update(
         self,
         cpu: CpuChannel,
         ladders: Sequence[LadderChannel],
-        scene: Scene,
+        context: TickContext,
         workloads: Sequence[Workload],
     ) -> tuple[Verdict, ...]:
         """Return the verdicts of this tick; mostly none."""
         cache = next((each for each in ladders if each.channel is Channel.CACHE), None)
         loop = cpu.loops.selected or (cache.loops.selected if cache else None)
-        verdicts = self._tell_cpu(cpu, loop, scene, workloads)
+        verdicts = self._describe_cpu(cpu, loop, context, workloads)
         for channel in ladders:
-            verdicts.extend(self._tell_ladder(channel, scene))
+            verdicts.extend(self._describe_ladder(channel, context))
         return tuple(verdicts)
 
-    def _tell_cpu(
+    def _describe_cpu(
         self,
         channel: CpuChannel,
         loop: LoopReport | None,
-        scene: Scene,
+        context: TickContext,
         workloads: Sequence[Workload],
     ) -> list[Verdict]:
         demand, total = channel.loops.demand, channel.rung.total
@@ -88,15 +88,15 @@ class Narrator:
         if demand.state is said and not _moved(before, total):
             return []
         self._cpu = (demand.state, total)
-        pain = _pain(loop) if loop else "no service present"
-        caused = scene.senses.blame.share(demand.service or "")
-        text = pain if caused is None else f"{pain}, best-effort caused {caused:.0%} of its wait"
-        text += f": {_excuse(demand.state) or _quota(before, total)}"
+        state = _loop_phrase(loop) if loop else "no service present"
+        caused = context.tracker.blame.share(demand.service or "")
+        text = state if caused is None else f"{state}, best-effort caused {caused:.0%} of its wait"
+        text += f": {_idle_reason(demand.state) or _quota(before, total)}"
         if total is not None:
-            text += _payers(channel, scene, workloads)
+            text += _cut_phrase(channel, context, workloads)
         return [Verdict(subject=demand.service or "cpu", text=text)]
 
-    def _tell_ladder(self, channel: LadderChannel, scene: Scene) -> list[Verdict]:
+    def _describe_ladder(self, channel: LadderChannel, context: TickContext) -> list[Verdict]:
         demand = channel.loops.demand
         reports = {report.knob: report for report in channel.ladder.reports()}
         said, before = self._ladders.get(channel.channel, (ChannelState.FREE, {}))
@@ -110,8 +110,8 @@ class Narrator:
         told = {**before, **{report.knob: report for _, report in changed}}
         self._ladders[channel.channel] = (demand.state, told)
         loop = channel.loops.selected
-        text = _pain(loop) if loop else "no service hurts"
-        share = scene.usage.share(channel.channel, scene.senses, scene.roster)
+        text = _loop_phrase(loop) if loop else "no service hurts"
+        share = context.usage.share(channel.channel, context.tracker, context.workload_index)
         if share is not None:
             text += f", best-effort has {share:.0%} of the {_RESOURCES[channel.channel]}"
         moves = [
@@ -119,7 +119,7 @@ class Narrator:
             for old, report in changed
         ]
         nothing = "best-effort is free" if channel.ladder.usable else "there is no knob to move"
-        text += f": {_excuse(demand.state) or ', '.join(moves) or nothing}"
+        text += f": {_idle_reason(demand.state) or ', '.join(moves) or nothing}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 
@@ -137,7 +137,7 @@ def _stepped(before: RungReport | None, now: RungReport) -> bool:
     return other and abs(now.part - part) > _WORTH_TELLING_PART
 
 
-def _pain(loop: LoopReport) -> str:
+def _loop_phrase(loop: LoopReport) -> str:
     if loop.value is None:
         return f"{loop.service} {loop.indicator} {loop.status}"
     sign = ">" if loop.value > loop.sweet_point else "<="
@@ -151,7 +151,7 @@ def _number(loop: LoopReport, value: float) -> str:
     return format_duration(value) if loop.is_time else f"{value:.3g}"
 
 
-def _excuse(state: ChannelState) -> str | None:
+def _idle_reason(state: ChannelState) -> str | None:
     """Return why nobody is squeezed, ``None`` if the loops decide."""
     if state is ChannelState.SAFE:
         return "no data, safe state"
@@ -174,18 +174,18 @@ def _quota(before: float | None, total: float | None) -> str:
     return f"best-effort quota {old} -> {format_cpus(total)}"
 
 
-def _payers(channel: CpuChannel, scene: Scene, workloads: Sequence[Workload]) -> str:
+def _cut_phrase(channel: CpuChannel, context: TickContext, workloads: Sequence[Workload]) -> str:
     grants = channel.rung.grants
     if not grants:
         return ""
     names = {workload.cgroup: workload.name for workload in workloads}
-    culprits = scene.senses.blame.culprits
+    culprits = context.tracker.blame.culprits
     worst = max(grants, key=lambda cgroup: culprits.get(cgroup, 0.0))
     text = f", {names.get(worst, worst.id)} gets {format_cpus(grants[worst])}"
     return text if len(grants) == 1 else f"{text} ({len(grants)} workloads limited)"
 
 
-def explain(eviction: Eviction, plan: Plan) -> str:
+def explain_eviction(eviction: Eviction, plan: Plan) -> str:
     """Return which service suffers, by how much, and what the workload does to it.
 
     *plan* is the one that holds the eviction.
@@ -200,11 +200,11 @@ def explain(eviction: Eviction, plan: Plan) -> str:
         ),
         None,
     )
-    said = "" if loop is None else f"; {pain(loop)}"
-    return f"{eviction.reason}: {_deed(eviction)}{said}"
+    said = "" if loop is None else f"; {describe_loop(loop)}"
+    return f"{eviction.reason}: {_action_phrase(eviction)}{said}"
 
 
-def pain(loop: LoopReport) -> str:
+def describe_loop(loop: LoopReport) -> str:
     """Return an indicator's value against its sweet point."""
     if loop.value is None:
         return f"{loop.service} {loop.indicator} {loop.status}"
@@ -219,7 +219,7 @@ def selected(plan: Plan, demand: Demand) -> LoopReport | None:
     return next(found, None)
 
 
-def _deed(eviction: Eviction) -> str:
+def _action_phrase(eviction: Eviction) -> str:
     # In the unit in which the channel attributes.
     amount = eviction.blame
     if eviction.channel is Channel.CPU:

@@ -8,21 +8,21 @@ From amounts granted to best-effort workloads to writes of one knob of theirs.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from controller.core.control.knob_state import KnobBook
+from controller.core.control.knob_state import KnobState
 from controller.core.decision import Action
 from controller.core.knob_values import is_stricter
 from controller.core.model import CgroupId, Knob, KnobValue
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
-    "Bounds",
-    "GrantWriter",
+    "GrantActions",
+    "RequestedLimits",
 )
 
 Amounts = Mapping[CgroupId, float]
 
 
-class Bounds:
+class RequestedLimits:
     """Lowers grants to the workloads' own limits, and grants these to who has no grant."""
 
     __slots__ = ("_bounded", "_grants", "_limits")
@@ -67,7 +67,7 @@ AmountOf = Callable[[KnobValue], float | None]
 ValueFor = Callable[[float, KnobValue], KnobValue]
 
 
-class GrantWriter:
+class GrantActions:
     """Asks for one knob's writes, and remembers what it asked for.
 
     *largest* is the largest change, in the knob's unit, that may be left unwritten.
@@ -94,41 +94,41 @@ class GrantWriter:
         self,
         grants: Mapping[CgroupId, float],
         floor: float,
-        roster: Roster,
-        book: KnobBook,
+        workload_index: WorkloadIndex,
+        knobs: KnobState,
         reason: str,
-        anew: bool,
+        resync: bool,
         now_ns: int,
     ) -> list[Action]:
         """Return the writes that make *grants* so; whoever is not in them gets his own value back.
 
-        *anew*: look at all that was written, because others may have changed something. Nothing is
-        written for a change that is noise, unless it reaches *floor*.
+        *resync*: look at all that was written, because others may have changed something. Nothing
+        is written for a change that is noise, unless it reaches *floor*.
         """
         before, self._granted = self._granted, grants
-        if grants is before and not anew:
+        if grants is before and not resync:
             return []
-        asked = {} if anew else self._asked
-        best_effort = roster.best_effort
+        asked = {} if resync else self._asked
+        best_effort = workload_index.best_effort
         actions = []
         # Those that were limited before are looked at as well: they may have to be released.
-        touched = dict.fromkeys(book.touched(self._knob)) if anew else {}
+        touched = dict.fromkeys(knobs.touched(self._knob)) if resync else {}
         for cgroup in {**before, **grants, **touched}:
             amount = grants.get(cgroup)
             last = asked.get(cgroup)
             if amount is not None and last is not None and not self._matters(amount, last, floor):
                 continue
             if cgroup in best_effort:
-                action = self._action(cgroup, amount, floor, book, reason, now_ns)
+                action = self._action(cgroup, amount, floor, knobs, reason, now_ns)
                 if action is not None:
                     actions.append(action)
             if amount is not None:
-                asked[cgroup] = self._applied(cgroup, amount, book)
+                asked[cgroup] = self._applied(cgroup, amount, knobs)
         self._asked = {cgroup: amount for cgroup, amount in asked.items() if cgroup in grants}
         return actions
 
-    def _applied(self, cgroup: CgroupId, otherwise: float, book: KnobBook) -> float:
-        value = book.value(*cgroup, self._knob)
+    def _applied(self, cgroup: CgroupId, otherwise: float, knobs: KnobState) -> float:
+        value = knobs.value(*cgroup, self._knob)
         amount = None if value is None else self._amount_of(value)
         return otherwise if amount is None else amount
 
@@ -137,24 +137,24 @@ class GrantWriter:
         cgroup: CgroupId,
         amount: float | None,
         floor: float,
-        book: KnobBook,
+        knobs: KnobState,
         reason: str,
         now_ns: int,
     ) -> Action | None:
         key = (*cgroup, self._knob)
         if amount is None:
-            return book.restore(*key, reason, now_ns)
-        original, current = book.original(*key), book.value(*key)
+            return knobs.restore(*key, reason, now_ns)
+        original, current = knobs.original(*key), knobs.value(*key)
         if original is None or current is None:
             return None
         value = self._value_for(amount, original)
         if not is_stricter(self._knob, value, original):
-            return book.restore(*key, reason, now_ns)
+            return knobs.restore(*key, reason, now_ns)
         now = self._amount_of(current)
         limited = now is not None and current != original
         if limited and not self._matters(amount, now or 0.0, floor):
             return None
-        return book.request(*key, value, reason, now_ns)
+        return knobs.request(*key, value, reason, now_ns)
 
     def _matters(self, amount: float, now: float, floor: float) -> bool:
         """Whether *amount* differs from *now* by more than noise, or is a stop not yet reached."""

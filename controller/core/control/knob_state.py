@@ -20,7 +20,7 @@ from controller.core.knob_values import is_same_setting, is_stricter
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("KnobBook",)
+__all__ = ("KnobState",)
 
 _REAPPLY_LIMIT = 3
 _REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
@@ -62,7 +62,7 @@ _Place = tuple[str, int]
 _Key = tuple[_Place, Knob]
 
 
-class KnobBook:
+class KnobState:
     """The knobs of all targets that were ever read, as far as they are still there.
 
     After ``learn``: ``quiet`` if nothing happened to any knob but what was asked for, and no
@@ -90,7 +90,7 @@ class KnobBook:
         self._pending: tuple[Action, ...] = ()
         self.reports: list[Verdict] = []
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Start anew from the next readings (the mode changed)."""
         self._entries = {knob: {} for knob in Knob}
         self._absent.clear()
@@ -98,7 +98,7 @@ class KnobBook:
         self._pending = ()
         self._retries_ns = []
 
-    def learn(
+    def update(
         self,
         readings: tuple[KnobReading, ...],
         outcomes: Iterable[Outcome],
@@ -114,7 +114,7 @@ class KnobBook:
         if any(now_ns >= retry_ns for retry_ns in self._retries_ns):
             self._retries_ns = [retry_ns for retry_ns in self._retries_ns if retry_ns > now_ns]
             self.quiet = False
-        self._settle(outcomes, executed, now_ns)
+        self._update_written(outcomes, executed, now_ns)
         before, self._readings = self._readings, readings
         if readings is before:
             return
@@ -126,7 +126,7 @@ class KnobBook:
             if id(reading) not in known:
                 missing.pop(_key_of(reading), None)
                 self._read(reading)
-        self._miss(missing, now_ns)
+        self._mark_missing(missing, now_ns)
 
     def value(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
         """Return what the knob is set to, as far as known."""
@@ -216,7 +216,7 @@ class KnobBook:
         entry.ours = ours
         return action
 
-    def _settle(self, outcomes: Iterable[Outcome], executed: bool, now_ns: int) -> None:
+    def _update_written(self, outcomes: Iterable[Outcome], executed: bool, now_ns: int) -> None:
         told = {_key_of(outcome.action): outcome for outcome in outcomes}
         for action in self._pending:
             place, knob = key = _key_of(action)
@@ -250,7 +250,7 @@ class KnobBook:
                 entry.retry_ns = 0
         self._pending = ()
 
-    def _miss(self, missing: Iterable[_Key], now_ns: int) -> None:
+    def _mark_missing(self, missing: Iterable[_Key], now_ns: int) -> None:
         # A target without a reading is not acted on. It is remembered for a while: should it
         # come back with our value still in place, that must not pass for its original.
         for place, knob in missing:

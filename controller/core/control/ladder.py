@@ -12,36 +12,36 @@ from dataclasses import replace
 import math
 from typing import NamedTuple, Protocol
 
-from controller.core.control.knob_state import KnobBook
-from controller.core.control.resource_usage import Usage
+from controller.core.control.knob_state import KnobState
+from controller.core.control.resource_usage import ResourceUsage
 from controller.core.control.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.decision import Action, RungReport
-from controller.core.indicators.tracker import Senses
+from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import Channel, Knob
 from controller.core.settings import HostFacts, KnobLimits
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("Ladder", "Rung", "Scene", "limits_of")
+__all__ = ("Ladder", "Rung", "TickContext", "limits_of")
 
 # A demand on the border of two rungs belongs to the lower one.
 _SAME = 1e-9
 
 
-class Scene(NamedTuple):
+class TickContext(NamedTuple):
     """What a rung looks at in one tick.
 
-    ``anew``: workloads or knobs changed by other hands, so nothing that was asked for before can
+    ``resync``: workloads or knobs changed by other hands, so nothing that was asked for before can
     be taken for granted.
     """
 
     now_ns: int
     dt_s: float
-    anew: bool
+    resync: bool
     host: HostFacts
-    senses: Senses
-    roster: Roster
-    book: KnobBook
-    usage: Usage
+    tracker: IndicatorTracker
+    workload_index: WorkloadIndex
+    knobs: KnobState
+    usage: ResourceUsage
 
 
 class Rung(Protocol):
@@ -55,19 +55,19 @@ class Rung(Protocol):
     def part(self) -> float:
         """How far the knob is, from 0 to 1."""
 
-    def usable(self, scene: Scene) -> bool:
+    def usable(self, context: TickContext) -> bool:
         """Return whether there is anything that can be moved now."""
 
-    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Return which part stands now for what *part* stood for in the last tick."""
 
-    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
         """Go to *part* as far as it can, and return the part that its setting stands for.
 
         ``None``: the knob is free.
         """
 
-    def actions(self, scene: Scene, reason: str) -> list[Action]:
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return what has to be written."""
 
     def release(self) -> None:
@@ -77,11 +77,11 @@ class Rung(Protocol):
         """Return the setting in a few words."""
 
 
-def limits_of(knob: Knob, roster: Roster) -> KnobLimits:
+def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
     """Return the limits of *knob* that satisfy every service present."""
     default = DEFAULT_LIMITS[knob]
     return tightest_limits(
-        (profile.limits.get(knob, default) for profile in roster.profiles), default
+        (profile.limits.get(knob, default) for profile in workload_index.profiles), default
     )
 
 
@@ -100,18 +100,18 @@ class Ladder:
         """Whether any rung can be moved."""
         return bool(self._usable)
 
-    def look(self, scene: Scene) -> None:
+    def update(self, context: TickContext) -> None:
         """Find out which rungs can be moved now."""
-        self._usable = tuple(rung for rung in self.rungs if rung.usable(scene))
+        self._usable = tuple(rung for rung in self.rungs if rung.usable(context))
 
-    def limits(self, demand: float, roster: Roster) -> KnobLimits:
+    def limits(self, demand: float, workload_index: WorkloadIndex) -> KnobLimits:
         """Return the limits of the rung that moves next when *demand* falls."""
         count = len(self._usable)
         number = min(count, max(1, math.ceil(demand * count - _SAME)))
-        limits = limits_of(self._usable[number - 1].knob, roster)
+        limits = limits_of(self._usable[number - 1].knob, workload_index)
         return replace(limits, release_step=limits.release_step / count)
 
-    def rescale(self, demand: float, scene: Scene) -> float:
+    def rescale(self, demand: float, context: TickContext) -> float:
         """Return which demand stands now for what *demand* stood for in the last tick.
 
         A rung may have learned what its settings are worth: what is set was not wrong for that.
@@ -120,18 +120,18 @@ class Ladder:
         rescaled = demand
         for number, rung in enumerate(self._usable):
             part = min(1.0, max(0.0, demand * count - number))
-            now = rung.rescale(part, limits_of(rung.knob, scene.roster), scene)
+            now = rung.rescale(part, limits_of(rung.knob, context.workload_index), context)
             if now != part and 0 < part < 1:
                 rescaled = (number + now) / count
         return rescaled
 
-    def apply(self, demand: float, scene: Scene) -> float:
+    def apply(self, demand: float, context: TickContext) -> float:
         """Move the rungs to *demand* and return the demand that their settings stand for."""
         applied = 0.0
         count = len(self._usable)
         for number, rung in enumerate(self._usable):
             part = min(1.0, max(0.0, demand * count - number))
-            settled = rung.settle(part, limits_of(rung.knob, scene.roster), scene)
+            settled = rung.set_part(part, limits_of(rung.knob, context.workload_index), context)
             if settled is not None:
                 applied = (number + settled) / count
         for rung in self.rungs:
@@ -144,9 +144,9 @@ class Ladder:
         for rung in self.rungs:
             rung.release()
 
-    def actions(self, scene: Scene, reason: str) -> list[Action]:
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return what has to be written."""
-        return [action for rung in self.rungs for action in rung.actions(scene, reason)]
+        return [action for rung in self.rungs for action in rung.actions(context, reason)]
 
     def reports(self) -> tuple[RungReport, ...]:
         """Return where every rung stands."""

@@ -7,13 +7,13 @@ The last rung of the cache channel: the quota, which belongs to the cpu channel.
 
 from functools import cache
 
-from controller.core.control.channel_loops import Loops, Specs
+from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
-from controller.core.control.ladder import Ladder, Rung, Scene
-from controller.core.control.limiters import Slew
-from controller.core.control.rungs.allocated import DiskRung, MemoryRung
-from controller.core.control.rungs.link_ceiling import LinkRung
-from controller.core.control.rungs.stepped import MbaRung, WaysRung, WeightRung
+from controller.core.control.ladder import Ladder, Rung, TickContext
+from controller.core.control.limiters import RateLimiter
+from controller.core.control.rungs.allocated import IoMaxRung, MemoryHighRung
+from controller.core.control.rungs.link_ceiling import LinkCeilingRung
+from controller.core.control.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Action
 from controller.core.model import Channel, Knob
 from controller.core.settings import (
@@ -31,34 +31,36 @@ from controller.core.workload_index import Service
 
 __all__ = (
     "LadderChannel",
-    "QuotaPart",
+    "SharedQuotaRung",
     "facts_for",
     "rungs_of",
 )
 
 
-class QuotaPart:
+class SharedQuotaRung:
     """Remembers how much of the quota's range is asked for; the cpu channel grants it."""
 
     def __init__(self) -> None:
         self.knob = Knob.CPU_QUOTA
         self.part = 0.0
 
-    def usable(self, scene: Scene) -> bool:
+    def usable(self, context: TickContext) -> bool:
         """Return whether there is a workload that can be limited."""
-        book, now_ns = scene.book, scene.now_ns
-        return any(book.is_movable(each, self.knob, now_ns) for each in scene.roster.best_effort)
+        knobs, now_ns = context.knobs, context.now_ns
+        return any(
+            knobs.is_movable(each, self.knob, now_ns) for each in context.workload_index.best_effort
+        )
 
-    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Return *part*: the scale of this rung never changes."""
         return part
 
-    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
         """Take *part*; the quota can take any."""
         self.part = part
         return part if part > 0 else None
 
-    def actions(self, scene: Scene, reason: str) -> list[Action]:
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return nothing: the quota's writes are the cpu channel's."""
         return []
 
@@ -97,8 +99,8 @@ class LadderChannel:
         self._cpus = settings.host.cpus
         self._looked_s: int | None = None
         self._safe_state = settings.safe_state
-        self._slew = Slew()
-        self.loops = Loops(channel, settings)
+        self._slew = RateLimiter()
+        self.loops = ChannelLoops(channel, settings)
         self.ladder = Ladder(channel, rungs)
 
     @property
@@ -111,13 +113,13 @@ class LadderChannel:
         self._safe_state = settings.safe_state
         self.loops.reconfigure(settings)
 
-    def step(self, specs: Specs, scene: Scene, hold: bool) -> None:
+    def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
         """Advance all loops and move the ladder to what they ask for."""
 
         @cache  # the same for every service; it looks at every workload
         def suspects() -> Evidence:
             return Evidence(
-                be_share=scene.usage.share(self.channel, scene.senses, scene.roster),
+                be_share=context.usage.share(self.channel, context.tracker, context.workload_index),
                 throttled_ns=None,
                 inflicted_cpus=0.0,
                 steal_cpus=None,
@@ -128,17 +130,23 @@ class LadderChannel:
             return suspects()
 
         slew, ladder = self._slew, self.ladder
-        second = scene.now_ns // NS_PER_SEC
-        if scene.anew or second != self._looked_s or not ladder.usable:
+        second = context.now_ns // NS_PER_SEC
+        if context.resync or second != self._looked_s or not ladder.usable:
             # Not in every tick: it looks at every workload.
             self._looked_s = second
-            ladder.look(scene)
-        rescaled = ladder.rescale(slew.applied, scene)
+            ladder.update(context)
+        rescaled = ladder.rescale(slew.applied, context)
         if rescaled != slew.applied:
             self.loops.shift(rescaled - slew.applied)
             slew.set(rescaled)
-        choice = self.loops.listen(
-            scene.senses, scene.roster, specs, evidence, slew.applied, scene.dt_s, hold
+        choice = self.loops.bid(
+            context.tracker,
+            context.workload_index,
+            specs,
+            evidence,
+            slew.applied,
+            context.dt_s,
+            hold,
         )
         if not self.loops or not ladder.usable:
             # Nobody to protect, or nothing that could be applied, which the loops must know.
@@ -146,17 +154,17 @@ class LadderChannel:
             ladder.release()
         else:
             if not hold:
-                limits = ladder.limits(slew.applied, scene.roster)
-                slew.move(choice.wanted, limits, scene.now_ns, scene.dt_s)
-            slew.set(ladder.apply(slew.applied, scene))
-        self.loops.settle(choice, slew.applied, scene.dt_s)
+                limits = ladder.limits(slew.applied, context.workload_index)
+                slew.limit(choice.wanted, limits, context.now_ns, context.dt_s)
+            slew.set(ladder.apply(slew.applied, context))
+        self.loops.track(choice, slew.applied, context.dt_s)
         if self.loops.safe:
-            self._go_safe(scene)
+            self._go_safe(context)
 
-    def _go_safe(self, scene: Scene) -> None:
+    def _go_safe(self, context: TickContext) -> None:
         self._slew.set(0.0)
         if self._safe_state is SafeState.FLOOR and self.ladder.usable:
-            self.ladder.apply(1.0, scene)
+            self.ladder.apply(1.0, context)
         else:
             self.ladder.release()
 
@@ -170,12 +178,12 @@ def facts_for(channel: Channel, host: HostFacts) -> Facts:
     return host.memory_bytes if channel is Channel.MEMORY else host.disks
 
 
-def rungs_of(channel: Channel, host: HostFacts, quota: QuotaPart) -> list[Rung]:
+def rungs_of(channel: Channel, host: HostFacts, quota: SharedQuotaRung) -> list[Rung]:
     """Return the rungs that this host's facts allow, cheapest first; *quota* is cpu's as well."""
     if channel is Channel.CACHE:
-        return [*([WaysRung(), MbaRung()] if host.resctrl else []), quota]
+        return [*([CacheWaysRung(), MbaRung()] if host.resctrl else []), quota]
     if channel is Channel.NETWORK:
-        return [LinkRung(host.links)] if host.links else []
+        return [LinkCeilingRung(host.links)] if host.links else []
     if channel is Channel.MEMORY:
-        return [MemoryRung(host.memory_bytes)] if host.memory_bytes else []
-    return [WeightRung(), *([DiskRung(host.disks)] if host.disks else [])]
+        return [MemoryHighRung(host.memory_bytes)] if host.memory_bytes else []
+    return [IoWeightRung(), *([IoMaxRung(host.disks)] if host.disks else [])]

@@ -21,15 +21,15 @@ from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
 
 __all__ = (
-    "Ceiling",
-    "Latch",
-    "Slew",
-    "Steps",
-    "moved",
+    "Headroom",
+    "HoldOffLatch",
+    "RateLimiter",
+    "StepSelector",
+    "rescale",
 )
 
 
-class Slew:
+class RateLimiter:
     """Remembers the demand that is applied.
 
     Releases happen when a new period of ``release_spacing_ns`` begins, on a grid that does not
@@ -43,7 +43,7 @@ class Slew:
         self.applied = 0.0
         self._last_ns: int | None = None
 
-    def move(self, wanted: float, limits: KnobLimits, now_ns: int, dt_s: float) -> float:
+    def limit(self, wanted: float, limits: KnobLimits, now_ns: int, dt_s: float) -> float:
         """Move the applied demand towards *wanted* in [0, 1] and return it."""
         spacing_ns = max(1, limits.release_spacing_ns)
         last_ns, self._last_ns = self._last_ns, now_ns
@@ -59,7 +59,7 @@ class Slew:
         self.applied = applied
 
 
-class Latch:
+class HoldOffLatch:
     """Holds for *hold_ns* after the last need, twice as long each time it is needed again soon.
 
     A knob that jumps between two states must not follow a noisy signal: released too early it
@@ -104,7 +104,7 @@ _PEAK_NS = 2_000_000_000
 _RISE_S = 2.0
 
 
-class Ceiling:
+class Headroom:
     """Tracks what the services need, and moves best-effort's ceiling out of their way.
 
     ``target`` is the CPUs that best-effort may use, less system work and the reserve, less the
@@ -158,7 +158,7 @@ _SOON_NS = 120 * NS_PER_SEC
 _SAME = 1e-9
 
 
-class Steps:
+class StepSelector:
     """The settings of one knob, from 0 (free) to the strictest. ``level`` is the one in force."""
 
     __slots__ = ("_hold_ns", "_latches", "_longest_ns", "level")
@@ -166,10 +166,10 @@ class Steps:
     def __init__(self, hold_ns: int, longest_ns: int) -> None:
         self._hold_ns = hold_ns
         self._longest_ns = longest_ns
-        self._latches: list[Latch] = []
+        self._latches: list[HoldOffLatch] = []
         self.level = 0
 
-    def settle(self, part: float, edges: Sequence[float], now_ns: int) -> float | None:
+    def set_part(self, part: float, edges: Sequence[float], now_ns: int) -> float | None:
         """Choose the level for a demand of *part*, and return the demand that it stands for.
 
         ``edges[n]`` is the largest demand that level n satisfies, from 0 for level 0 up to 1.
@@ -177,7 +177,7 @@ class Steps:
         """
         latches = self._latches
         while len(latches) < len(edges) - 1:
-            latches.append(Latch(self._hold_ns, self._longest_ns, _SOON_NS))
+            latches.append(HoldOffLatch(self._hold_ns, self._longest_ns, _SOON_NS))
         del latches[max(0, len(edges) - 1) :]
         level = 0
         for number, latch in enumerate(latches, 1):
@@ -192,7 +192,7 @@ class Steps:
         self.level = 0
 
 
-def moved(part: float, before: Sequence[float], after: Sequence[float]) -> float:
+def rescale(part: float, before: Sequence[float], after: Sequence[float]) -> float:
     """Return the demand that on the edges *after* stands for what *part* was on those *before*."""
     if before == after or len(before) != len(after):
         return part

@@ -24,14 +24,14 @@ from controller.core.settings import Gains, IndicatorSpec
 
 __all__ = (
     "LOWEST",
-    "Loop",
     "LowPass",
+    "PidLoop",
     "dead_zone",
     "deviation",
 )
 
 
-class Loop:
+class PidLoop:
     """The loop of one (service, indicator, channel).
 
     ``demand`` is its unlimited output of the last update.
@@ -83,7 +83,7 @@ class Loop:
         self._bias += by
         self.demand += by
 
-    def settle(self, applied: float) -> None:
+    def converge(self, applied: float) -> None:
         """Go to where a constant deviation and a constant demand *applied* lead in the end.
 
         There the integral adds in every step what ``track`` takes away.

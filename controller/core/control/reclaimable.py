@@ -9,12 +9,12 @@ the rest of it would only be promised.
 
 from typing import NamedTuple
 
-from controller.core.control.limiters import Ceiling
+from controller.core.control.limiters import Headroom
 from controller.core.indicators.counters import smoothing
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("OthersUse", "ReclaimLimits", "Reclaimable")
+__all__ = ("NonBestEffortUse", "ReclaimLimits", "Reclaimable")
 
 # Shorter bursts of a service are the squeeze's business: pods stay for minutes.
 _SMOOTH_S = 10.0
@@ -53,7 +53,7 @@ class Reclaimable:
         self._used: float | None = None
         self._last_ns: int | None = None
         rise_s = self._limits.rise_ns / NS_PER_SEC
-        self._room = Ceiling(0.0, self._limits.peak_ns, rise_s)
+        self._room = Headroom(0.0, self._limits.peak_ns, rise_s)
         self.amount = 0.0
         self.stale = True
 
@@ -89,7 +89,7 @@ class Reclaimable:
         return self.amount
 
 
-class OthersUse:
+class NonBestEffortUse:
     """CPUs that everybody but best-effort uses, from the counters of two snapshots."""
 
     __slots__ = ("_before", "_counters")

@@ -13,12 +13,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from controller.core.indicators.counters import smoothing
-from controller.core.indicators.tracker import Senses
+from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import CgroupId, Channel, QosClass, Snapshot, WorkloadSample
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("LinkSide", "ResourceUse", "Usage")
+__all__ = ("LinkSide", "ResourceUsage", "UsageTracker")
 
 # Counters of a thousand workloads are looked at this often.
 _PERIOD_NS = NS_PER_SEC
@@ -41,7 +41,7 @@ class LinkSide(NamedTuple):
     ingress: bool
 
 
-class ResourceUse:
+class UsageTracker:
     """Follows counters (or, with *gauge*, amounts) of best-effort's and everybody else's use.
 
     ``rates`` is what each best-effort user uses now, ``wants`` what it would use if it were not
@@ -131,7 +131,7 @@ _COUNTERS: Mapping[Channel, tuple[Counter, ...]] = {
 }
 
 
-class Usage:
+class ResourceUsage:
     """Who uses what, of the resources of the channels that are watched.
 
     ``links`` is each shaped link's use by best-effort's tier and by the others.
@@ -144,22 +144,24 @@ class Usage:
         self._looks = 0
         self._last_link_ns: int | None = None
         self._uses = {
-            channel: tuple(ResourceUse(gauge=counter is _memory) for counter in counters)
+            channel: tuple(UsageTracker(gauge=counter is _memory) for counter in counters)
             for channel, counters in _COUNTERS.items()
         }
-        self.links: dict[LinkSide, ResourceUse] = {}
+        self.links: dict[LinkSide, UsageTracker] = {}
 
     @property
-    def bandwidth(self) -> ResourceUse:
+    def bandwidth(self) -> UsageTracker:
         """Memory bandwidth in bytes per second."""
         return self._uses[Channel.CACHE][0]
 
-    def of(self, channel: Channel) -> ResourceUse:
+    def of(self, channel: Channel) -> UsageTracker:
         """Return the use by workload that tells most about *channel*."""
         uses = self._uses[channel]
         return next((use for use in uses if use.wanted is not None), uses[0])
 
-    def share(self, channel: Channel, senses: Senses, roster: Roster) -> float | None:
+    def share(
+        self, channel: Channel, tracker: IndicatorTracker, workload_index: WorkloadIndex
+    ) -> float | None:
         """Return best-effort's part of the channel's resource; ``None``: unknown or unused."""
         if channel is Channel.NETWORK and self.links:
             # The side that carries most is the one that is in the way.
@@ -168,12 +170,14 @@ class Usage:
         share = self.of(channel).share
         if share is None and channel is Channel.CACHE:
             # No counter tells: whoever runs also uses the cache.
-            everybody = sum(senses.use.values())
-            batch = sum(senses.use.get(cgroup, 0.0) for cgroup in roster.best_effort)
+            everybody = sum(tracker.cpu_use.values())
+            batch = sum(tracker.cpu_use.get(cgroup, 0.0) for cgroup in workload_index.best_effort)
             share = batch / everybody if everybody > 0 else None
         return share
 
-    def update(self, snapshot: Snapshot, roster: Roster, squeezed: Mapping[Channel, bool]) -> None:
+    def update(
+        self, snapshot: Snapshot, workload_index: WorkloadIndex, squeezed: Mapping[Channel, bool]
+    ) -> None:
         """Take a snapshot; *squeezed* names the watched channels and says which one squeezes."""
         now_ns = snapshot.time_ns
         if Channel.NETWORK in squeezed:
@@ -188,7 +192,7 @@ class Usage:
             for counter, use in zip(
                 _COUNTERS.get(channel, ()), self._uses.get(channel, ()), strict=True
             ):
-                use.update(_counts(snapshot.workloads, roster, counter), dt_s, hard)
+                use.update(_counts(snapshot.workloads, workload_index, counter), dt_s, hard)
 
     def _update_links(self, snapshot: Snapshot, squeezed: bool) -> None:
         last_ns, self._last_link_ns = self._last_link_ns, snapshot.time_ns
@@ -198,15 +202,15 @@ class Usage:
             side = LinkSide(sample.link.scope, sample.link.id, sample.ingress)
             best_effort = sample.tier == QosClass.BE
             counts.setdefault(side, []).append((sample.tier, best_effort, sample.sent_bytes))
-        self.links = {side: self.links.get(side) or ResourceUse() for side in counts}
+        self.links = {side: self.links.get(side) or UsageTracker() for side in counts}
         for side, use in self.links.items():
             use.update(counts[side], dt_s, squeezed)
 
 
 def _counts(
-    samples: Iterable[WorkloadSample], roster: Roster, counter: Counter
+    samples: Iterable[WorkloadSample], workload_index: WorkloadIndex, counter: Counter
 ) -> list[tuple[CgroupId, bool, int]]:
-    best_effort = roster.best_effort
+    best_effort = workload_index.best_effort
     return [
         (sample.cgroup, sample.cgroup in best_effort, count)
         for sample in samples

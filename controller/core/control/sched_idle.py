@@ -16,20 +16,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from operator import itemgetter
 
-from controller.core.control.knob_state import KnobBook
-from controller.core.control.limiters import Latch
+from controller.core.control.knob_state import KnobState
+from controller.core.control.limiters import HoldOffLatch
 from controller.core.decision import Action
 from controller.core.knob_values import Quota, format_quota, parse_quota
 from controller.core.model import Knob, KnobValue
 from controller.core.settings import Profile
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
-    "SchedIdle",
+    "SchedIdlePolicy",
     "burst_actions",
-    "gives_way",
-    "idle_levels",
+    "idle_placement",
+    "yields_to",
 )
 
 _HOLD_NS = 60 * NS_PER_SEC
@@ -37,78 +37,88 @@ _LONGEST_NS = 3600 * NS_PER_SEC
 _IDLE = KnobValue("1")
 
 
-class SchedIdle:
+class SchedIdlePolicy:
     """On while a service is present whose profile wants it, and a minute longer."""
 
     __slots__ = ("_latch", "on")
 
     def __init__(self) -> None:
-        self._latch = Latch(_HOLD_NS, _LONGEST_NS)
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
         self.on = False
 
     def end_hold(self) -> None:
         """Let what new profiles do not want end at once, without its minute."""
-        self._latch = Latch(_HOLD_NS, _LONGEST_NS)
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
 
     def actions(
-        self, profiles: tuple[Profile, ...], roster: Roster, book: KnobBook, anew: bool, now_ns: int
+        self,
+        profiles: tuple[Profile, ...],
+        workload_index: WorkloadIndex,
+        knobs: KnobState,
+        resync: bool,
+        now_ns: int,
     ) -> list[Action]:
         """Return the writes that follow from who is here."""
         on = self._latch.update(any(profile.sched_idle for profile in profiles), now_ns)
-        return self._set(on, roster, book, anew, now_ns)
+        return self._set(on, workload_index, knobs, resync, now_ns)
 
     def safe_actions(
-        self, restore: bool, roster: Roster, book: KnobBook, anew: bool, now_ns: int
+        self,
+        restore: bool,
+        workload_index: WorkloadIndex,
+        knobs: KnobState,
+        resync: bool,
+        now_ns: int,
     ) -> list[Action]:
         """Return the writes without data: where it is, it stays, unless all is to be restored."""
-        return self._set(self.on and not restore, roster, book, anew, now_ns)
+        return self._set(self.on and not restore, workload_index, knobs, resync, now_ns)
 
     def _set(
-        self, on: bool, roster: Roster, book: KnobBook, anew: bool, now_ns: int
+        self, on: bool, workload_index: WorkloadIndex, knobs: KnobState, resync: bool, now_ns: int
     ) -> list[Action]:
-        if on is self.on and not anew:
+        if on is self.on and not resync:
             return []
         self.on = on
         actions = []
-        for scope, id_ in roster.idle_targets:
+        for scope, id_ in workload_index.idle_targets:
             if on:
                 text = "a latency-sensitive service is present: sched-idle for best-effort"
-                action = book.request(scope, id_, Knob.SCHED_IDLE, _IDLE, text, now_ns)
+                action = knobs.request(scope, id_, Knob.SCHED_IDLE, _IDLE, text, now_ns)
             else:
                 text = "sched-idle is not wanted now: the old weight is back"
-                action = book.restore(scope, id_, Knob.SCHED_IDLE, text, now_ns)
+                action = knobs.restore(scope, id_, Knob.SCHED_IDLE, text, now_ns)
             if action is not None:
                 actions.append(action)
         return actions
 
 
-def burst_actions(roster: Roster, book: KnobBook, now_ns: int) -> list[Action]:
+def burst_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
     """Return the writes that let services save up quota that they did not use.
 
     Only where the operator gave them a quota, which stays as it is: a burst is at most the quota
     (kernel/sched/core.c, tg_set_cfs_bandwidth).
     """
     actions = []
-    for service in roster.services.values():
+    for service in workload_index.services.values():
         for scope, id_ in service.cgroups:
             key = (scope, id_, Knob.CPU_QUOTA)
-            original = book.original(*key)
+            original = knobs.original(*key)
             quota = None if original is None else parse_quota(original)
             if quota is None:
                 continue
             burst_us = service.profile.cpu_burst_us
             if quota.quota_us is None or burst_us <= quota.burst_us:
-                action = book.restore(*key, "no burst is wanted now", now_ns)
+                action = knobs.restore(*key, "no burst is wanted now", now_ns)
             else:
                 wanted = Quota(quota.quota_us, quota.period_us, min(burst_us, quota.quota_us))
                 text = f"profile {service.profile.name}: a burst of {wanted.burst_us} us"
-                action = book.request(*key, format_quota(wanted), text, now_ns)
+                action = knobs.request(*key, format_quota(wanted), text, now_ns)
             if action is not None:
                 actions.append(action)
     return actions
 
 
-def idle_levels(
+def idle_placement(
     best_effort: Iterable[str],
     services: Collection[str],
     others: Collection[str],
@@ -147,7 +157,7 @@ def idle_levels(
     return levels
 
 
-def gives_way(level: str, service: str) -> bool:
+def yields_to(level: str, service: str) -> bool:
     """Return whether idle on *level* makes it give way to the workload at *service*.
 
     >>> gives_way("/kube/besteffort", "/kube/burstable/pod1")

@@ -11,22 +11,22 @@ Missing data: hold for a few ticks, then go to the safe state.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.control.evidence import Evidence, Suspicion
-from controller.core.control.pid import LOWEST, Loop, LowPass, dead_zone, deviation
+from controller.core.control.evidence import Evidence, EvidenceGate
+from controller.core.control.pid import LOWEST, LowPass, PidLoop, dead_zone, deviation
 from controller.core.control.selector import Bid
 from controller.core.decision import ChannelState, Indicator, IndicatorStatus, LoopReport, OffLoop
-from controller.core.indicators.tracker import Senses
+from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec
 from controller.core.workload_index import Service
 
 __all__ = (
     "ServiceLoops",
-    "StaleGuard",
+    "StaleDataGuard",
 )
 
 
-class StaleGuard:
+class StaleDataGuard:
     """Counts the ticks without data of one source."""
 
     __slots__ = ("_ticks", "ticks")
@@ -56,9 +56,9 @@ class _Loop:
     """
 
     spec: IndicatorSpec
-    pid: Loop
+    pid: PidLoop
     filter: LowPass
-    guard: StaleGuard
+    guard: StaleDataGuard
     indicator: Indicator | None = None
     deviation: float | None = None
     state: ChannelState = ChannelState.FREE
@@ -105,7 +105,7 @@ class ServiceLoops:
         self._service = service
         self._channel = channel
         self._loops: tuple[_Loop, ...] = ()
-        self._suspicion = Suspicion()
+        self._suspicion = EvidenceGate()
         self._resting = self._steady = False
         self.reports: tuple[LoopReport, ...] = ()
         self.off: tuple[OffLoop, ...] = ()
@@ -120,14 +120,14 @@ class ServiceLoops:
         ):
             return
         if self._resting:
-            self._wake(applied)
+            self._resume(applied)
         before = {loop.spec.name: loop for loop in self._loops}
         self._loops = tuple(
             _matched(before.get(spec.name), spec, applied, stale_ticks) for spec in specs
         )
         self._names = frozenset(spec.name for spec in specs)
 
-    def bridge(self, stale_ticks: int) -> None:
+    def reconfigure(self, stale_ticks: int) -> None:
         """Hold for *stale_ticks* ticks without data from now on."""
         for loop in self._loops:
             loop.guard.ticks = stale_ticks
@@ -154,28 +154,28 @@ class ServiceLoops:
             if loop.filter.value is not None
         }
 
-    def listen(
+    def bid(
         self,
         service: Service,
-        senses: Senses,
+        tracker: IndicatorTracker,
         evidence: Callable[[Service, IndicatorSpec], Evidence],
         applied: float,
         dt_s: float,
         hold: bool,
     ) -> list[Bid]:
         """Advance the loops by *dt_s* and return what they ask for; see ``Loops.listen``."""
-        self._steady = senses.is_steady(service.name, self._names)
+        self._steady = tracker.is_steady(service.name, self._names)
         if self._resting:
             if self._steady and not hold:
                 return []
-            self._wake(applied)
+            self._resume(applied)
         loops = self._loops
         for loop in loops:
-            _sense(loop, senses.indicator(service, loop.spec), dt_s, hold)
+            _sense(loop, tracker.indicator(service, loop.spec), dt_s, hold)
         suspicion = self._suspicion
         if any(loop.moved for loop in loops):
             hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
-            suspicion.judge(
+            suspicion.update(
                 hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
             )
         bids = []
@@ -188,7 +188,7 @@ class ServiceLoops:
             bids.append(Bid(service.name, loop.spec.name, demand, filtered, suspicion.state))
         return bids
 
-    def settle(self, winner: Bid | None, applied: float, dt_s: float) -> None:
+    def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
         """Let every loop follow the demand that was *applied* and that *winner* decided."""
         if self._resting:
             return
@@ -205,11 +205,11 @@ class ServiceLoops:
                 loop.pid.track(applied, dt_s)
         self._report(winner.indicator if won and winner is not None else None)
 
-    def _wake(self, applied: float) -> None:
+    def _resume(self, applied: float) -> None:
         # As if they had followed the applied demand all the time.
         self._resting = False
         for loop in self._loops:
-            loop.pid.settle(applied)
+            loop.pid.converge(applied)
 
     def _report(self, selected: IndicatorName | None) -> None:
         working = [(loop, loop.indicator) for loop in self._loops if loop.indicator is not None]
@@ -240,7 +240,7 @@ class ServiceLoops:
 
 def _matched(loop: _Loop | None, spec: IndicatorSpec, applied: float, stale_ticks: int) -> _Loop:
     if loop is None:
-        return _Loop(spec, Loop(spec.gains, applied), LowPass(), StaleGuard(stale_ticks))
+        return _Loop(spec, PidLoop(spec.gains, applied), LowPass(), StaleDataGuard(stale_ticks))
     if loop.spec is not spec:
         loop.spec = spec
         loop.pid.retune(spec.gains)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from itertools import compress
 from operator import is_not
 
-from controller.core.indicators.counters import Samples, smoothing
+from controller.core.indicators.counters import SampleDiff, smoothing
 from controller.core.model import Blame, CgroupId, Workload
-from controller.core.workload_index import Roster
+from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("BlameBook", "WaitShare", "blame_gains")
+__all__ = ("BlameTracker", "WaitShare", "blame_deltas")
 
 Gain = tuple[CgroupId, CgroupId | None, bool, int]
 
@@ -65,7 +65,7 @@ class WaitShare:
         return min(1.0, self.best_effort / max(self.total, _FOR_OTHERS * self.whole))
 
 
-class BlameBook:
+class BlameTracker:
     """Follows the blame counters. ``culprits`` is the 30 s average in CPUs of inflicted wait."""
 
     __slots__ = ("_last", "_shares", "culprits")
@@ -83,27 +83,27 @@ class BlameBook:
     def update(
         self,
         blame: tuple[Blame, ...],
-        samples: Samples,
-        roster: Roster,
+        samples: SampleDiff,
+        workload_index: WorkloadIndex,
         cpu_use: Mapping[CgroupId, float],
         dt_ns: int,
     ) -> None:
         """Take one tick; *cpu_use* is of those who use any."""
         based = bool(self._last) or not blame
-        gains = blame_gains(self._last, blame) if dt_ns > 0 else ()
+        gains = blame_deltas(self._last, blame) if dt_ns > 0 else ()
         self._last = blame
         if not based:
             # The first list: it says nothing of this tick, so this tick must not be read as
             # one in which nobody was named.
             return
-        named, named_be, inflicted_by = _named(gains, roster, dt_ns)
-        total, whole = _waits(samples, roster, dt_ns)
-        best_effort = roster.best_effort
+        named, named_be, inflicted_by = _named(gains, workload_index, dt_ns)
+        total, whole = _waits(samples, workload_index, dt_ns)
+        best_effort = workload_index.best_effort
         be_use = {cgroup: use for cgroup, use in cpu_use.items() if cgroup in best_effort}
         be_all = sum(be_use.values())
         others = dict.fromkeys({**self._shares, **whole, **named}, sum(cpu_use.values()))
         for cgroup, use in cpu_use.items():
-            if (own := roster.sensitive.get(cgroup)) in others:
+            if (own := workload_index.sensitive.get(cgroup)) in others:
                 others[own] -= use
         weight = smoothing(dt_ns / 1e9, _SHARE_S)
         unknown_be = 0.0
@@ -115,7 +115,7 @@ class BlameBook:
             unknown_be += unknown
             share = self._shares.get(service) or WaitShare()
             share.add(wait, named_be.get(service, 0.0) + unknown, whole.get(service, 0.0), weight)
-            if service in roster.services and not share.faded:
+            if service in workload_index.services and not share.faded:
                 shares[service] = share
         self._shares = shares
         if unknown_be > 0 and be_all > 0:
@@ -138,31 +138,31 @@ class BlameBook:
 
 
 def _named(
-    gains: Iterable[Gain], roster: Roster, dt_ns: int
+    gains: Iterable[Gain], workload_index: WorkloadIndex, dt_ns: int
 ) -> tuple[dict[str, float], dict[str, float], dict[CgroupId, float]]:
     """Return what is known by name, in CPUs: waits by service, best-effort's part, by culprit."""
     named: dict[str, float] = defaultdict(float)
     named_be: dict[str, float] = defaultdict(float)
     inflicted_by: dict[CgroupId, float] = defaultdict(float)
     for victim, culprit, is_known, gain_ns in gains:
-        if not is_known or victim not in roster.sensitive:
+        if not is_known or victim not in workload_index.sensitive:
             continue
-        service, cpus = roster.sensitive[victim], gain_ns / dt_ns
+        service, cpus = workload_index.sensitive[victim], gain_ns / dt_ns
         named[service] += cpus
-        if culprit in roster.best_effort and culprit is not None:
+        if culprit in workload_index.best_effort and culprit is not None:
             named_be[service] += cpus
             inflicted_by[culprit] += cpus
     return named, named_be, inflicted_by
 
 
 def _waits(
-    samples: Samples, roster: Roster, dt_ns: int
+    samples: SampleDiff, workload_index: WorkloadIndex, dt_ns: int
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the inflicted waits and all waits of each service that waited, in CPUs."""
     inflicted: dict[str, float] = {}
     whole: dict[str, float] = {}
-    for cgroup, (old, new) in samples.moved.items():
-        service = roster.sensitive.get(cgroup)
+    for cgroup, (old, new) in samples.changed.items():
+        service = workload_index.sensitive.get(cgroup)
         old_ns, new_ns = old.wait_inflicted_ns, new.wait_inflicted_ns
         if service is None or old_ns is None or new_ns is None or dt_ns <= 0:
             continue
@@ -173,7 +173,7 @@ def _waits(
     return inflicted, whole
 
 
-def blame_gains(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
+def blame_deltas(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
     """Return (victim, culprit, known, gain in ns) of the pairs that gained something.
 
     A pair that is new to a running list starts at zero; a first list only bases. Most ticks
@@ -189,16 +189,16 @@ def blame_gains(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gai
             continue
         victim, culprit, known, wait_ns = new
         if old[0] != victim or old[1] != culprit or old[2] is not known:
-            return _gains_by_name(before, after)
+            return _deltas_by_name(before, after)
         if wait_ns > old[3]:
             gains.append((victim, culprit, known, wait_ns - old[3]))
     if len(after) < len(before):
-        return _gains_by_name(before, after)
+        return _deltas_by_name(before, after)
     gains.extend(after[len(before) :])
     return gains
 
 
-def _gains_by_name(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
+def _deltas_by_name(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
     counters = {pair[:3]: pair.wait_ns for pair in before}
     gains = []
     for pair in after:

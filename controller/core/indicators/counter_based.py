@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.measurement import STALE, Measured, service_indicator
-from controller.core.indicators.windows import Gain, GainWindow
+from controller.core.indicators.windows import Delta, DeltaWindow
 from controller.core.model import CgroupId, IndicatorName, Snapshot, WorkloadSample
 from controller.core.settings import IndicatorSpec
-from controller.core.workload_index import Roster, Service
+from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("COUNTED", "CountedWindows")
+__all__ = ("COUNTED", "CounterWindows")
 
 _LEAST_CPUS = 0.01
 # Perf counters are brought up to date once a second: who ran for so long and counted nothing has
@@ -25,7 +25,7 @@ _LEAST_CPUS = 0.01
 _DEAD_NS = 3_000_000_000
 _INSTRUCTIONS = 1000
 
-Judge = Callable[[Gain, float], Measured]
+Judge = Callable[[Delta, float], Measured]
 
 
 class _Source(NamedTuple):
@@ -47,7 +47,7 @@ class _Source(NamedTuple):
     is_sched: bool = False
 
 
-def _per_instruction(gain: Gain, idle_cpus: float, scale: float) -> Measured:
+def _per_instruction(gain: Delta, idle_cpus: float, scale: float) -> Measured:
     instructions, events, oncpu_ns, inflicted_ns = gain.counts
     cpus = oncpu_ns / gain.span_ns
     least = max(_LEAST_CPUS, idle_cpus)
@@ -62,22 +62,22 @@ def _per_instruction(gain: Gain, idle_cpus: float, scale: float) -> Measured:
     return Measured(IndicatorStatus.FRESH, scale * events / instructions, samples, cpus)
 
 
-def _cpi(gain: Gain, idle_cpus: float) -> Measured:
+def _cpi(gain: Delta, idle_cpus: float) -> Measured:
     measured = _per_instruction(gain, idle_cpus, 1.0)
     # Nor is there an instruction without a cycle.
     return STALE if measured.value == 0 else measured
 
 
-def _mpki(gain: Gain, idle_cpus: float) -> Measured:
+def _mpki(gain: Delta, idle_cpus: float) -> Measured:
     return _per_instruction(gain, idle_cpus, 1000.0)
 
 
-def _pressure(gain: Gain, idle_cpus: float) -> Measured:
+def _pressure(gain: Delta, idle_cpus: float) -> Measured:
     # The kernel brings its total up to date a little later than we note the time.
     return Measured(IndicatorStatus.FRESH, min(1.0, gain.counts[0] / gain.span_ns))
 
 
-def _rate(gain: Gain, idle_cpus: float) -> Measured:
+def _rate(gain: Delta, idle_cpus: float) -> Measured:
     return Measured(IndicatorStatus.FRESH, gain.counts[0] * 1e9 / gain.span_ns)
 
 
@@ -116,26 +116,26 @@ COUNTED: Mapping[IndicatorName, _Source] = {
 }
 
 
-class CountedWindows:
+class CounterWindows:
     """Follows the counters that the services' profiles ask for."""
 
     __slots__ = ("_proven", "_windows")
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[CgroupId, IndicatorName], GainWindow] = {}
+        self._windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
         self._proven: set[tuple[CgroupId, IndicatorName]] = set()
 
     def update(
         self,
         snapshot: Snapshot,
         samples: Mapping[CgroupId, WorkloadSample],
-        roster: Roster,
+        workload_index: WorkloadIndex,
         alive: bool,
         rebase: bool,
     ) -> None:
         """Take a snapshot; *alive*: the sched probe's part of it. *rebase* after a gap."""
-        windows: dict[tuple[CgroupId, IndicatorName], GainWindow] = {}
-        for service in roster.services.values():
+        windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
+        for service in workload_index.services.values():
             for spec in service.profile.indicators:
                 source = COUNTED.get(spec.name)
                 if source is None:
@@ -145,7 +145,7 @@ class CountedWindows:
                     time_ns = snapshot.pressure_ns
                 for cgroup in service.cgroups:
                     key = (cgroup, spec.name)
-                    window = windows[key] = self._windows.get(key) or GainWindow()
+                    window = windows[key] = self._windows.get(key) or DeltaWindow()
                     window.keep_for(spec.window_ns)
                     if rebase:
                         window.clear()

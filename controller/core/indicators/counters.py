@@ -20,26 +20,26 @@ from controller.core.model import CgroupId, WorkloadSample
 __all__ = (
     "CounterRate",
     "CpuUse",
-    "Samples",
+    "SampleDiff",
     "smoothing",
 )
 
 
-class Samples:
+class SampleDiff:
     """The samples of the last tick, ``by_cgroup``, and how they differ from those before.
 
     ``moved`` is (before, now) of those of which anything was counted, ``came`` and ``gone`` who
     was not there before and who is not there any more.
     """
 
-    __slots__ = ("_all", "by_cgroup", "came", "gone", "moved")
+    __slots__ = ("_all", "added", "by_cgroup", "changed", "removed")
 
     def __init__(self) -> None:
         self._all: tuple[WorkloadSample, ...] = ()
         self.by_cgroup: dict[CgroupId, WorkloadSample] = {}
-        self.moved: dict[CgroupId, tuple[WorkloadSample, WorkloadSample]] = {}
-        self.came: tuple[CgroupId, ...] = ()
-        self.gone: tuple[CgroupId, ...] = ()
+        self.changed: dict[CgroupId, tuple[WorkloadSample, WorkloadSample]] = {}
+        self.added: tuple[CgroupId, ...] = ()
+        self.removed: tuple[CgroupId, ...] = ()
 
     def update(self, samples: Iterable[WorkloadSample]) -> None:
         """Take the samples of one tick, one per cgroup."""
@@ -50,17 +50,17 @@ class Samples:
         if len(before) != len(self._all) or any(old[0] != new[0] for old, new in changed):
             self._look_up()
             return
-        self.came = self.gone = ()
-        self.moved = {pair[1].cgroup: pair for pair in changed}
-        for cgroup, (_, new) in self.moved.items():
+        self.added = self.removed = ()
+        self.changed = {pair[1].cgroup: pair for pair in changed}
+        for cgroup, (_, new) in self.changed.items():
             self.by_cgroup[cgroup] = new
 
     def _look_up(self) -> None:
         before, self.by_cgroup = self.by_cgroup, {each.cgroup: each for each in self._all}
         # No sets: the order of what follows must not depend on hash seeds.
-        self.came = tuple(cgroup for cgroup in self.by_cgroup if cgroup not in before)
-        self.gone = tuple(cgroup for cgroup in before if cgroup not in self.by_cgroup)
-        self.moved = {
+        self.added = tuple(cgroup for cgroup in self.by_cgroup if cgroup not in before)
+        self.removed = tuple(cgroup for cgroup in before if cgroup not in self.by_cgroup)
+        self.changed = {
             cgroup: (old, new)
             for cgroup, new in self.by_cgroup.items()
             if (old := before.get(cgroup)) is not None and old is not new and old != new
@@ -93,30 +93,30 @@ class CpuUse:
         self.cpus: dict[CgroupId, float] = {}
 
     @property
-    def running(self) -> dict[CgroupId, float]:
+    def active(self) -> dict[CgroupId, float]:
         """CPUs of those who use any."""
         return {cgroup: self.cpus[cgroup] for cgroup in self._running}
 
-    def update(self, samples: Samples, dt_ns: int) -> None:
+    def update(self, samples: SampleDiff, dt_ns: int) -> None:
         """Take the samples of one tick; *dt_ns* since the last one (0: counters are only based).
 
         A counter that shrank, or that is new, is based now and rated from the next tick on.
         Workloads without a counter in this tick are forgotten.
         """
-        for cgroup in samples.gone:
+        for cgroup in samples.removed:
             self._forget(cgroup)
         if dt_ns > 0:
             weight = smoothing(dt_ns / 1e9, _SMOOTH_S)
-            self._rest(samples, 1.0 - weight)
-            for cgroup, (old, new) in samples.moved.items():
+            self._keep_still(samples, 1.0 - weight)
+            for cgroup, (old, new) in samples.changed.items():
                 self._rate(cgroup, old.oncpu_ns, new.oncpu_ns, dt_ns, weight)
-        for cgroup in samples.came:
+        for cgroup in samples.added:
             if samples.by_cgroup[cgroup].oncpu_ns is not None:
                 self._based[cgroup] = None
 
-    def _rest(self, samples: Samples, keep: float) -> None:
+    def _keep_still(self, samples: SampleDiff, keep: float) -> None:
         # Of all of whom nothing was counted in this tick.
-        moved = samples.moved
+        moved = samples.changed
         for cgroup in [cgroup for cgroup in self._running if cgroup not in moved]:
             self._set(cgroup, keep * self.cpus[cgroup])
         for cgroup in [cgroup for cgroup in self._based if cgroup not in moved]:

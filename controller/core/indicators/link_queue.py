@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.measurement import STALE, Measured
-from controller.core.indicators.windows import Gain, GainWindow
+from controller.core.indicators.windows import Delta, DeltaWindow
 from controller.core.model import IndicatorName, LinkSample, QosClass, Target
 from controller.core.settings import IndicatorSpec
 
@@ -41,21 +41,21 @@ class LinkWindows:
         self.known = False
         self._last_ns = 0
         self._backlogs: dict[_Side, int] = {}
-        self._windows: dict[_Side, GainWindow] = {}
+        self._windows: dict[_Side, DeltaWindow] = {}
 
     def update(
         self, links: Iterable[LinkSample], time_ns: int, longest_ns: int, rebase: bool
     ) -> None:
         """Take what one tick saw; windows of *longest_ns* can be read. *rebase* after a gap."""
         dt_ns, self._last_ns = time_ns - self._last_ns, time_ns
-        windows: dict[_Side, GainWindow] = {}
+        windows: dict[_Side, DeltaWindow] = {}
         backlogs: dict[_Side, int] = {}
         for each in links:
             if each.tier != QosClass.LS:
                 continue
             side = _Side(each.link, each.ingress)
             backlogs[side] = self._backlogs.get(side, 0) + each.backlog_bytes * dt_ns
-            window = windows[side] = self._windows.get(side) or GainWindow()
+            window = windows[side] = self._windows.get(side) or DeltaWindow()
             window.keep_for(longest_ns)
             if rebase:
                 window.clear()
@@ -84,7 +84,7 @@ class LinkWindows:
         )
 
 
-def _measure(window: GainWindow, spec: IndicatorSpec) -> Measured:
+def _measure(window: DeltaWindow, spec: IndicatorSpec) -> Measured:
     gain = window.read(spec.window_ns, spec.min_samples)
     if gain is None:
         return Measured(IndicatorStatus.FRESH)
@@ -97,12 +97,12 @@ def _measure(window: GainWindow, spec: IndicatorSpec) -> Measured:
     return Measured(IndicatorStatus.FRESH, value if enough else None, offered)
 
 
-def _wait_ns(gain: Gain) -> float:
+def _wait_ns(gain: Delta) -> float:
     _, _, sent_bytes, backlog = gain.counts
     # What waits longer than the window cannot be told apart, nor when nothing left at all.
     return min(gain.span_ns, backlog / sent_bytes) if sent_bytes else float(gain.span_ns)
 
 
-def _lost(gain: Gain) -> float:
+def _lost(gain: Delta) -> float:
     drops, sent, _, _ = gain.counts
     return drops / (drops + sent) if drops + sent else 0.0

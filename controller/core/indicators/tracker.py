@@ -7,32 +7,32 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
-from controller.core.indicators.blame import BlameBook
-from controller.core.indicators.counter_based import COUNTED, CountedWindows
-from controller.core.indicators.counters import CounterRate, CpuUse, Samples, smoothing
+from controller.core.indicators.blame import BlameTracker
+from controller.core.indicators.counter_based import COUNTED, CounterWindows
+from controller.core.indicators.counters import CounterRate, CpuUse, SampleDiff, smoothing
 from controller.core.indicators.link_queue import LINKED, LinkWindows
 from controller.core.indicators.measurement import STALE, service_indicator
 from controller.core.indicators.run_queue import measure_waits
-from controller.core.indicators.windows import STRETCH, CounterWindow, WindowReading
+from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
 from controller.core.model import CgroupId, IndicatorName, ServiceReading, Snapshot
 from controller.core.settings import IndicatorSpec
-from controller.core.workload_index import Roster, Service
+from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("Need", "Senses")
+__all__ = ("CpuNeed", "IndicatorTracker")
 
 _RATE_SMOOTH_S = 2.0
 _NEED_SMOOTH_S = 1.0
 _NO_NEED_CPUS = 1e-9
 
 
-class Need(NamedTuple):
+class CpuNeed(NamedTuple):
     """What a service ran and what it was kept from running by others, in CPUs."""
 
     oncpu: float
     inflicted: float
 
 
-class _Still(NamedTuple):
+class _Quiescent(NamedTuple):
     """A service of which nothing was counted since its windows begin, so they are not moved on.
 
     ``indicators`` are those of its waits, which stay as long as it stands still, since ``time_ns``.
@@ -43,7 +43,7 @@ class _Still(NamedTuple):
     indicators: dict[IndicatorName, tuple[IndicatorSpec, Indicator]]
 
 
-class Senses:
+class IndicatorTracker:
     """Everything that is known about the workloads after a tick.
 
     ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload, ``running``
@@ -53,83 +53,92 @@ class Senses:
     """
 
     __slots__ = (
-        "_awake",
+        "_active",
         "_counted",
         "_figures",
         "_links",
+        "_quiescent",
         "_readings",
-        "_roster",
         "_samples",
         "_steal",
-        "_still",
         "_system",
         "_time_ns",
         "_times_ns",
         "_use",
         "_windows",
-        "alive",
+        "_workload_index",
+        "active",
         "blame",
-        "needs",
-        "running",
+        "cpu_need",
+        "probe_alive",
         "steal_cpus",
         "system_cpus",
     )
 
     def __init__(self) -> None:
-        self._windows: dict[CgroupId, CounterWindow] = {}
-        self._roster: Roster | None = None
+        self._windows: dict[CgroupId, WaitWindow] = {}
+        self._workload_index: WorkloadIndex | None = None
         self._time_ns = 0
-        self._awake: dict[str, Service] = {}
-        self._still: dict[str, _Still] = {}
+        self._active: dict[str, Service] = {}
+        self._quiescent: dict[str, _Quiescent] = {}
         # When windows were pushed to, as far back as they reach.
         self._times_ns: deque[int] = deque()
-        self._samples = Samples()
+        self._samples = SampleDiff()
         self._readings: dict[tuple[CgroupId, int, int], WindowReading | None] = {}
-        self._counted = CountedWindows()
+        self._counted = CounterWindows()
         self._links = LinkWindows()
         self._figures: dict[str, ServiceReading] = {}
         self._use = CpuUse()
         self._system = CounterRate()
         self._steal = CounterRate()
-        self.blame = BlameBook()
-        self.alive = False
-        self.needs: dict[str, Need] = {}
-        self.running: dict[CgroupId, float] = {}
+        self.blame = BlameTracker()
+        self.probe_alive = False
+        self.cpu_need: dict[str, CpuNeed] = {}
+        self.active: dict[CgroupId, float] = {}
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
 
     @property
-    def use(self) -> dict[CgroupId, float]:
+    def cpu_use(self) -> dict[CgroupId, float]:
         """CPUs that each workload used, smoothed over 2 s."""
         return self._use.cpus
 
     def update(
-        self, snapshot: Snapshot, roster: Roster, dt_ns: int, oldest_ns: int, rebase: bool
+        self,
+        snapshot: Snapshot,
+        workload_index: WorkloadIndex,
+        dt_ns: int,
+        oldest_ns: int,
+        rebase: bool,
     ) -> None:
         """Take one snapshot, *dt_ns* after the last (0: the first one).
 
         Data older than *oldest_ns* is not alive. *rebase* empties the windows after a gap.
         """
-        self.alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
+        self.probe_alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
         self._time_ns = snapshot.time_ns
         self._samples.update(snapshot.workloads)
         self._readings.clear()
         self._use.update(self._samples, dt_ns)
-        self.running = self._use.running
-        self._push(roster, rebase)
-        self._counted.update(snapshot, self._samples.by_cgroup, roster, self.alive, rebase)
-        self._links.update(snapshot.links, snapshot.time_ns, roster.longest_window_ns, rebase)
+        self.active = self._use.active
+        self._advance(workload_index, rebase)
+        self._counted.update(
+            snapshot, self._samples.by_cgroup, workload_index, self.probe_alive, rebase
+        )
+        self._links.update(
+            snapshot.links, snapshot.time_ns, workload_index.longest_window_ns, rebase
+        )
         self._figures = {figure.service: figure for figure in snapshot.services}
-        self.blame.update(snapshot.blame, self._samples, roster, self.running, dt_ns)
-        self._follow_needs(roster, dt_ns)
-        self._machine(snapshot, roster, dt_ns)
+        self.blame.update(snapshot.blame, self._samples, workload_index, self.active, dt_ns)
+        self._update_needs(workload_index, dt_ns)
+        self._machine(snapshot, workload_index, dt_ns)
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
         """Return whether the service's indicators of these *names* are those of the last tick.
 
         Then nothing of what they follow from was counted for a while.
         """
-        rest = self._still.get(service)
+        rest = self._quiescent.get(service)
         if rest is None or rest.time_ns == self._time_ns or IndicatorName.SERVICE in names:
             return False
         return not self._links.known or LINKED.isdisjoint(names)
@@ -142,7 +151,7 @@ class Senses:
             self._readings[key] = window.read(*key[1:]) if window else None
         return self._readings[key]
 
-    def forget_links(self) -> None:
+    def reset_links(self) -> None:
         """Start as on a host that shapes no link: none is shaped any more, on purpose."""
         self._links = LinkWindows()
 
@@ -158,7 +167,7 @@ class Senses:
             return self._links.indicator(service.name, spec)
         if spec.name in COUNTED:
             return self._counted.indicator(service, spec)
-        rest = self._still.get(service.name)
+        rest = self._quiescent.get(service.name)
         if rest is None:
             return self._waits(service, spec)
         known = rest.indicators.get(spec.name)
@@ -201,43 +210,46 @@ class Senses:
 
     def _is_alive(self, cgroup: CgroupId) -> bool:
         sample = self._samples.by_cgroup.get(cgroup)
-        return self.alive and sample is not None and sample.runq_histogram is not None
+        return self.probe_alive and sample is not None and sample.runq_histogram is not None
 
-    def _push(self, roster: Roster, rebase: bool) -> None:
+    def _advance(self, workload_index: WorkloadIndex, rebase: bool) -> None:
         if rebase:
             self._times_ns.clear()
-        if rebase or not self.alive or roster is not self._roster:
-            self._sort(roster, rebase)
-        self._roster = roster
+        if rebase or not self.probe_alive or workload_index is not self._workload_index:
+            self._split(workload_index, rebase)
+        self._workload_index = workload_index
         samples = self._samples
-        for cgroup in (*samples.moved, *samples.came, *samples.gone):
-            name = roster.sensitive.get(cgroup, "")
-            if name in self._still:
-                self._awake[name] = self._still.pop(name).service
-        for service in [*self._awake.values()]:
-            self._push_to(service, rebase)
-            if self.alive and all(self._windows[cgroup].is_still for cgroup in service.cgroups):
-                del self._awake[service.name]
-                self._still[service.name] = _Still(service, self._time_ns, {})
-        if self.alive:
+        for cgroup in (*samples.changed, *samples.added, *samples.removed):
+            name = workload_index.sensitive.get(cgroup, "")
+            if name in self._quiescent:
+                self._active[name] = self._quiescent.pop(name).service
+        for service in [*self._active.values()]:
+            self._advance_service(service, rebase)
+            if self.probe_alive and all(
+                self._windows[cgroup].is_quiescent for cgroup in service.cgroups
+            ):
+                del self._active[service.name]
+                self._quiescent[service.name] = _Quiescent(service, self._time_ns, {})
+        if self.probe_alive:
             self._times_ns.append(self._time_ns)
-            while self._times_ns[0] < self._time_ns - STRETCH * roster.longest_window_ns:
+            while self._times_ns[0] < self._time_ns - STRETCH * workload_index.longest_window_ns:
                 self._times_ns.popleft()
 
-    def _sort(self, roster: Roster, rebase: bool) -> None:
+    def _split(self, workload_index: WorkloadIndex, rebase: bool) -> None:
         """Find out who still stands still; the others have to be looked at."""
-        before, self._still, self._awake = self._still, {}, {}
-        for name, service in roster.services.items():
+        before, self._quiescent, self._active = self._quiescent, {}, {}
+        for name, service in workload_index.services.items():
             rest = before.get(name)
-            if rest is None or rest.service != service or rebase or not self.alive:
-                self._awake[name] = service
+            if rest is None or rest.service != service or rebase or not self.probe_alive:
+                self._active[name] = service
             else:
-                self._still[name] = rest
+                self._quiescent[name] = rest
         self._windows = {
-            cgroup: self._windows.get(cgroup) or CounterWindow(0) for cgroup in roster.sensitive
+            cgroup: self._windows.get(cgroup) or WaitWindow(0)
+            for cgroup in workload_index.sensitive
         }
 
-    def _push_to(self, service: Service, rebase: bool) -> None:
+    def _advance_service(self, service: Service, rebase: bool) -> None:
         longest_ns = max((spec.window_ns for spec in service.profile.indicators), default=0)
         for cgroup in service.cgroups:
             window = self._windows[cgroup]
@@ -247,38 +259,38 @@ class Senses:
                 window.clear()
             elif self._times_ns:
                 window.catch_up(self._times_ns)
-            if sample is not None and self.alive:
+            if sample is not None and self.probe_alive:
                 window.push(self._time_ns, sample)
 
-    def _follow_needs(self, roster: Roster, dt_ns: int) -> None:
+    def _update_needs(self, workload_index: WorkloadIndex, dt_ns: int) -> None:
         if dt_ns <= 0:
             return
         oncpu: dict[str, float] = {}
         inflicted: dict[str, float] = {}
-        for cgroup, (old, new) in self._samples.moved.items():
-            if (name := roster.sensitive.get(cgroup)) is not None:
-                ran = _gain(old.oncpu_ns, new.oncpu_ns) / dt_ns
-                waited = _gain(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
+        for cgroup, (old, new) in self._samples.changed.items():
+            if (name := workload_index.sensitive.get(cgroup)) is not None:
+                ran = _delta(old.oncpu_ns, new.oncpu_ns) / dt_ns
+                waited = _delta(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
                 oncpu[name] = oncpu.get(name, 0.0) + ran
                 inflicted[name] = inflicted.get(name, 0.0) + waited
         # One tick is too noisy to move a ceiling that falls at once.
         weight = smoothing(dt_ns / 1e9, _NEED_SMOOTH_S)
-        needs: dict[str, Need] = {}
-        for name in {**self.needs, **oncpu}:
-            last = self.needs.get(name, Need(0.0, 0.0))
-            need = Need(
+        needs: dict[str, CpuNeed] = {}
+        for name in {**self.cpu_need, **oncpu}:
+            last = self.cpu_need.get(name, CpuNeed(0.0, 0.0))
+            need = CpuNeed(
                 last.oncpu + weight * (oncpu.get(name, 0.0) - last.oncpu),
                 last.inflicted + weight * (inflicted.get(name, 0.0) - last.inflicted),
             )
-            if name in roster.services and max(need) >= _NO_NEED_CPUS:
+            if name in workload_index.services and max(need) >= _NO_NEED_CPUS:
                 needs[name] = need
-        self.needs = needs
+        self.cpu_need = needs
 
-    def _machine(self, snapshot: Snapshot, roster: Roster, dt_ns: int) -> None:
+    def _machine(self, snapshot: Snapshot, workload_index: WorkloadIndex, dt_ns: int) -> None:
         weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)
         outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
         system = outside or 0.0
-        system += sum(use for cgroup, use in self.running.items() if cgroup in roster.system)
+        system += sum(use for cgroup, use in self.active.items() if cgroup in workload_index.system)
         self.system_cpus += weight * (system - self.system_cpus)
         steal = self._steal.update(snapshot.steal_ns, dt_ns)
         if snapshot.steal_ns is None:
@@ -288,5 +300,5 @@ class Senses:
             self.steal_cpus = last + weight * (steal - last)
 
 
-def _gain(old: int | None, new: int | None) -> int:
+def _delta(old: int | None, new: int | None) -> int:
     return 0 if old is None or new is None else max(0, new - old)

@@ -15,9 +15,9 @@ from controller.core.model import WorkloadSample
 
 __all__ = (
     "STRETCH",
-    "CounterWindow",
-    "Gain",
-    "GainWindow",
+    "Delta",
+    "DeltaWindow",
+    "WaitWindow",
     "WindowReading",
 )
 
@@ -47,7 +47,7 @@ class WindowReading(NamedTuple):
         return self.inflicted_ratio / wanted if wanted > 0 else 0.0
 
 
-class CounterWindow:
+class WaitWindow:
     """Keeps one sample per tick, as long as the longest window needs.
 
     Counters that shrink were re-based (the probe was reloaded, the cgroup recreated): the
@@ -76,7 +76,7 @@ class CounterWindow:
             samples.popleft()
 
     @property
-    def is_still(self) -> bool:
+    def is_quiescent(self) -> bool:
         """Whether nothing was counted in it: whatever is read of it is nothing."""
         samples = self._samples
         if len(samples) < 2:
@@ -146,13 +146,13 @@ def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> Win
         span_ns=span_ns,
         waits=waits,
         samples=sum(waits),
-        oncpu_ratio=(_gain(newest.oncpu_ns, older.oncpu_ns) or 0) / span_ns,
-        inflicted_ratio=(_gain(newest.wait_inflicted_ns, older.wait_inflicted_ns) or 0) / span_ns,
-        throttled_ns=_gain(newest.throttled_ns, older.throttled_ns),
+        oncpu_ratio=(_delta(newest.oncpu_ns, older.oncpu_ns) or 0) / span_ns,
+        inflicted_ratio=(_delta(newest.wait_inflicted_ns, older.wait_inflicted_ns) or 0) / span_ns,
+        throttled_ns=_delta(newest.throttled_ns, older.throttled_ns),
     )
 
 
-def _gain(newer: int | None, older: int | None) -> int | None:
+def _delta(newer: int | None, older: int | None) -> int | None:
     if newer is None or older is None:
         return None
     return max(0, newer - older)
@@ -173,14 +173,14 @@ def _shrank(older: WorkloadSample, newer: WorkloadSample) -> bool:
 _STRETCH = 4
 
 
-class Gain(NamedTuple):
+class Delta(NamedTuple):
     """What each counter gained in *span_ns*."""
 
     span_ns: int
     counts: tuple[int, ...]
 
 
-class GainWindow:
+class DeltaWindow:
     """Keeps what was read, as long as the longest window needs.
 
     A counter that shrank was re-based (the probe was loaded anew, the cgroup's id belongs to
@@ -221,7 +221,7 @@ class GainWindow:
         """Forget what was read, as after a gap."""
         self._samples.clear()
 
-    def read(self, window_ns: int, least: int = 0) -> Gain | None:
+    def read(self, window_ns: int, least: int = 0) -> Delta | None:
         """Return the gain over *window_ns*, stretched until the first counter gained *least*.
 
         ``None`` while there is nothing to compare. It may still have gained less than asked for:
@@ -235,4 +235,4 @@ class GainWindow:
             if now_ns - then_ns >= window_ns and newest[0] - older[0] >= least:
                 break
         gained = tuple(now - before for now, before in zip(newest, older, strict=True))
-        return Gain(now_ns - then_ns, gained)
+        return Delta(now_ns - then_ns, gained)

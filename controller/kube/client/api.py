@@ -17,12 +17,12 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from controller.kube.client.errors import ApiError, ApiNonsense, ApiUnreachable
+from controller.kube.client.errors import ApiError, ApiInvalidResponse, ApiUnreachable
 from controller.kube.client.json_stream import ListError, read_list
-from controller.kube.client.request import Call
+from controller.kube.client.request import Request
 
 if TYPE_CHECKING:
-    from controller.kube.client.transport import Answer, Server
+    from controller.kube.client.transport import Response, Server
 
 __all__ = ("Api", "Limits", "PatchKind", "segment")
 
@@ -81,7 +81,7 @@ class Api:
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._loaded: tuple[float, Server] | None = None
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, Request] = {}
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the object at *path*, of at most 8 MiB."""
@@ -111,11 +111,11 @@ class Api:
             try:
                 rest = read_list(chunks, take, longest=_LONGEST_OBJECT)
             except ListError as error:
-                raise ApiNonsense(f"not a list: {error}") from None
+                raise ApiInvalidResponse(f"not a list: {error}") from None
         metadata = rest.get("metadata")
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
         if not isinstance(version, str):
-            raise ApiNonsense("a list without a resourceVersion")
+            raise ApiInvalidResponse("a list without a resourceVersion")
         return version
 
     @contextmanager
@@ -158,9 +158,9 @@ class Api:
         kind: str = "application/json",
         *,
         watch: bool = False,
-    ) -> Iterator["Answer"]:
+    ) -> Iterator["Response"]:
         ident = threading.get_ident()
-        call = self._calls[ident] = Call()
+        call = self._calls[ident] = Request()
         silence_s = self._limits.silence_s if watch else limit_s
         try:
             server = self._server()
@@ -198,14 +198,14 @@ class Api:
                 self._loaded = now, transport.load(self._kubeconfig)
             return self._loaded[1]
 
-    def _refusal(self, answer: "Answer") -> ApiError:
+    def _refusal(self, answer: "Response") -> ApiError:
         if answer.status == 401:
             with self._lock:
                 self._loaded = None
         text = answer.read(_LONGEST_ERROR)
         try:
             status = _object(text)
-        except ApiNonsense:  # from a proxy, or from before the handlers
+        except ApiInvalidResponse:  # from a proxy, or from before the handlers
             status = {"message": text[:1000].decode(errors="replace")}
         if answer.status == 401 and status.get("message") == status.get("reason"):
             status = {**status, "message": _UNKNOWN}
@@ -226,10 +226,10 @@ def _target(path: str, query: Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _whole(answer: "Answer") -> bytes:
+def _whole(answer: "Response") -> bytes:
     found = answer.read(_LONGEST_OBJECT + 1)
     if len(found) > _LONGEST_OBJECT:
-        raise ApiNonsense(f"an answer of more than {_LONGEST_OBJECT >> 20} MiB")
+        raise ApiInvalidResponse(f"an answer of more than {_LONGEST_OBJECT >> 20} MiB")
     return found
 
 
@@ -237,13 +237,13 @@ def _object(text: bytes | bytearray) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise ApiNonsense("an answer that is not JSON") from None
+        raise ApiInvalidResponse("an answer that is not JSON") from None
     if not isinstance(found, dict):
-        raise ApiNonsense("an answer that is not an object")
+        raise ApiInvalidResponse("an answer that is not an object")
     return found
 
 
-def _events(answer: "Answer", gather_s: float) -> Iterator[dict[str, Any]]:
+def _events(answer: "Response", gather_s: float) -> Iterator[dict[str, Any]]:
     for text in _lines(answer, gather_s):
         event = _object(text)
         if event.get("type") == "ERROR":
@@ -254,7 +254,7 @@ def _events(answer: "Answer", gather_s: float) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _lines(answer: "Answer", gather_s: float) -> Iterator[bytearray]:
+def _lines(answer: "Response", gather_s: float) -> Iterator[bytearray]:
     text = bytearray()
     while part := answer.read_some(_CHUNK):
         searched = len(text)
@@ -264,7 +264,7 @@ def _lines(answer: "Answer", gather_s: float) -> Iterator[bytearray]:
             del text[: end + 1]
             searched = 0
         if len(text) > _LONGEST_OBJECT:
-            raise ApiNonsense(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
+            raise ApiInvalidResponse(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
         if not text:
             # A thread that wakes for each event pays several times what that takes in a row, for
             # its caches are cold.

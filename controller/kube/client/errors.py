@@ -11,10 +11,10 @@ import logging
 
 __all__ = (
     "ApiError",
-    "ApiNonsense",
+    "ApiInvalidResponse",
     "ApiUnreachable",
-    "Troubles",
-    "line",
+    "RequestErrors",
+    "one_line",
     "watch_may_go_on",
 )
 
@@ -23,7 +23,7 @@ _LONGEST_LINE = 300
 _GO_ON = (401, 403, 429, 503, 504)
 
 
-def line(text: object) -> str:
+def one_line(text: object) -> str:
     """Return somebody else's text fit for a log: one line of printable ASCII, short."""
     found = " ".join(ascii(str(text)[: 4 * _LONGEST_LINE])[1:-1].replace("\\n", " ").split())
     return found if len(found) <= _LONGEST_LINE else found[: _LONGEST_LINE - 3] + "..."
@@ -46,8 +46,8 @@ class ApiError(Exception):
         causes: tuple[str, ...] = (),
     ) -> None:
         self.status = status
-        self.reason = line(reason)
-        self.message = line(message)
+        self.reason = one_line(reason)
+        self.message = one_line(message)
         self.retry_after_s = retry_after_s
         self.causes = causes
         super().__init__(f"{status} {self.reason}: {self.message}")
@@ -62,10 +62,10 @@ class ApiUnreachable(Exception):
 
     def __init__(self, why: object) -> None:
         self.asked = True
-        super().__init__(line(why))
+        super().__init__(one_line(why))
 
 
-class ApiNonsense(ApiUnreachable):
+class ApiInvalidResponse(ApiUnreachable):
     """An answer that makes no sense."""
 
 
@@ -77,10 +77,10 @@ def watch_may_go_on(error: ApiError | ApiUnreachable) -> bool:
     """
     if isinstance(error, ApiError):
         return error.status in _GO_ON
-    return not isinstance(error, ApiNonsense)  # the same would come again
+    return not isinstance(error, ApiInvalidResponse)  # the same would come again
 
 
-class Troubles:
+class RequestErrors:
     """For one thread to tell and any to read.
 
     ``last`` is the trouble there is now, in one line, by what could not be done. What is counted

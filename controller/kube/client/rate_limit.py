@@ -12,7 +12,7 @@ import time
 
 __all__ = (
     "Backoff",
-    "Sparing",
+    "RateLimitedLogger",
 )
 
 
@@ -61,7 +61,7 @@ _BURST = 250.0
 _PER_SECOND = 1 / 10
 
 
-class Sparing:
+class RateLimitedLogger:
     """Writes lines to *log*, and beyond a rate only how many were left out; for one thread.
 
     :param clock: seconds of CLOCK_MONOTONIC.
@@ -76,9 +76,9 @@ class Sparing:
 
     def warning(self, text: str) -> None:
         """Write *text*, one line, or leave it out."""
-        self.write(logging.WARNING, text)
+        self.log(logging.WARNING, text)
 
-    def write(self, level: int, text: str) -> None:
+    def log(self, level: int, text: str) -> None:
         """Write *text*, one line of that level of ``logging``, or leave it out."""
         now_s = self._clock()
         self._tokens = min(_BURST, self._tokens + (now_s - self._filled_s) * _PER_SECOND)

@@ -6,13 +6,13 @@ import select
 import socket
 import threading
 
-__all__ = ("Call",)
+__all__ = ("Request",)
 
 # As much as a connection takes before the kernel has seen that it needs more room.
 _MUCH = 64 << 10
 
 
-class Call:
+class Request:
     """The connection of one request; ``why_cut`` says why it was cut, empty: it was not.
 
     ``stood``: there was a connection, over which something may have been asked.

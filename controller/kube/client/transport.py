@@ -32,12 +32,12 @@ from urllib3.exceptions import TimeoutError as SocketTimeout
 import yaml
 
 from controller.kube.client.errors import ApiUnreachable
-from controller.kube.client.request import Call
+from controller.kube.client.request import Request
 
 __all__ = (
-    "Answer",
     "ChunkError",
     "Chunks",
+    "Response",
     "Server",
     "load",
 )
@@ -167,10 +167,10 @@ class _HttpsPool(HTTPSConnectionPool):
 _POOLS = {"http": _HttpPool, "https": _HttpsPool}
 
 
-class Answer:
+class Response:
     """What came back, whose body is read bit by bit; must be closed."""
 
-    def __init__(self, response: BaseHTTPResponse, call: Call) -> None:
+    def __init__(self, response: BaseHTTPResponse, call: Request) -> None:
         self._response = response
         self._call = call
         self.status = response.status
@@ -226,7 +226,7 @@ class Server:
 
     def send(
         self,
-        call: Call,
+        call: Request,
         method: str,
         target: str,
         *,
@@ -234,7 +234,7 @@ class Server:
         content_type: str,
         connect_s: float,
         silence_s: float,
-    ) -> Answer:
+    ) -> Response:
         """Send a request and return the answer when its head has come, whatever its status.
 
         :param target: path and query.
@@ -253,7 +253,7 @@ class Server:
                 body=body,
                 _request_timeout=(connect_s, silence_s),
             )
-        return Answer(response.response, call)
+        return Response(response.response, call)
 
 
 def load(kubeconfig: Path | None) -> Server:
@@ -297,7 +297,7 @@ def _headers(configuration: Configuration, content_type: str | None) -> dict[str
 
 
 @contextmanager
-def _translated(call: Call) -> Iterator[None]:
+def _translated(call: Request) -> Iterator[None]:
     try:
         yield
     except (HTTPError, HTTPException, ApiException, ChunkError, OSError, ValueError) as error:

@@ -16,9 +16,9 @@ from controller.core.units import NS_PER_SEC
 from controller.kube.client.api import Api, segment
 from controller.kube.client.errors import (
     ApiError,
-    ApiNonsense,
+    ApiInvalidResponse,
     ApiUnreachable,
-    Troubles,
+    RequestErrors,
     watch_may_go_on,
 )
 from controller.kube.client.rate_limit import Backoff
@@ -80,7 +80,7 @@ class CollectionWatch(Generic[_Kept]):
         self._contact_ns: int | None = None
         self._random = Random()  # noqa: S311 - jitter is no secret
         self._backoff = backoff or Backoff(self._random)
-        self._troubles = Troubles(_log)
+        self._troubles = RequestErrors(_log)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch {what}", daemon=True)
         self.lists = 0
@@ -172,13 +172,13 @@ class CollectionWatch(Generic[_Kept]):
         with self._api.watch(self._path, query) as events:
             self._confirmed()
             for event in events:
-                self._follow(event)
+                self._apply(event)
 
-    def _follow(self, event: Mapping[str, Any]) -> None:
+    def _apply(self, event: Mapping[str, Any]) -> None:
         kind, raw = event.get("type"), event.get("object")
         version = _text(raw, "resourceVersion") if isinstance(raw, dict) else ""
         if not isinstance(raw, dict) or not version:
-            raise ApiNonsense("an event that makes no sense")
+            raise ApiInvalidResponse("an event that makes no sense")
         if kind in ("ADDED", "MODIFIED", "DELETED"):  # others: BOOKMARK, and what is yet to come
             before, key = self._kept or {}, _key(raw)
             kept = None if kind == "DELETED" else self._read(raw)

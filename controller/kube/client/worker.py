@@ -11,7 +11,7 @@ import threading
 import time
 
 from controller.kube.client.api import Api
-from controller.kube.client.errors import ApiError, ApiUnreachable, Troubles
+from controller.kube.client.errors import ApiError, ApiUnreachable, RequestErrors
 from controller.kube.client.rate_limit import Backoff
 
 __all__ = ("Job", "Worker")
@@ -49,7 +49,7 @@ class Worker:
         self._jobs: deque[tuple[Job, str]] = deque()
         self._periodic: list[_Periodic] = []
         self._closing = self._abandoned = False
-        self._troubles = Troubles(_log)
+        self._troubles = RequestErrors(_log)
         self._thread = threading.Thread(target=self._run, name="kube-worker", daemon=True)
         self.failure: Exception | None = None
         self.dropped = 0
@@ -71,7 +71,7 @@ class Worker:
             self._condition.notify()
         return True
 
-    def every(self, period_s: float, job: Job, name: str = "job") -> None:
+    def submit_periodic(self, period_s: float, job: Job, name: str = "job") -> None:
         """Have *job* run now and every *period_s* seconds; with back-off while it fails."""
         backoff = Backoff(self._random, longest_s=max(period_s, 60.0))
         with self._condition:

@@ -10,7 +10,7 @@ import threading
 
 from controller.config.sections.service_level import Push, ServiceLevelConfig, ServiceSource
 from controller.core.model import ServiceReading
-from controller.probes.service_level.fetch import Loop
+from controller.probes.service_level.fetch import FetchLoop
 from controller.probes.service_level.ledger import Ledger, ServiceState
 from controller.probes.service_level.poll import poll
 from controller.probes.service_level.push import Inbox
@@ -28,9 +28,9 @@ class ServiceLevels:
     def __init__(self, config: ServiceLevelConfig | None) -> None:
         self._config: ServiceLevelConfig | None = None
         self._runner: _Runner | None = None
-        self.configure(config)
+        self.reconfigure(config)
 
-    def configure(self, config: ServiceLevelConfig | None) -> None:
+    def reconfigure(self, config: ServiceLevelConfig | None) -> None:
         """Go on with *config*; sources that it does not change keep what is known of them."""
         if config == self._config:
             return
@@ -51,7 +51,7 @@ class ServiceLevels:
         inbox = None if self._runner is None else self._runner.inbox
         return {} if inbox is None else inbox.errors.copy()
 
-    def read(self, now_ns: int) -> tuple[ServiceReading, ...]:
+    def poll(self, now_ns: int) -> tuple[ServiceReading, ...]:
         """Return one reading per service that has a source."""
         return (
             () if self._runner is None else tuple(x.reading(now_ns) for x in self._runner.ledgers)
@@ -73,7 +73,7 @@ class _Runner:
         self.ledgers = [known.get(source) or Ledger(source) for source in config.sources]
         self.problem = ""
         self.inbox = self._listen(config)
-        self._loop = Loop()
+        self._loop = FetchLoop()
         self._thread = threading.Thread(target=self._run, name="service-level", daemon=True)
         self._thread.start()
 

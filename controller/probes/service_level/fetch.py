@@ -24,14 +24,14 @@ from controller.config.sections.service_level import Endpoint
 from controller.probes.service_level.ledger import Reason, SourceError
 from controller.probes.service_level.parse import shown
 
-__all__ = ("Loop", "fetch")
+__all__ = ("FetchLoop", "fetch")
 
 _MAX_HEAD_BYTES = 16 << 10
 _MAX_SECRET_BYTES = 8 << 10
 _MAX_LOOKUPS = 8
 
 
-class Loop(asyncio.SelectorEventLoop):
+class FetchLoop(asyncio.SelectorEventLoop):
     """An event loop whose name look-ups do not outlive it.
 
     The default is a pool of threads that a program has to wait for when it ends, however long

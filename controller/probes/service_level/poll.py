@@ -18,7 +18,7 @@ from controller.config.sections.service_level import (
     ServiceSource,
 )
 from controller.core.units import NS_PER_SEC, format_duration
-from controller.probes.service_level.fetch import Loop, fetch
+from controller.probes.service_level.fetch import FetchLoop, fetch
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.parse import json_value, metric_value, prometheus_value
 
@@ -95,7 +95,7 @@ def ask_all(sources: Iterable[ServiceSource]) -> list[tuple[ServiceSource, str |
         return await asyncio.gather(*map(one, asked))
 
     asked = list(sources)
-    loop = Loop()
+    loop = FetchLoop()
     try:
         return list(zip(asked, loop.run_until_complete(everyone()), strict=True))
     finally:

@@ -108,13 +108,13 @@ class Inbox:
             ledger.answered(number(figure), time.monotonic_ns())
         except SourceError as error:
             ledger.count(error.reason)
-            self._tell(SourceError(error.reason, f"a push for {service}: {error}"))
+            self._log(SourceError(error.reason, f"a push for {service}: {error}"))
 
     def _refuse(self, error: SourceError) -> None:
         self.errors[error.reason] += 1
-        self._tell(error)
+        self._log(error)
 
-    def _tell(self, error: SourceError) -> None:
+    def _log(self, error: SourceError) -> None:
         # Whoever may write to the socket must not be able to fill the log.
         now_s = time.monotonic()
         if now_s - self._said_s.get(error.reason, -_SAY_EVERY_S) >= _SAY_EVERY_S:

@@ -18,9 +18,9 @@ from actuators.tc.shape import (
     FIRST_LIMIT,
     MAJOR,
     Tree,
-    alike,
     decode,
     encode,
+    same_layout,
 )
 from actuators.tc.tree import Programs, ifb_name
 from controller.config.sections.network import NetworkConfig
@@ -42,10 +42,10 @@ from controller.probes.bpf.loader import LoadError
 from controller.probes.qdisc import QdiscReader
 from controller.probes.tc_classifier import Classifier
 from controller.reconcilers.network.device import Device, DeviceError, open_device
-from controller.reconcilers.network.pod_filters import Marks, class_of
+from controller.reconcilers.network.pod_filters import PodFilters, class_of
 from controller.reconcilers.network.pod_limits import POD_LIMITS, PodLimits, unkept
 
-__all__ = ("Links",)
+__all__ = ("ShapedLinks",)
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _REPAIRS = 3
 _REPAIRS_WITHIN_NS = 600 * NS_PER_SEC
 
 
-class Links:
+class ShapedLinks:
     """The devices of the section ``network:``; for the control thread alone.
 
     ``problems`` has the reason for every device that is not shaped, by its name, and for
@@ -66,7 +66,9 @@ class Links:
         self._devices = self._open(config)
         self._classifier = self._load(config) if any(d.tree for d in self._devices) else None
         self._marks = (
-            None if self._classifier is None else Marks(layout, config.limits, self._classifier)
+            None
+            if self._classifier is None
+            else PodFilters(layout, config.limits, self._classifier)
         )
         self._limits = config.limits
         self._shapes = any(device.tree is not None for device in self._devices)
@@ -104,18 +106,18 @@ class Links:
             for device in self._devices
         )
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Tell the packets of *workloads* apart from now on."""
         workloads = tuple(workloads)
         # Who has a class by the configuration stays there: his own limit may be a higher one.
         others = (w for w in workloads if class_of(w, self._limits) == BEST_EFFORT)
-        if self._pods.follow(others):
+        if self._pods.set_workloads(others):
             self._due_ns = 0
-        self._tell_limits()
+        self._log_limits()
         if self._marks is not None:
-            self._marks.follow(workloads, self._pods.numbers)
+            self._marks.set_workloads(workloads, self._pods.numbers)
 
-    def tick(self, executor: Executor, now_ns: int) -> bool:
+    def reconcile(self, executor: Executor, now_ns: int) -> bool:
         """Make what is missing, in enforce mode; whether a tree was made or found damaged."""
         changed = False
         if now_ns >= self._due_ns:
@@ -123,18 +125,18 @@ class Links:
             for device in self._devices:
                 if device.tree is not None:
                     tree = self._with_limits(device.tree)
-                    changed |= self._look_after(executor, device, tree, now_ns)
+                    changed |= self._reconcile_device(executor, device, tree, now_ns)
         if self._marks is not None and self._made:
-            self._marks.tick(executor, now_ns)
+            self._marks.reconcile(executor, now_ns)
         return changed
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Take note that everything was undone."""
         self._made.clear()
         self._shaped.clear()
         self._due_ns = 0
         if self._marks is not None:
-            self._marks.forget()
+            self._marks.reset()
 
     def samples(self) -> tuple[LinkSample, ...]:
         """Return what the tiers of all trees carried; nothing where there is no tree."""
@@ -147,7 +149,7 @@ class Links:
         if not places:
             return ()
         every = [number for numbers in self._tiers.values() for number in numbers]
-        counters = self._reader.read({ifindex: every for _, ifindex, _ in places})
+        counters = self._reader.poll({ifindex: every for _, ifindex, _ in places})
         samples = []
         for target, ifindex, ingress in places:
             for tier, numbers in self._tiers.items():
@@ -187,7 +189,9 @@ class Links:
             _log.error("no link is shaped: %s", error)
             return None
 
-    def _look_after(self, executor: Executor, device: Device, tree: Tree, now_ns: int) -> bool:
+    def _reconcile_device(
+        self, executor: Executor, device: Device, tree: Tree, now_ns: int
+    ) -> bool:
         """Bring one link's tree in line; whether anything was to be done."""
         target = device.target
         found = {r.knob: r.value for r in executor.read([target])}.get(Knob.TC_TREE)
@@ -197,7 +201,7 @@ class Links:
             return False
         if _fits(found, tree):
             if target not in self._made:
-                self._take_in(target, tree)
+                self._adopt(target, tree)
             return False
         # As we left it: a limit is another one now, and nobody has changed anything.
         untouched = target in self._shaped and _fits(found, self._shaped[target])
@@ -212,12 +216,12 @@ class Links:
             reason="shaping a link",
         )
         (outcome,) = executor.execute([action], now_ns=now_ns)
-        self._settle(target, tree, outcome)
+        self._update_tree(target, tree, outcome)
         return True
 
-    def _settle(self, target: Target, tree: Tree, outcome: Outcome) -> None:
+    def _update_tree(self, target: Target, tree: Tree, outcome: Outcome) -> None:
         if outcome.applied is not None and _fits(outcome.applied, tree):
-            self._take_in(target, tree)
+            self._adopt(target, tree)
             _log.info("%s: shaped: %s", target.path, outcome.applied)
         elif outcome.failure is Failure.REFUSED:
             self.problems[target.path] = outcome.message
@@ -233,7 +237,7 @@ class Links:
             )
         )
 
-    def _tell_limits(self) -> None:
+    def _log_limits(self) -> None:
         problem = unkept(self._pods.without, len(self._pods.classes), shaped=self._shapes)
         if not problem:
             self.problems.pop(POD_LIMITS, None)
@@ -241,7 +245,7 @@ class Links:
             self.problems[POD_LIMITS] = problem
             _log.warning("%s", problem)
 
-    def _take_in(self, target: Target, tree: Tree) -> None:
+    def _adopt(self, target: Target, tree: Tree) -> None:
         self._shaped[target] = tree
         with Netlink() as netlink:
             ifb = netlink.find(ifb_name(target.id))
@@ -263,6 +267,6 @@ class Links:
 def _fits(found: KnobValue, tree: Tree) -> bool:
     """Whether *found* is *tree*, wherever the ceiling of best-effort work is now."""
     try:
-        return alike(decode(found), tree)
+        return same_layout(decode(found), tree)
     except ValueError:
         return False

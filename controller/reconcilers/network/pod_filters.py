@@ -32,7 +32,7 @@ from controller.host.rtnetlink import RouteSocket, attributes
 from controller.probes.tc_classifier import Classifier
 
 __all__ = (
-    "Marks",
+    "PodFilters",
     "class_of",
     "first_process",
     "host_ends",
@@ -113,7 +113,7 @@ def class_of(workload: Workload, limits: tuple[LimitRule, ...]) -> int:
     return CLASS_OF_TIER[workload.qos]
 
 
-class Marks:
+class PodFilters:
     """Finds the veths of workloads and has filters put there.
 
     :param limits: what has a class below the best-effort tier.
@@ -139,7 +139,7 @@ class Marks:
         """How many veths have our filters."""
         return len(self._placed)
 
-    def follow(
+    def set_workloads(
         self, workloads: Iterable[Workload], own: Mapping[CgroupId, int] | None = None
     ) -> None:
         """Classify *workloads* from the next ``tick`` on; all others are system.
@@ -153,18 +153,18 @@ class Marks:
         self._look_due_ns = {c: self._look_due_ns.get(c, 0) for c in self._workloads}
         self._due_ns = 0
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Take note that all filters were removed."""
         self._placed.clear()
         self._retry_ns.clear()
         self._due_ns = 0
 
-    def tick(self, executor: Executor, now_ns: int) -> None:
+    def reconcile(self, executor: Executor, now_ns: int) -> None:
         """Look for veths and place what is missing, once a second."""
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + _LOOK_NS
-        self._look(now_ns)
+        self._scan(now_ns)
         links: dict[Target, int] = {}
         for cgroup, ends in self._ends.items():
             for end in ends:
@@ -178,9 +178,9 @@ class Marks:
             if now_ns >= self._retry_ns.get(target, 0):
                 self._place(executor, target, now_ns)
         for target in self._placed.keys() - links.keys():
-            self._take_away(executor, target, now_ns)
+            self._remove(executor, target, now_ns)
 
-    def _look(self, now_ns: int) -> None:
+    def _scan(self, now_ns: int) -> None:
         due = [c for c, at in self._look_due_ns.items() if now_ns >= at][:_LOOKS_AT_ONCE]
         if not due:
             return
@@ -229,7 +229,7 @@ class Marks:
         if outcome.applied == CLASSIFIED:
             self._placed[target] = before
 
-    def _take_away(self, executor: Executor, target: Target, now_ns: int) -> None:
+    def _remove(self, executor: Executor, target: Target, now_ns: int) -> None:
         if now_ns >= self._retry_ns.get(target, 0):
             before = self._placed[target]
             outcome = self._write(executor, target, CLASSIFIED, before, now_ns)

@@ -53,7 +53,7 @@ class PodLimits:
         """The numbers of all classes."""
         return self._all
 
-    def follow(self, workloads: Iterable[Workload]) -> bool:
+    def set_workloads(self, workloads: Iterable[Workload]) -> bool:
         """Lend the classes to those of *workloads* that are limited; whether anything changes.
 
         Who has one keeps it. The others get what is left, in the order in which they come.

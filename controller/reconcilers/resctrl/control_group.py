@@ -14,7 +14,7 @@ import logging
 from actuators.base import GoneError, RefusedError
 from actuators.executor import Executor
 from actuators.resctrl.objects import ABSENT, MOUNTED, NOT_MOUNTED, PRESENT
-from actuators.resctrl.tasks import GroupTasks
+from actuators.resctrl.tasks import TaskMover
 from controller.config.sections.knobs import ResctrlConfig
 from controller.core.decision import Action
 from controller.core.model import (
@@ -28,11 +28,11 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR, ResctrlMount, find_mount, read_info
 from controller.probes.cgroup_moves import Moves
-from controller.reconcilers.resctrl.group_tasks import ResctrlKeeper
+from controller.reconcilers.resctrl.group_tasks import GroupTasks
 
 __all__ = (
+    "ControlGroup",
     "GroupState",
-    "ResctrlControl",
 )
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class GroupState:
     left: int = 0
 
 
-class ResctrlControl:
+class ControlGroup:
     """resctrl for the node; switched off with the reason in ``problem`` if it cannot be used.
 
     :param executor: mounts, makes and sets; its journal undoes all of that.
@@ -76,8 +76,8 @@ class ResctrlControl:
             self._mount_it(now_ns=0)
         self._mount = find_mount()
         self._group: Target | None = None
-        self._tasks: GroupTasks | None = None
-        self._keeper = ResctrlKeeper(layout)
+        self._tasks: TaskMover | None = None
+        self._keeper = GroupTasks(layout)
         self._made_ns: deque[int] = deque(maxlen=_AGAIN_LIMIT + 1)
         self._check_due_ns = 0
         self._read_facts()
@@ -112,11 +112,11 @@ class ResctrlControl:
             group = self._group if enforcing else self._find("")
         return () if group is None else (group,)
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Keep the tasks of the best-effort ones of *workloads* in the group from now on."""
-        self._keeper.follow(workloads)
+        self._keeper.set_workloads(workloads)
 
-    def tick(self, now_ns: int, moves: Moves | None) -> bool:
+    def reconcile(self, now_ns: int, moves: Moves | None) -> bool:
         """Make the group if it is not there and settle who came and went; only when enforcing.
 
         :param moves: as told by the members probe, ``None`` without one.
@@ -129,16 +129,16 @@ class ResctrlControl:
             self._check_due_ns = now_ns + _CHECK_NS
             self._check(now_ns)
         try:
-            self._keeper.tick(self._tasks, now_ns, moves)
+            self._keeper.reconcile(self._tasks, now_ns, moves)
         except GoneError:
-            self._lose()
+            self._mark_lost()
         except RefusedError as error:
-            self._complain(str(error))
+            self._log_problem(str(error))
         return self._group != before
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Take note that everything of ours was undone."""
-        self._lose()
+        self._mark_lost()
         self._made_ns.clear()
 
     def _check(self, now_ns: int) -> None:
@@ -154,7 +154,7 @@ class ResctrlControl:
             return
         if self._group is not None:
             _log.warning("resctrl group %s: somebody removed it", self._config.group)
-            self._lose()
+            self._mark_lost()
         if not self._keeper.idle:
             self._make(place, now_ns)
 
@@ -162,7 +162,7 @@ class ResctrlControl:
         while self._made_ns and self._made_ns[0] <= now_ns - _AGAIN_WINDOW_NS:
             self._made_ns.popleft()
         if len(self._made_ns) > _AGAIN_LIMIT:
-            self._complain(f"{place.path} was removed by somebody else too often: left alone")
+            self._log_problem(f"{place.path} was removed by somebody else too often: left alone")
             return
         action = Action(
             target=place,
@@ -173,15 +173,15 @@ class ResctrlControl:
         )
         (outcome,) = self._executor.execute([action], now_ns=now_ns)
         if outcome.failure is not None or outcome.applied is None:
-            self._complain(outcome.message)
+            self._log_problem(outcome.message)
         elif outcome.foreign is not None:
-            self._complain(f"{place.path} was not made by this program: remove it, or adopt it")
+            self._log_problem(f"{place.path} was not made by this program: remove it, or adopt it")
         else:
             self.problem = ""
             inode = int(outcome.applied.split()[1])
             self._group = place._replace(id=inode)
             root = self._find("")
-            self._tasks = None if root is None else GroupTasks(root, self._group)
+            self._tasks = None if root is None else TaskMover(root, self._group)
             self._made_ns.append(now_ns)
             self._keeper.start()
             _log.info("resctrl group %s made", place.path)
@@ -197,7 +197,7 @@ class ResctrlControl:
         if find_mount() is None:
             (outcome,) = self._executor.execute([action], now_ns=now_ns)
             if outcome.failure is not None:
-                self._complain(outcome.message)
+                self._log_problem(outcome.message)
 
     def _read_facts(self) -> None:
         if self._mount is None:
@@ -206,7 +206,7 @@ class ResctrlControl:
         try:
             facts = read_info(self._mount).facts
         except (OSError, ValueError) as error:
-            self._complain(f"{self._mount.point}: {error}")
+            self._log_problem(f"{self._mount.point}: {error}")
             return
         if facts.mba_max or facts.llc_ways:
             self.facts = facts if self._config.manage else None
@@ -225,11 +225,11 @@ class ResctrlControl:
             return None
         return Target(TargetKind.RESCTRL_GROUP, str(point), inode, path)
 
-    def _lose(self) -> None:
+    def _mark_lost(self) -> None:
         self._group = self._tasks = None
         self._check_due_ns = 0
 
-    def _complain(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem != self.problem:
             _log.warning("resctrl: %s", problem)
         self.problem = problem

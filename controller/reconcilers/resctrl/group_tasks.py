@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable
 import logging
 from pathlib import Path
 
-from actuators.resctrl.tasks import GroupTasks, Settled
+from actuators.resctrl.tasks import MoveCounts, TaskMover
 from actuators.tasks import members, threads
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import comings
+from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.probes.cgroup_moves import Move, Moves
 
-__all__ = ("ResctrlKeeper",)
+__all__ = ("GroupTasks",)
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _REST_NS = NS_PER_SEC
 _LOOKS = 5
 
 
-class ResctrlKeeper:
+class GroupTasks:
     """Moves tasks between the root group and the group of best-effort work.
 
     ``inside`` is how many were in the group after the last look, ``elsewhere`` how many tasks
@@ -55,16 +55,20 @@ class ResctrlKeeper:
         """Whether there is nobody to keep."""
         return not self._workloads
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Keep the best-effort ones of *workloads* from now on."""
         before, self._followed = self._followed, tuple(workloads)
-        change = comings(before, self._followed).of(QosClass.BE).by("cgroup", "path", "name")
-        for each in change.gone:
+        change = (
+            diff_workloads(before, self._followed)
+            .of_class(QosClass.BE)
+            .by_fields("cgroup", "path", "name")
+        )
+        for each in change.removed:
             del self._workloads[each.cgroup]
-        for each in change.came:
+        for each in change.added:
             target = Target(TargetKind.CGROUP, *each.cgroup, each.path)
             self._workloads[each.cgroup] = target, each.name
-        if change.came or change.gone:
+        if change.added or change.removed:
             self._scan_due_ns = 0
 
     def start(self) -> None:
@@ -72,7 +76,7 @@ class ResctrlKeeper:
         self._scan_due_ns = self._rest_until_ns = 0
         self.inside = self.elsewhere = 0
 
-    def tick(self, tasks: GroupTasks | None, now_ns: int, moves: Moves | None) -> None:
+    def reconcile(self, tasks: TaskMover | None, now_ns: int, moves: Moves | None) -> None:
         """Settle who came and went since the last tick.
 
         :param tasks: the group; ``None``: there is none now.
@@ -92,17 +96,17 @@ class ResctrlKeeper:
             self._moved = []
             self._scan_due_ns = now_ns + (_SCAN_TOLD_NS if told else _SCAN_UNTOLD_NS)
             self._rest_until_ns = now_ns + _REST_NS
-            self._settle_all(tasks)
+            self._reconcile_all(tasks)
         elif moved:
             self._moved = []
-            self._settle_moved(tasks, moved)
+            self._reconcile_moved(tasks, moved)
 
-    def _settle_all(self, tasks: GroupTasks) -> None:
+    def _reconcile_all(self, tasks: TaskMover) -> None:
         mount, version = self._layout.mount, self._layout.version
         for _ in range(_LOOKS):
-            sight = tasks.look()
+            sight = tasks.poll()
             wanted = {tid for tid, _ in members(mount, version, self._workloads.values())}
-            done = tasks.settle(sight, wanted, sight.ours - wanted)
+            done = tasks.reconcile(sight, wanted, sight.ours - wanted)
             self._count(done)
             if len(done.elsewhere) > self.elsewhere:
                 _report(done.elsewhere)
@@ -110,18 +114,18 @@ class ResctrlKeeper:
             if not done.joined:
                 return
 
-    def _settle_moved(self, tasks: GroupTasks, moved: Iterable[Move]) -> None:
+    def _reconcile_moved(self, tasks: TaskMover, moved: Iterable[Move]) -> None:
         # The last move of a task is where it is.
         ours: dict[int, bool] = {}
         for move in moved:
             for tid in (move.tid, *threads(move.tgid if move.whole else move.tid)):
                 ours[tid] = move.cgroup in self._workloads
-        sight = tasks.look()
+        sight = tasks.poll()
         joining = [tid for tid, best_effort in ours.items() if best_effort]
         leaving = [tid for tid, best_effort in ours.items() if not best_effort]
-        self._count(tasks.settle(sight, joining, leaving))
+        self._count(tasks.reconcile(sight, joining, leaving))
 
-    def _count(self, done: Settled) -> None:
+    def _count(self, done: MoveCounts) -> None:
         self.inside = done.inside
         self.joined += done.joined
         self.left += done.left

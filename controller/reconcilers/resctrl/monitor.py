@@ -25,10 +25,10 @@ from controller.core.model import CgroupId, Knob, KnobValue, QosClass, Target, T
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import ResctrlInfo, ResctrlMount, find_mount, read_info
-from controller.probes.resctrl import CacheUse, Whereabouts, whereabouts
+from controller.probes.resctrl import CacheUse, GroupMembership, group_membership
 from controller.reconcilers.resctrl.monitored import (
     NOTHING,
-    Watch,
+    MonitoredWorkload,
     count_others,
     group_path,
     summary,
@@ -63,8 +63,8 @@ class ResctrlMonitor:
         self._config = config
         self._executor = executor
         self._layout = layout
-        self._watches: dict[CgroupId, Watch] = {}
-        self._queue: deque[Watch] = deque()
+        self._watches: dict[CgroupId, MonitoredWorkload] = {}
+        self._queue: deque[MonitoredWorkload] = deque()
         self._room = 0
         self._room_due_ns = self._state_due_ns = 0
         self.problem = ""
@@ -74,20 +74,20 @@ class ResctrlMonitor:
         self._open()
         self.state = summary(self.problem, self._watches.values())
 
-    def follow(self, workloads: Iterable[Workload]) -> None:
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Watch some of *workloads* from now on, and nobody else."""
         if self._mount is None:
             return
         wanted = {w.cgroup: w for w in workloads}
         for cgroup in [c for c in self._watches if c not in wanted]:
-            self._let_go(self._watches.pop(cgroup))
+            self._release(self._watches.pop(cgroup))
         for cgroup, workload in wanted.items():
-            self._watches.setdefault(cgroup, Watch(workload)).workload = workload
+            self._watches.setdefault(cgroup, MonitoredWorkload(workload)).workload = workload
         self._watches = dict(sorted(self._watches.items(), key=_by_class))
         # Who waited longest is looked at next, the new ones at once.
         self._queue = deque(sorted(self._watches.values(), key=attrgetter("scan_due_ns")))
 
-    def read(self, now_ns: int) -> Mapping[CgroupId, CacheUse]:
+    def poll(self, now_ns: int) -> Mapping[CgroupId, CacheUse]:
         """Keep up with tasks, and return what is known; at most some seconds old.
 
         Only a bounded part of the work is done in each call.
@@ -117,13 +117,13 @@ class ResctrlMonitor:
         for watch in due[:_READS_PER_TICK]:
             watch.count_due_ns = now_ns + _READ_NS
             if not watch.count():
-                self._lose(watch)
+                self._mark_lost(watch)
         if now_ns >= self._state_due_ns:
             self._state_due_ns = now_ns + _READ_NS
             self.state = summary(self.problem, self._watches.values())
         return {w.workload.cgroup: w.use for w in counted if w.use != NOTHING}
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Take note that everything of ours was undone; begin again."""
         for watch in self._watches.values():
             watch.detach()
@@ -155,25 +155,25 @@ class ResctrlMonitor:
         waiting = [w for w in self._watches.values() if w.wants and w.is_service]
         for watch in reversed(owners):
             if self._room < (0 if watch.is_service else len(waiting)):
-                self._let_go(watch)
+                self._release(watch)
         if self._room > 0:
             for watch in waiting:
-                self._look_soon(watch)
+                self._scan_soon(watch)
 
-    def _look_soon(self, watch: Watch) -> None:
+    def _scan_soon(self, watch: MonitoredWorkload) -> None:
         watch.scan_due_ns = 0
         self._queue.remove(watch)
         self._queue.appendleft(watch)
 
-    def _guarded_scan(self, watch: Watch) -> None:
+    def _guarded_scan(self, watch: MonitoredWorkload) -> None:
         try:
             self._scan(watch)
         except (GoneError, FileNotFoundError):
-            self._lose(watch)
+            self._mark_lost(watch)
         except RefusedError as error:
-            watch.complain(str(error))
+            watch.log_problem(str(error))
 
-    def _scan(self, watch: Watch) -> None:
+    def _scan(self, watch: MonitoredWorkload) -> None:
         """Bring the group of *watch* and the tasks in it in line with where its tasks are."""
         target = Target(TargetKind.CGROUP, *watch.workload.cgroup, watch.workload.path)
         found = members(self._layout.mount, self._layout.version, [(target, "")])
@@ -186,7 +186,7 @@ class ResctrlMonitor:
             watch.lost = 0
         if watch.scans % _SCANS_UNTIL_ANEW == 0 or _was_moved(watch):
             watch.tasks = set()
-        places = dict(whereabouts(iter(sorted(tids - watch.tasks))))
+        places = dict(group_membership(iter(sorted(tids - watch.tasks))))
         if not places:
             return
         if watch.adopted or watch.group is None or not watch.tasks:
@@ -195,11 +195,11 @@ class ResctrlMonitor:
         if group is None or watch.adopted:
             return
         ours = watch.place
-        movable = [t for t, place in places.items() if place == Whereabouts(watch.control, "")]
+        movable = [t for t, place in places.items() if place == GroupMembership(watch.control, "")]
         watch.tasks |= {t for t, place in places.items() if place == ours} | put(group, movable)
         watch.elsewhere = len(tids) - len(watch.tasks)
 
-    def _choose(self, watch: Watch, places: Mapping[int, Whereabouts]) -> None:
+    def _choose(self, watch: MonitoredWorkload, places: Mapping[int, GroupMembership]) -> None:
         """Decide which group counts for *watch*, by where its tasks are."""
         free = [p.control for p in places.values() if p.monitor in ("", watch.name)]
         free = [control for control in free if control in ("", self._config.group)]
@@ -210,15 +210,15 @@ class ResctrlMonitor:
             return
         control = max(sorted(set(free)), key=free.count)
         if watch.group is None or watch.adopted or watch.control != control:
-            self._let_go(watch)
+            self._release(watch)
             self._make(watch, control)
 
-    def _adopt(self, watch: Watch, places: Mapping[int, Whereabouts]) -> None:
+    def _adopt(self, watch: MonitoredWorkload, places: Mapping[int, GroupMembership]) -> None:
         """Use the counters of somebody else's group that holds this workload and nobody else."""
         assert self._mount is not None
         groups = {group_path(place) for place in places.values()}
         if len(groups) != 1:
-            self._let_go(watch)
+            self._release(watch)
             watch.elsewhere = len(places)
             return
         (path,) = groups
@@ -229,26 +229,26 @@ class ResctrlMonitor:
         except OSError:
             return
         if inside - places.keys():  # others are in it, or came just now
-            self._let_go(watch)
+            self._release(watch)
             watch.elsewhere = len(places)
         elif watch.group is None or watch.group.id != inode:
-            self._let_go(watch)
+            self._release(watch)
             group = Target(TargetKind.RESCTRL_GROUP, str(self._mount.point), inode, path)
             watch.attach(group, self._features, adopted=True)
 
-    def _make(self, watch: Watch, control: str) -> None:
+    def _make(self, watch: MonitoredWorkload, control: str) -> None:
         assert self._mount is not None
         waiting = sum(w.wants and w.is_service for w in self._watches.values())
         watch.wants = self._room <= (0 if watch.is_service else waiting)
         if watch.wants or watch.lost > _AGAIN_LIMIT:
             return
-        path = group_path(Whereabouts(control, watch.name))
+        path = group_path(GroupMembership(control, watch.name))
         place = Target(TargetKind.RESCTRL_GROUP, str(self._mount.point), 0, path)
         outcome = self._act(place, ABSENT, PRESENT)
         if outcome.failure is not None or outcome.applied is None:
-            watch.complain(outcome.message)
+            watch.log_problem(outcome.message)
         elif outcome.foreign is not None:
-            watch.complain(f"resctrl group {path} was not made by this program: remove it")
+            watch.log_problem(f"resctrl group {path} was not made by this program: remove it")
         else:
             self._room -= 1
             watch.control = control
@@ -266,7 +266,7 @@ class ResctrlMonitor:
         (outcome,) = self._executor.execute([action], now_ns=time.monotonic_ns())
         return outcome
 
-    def _let_go(self, watch: Watch) -> None:
+    def _release(self, watch: MonitoredWorkload) -> None:
         """Remove the group of *watch*, if it is ours; its tasks fall back."""
         if watch.group is not None and not watch.adopted:
             value = KnobValue(f"{PRESENT} {watch.group.id}")
@@ -274,31 +274,31 @@ class ResctrlMonitor:
             self._room += 1
         watch.detach()
 
-    def _lose(self, watch: Watch) -> None:
+    def _mark_lost(self, watch: MonitoredWorkload) -> None:
         """Somebody removed the group: make it again, but not for ever."""
         if watch.group is not None and not watch.adopted:
             watch.lost += 1
             self._room += 1
             self._executor.read([watch.group._replace(id=0)])  # the journal hears of it
         if watch.lost > _AGAIN_LIMIT:
-            watch.complain(f"{watch.name} was removed by somebody else too often")
+            watch.log_problem(f"{watch.name} was removed by somebody else too often")
         watch.detach()
-        self._look_soon(watch)
+        self._scan_soon(watch)
 
-    def _send_back(self, watch: Watch, tids: set[int]) -> None:
+    def _send_back(self, watch: MonitoredWorkload, tids: set[int]) -> None:
         """Take those of *tids* that left the workload, but not its group, out of the group."""
         ours = watch.place
-        left = [tid for tid, place in whereabouts(iter(tids)) if place == ours]
+        left = [tid for tid, place in group_membership(iter(tids)) if place == ours]
         if left and watch.group is not None:
             assert self._mount is not None
             path = self._mount.point / watch.control
             put(watch.group._replace(path=watch.control, id=path.stat().st_ino), left)
 
 
-def _was_moved(watch: Watch) -> bool:
+def _was_moved(watch: MonitoredWorkload) -> bool:
     """Whether one of the tasks in the group is not there any more, so perhaps all of them."""
-    return any(p != watch.place for _, p in whereabouts(itertools.islice(watch.tasks, 1)))
+    return any(p != watch.place for _, p in group_membership(itertools.islice(watch.tasks, 1)))
 
 
-def _by_class(item: tuple[CgroupId, Watch]) -> int:
+def _by_class(item: tuple[CgroupId, MonitoredWorkload]) -> int:
     return _CLASS_ORDER.index(item[1].workload.qos)

@@ -18,12 +18,12 @@ from controller.core.model import (
     Target,
     Workload,
 )
-from controller.probes.resctrl import CacheUse, GroupCounters, MonitorError, Whereabouts
+from controller.probes.resctrl import CacheUse, GroupCounters, GroupMembership, MonitorError
 
 __all__ = (
     "NOTHING",
     "MonitorState",
-    "Watch",
+    "MonitoredWorkload",
     "count_others",
     "group_path",
     "summary",
@@ -53,7 +53,7 @@ NOTHING = CacheUse(None, None)
 
 
 @dataclass(slots=True)
-class Watch:
+class MonitoredWorkload:
     """What is known of *workload*; ``group`` counts for it, made by us unless ``adopted``.
 
     ``control`` is the control group that ``group`` lies in, ``tasks`` are those known to be in
@@ -85,9 +85,9 @@ class Watch:
         return f"{PREFIX}{self.workload.cgroup.id}"
 
     @property
-    def place(self) -> Whereabouts:
+    def place(self) -> GroupMembership:
         """Where a task in the group of ours is."""
-        return Whereabouts(self.control, self.name)
+        return GroupMembership(self.control, self.name)
 
     @property
     def owns(self) -> bool:
@@ -120,10 +120,10 @@ class Watch:
         if self._counters is None:
             return True
         try:
-            use = self._counters.read()
+            use = self._counters.poll()
         except MonitorError as error:
             self.errors += 1
-            self.complain(f"{self.workload.name}: {error}")
+            self.log_problem(f"{self.workload.name}: {error}")
             self.use = NOTHING
             return True
         if use is None:
@@ -134,20 +134,20 @@ class Watch:
         self.use = CacheUse(use.llc_occupancy_bytes, total)
         return True
 
-    def complain(self, text: str) -> None:
+    def log_problem(self, text: str) -> None:
         """Keep *text* as the problem, and log it if it is a new one."""
         if self.problem != text:
             _log.warning("%s", text)
         self.problem = text
 
 
-def group_path(place: Whereabouts) -> str:
+def group_path(place: GroupMembership) -> str:
     """Return the path of a group below the mount; that of the root group is empty."""
     inner = f"mon_groups/{place.monitor}" if place.monitor else ""
     return "/".join(filter(None, (place.control, inner)))
 
 
-def summary(problem: str, watches: Collection[Watch]) -> MonitorState:
+def summary(problem: str, watches: Collection[MonitoredWorkload]) -> MonitorState:
     """Return what there is; *problem* is why there is nothing, if that is so."""
     return MonitorState(
         problem=problem or next((w.problem for w in watches if w.problem), ""),

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from controller.core.model import EvictionResult
 from controller.core.units import NS_PER_SEC
-from controller.telemetry.report import AgentCost, Board, TickReport
+from controller.telemetry.report import AgentCost, PublishedState, TickReport
 
 __all__ = (
     "agent_cost",
@@ -66,7 +66,7 @@ _RELOADS = ("applied", "failed")
 _WRITES = ("applied", "foreign", "gone", "refused")
 
 
-def board_families(board: Board) -> Iterator[Metric]:
+def board_families(board: PublishedState) -> Iterator[Metric]:
     """Yield what is counted over all ticks."""
     decisions = CounterMetricFamily(
         "sweetpoint_channel_ticks",

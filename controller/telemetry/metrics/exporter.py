@@ -24,7 +24,7 @@ from controller.telemetry.metrics.workloads import (
     service_levels,
     workload_families,
 )
-from controller.telemetry.report import Board, TickReport
+from controller.telemetry.report import PublishedState, TickReport
 
 __all__ = ("Exporter",)
 
@@ -37,7 +37,7 @@ _TIER = ("device", "direction", "tier")
 class Exporter:
     """Renders *board* as Prometheus text."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: PublishedState) -> None:
         self._board = board
 
     def render(self) -> bytes:
@@ -54,7 +54,7 @@ class Exporter:
             yield family
             # With a thousand workloads a scrape takes 40 ms, and a tick in that time would be as
             # late: at every system call another thread may take the interpreter for 5 ms.
-            patient = patient and self._board.give_way()
+            patient = patient and self._board.yield_to_tick()
 
     def _families(self, report: TickReport) -> Iterator[Metric]:
         yield from _loops(report)

@@ -105,10 +105,10 @@ class PodCgroups:
         levels: dict[str, _Level] = {}
         below: dict[str, list[_Level]] = {}
         for root in self._roots:
-            top = levels[root] = self._look(root, "Guaranteed")
+            top = levels[root] = self._list(root, "Guaranteed")
             below[root] = [top]
             for path, qos_class in top.qos_levels:
-                level = levels[path] = self._look(path, qos_class)
+                level = levels[path] = self._list(path, qos_class)
                 below[root].append(level)
         if levels != self._levels:
             self._levels = levels
@@ -123,7 +123,7 @@ class PodCgroups:
         top = self._levels.get(root)
         return tuple(path for path, found in top.qos_levels if found == qos_class) if top else ()
 
-    def _look(self, path: str, qos_class: str) -> "_Level":
+    def _list(self, path: str, qos_class: str) -> "_Level":
         listing = _directories(self._mount, path)
         before = self._levels.get(path)
         if before is not None and before.listing == listing:

@@ -23,13 +23,13 @@ from controller.workloads.pods.pod import Pod
 from controller.workloads.pods.untrusted_json import items, mapping, shown
 
 __all__ = (
-    "Catalogue",
     "Descriptor",
     "DescriptorError",
+    "DescriptorIndex",
     "Point",
+    "derived_profile",
+    "derived_profile_name",
     "parse_descriptor",
-    "tailored",
-    "tailored_name",
 )
 
 # Katalyst's controller writes it to the pods of a workload that it made a descriptor for.
@@ -83,7 +83,7 @@ class Descriptor:
         return f"{self.namespace}/{self.name}"
 
 
-class Catalogue:
+class DescriptorIndex:
     """All descriptors that count, by what pods say of themselves."""
 
     def __init__(self, descriptors: Iterable[Descriptor] = ()) -> None:
@@ -131,12 +131,12 @@ def parse_descriptor(raw: Mapping[str, Any]) -> Descriptor:
     )
 
 
-def tailored_name(profile: str, descriptor: Descriptor) -> str:
+def derived_profile_name(profile: str, descriptor: Descriptor) -> str:
     """Return the name of *profile* with the sweet points of *descriptor*."""
     return f"{profile}{MADE_OF}{descriptor.key}"
 
 
-def tailored(
+def derived_profile(
     profile: Profile, descriptor: Descriptor, tick_ns: int
 ) -> tuple[Profile, tuple[str, ...]]:
     """Return *profile* with the sweet points of *descriptor*, and what of these cannot be used.
@@ -155,7 +155,7 @@ def tailored(
             problems.append(f"{point.origin}: the tick is longer than the window of {window}")
         else:
             specs[point.indicator] = replace(spec, sweet_point=point.value, bins=())
-    name = tailored_name(profile.name, descriptor)
+    name = derived_profile_name(profile.name, descriptor)
     return replace(profile, name=name, indicators=tuple(specs.values())), tuple(problems)
 
 

@@ -19,7 +19,7 @@ from controller.host.facts import CgroupLayout
 from controller.workloads.pods.classify import ClassRules, classify
 from controller.workloads.pods.pod import Pod
 
-__all__ = ("Holds", "Managers")
+__all__ = ("Holds", "OtherAgents")
 
 # Returns whether the agent itself has set a knob.
 Holds = Callable[[CgroupId, Knob], bool]
@@ -39,28 +39,28 @@ _KEEP_NS = 300 * NS_PER_SEC
 
 
 @dataclass(slots=True)
-class _Left:
+class _Ceded:
     """A knob that is left to somebody, because of what was seen at ``seen_ns``."""
 
     reason: str
     seen_ns: int
 
 
-class Managers:
+class OtherAgents:
     """Looks for other agents; ``left`` are the knobs that are theirs, with the reason."""
 
     def __init__(self, layout: CgroupLayout, rules: ClassRules, resctrl: Path) -> None:
         self._layout = layout
         self._rules = rules
         self._resctrl = resctrl
-        self._left: dict[Knob, _Left] = {}
+        self._left: dict[Knob, _Ceded] = {}
 
     @property
-    def left(self) -> Mapping[Knob, str]:
+    def ceded(self) -> Mapping[Knob, str]:
         """The knobs that are to be left alone, and why."""
         return {knob: each.reason for knob, each in self._left.items()}
 
-    def look(
+    def poll(
         self, now_ns: int, pods: Collection[Pod], best_effort_levels: Iterable[str], holds: Holds
     ) -> None:
         """Look who manages what now.
@@ -83,7 +83,7 @@ class Managers:
             seen[Knob.CPU_QUOTA] = f"{_KOORDLET} sets that of pods with batch resources"
         seen |= {knob: text for name in present for knob, text in self._resctrl_of(name)}
         for knob, reason in seen.items():
-            self._left[knob] = _Left(reason, now_ns)
+            self._left[knob] = _Ceded(reason, now_ns)
         old = [knob for knob, each in self._left.items() if now_ns - each.seen_ns > _KEEP_NS]
         for knob in old:
             del self._left[knob]

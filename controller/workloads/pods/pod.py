@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import re
 from typing import Any
 
-from controller.workloads.pods.requests import asked_for
+from controller.workloads.pods.requests import extended_requests
 from controller.workloads.pods.untrusted_json import items, mapping, shown
 
 __all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
@@ -90,7 +90,7 @@ class Pod:
     oversized: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     grace_s: int = 30
-    asked: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -142,7 +142,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         oversized=oversized,
         grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),
         images=tuple(sorted(set(_images(spec)))),
-        asked=asked_for(spec),
+        requests=extended_requests(spec),
     )
 
 

@@ -13,12 +13,12 @@ from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, P
 from controller.workloads.pods.identity import APP_LABELS
 from controller.workloads.pods.pod import Pod
 
-__all__ = ("PROFILE_KEY", "Choice", "Choose", "chooser")
+__all__ = ("PROFILE_KEY", "ChooseProfile", "ProfileChoice", "profile_chooser")
 
 PROFILE_KEY = "sweetpoint.dev/profile"
 
 
-class Choice(NamedTuple):
+class ProfileChoice(NamedTuple):
     """The name of a profile that exists, and what was wrong with what was asked for.
 
     ``tailored``: the name of one that was made of it for this pod's like; empty: none was.
@@ -26,14 +26,16 @@ class Choice(NamedTuple):
 
     profile: str
     problem: str | None = None
-    tailored: str = ""
+    derived: str = ""
 
 
 # ``None`` stands for a pod of which nothing but the cgroup is known.
-Choose = Callable[[Pod | None], Choice]
+ChooseProfile = Callable[[Pod | None], ProfileChoice]
 
 
-def chooser(profiles: Collection[str], config: KubeProfilesConfig, fallback: str) -> Choose:
+def profile_chooser(
+    profiles: Collection[str], config: KubeProfilesConfig, fallback: str
+) -> ChooseProfile:
     """Return what chooses among the names in *profiles*, of which *fallback* is always one.
 
     What does not exist, because its ConfigMap was not read yet for instance, is not chosen: the
@@ -41,7 +43,7 @@ def chooser(profiles: Collection[str], config: KubeProfilesConfig, fallback: str
     """
     names = frozenset(profiles)
 
-    def choose(pod: Pod | None) -> Choice:
+    def choose(pod: Pod | None) -> ProfileChoice:
         problems: list[str] = []
         found = None if pod is None else _for_pod(pod, names, config, problems)
         if found is None and config.default in names:
@@ -49,7 +51,7 @@ def chooser(profiles: Collection[str], config: KubeProfilesConfig, fallback: str
         elif found is None:
             problems.append(f"the default: no profile has the name {config.default!r}")
             found = fallback
-        return Choice(found, "; ".join(problems) or None)
+        return ProfileChoice(found, "; ".join(problems) or None)
 
     return choose
 

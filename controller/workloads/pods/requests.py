@@ -19,7 +19,7 @@ from controller.core.model import QosClass
 __all__ = (
     "NETWORK_QOS",
     "NetworkLimit",
-    "asked_for",
+    "extended_requests",
     "network_limit",
     "parse_quantity",
 )
@@ -61,7 +61,7 @@ def parse_quantity(value: object) -> int | None:
     return number if 0 < number <= _MOST else None
 
 
-def asked_for(spec: Mapping[str, Any]) -> dict[str, int]:
+def extended_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """Return what the pod with *spec* asked for, by resource; what makes no sense is left out.
 
     As the scheduler counts: its containers together, or its largest init container if that is

@@ -21,16 +21,16 @@ from controller.workloads.pods.cgroups import PodCgroup, PodCgroups
 from controller.workloads.pods.classify import Classified, ClassRules, classify, classify_by_cgroup
 from controller.workloads.pods.identity import core_group, evictable, service_name
 from controller.workloads.pods.pod import Pod, Pods
-from controller.workloads.pods.profile_choice import Choose
+from controller.workloads.pods.profile_choice import ChooseProfile
 from controller.workloads.pods.requests import network_limit
 
 __all__ = (
     "KubernetesSource",
-    "beside",
+    "merge_with_configured",
 )
 
 
-def beside(
+def merge_with_configured(
     configured: tuple[Workload, ...], pods: tuple[Workload, ...]
 ) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
     """Return both without the pods that share cgroups with *configured*, and what was left out.
@@ -112,7 +112,7 @@ class KubernetesSource:
         self._all_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
         self._classes: Counter[tuple[str, str]] = Counter()
-        self._inputs: tuple[Mapping[str, Pod], Mapping[str, object], Choose] | None = None
+        self._inputs: tuple[Mapping[str, Pod], Mapping[str, object], ChooseProfile] | None = None
         self._waiting = False
         self._looks = 0
         self._workloads: tuple[Workload, ...] = ()
@@ -121,7 +121,7 @@ class KubernetesSource:
         # Changes whenever one of the properties below may have.
         self.revision = 0
 
-    def scan(self, now_ns: int, choose: Choose) -> tuple[Workload, ...]:
+    def scan(self, now_ns: int, choose: ChooseProfile) -> tuple[Workload, ...]:
         """Return the pods that run here now, sorted by path; the same tuple if nothing changed.
 
         Who did not change stays the same object. *choose* must be another object when it decides
@@ -214,7 +214,7 @@ class KubernetesSource:
             self.roots = tuple(inhabited) if len(inhabited) == 1 else ()
         self.foreign_roots = tuple(root for root in inhabited if root not in self.roots)
 
-    def _update(self, entry: _Entry, pod: Pod | None, choose: Choose, now_ns: int) -> None:
+    def _update(self, entry: _Entry, pod: Pod | None, choose: ChooseProfile, now_ns: int) -> None:
         self._count(entry, -1)
         entry.listed = pod
         entry.pod = pod = pod or entry.pod
@@ -235,7 +235,7 @@ class KubernetesSource:
             self._classes[str(entry.classified.qos), entry.classified.given_by] += by
 
     def _workload(
-        self, entry: _Entry, classified: Classified, choose: Choose
+        self, entry: _Entry, classified: Classified, choose: ChooseProfile
     ) -> tuple[Workload, str | None]:
         pod, cgroup, qos = entry.pod, entry.cgroup, classified.qos
         name = f"pod:{cgroup.uid}" if pod is None else pod.key
@@ -252,7 +252,7 @@ class KubernetesSource:
         if qos is QosClass.BE and pod is not None:
             group, problem = core_group(pod)
             problems.append(problem)
-            asked = pod.asked
+            asked = pod.requests
         network = network_limit({} if pod is None else pod.annotations, qos)
         problems.append(network.problem)
         # More than there is limits nobody, and the kernel may refuse to be told so.

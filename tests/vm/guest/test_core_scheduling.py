@@ -23,8 +23,8 @@ from actuators.tasks import threads
 from controller.core.decision import Action
 from controller.core.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
 from controller.host.facts import CgroupLayout, core_siblings
-from controller.probes.cgroup_moves import MemberProbe
-from controller.reconcilers.core_scheduling import CookieKeeper
+from controller.probes.cgroup_moves import MoveProbe
+from controller.reconcilers.core_scheduling import CookieReconciler
 from tests.kernel import test_members
 from tests.vm.guest.switches import SwitchTrace, shared_s
 
@@ -84,16 +84,16 @@ class Site:
 class Knobs:
     """The knobs as one life of the agent has them."""
 
-    def __init__(self, site: Site, state_dir: Path, probe: MemberProbe | None = None) -> None:
+    def __init__(self, site: Site, state_dir: Path, probe: MoveProbe | None = None) -> None:
         self._site = site
         self._probe = probe
         self.actuator = CoreCookie(state_dir)
         idle = CpuIdle(site.layout.mount, site.layout.hierarchy, site.layout.version)
         self._executor = Executor(Journal(state_dir / "journal"), [self.actuator, idle])
-        self.keeper = CookieKeeper(site.layout, self.actuator)
-        self.keeper.follow([site.workload()])
+        self.keeper = CookieReconciler(site.layout, self.actuator)
+        self.keeper.set_workloads([site.workload()])
         if probe is not None:
-            probe.follow([site.workload()])
+            probe.set_workloads([site.workload()])
 
     def cookie(self, value: str) -> None:
         self._write(core_group(BEST_EFFORT), Knob.CORE_COOKIE, value)
@@ -108,8 +108,8 @@ class Knobs:
         deadline = time.monotonic() + seconds
         while not check():
             assert time.monotonic() < deadline, f"not in {seconds:g} s: {what}"
-            moves = None if self._probe is None else self._probe.read()
-            self.keeper.tick(time.monotonic_ns(), moves)
+            moves = None if self._probe is None else self._probe.poll()
+            self.keeper.reconcile(time.monotonic_ns(), moves)
             time.sleep(0.1)
 
     def _write(self, target: Target, knob: Knob, value: str) -> None:
@@ -134,8 +134,8 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def probe(cgroup_layout: CgroupLayout) -> Iterator[MemberProbe]:
-    probe = MemberProbe(cgroup_layout)
+def probe(cgroup_layout: CgroupLayout) -> Iterator[MoveProbe]:
+    probe = MoveProbe(cgroup_layout)
     yield probe
     probe.close()
 
@@ -187,13 +187,13 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
 
 
 def test_born_into_a_cgroup_is_told(
-    cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MemberProbe
+    cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MoveProbe
 ) -> None:
     cgroups = test_members.Cgroups(cgroup_layout, cgroup_root, probe)
     test_members.test_born_in_another_cgroup_than_the_parent_is_told(cgroups)
 
 
-def test_who_is_born_moves_in_or_moves_out(site: Site, tmp_path: Path, probe: MemberProbe) -> None:
+def test_who_is_born_moves_in_or_moves_out(site: Site, tmp_path: Path, probe: MoveProbe) -> None:
     knobs = Knobs(site, tmp_path, probe)
     first = site.start(site.batch)
     knobs.cookie(BEST_EFFORT)

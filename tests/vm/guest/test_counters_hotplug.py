@@ -37,23 +37,23 @@ def test_a_cpu_that_was_off_is_counted_again(
     groups = Groups(cgroup_root, cgroup_layout, probe)
     for number, off_s in enumerate((3 * REFRESH_S, 0.0)):
         # Off for long enough to be missed, and so shortly that nobody can have seen it.
-        probe.read()
+        probe.poll()
         SWITCH.write_text("0")
         end = time.monotonic() + off_s
         while time.monotonic() < end:
-            probe.read()
+            probe.poll()
             time.sleep(0.2)
         SWITCH.write_text("1")
         _let_it_be_noticed(probe)
         path = groups.make(f"job{number}", latency=False)
         with loads([Load(path, "hog", CPU)], seconds=2) as running:
             before = running.schedstat(path).oncpu_ns
-            first = groups.sample(probe.read(), path).instructions
+            first = groups.sample(probe.poll(), path).instructions
             running.work()
             ran_ns = running.schedstat(path).oncpu_ns - before
             probe.counted()
             time.sleep(REFRESH_S)
-            last = groups.sample(probe.read(), path).instructions
+            last = groups.sample(probe.poll(), path).instructions
         assert first is not None and last is not None
         assert last - first == pytest.approx(ran_ns, rel=0.05)
 
@@ -63,4 +63,4 @@ def _let_it_be_noticed(probe: SchedProbe) -> None:
     for _ in range(3):
         probe.counted()
         time.sleep(REFRESH_S)
-        probe.read()
+        probe.poll()

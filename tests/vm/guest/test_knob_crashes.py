@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from actuators.base import Trace
-from actuators.resctrl.tasks import GroupTasks
+from actuators.resctrl.tasks import TaskMover
 from controller.core.decision import Action
 from controller.core.model import Knob, Target, TargetKind
 from controller.host.facts import CgroupLayout
@@ -58,7 +58,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture
-def scene(cgroup_layout: CgroupLayout) -> Iterator[Scene]:
+def context(cgroup_layout: CgroupLayout) -> Iterator[Scene]:
     root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-crash")
     pod = make_child(root, "pod")
     (pod / "cgroup.subtree_control").write_text("-cpu -memory -io")
@@ -71,24 +71,24 @@ def scene(cgroup_layout: CgroupLayout) -> Iterator[Scene]:
     remove_cgroup(root)
 
 
-def knobs(scene: Scene) -> dict[Knob, tuple[str, str]]:
+def knobs(context: Scene) -> dict[Knob, tuple[str, str]]:
     """The original value of every knob, and another one."""
     return {
         Knob.CPU_QUOTA: ("80000 100000 10000", "5000 10000 5000"),
         Knob.SCHED_IDLE: ("0 700", "1"),
         Knob.MEMORY_HIGH: ("max", str(64 * MIB)),
         Knob.IO_WEIGHT: ("100", "10"),
-        Knob.IO_MAX: (f"{scene.disk} wiops=500", f"{scene.disk} rbps=4096"),
+        Knob.IO_MAX: (f"{context.disk} wiops=500", f"{context.disk} rbps=4096"),
         Knob.MBA: ("0=100", "0=20"),
         Knob.LLC_WAYS: ("0=7ff", "0=3"),
     }
 
 
-def life(scene: Scene, state_dir: Path, *, mount: bool) -> Callable[[Trace], None]:
+def life(context: Scene, state_dir: Path, *, mount: bool) -> Callable[[Trace], None]:
     """Mount if told, make the group, move a task, set everything, restore."""
 
     def live(trace: Trace) -> None:
-        agent = executor(scene.layout, state_dir, lasting(trace))
+        agent = executor(context.layout, state_dir, lasting(trace))
 
         def do(*actions: Action) -> None:
             outcomes = agent.execute(actions, now_ns=0)
@@ -98,14 +98,14 @@ def life(scene: Scene, state_dir: Path, *, mount: bool) -> Callable[[Trace], Non
             do(action(ROOT, Knob.RESCTRL_MOUNT, "absent", "mounted"))
         do(action(PLACE, Knob.RESCTRL_GROUP, "absent", "present"))
         group = PLACE._replace(id=(RESCTRL_DIR / GROUP).stat().st_ino)
-        tasks = GroupTasks(ROOT._replace(id=RESCTRL_DIR.stat().st_ino), group)
-        assert tasks.settle(tasks.look(), [scene.task], []).joined == 1
+        tasks = TaskMover(ROOT._replace(id=RESCTRL_DIR.stat().st_ino), group)
+        assert tasks.reconcile(tasks.poll(), [context.task], []).joined == 1
         trace("after task")
-        pod = target_of(scene.layout, scene.pod)
+        pod = target_of(context.layout, context.pod)
         do(
             *(
                 action(group if str(knob).startswith("resctrl") else pod, knob, was, value)
-                for knob, (was, value) in knobs(scene).items()
+                for knob, (was, value) in knobs(context).items()
             )
         )
         assert agent.restore_all().clean
@@ -124,15 +124,15 @@ def lasting(trace: Trace) -> Trace:
 
 
 @pytest.mark.parametrize("mount", [False, True])
-def test_killed_at_every_step(scene: Scene, tmp_path: Path, mount: bool) -> None:
+def test_killed_at_every_step(context: Scene, tmp_path: Path, mount: bool) -> None:
     if mount:
         # The rest is the same as where somebody else has mounted it.
-        first = kill_everywhere(scene, tmp_path, mount=True, steps=range(5))
+        first = kill_everywhere(context, tmp_path, mount=True, steps=range(5))
         assert {"after write resctrl.mount=mount", "after write group=mkdir"} <= first
         return
     with mounted():
         (RESCTRL_DIR / "runtime").mkdir()
-        seen = kill_everywhere(scene, tmp_path, mount=False, steps=range(1000))
+        seen = kill_everywhere(context, tmp_path, mount=False, steps=range(1000))
     # Every file has been written to at a step at which the process died.
     written = {s.split()[2].partition("=")[0] for s in seen if s.startswith("after write")}
     files = {"cpu.max", "cpu.max.burst", "cpu.idle", "cpu.weight", "memory.high", "io.weight"}
@@ -140,16 +140,16 @@ def test_killed_at_every_step(scene: Scene, tmp_path: Path, mount: bool) -> None
     assert {"after task", "after write group=rmdir", "after journal remove"} <= seen
 
 
-def kill_everywhere(scene: Scene, scratch: Path, *, mount: bool, steps: range) -> set[str]:
+def kill_everywhere(context: Scene, scratch: Path, *, mount: bool, steps: range) -> set[str]:
     """Kill at each of *steps*, as far as there are so many; return what was done there."""
     seen: set[str] = set()
-    before = scene.dump()
+    before = context.dump()
     for number in steps:
         state_dir = scratch / str(number)
-        step = die_at(number, life(scene, state_dir, mount=mount))
-        report = executor(scene.layout, state_dir).restore_all()
+        step = die_at(number, life(context, state_dir, mount=mount))
+        report = executor(context.layout, state_dir).restore_all()
         assert report.clean, (step, report)
-        assert scene.dump() == before, step
+        assert context.dump() == before, step
         assert not list((state_dir / "journal").iterdir())
         if step is None:
             break

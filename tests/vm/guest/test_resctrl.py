@@ -13,14 +13,14 @@ import pytest
 from actuators.base import Restored
 from actuators.executor import Executor
 from actuators.resctrl.fs import Group
-from actuators.resctrl.tasks import GroupTasks
+from actuators.resctrl.tasks import TaskMover
 from controller.core.decision import Failure, Outcome
 from controller.core.model import Knob, Target, TargetKind
 from controller.core.settings import MbaUnit
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
 from controller.probes.cgroup_moves import Move, Moves
-from controller.reconcilers.resctrl.control_group import ResctrlControl
+from controller.reconcilers.resctrl.control_group import ControlGroup
 from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, executor
 from tests.vm.guest.resctrl import (
@@ -158,11 +158,11 @@ def test_the_root_group_is_never_written(resctrl: Path, agent: Executor) -> None
 def test_groups_run_out_and_are_freed(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, batch: Path
 ) -> None:
-    control = ResctrlControl(CONFIG, agent, cgroup_layout)
+    control = ControlGroup(CONFIG, agent, cgroup_layout)
     assert control.facts is not None
     assert (control.facts.mba_unit, control.facts.mba_step) == (MbaUnit.PERCENT, 10)
     assert (control.facts.llc_ways, control.facts.bandwidth) == (11, True)
-    control.follow((best_effort(batch),))
+    control.set_workloads((best_effort(batch),))
     others = 0
     try:
         while True:
@@ -171,13 +171,13 @@ def test_groups_run_out_and_are_freed(
     except OSError as error:
         assert error.errno == errno.ENOSPC
     before = groups()
-    control.tick(0, None)
+    control.reconcile(0, None)
     assert "Out of CLOSIDs" in control.state.problem
     assert not control.state.present
     assert control.targets(enforcing=True) == ()
     (resctrl / "other3").rmdir()
     before.pop("other3")
-    control.tick(10 * SECOND, None)
+    control.reconcile(10 * SECOND, None)
     assert control.state.present, control.state
     assert control.state.problem == ""
     assert OURS.exists()
@@ -201,10 +201,10 @@ def test_tasks_are_kept_in_the_group(
         (resctrl / "mon_groups/somebody/tasks").write_text(str(watched))
         threads = [int(p.name) for p in Path(f"/proc/{many}/task").iterdir()]
         assert len(threads) == 4
-        control = ResctrlControl(CONFIG, agent, cgroup_layout)
+        control = ControlGroup(CONFIG, agent, cgroup_layout)
         work = best_effort(batch)
-        control.follow((work,))
-        control.tick(0, None)
+        control.set_workloads((work,))
+        control.reconcile(0, None)
         assert {group_of(tid) for tid in (mine, leaver, *threads)} == {GROUP}
         assert (group_of(classed), group_of(watched), group_of(other)) == ("runtime", "/", "/")
         assert (control.state.tasks, control.state.elsewhere) == (6, 2)
@@ -214,18 +214,18 @@ def test_tasks_are_kept_in_the_group(
         move([late], batch)
         move([leaver], Path("/sys/fs/cgroup"))
         told = (Move(work.cgroup, late, late, True), Move(None, leaver, leaver, True))
-        control.tick(SECOND // 5, Moves(told, complete=True))
+        control.reconcile(SECOND // 5, Moves(told, complete=True))
         assert (group_of(late), group_of(leaver)) == (GROUP, "/")
         # What it does not tell is found by looking.
         move([late], Path("/sys/fs/cgroup"))
         move([other], batch)
-        control.tick(SECOND, Moves((), complete=True))
+        control.reconcile(SECOND, Moves((), complete=True))
         assert group_of(late) == GROUP
-        control.tick(61 * SECOND, Moves((), complete=True))
+        control.reconcile(61 * SECOND, Moves((), complete=True))
         assert (group_of(late), group_of(other)) == ("/", GROUP)
 
         assert agent.restore_all().clean
-        control.forget()
+        control.reset()
         assert {group_of(tid) for tid in (mine, other, late, leaver, *threads)} == {"/"}
         assert (group_of(classed), OURS.exists()) == ("runtime", False)
         assert str(watched) in (resctrl / "mon_groups/somebody/tasks").read_text().split()
@@ -233,7 +233,7 @@ def test_tasks_are_kept_in_the_group(
 
 def test_who_must_not_be_moved_and_who_has_ended(resctrl: Path, agent: Executor) -> None:
     group = make_group(agent)
-    tasks = GroupTasks(inode_of(".")._replace(path=""), group)
+    tasks = TaskMover(inode_of(".")._replace(path=""), group)
     with sleepers(3) as pids:
         gone = subprocess.Popen(["true"])
         gone.wait()
@@ -241,7 +241,7 @@ def test_who_must_not_be_moved_and_who_has_ended(resctrl: Path, agent: Executor)
             assert tasks.write(directory, [pids[0], gone.pid, pids[1]]) == 2
         assert [group_of(pid) for pid in pids] == [GROUP, GROUP, "/"]
         # The first process, a kernel thread, and one that may.
-        done = tasks.settle(tasks.look(), [1, 2, pids[2]], [])
+        done = tasks.reconcile(tasks.poll(), [1, 2, pids[2]], [])
         assert (done.joined, done.inside) == (1, 3)
         assert [group_of(pid) for pid in (1, 2, pids[2])] == ["/", "/", GROUP]
 
@@ -253,11 +253,11 @@ def test_an_adopted_group_is_moved_and_given_back(
     (resctrl / "BestEffort/schemata").write_text("MB:0=80\n")
     before = groups()
     config = CONFIG._replace(group="BestEffort", adopted=True)
-    control = ResctrlControl(config, agent, cgroup_layout)
+    control = ControlGroup(config, agent, cgroup_layout)
     with sleepers(1) as (pid,):
         move([pid], batch)
-        control.follow((best_effort(batch),))
-        control.tick(0, None)
+        control.set_workloads((best_effort(batch),))
+        control.reconcile(0, None)
         assert group_of(pid) == "/"
         (target,) = control.targets(enforcing=True)
         assert Writes(agent, target, Knob.MBA)("0=80", "0=30").applied == "0=30"
@@ -283,26 +283,26 @@ def test_restore_leaves_alone_what_is_somebody_elses(
     assert OURS.exists()
     assert "L3:0=070" in groups()["runtime"]
     # Nor is a group of that name used that we did not make.
-    control = ResctrlControl(CONFIG, executor(cgroup_layout, tmp_path), cgroup_layout)
-    control.follow((best_effort(batch),))
-    control.tick(0, None)
+    control = ControlGroup(CONFIG, executor(cgroup_layout, tmp_path), cgroup_layout)
+    control.set_workloads((best_effort(batch),))
+    control.reconcile(0, None)
     assert "not made by this program" in control.state.problem
 
 
 def test_a_group_that_others_remove_is_made_three_times_more(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, batch: Path
 ) -> None:
-    control = ResctrlControl(CONFIG, agent, cgroup_layout)
-    control.follow((best_effort(batch),))
+    control = ControlGroup(CONFIG, agent, cgroup_layout)
+    control.set_workloads((best_effort(batch),))
     made = 0
     for number in range(6):
-        control.tick(number * 10 * SECOND, None)
+        control.reconcile(number * 10 * SECOND, None)
         if OURS.exists():
             made += 1
             OURS.rmdir()
     assert made == 4
     assert "left alone" in control.state.problem
-    control.tick(700 * SECOND, None)
+    control.reconcile(700 * SECOND, None)
     assert control.state.present
     assert agent.restore_all().clean
 
@@ -312,13 +312,13 @@ def test_mounted_by_us_unless_others_use_it(
 ) -> None:
     config = CONFIG._replace(mount=True)
     assert not is_mounted()
-    control = ResctrlControl(config, agent, cgroup_layout)
+    control = ControlGroup(config, agent, cgroup_layout)
     assert is_mounted()
     assert control.facts is not None
     assert agent.restore_all().clean
     assert not is_mounted()
 
-    ResctrlControl(config, agent, cgroup_layout)
+    ControlGroup(config, agent, cgroup_layout)
     (RESCTRL_DIR / "mon_groups/somebody").mkdir()
     (result,) = executor(cgroup_layout, tmp_path).restore_all().results
     try:

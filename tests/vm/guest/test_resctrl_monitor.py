@@ -45,7 +45,7 @@ class Watched:
         path = "/" + str(cgroup.relative_to("/sys/fs/cgroup"))
         identity = CgroupId("v2", cgroup.stat().st_ino)
         self.workloads.append(Workload(name, identity, path, qos, name, ""))
-        self.monitor.follow(self.workloads)
+        self.monitor.set_workloads(self.workloads)
         return cgroup
 
     def group(self, cgroup: Path, control: Path = RESCTRL_DIR) -> Path:
@@ -55,7 +55,7 @@ class Watched:
         """Let time pass, as ticks of a second, and return what is known by name."""
         for _ in range(seconds):
             self._now_ns += SECOND
-            use = self.monitor.read(self._now_ns)
+            use = self.monitor.poll(self._now_ns)
         return {w.name: use[w.cgroup] for w in self.workloads if w.cgroup in use}
 
 
@@ -160,7 +160,7 @@ def test_who_comes_and_who_leaves(watched: Watched) -> None:
             watched.read()
             assert place_of(child) == place_of(late) == "res:/ mon:"
             # The workload goes, and its group with it.
-            watched.monitor.follow([])
+            watched.monitor.set_workloads([])
             assert not list(MONITORS.iterdir())
             os.kill(child, signal.SIGKILL)
     finally:
@@ -245,7 +245,7 @@ def test_it_follows_into_the_group_of_best_effort_work(watched: Watched) -> None
         assert bandwidth(after, "batch") - bandwidth(before, "batch") == 7 * UNIT
         assert watched.agent.restore_all().clean
         assert not OURS.exists()
-        watched.monitor.forget()
+        watched.monitor.reset()
         watched.read()
         assert watched.group(batch).exists()
 

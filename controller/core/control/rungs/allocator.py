@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 import math
 from typing import TypeVar
 
-from controller.core.control.limiters import Ceiling, Latch
+from controller.core.control.limiters import Headroom, HoldOffLatch
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
 
 __all__ = (
-    "ShareRung",
-    "share_out",
+    "ProportionalAllocator",
+    "allocate",
     "total_for",
     "water_fill",
 )
@@ -57,7 +57,7 @@ def water_fill(
     return paid
 
 
-def share_out(
+def allocate(
     total: float,
     wants: Mapping[Key, float],
     least: Mapping[Key, float],
@@ -104,7 +104,7 @@ def total_for(demand: float, floor: float, ceiling: float) -> float:
     return ceiling * math.pow(floor / ceiling, demand)
 
 
-class ShareRung:
+class ProportionalAllocator:
     """Engages on demand, from the feed-forward ceiling downward, and lets go after a while.
 
     ``grants`` is what the workloads that are limited now may have (empty: everybody is free).
@@ -131,11 +131,11 @@ class ShareRung:
     def __init__(self, capacity: float, least: float) -> None:
         self._capacity = capacity
         self._least = least
-        self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         self.wants: dict[CgroupId, float] = {}
         self._shared = 0.0
         self._shared_ns = 0
-        self.ceiling = Ceiling(capacity)
+        self.ceiling = Headroom(capacity)
         self.grants: dict[CgroupId, float] = {}
         self.total: float | None = None
         self.floor = 0.0
@@ -175,7 +175,7 @@ class ShareRung:
             use = find_use()
             most = _FLOORS * self._capacity / max(1, users)
             self.floor_each = max(self._least, min(floor_each, most))
-            self._follow_wants(use, min(age_ns, _SHARE_NS) / 1e9)
+            self._update_wants(use, min(age_ns, _SHARE_NS) / 1e9)
             self._share(demand, blame, blocked)
             self._shared_ns = now_ns
         return self.grants
@@ -199,7 +199,7 @@ class ShareRung:
         before = self.grants
         self.grants = {
             cgroup: max(floor_each, share)
-            for cgroup, share in share_out(self.total, wants, least, blame).items()
+            for cgroup, share in allocate(self.total, wants, least, blame).items()
             if cgroup in before or share < (1 - _WORTH_A_WRITE) * wants[cgroup]
         }
 
@@ -209,7 +209,7 @@ class ShareRung:
         self.grants = {}
         self.total = None
 
-    def _follow_wants(self, use: Mapping[CgroupId, float], dt_s: float) -> None:
+    def _update_wants(self, use: Mapping[CgroupId, float], dt_s: float) -> None:
         # What a workload would use without its grant: its use, but held while the grant limits
         # it, so that a squeeze does not make the squeezed look modest.
         keep = math.exp(-dt_s / _WANT_DECAY_S)

@@ -4,8 +4,8 @@
 
 from dataclasses import dataclass, field
 
-from controller.core.control.ladder import Scene
-from controller.core.control.limiters import Ceiling, Latch
+from controller.core.control.ladder import TickContext
+from controller.core.control.limiters import Headroom, HoldOffLatch
 from controller.core.control.resource_usage import LinkSide
 from controller.core.control.rungs.allocator import total_for
 from controller.core.decision import Action
@@ -14,7 +14,7 @@ from controller.core.model import Knob, KnobValue, Target
 from controller.core.settings import KnobLimits, LinkFacts
 from controller.core.units import NS_PER_SEC, format_bytes
 
-__all__ = ("LinkRung",)
+__all__ = ("LinkCeilingRung",)
 
 _HOLD_NS = 20 * NS_PER_SEC
 _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
@@ -31,47 +31,47 @@ class _Link:
     """A shaped link: what it carries, what best-effort may use, egress first."""
 
     facts: LinkFacts
-    ceilings: tuple[Ceiling, Ceiling]
+    ceilings: tuple[Headroom, Headroom]
     granted: tuple[float, float] | None = None
     written: list[float] = field(default_factory=list)
 
 
-class LinkRung:
+class LinkCeilingRung:
     """Engages on demand, from the feed-forward ceiling downward, as the quota does."""
 
     def __init__(self, links: tuple[LinkFacts, ...]) -> None:
         self.knob = Knob.TC_CEILING
         self.part = 0.0
-        self._latch = Latch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         self._links = {
             (facts.target.scope, facts.target.id): _Link(
-                facts, (Ceiling(facts.egress_bytes_per_s), Ceiling(facts.ingress_bytes_per_s))
+                facts, (Headroom(facts.egress_bytes_per_s), Headroom(facts.ingress_bytes_per_s))
             )
             for facts in links
         }
 
-    def usable(self, scene: Scene) -> bool:
+    def usable(self, context: TickContext) -> bool:
         """Return whether there is a link that we shape."""
-        movable = scene.book.movable(self.knob, scene.now_ns)
+        movable = context.knobs.movable(self.knob, context.now_ns)
         return any((target.scope, target.id) in self._links for target in movable)
 
-    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Return *part*: the scale of this rung never changes."""
         return part
 
-    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
         """Set the ceilings for *part*."""
         self.part = part
         was_engaged = self._latch.on
-        engaged = self._latch.update(part > 0, scene.now_ns)
+        engaged = self._latch.update(part > 0, context.now_ns)
         for key, link in self._links.items():
             grants = []
             both = (link.facts.egress_bytes_per_s, link.facts.ingress_bytes_per_s)
             for carried, ceiling, ingress in zip(both, link.ceilings, (False, True), strict=True):
-                use = scene.usage.links.get(LinkSide(*key, ingress))
+                use = context.usage.links.get(LinkSide(*key, ingress))
                 others = use.others if use else 0.0
                 available = (1 - _MARGIN_LINK) * carried
-                ceiling.update(scene.now_ns, scene.dt_s, available, (1 + _MARGIN_USE) * others)
+                ceiling.update(context.now_ns, context.dt_s, available, (1 + _MARGIN_USE) * others)
                 if engaged and not was_engaged and use is not None and use.wanted is not None:
                     ceiling.start_at(use.wanted)
                 floor = max(_LEAST_BYTES_PER_S, limits.floor * carried)
@@ -79,12 +79,12 @@ class LinkRung:
             link.granted = (grants[0], grants[1]) if engaged else None
         return part if engaged else None
 
-    def actions(self, scene: Scene, reason: str) -> list[Action]:
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return what has to be written; changes that are noise are not."""
         actions = []
-        for target in scene.book.targets(self.knob):
+        for target in context.knobs.targets(self.knob):
             link = self._links.get((target.scope, target.id))
-            action = None if link is None else self._action(target, link, scene, reason)
+            action = None if link is None else self._action(target, link, context, reason)
             if action is not None:
                 actions.append(action)
         return actions
@@ -105,20 +105,22 @@ class LinkRung:
         ]
         return "; ".join(sides) or "network free"
 
-    def _action(self, target: Target, link: _Link, scene: Scene, reason: str) -> Action | None:
+    def _action(
+        self, target: Target, link: _Link, context: TickContext, reason: str
+    ) -> Action | None:
         key = (target.scope, target.id, self.knob)
-        original = scene.book.original(*key)
+        original = context.knobs.original(*key)
         if original is None:
             return None
         value = None if link.granted is None else _limited(link.granted, original)
         if value is None or not is_stricter(self.knob, value, original):
             link.written = []
-            return scene.book.restore(*key, reason, scene.now_ns)
+            return context.knobs.restore(*key, reason, context.now_ns)
         wanted = _numbers(value)
-        if link.written and not scene.anew and not _matters(wanted, link.written):
+        if link.written and not context.resync and not _matters(wanted, link.written):
             return None
         link.written = wanted
-        return scene.book.request(*key, value, reason, scene.now_ns)
+        return context.knobs.request(*key, value, reason, context.now_ns)
 
 
 def _limited(granted: tuple[float, float], original: KnobValue) -> KnobValue:

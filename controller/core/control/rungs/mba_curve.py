@@ -14,7 +14,7 @@ import math
 from controller.core.settings import MbaUnit, ResctrlFacts
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("BandwidthScale",)
+__all__ = ("MbaCurve",)
 
 # A new value shows in the smoothed bandwidth after this time.
 _SETTLE_NS = 3 * NS_PER_SEC
@@ -27,7 +27,7 @@ _IDLE_PART = 0.3
 _BYTES_PER_UNIT = {MbaUnit.ABSOLUTE: 1e9 / 8, MbaUnit.MBPS: 2.0**20}
 
 
-class BandwidthScale:
+class MbaCurve:
     """Remembers the part of the unthrottled bandwidth that each value left."""
 
     __slots__ = ("_facts", "_full", "_last_ns", "_learned", "_since_ns", "_value", "_wanted")
@@ -41,7 +41,7 @@ class BandwidthScale:
         self._last_ns = 0
         self._wanted: float | None = None
 
-    def learn(
+    def update(
         self, value: int, facts: ResctrlFacts, rates: Mapping[Hashable, float], now_ns: int
     ) -> None:
         """Take what each of best-effort uses at *value*, in bytes/s; nobody: not measured."""
@@ -51,7 +51,7 @@ class BandwidthScale:
         dt_s, self._last_ns = (now_ns - self._last_ns) / 1e9, now_ns
         if now_ns - self._since_ns < _SETTLE_NS:
             return
-        self._follow_full(value, facts, rates, dt_s)
+        self._update_full(value, facts, rates, dt_s)
         if facts.mba_unit is not MbaUnit.PERCENT or value >= facts.mba_max or not self._wanted:
             return
         part = min(1.0, max(_LEAST, sum(rates.values()) / self._wanted))
@@ -64,7 +64,7 @@ class BandwidthScale:
             weight = 1.0 - math.exp(-dt_s / (_MORE_S if part > known else _LESS_S))
             self._learned[value] = known + weight * (part - known)
 
-    def _follow_full(
+    def _update_full(
         self, value: int, facts: ResctrlFacts, rates: Mapping[Hashable, float], dt_s: float
     ) -> None:
         """Follow what everybody would use unthrottled, which shows only while he is."""

@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 import math
 
-from controller.core.control.ladder import Scene
-from controller.core.control.limiters import Steps, moved
-from controller.core.control.rungs.mba_curve import BandwidthScale
+from controller.core.control.ladder import TickContext
+from controller.core.control.limiters import StepSelector, rescale
+from controller.core.control.rungs.mba_curve import MbaCurve
 from controller.core.decision import Action
 from controller.core.knob_values import (
     format_amount,
@@ -32,17 +32,17 @@ from controller.core.settings import KnobLimits, MbaUnit
 from controller.core.units import NS_PER_SEC
 
 __all__ = (
+    "CacheWaysRung",
+    "IoWeightRung",
     "MbaRung",
     "SteppedRung",
-    "WaysRung",
-    "WeightRung",
 )
 
 _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 
 
 class SteppedRung(ABC):
-    """Moves one knob of all its targets through the same settings, see ``Steps``.
+    """Moves one knob of all its targets through the same settings, see ``StepSelector``.
 
     ``part`` is the part of the demand that the setting in force would satisfy.
     """
@@ -50,7 +50,7 @@ class SteppedRung(ABC):
     def __init__(self, knob: Knob, hold_ns: int) -> None:
         self.knob = knob
         self.part = 0.0
-        self._steps = Steps(hold_ns, _LONGEST_HOLD_NS)
+        self._steps = StepSelector(hold_ns, _LONGEST_HOLD_NS)
         self._scale: Sequence[float] = (0.0,)
         self._written: int | None = None
 
@@ -59,33 +59,35 @@ class SteppedRung(ABC):
         """The setting in force, 0 for free."""
         return self._steps.level
 
-    def usable(self, scene: Scene) -> bool:
+    def usable(self, context: TickContext) -> bool:
         """Return whether there is a target whose knob can be moved now."""
-        return any(_is_ours(each, scene) for each in scene.book.movable(self.knob, scene.now_ns))
+        return any(
+            _is_ours(each, context) for each in context.knobs.movable(self.knob, context.now_ns)
+        )
 
-    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Return the place of *part* on the scale as it is known now."""
-        before, self._scale = self._scale, self._edges(limits, scene)
-        return moved(part, before, self._scale)
+        before, self._scale = self._scale, self._edges(limits, context)
+        return rescale(part, before, self._scale)
 
-    def settle(self, part: float, limits: KnobLimits, scene: Scene) -> float | None:
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
         """Choose the setting for *part*."""
-        settled = self._steps.settle(part, self._scale, scene.now_ns)
+        settled = self._steps.set_part(part, self._scale, context.now_ns)
         self.part = self._scale[self.level] if self.level else 0.0
         return settled
 
-    def actions(self, scene: Scene, reason: str) -> list[Action]:
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return what has to be written; nothing while the setting stays."""
         level = self.level
-        if level == self._written and not scene.anew:
+        if level == self._written and not context.resync:
             return []
         self._written = level
         actions = []
-        for target in scene.book.targets(self.knob):
-            if not _is_ours(target, scene):
+        for target in context.knobs.targets(self.knob):
+            if not _is_ours(target, context):
                 continue
             key = (target.scope, target.id, self.knob)
-            original = scene.book.original(*key)
+            original = context.knobs.original(*key)
             value = None if original is None or not level else self._value(original)
             stricter = (
                 value is not None
@@ -93,9 +95,9 @@ class SteppedRung(ABC):
                 and is_stricter(self.knob, value, original)
             )
             if value is not None and stricter:
-                action = scene.book.request(*key, value, reason, scene.now_ns)
+                action = context.knobs.request(*key, value, reason, context.now_ns)
             else:
-                action = scene.book.restore(*key, reason, scene.now_ns)
+                action = context.knobs.restore(*key, reason, context.now_ns)
             if action is not None:
                 actions.append(action)
         return actions
@@ -110,7 +112,7 @@ class SteppedRung(ABC):
         """Return the setting in a few words."""
 
     @abstractmethod
-    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
         """Return the largest part that each setting satisfies, from free (0) to the stop (1)."""
 
     @abstractmethod
@@ -118,10 +120,10 @@ class SteppedRung(ABC):
         """Return what the setting in force is for a target that was at *original*."""
 
 
-def _is_ours(target: Target, scene: Scene) -> bool:
+def _is_ours(target: Target, context: TickContext) -> bool:
     # Groups and links are best-effort's as a whole; a cgroup may have become somebody else's.
     return target.kind is not TargetKind.CGROUP or (target.scope, target.id) in (
-        scene.roster.best_effort
+        context.workload_index.best_effort
     )
 
 
@@ -130,7 +132,7 @@ _HOLD_NS = 20 * NS_PER_SEC
 _DEFAULT_WEIGHT = 100.0
 
 
-class WeightRung(SteppedRung):
+class IoWeightRung(SteppedRung):
     """Halves io.weight with every step, down to the floor."""
 
     def __init__(self) -> None:
@@ -144,7 +146,7 @@ class WeightRung(SteppedRung):
         left = max(0.5**self.level, self._floor / _DEFAULT_WEIGHT)
         return f"io.weight at {left:.0%}"
 
-    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
         self._floor = max(1.0, limits.floor)
         steps = max(1, math.ceil(math.log2(max(2.0, _DEFAULT_WEIGHT / self._floor))))
         return [number / steps for number in range(steps + 1)]
@@ -158,24 +160,24 @@ class WeightRung(SteppedRung):
 _MOST_SETTINGS = 24
 
 
-class WaysRung(SteppedRung):
+class CacheWaysRung(SteppedRung):
     """Takes cache ways from best-effort's group, from the top; services keep the whole cache."""
 
     def __init__(self) -> None:
         super().__init__(Knob.LLC_WAYS, _HOLD_NS)
         self._ways: tuple[int, ...] = ()
 
-    def usable(self, scene: Scene) -> bool:
+    def usable(self, context: TickContext) -> bool:
         """Return whether there is a group, and a cache whose ways can be counted."""
-        facts = scene.host.resctrl
-        return facts is not None and facts.llc_ways > 1 and super().usable(scene)
+        facts = context.host.resctrl
+        return facts is not None and facts.llc_ways > 1 and super().usable(context)
 
     def describe(self) -> str:
         """Return how many ways best-effort has."""
         return f"{self._ways[self.level]} cache ways" if self.level else "all cache ways"
 
-    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
-        facts = scene.host.resctrl
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+        facts = context.host.resctrl
         assert facts is not None
         fewest = max(1, facts.llc_min_ways, math.ceil(limits.floor))
         self._ways = tuple(range(facts.llc_ways, fewest - 1, -1)) or (facts.llc_ways,)
@@ -190,28 +192,28 @@ class WaysRung(SteppedRung):
 class MbaRung(SteppedRung):
     """Throttles the memory bandwidth of best-effort's group.
 
-    The demand asks for a part of the bandwidth; which value brings that is ``BandwidthScale``'s
+    The demand asks for a part of the bandwidth; which value brings that is ``MbaCurve``'s
     to know, because half of the percent scale is not half of the bandwidth.
     """
 
     def __init__(self) -> None:
         super().__init__(Knob.MBA, _HOLD_NS)
-        self._bandwidth = BandwidthScale()
+        self._bandwidth = MbaCurve()
         self._values: tuple[int, ...] = ()
         self._unit = MbaUnit.PERCENT
 
-    def usable(self, scene: Scene) -> bool:
+    def usable(self, context: TickContext) -> bool:
         """Return whether there is a group, and hardware that throttles."""
-        facts = scene.host.resctrl
-        return facts is not None and facts.mba_max > facts.mba_min and super().usable(scene)
+        facts = context.host.resctrl
+        return facts is not None and facts.mba_max > facts.mba_min and super().usable(context)
 
-    def rescale(self, part: float, limits: KnobLimits, scene: Scene) -> float:
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Learn what the value in force brings: *part* may then be elsewhere."""
-        facts = scene.host.resctrl
+        facts = context.host.resctrl
         assert facts is not None
         value = self._values[self.level] if self.level else facts.mba_max
-        self._bandwidth.learn(value, facts, scene.usage.bandwidth.rates, scene.now_ns)
-        return super().rescale(part, limits, scene)
+        self._bandwidth.update(value, facts, context.usage.bandwidth.rates, context.now_ns)
+        return super().rescale(part, limits, context)
 
     def describe(self) -> str:
         """Return best-effort's memory bandwidth as it was set."""
@@ -220,8 +222,8 @@ class MbaRung(SteppedRung):
         unit = {MbaUnit.PERCENT: "%", MbaUnit.ABSOLUTE: "/8 GB/s", MbaUnit.MBPS: " MB/s"}
         return f"memory bandwidth {self._values[self.level]}{unit[self._unit]}"
 
-    def _edges(self, limits: KnobLimits, scene: Scene) -> Sequence[float]:
-        facts = scene.host.resctrl
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+        facts = context.host.resctrl
         assert facts is not None
         self._unit = facts.mba_unit
         values = _grid(facts.mba_min, facts.mba_max, facts.mba_step)

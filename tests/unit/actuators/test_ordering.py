@@ -1,0 +1,114 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Order and grouping of the writes of one tick, and the back-off of refused ones."""
+
+from pathlib import Path
+from typing import Literal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actuators.base import Actuator
+from actuators.cpu import CpuIdle, CpuQuota
+from actuators.ordering import Backoff, group_actions, order_actions
+from controller.core.decision import Action
+from controller.core.model import Knob, KnobValue, Target, TargetKind
+
+
+def actuators(version: Literal["v1", "v2"] = "v1") -> dict[Knob, Actuator]:
+    knobs: tuple[Actuator, ...] = (
+        CpuIdle(Path("/nowhere"), "cpu", version),
+        CpuQuota(Path("/nowhere"), "cpu", version),
+    )
+    return {knob.knob: knob for knob in knobs}
+
+
+def target(path: str) -> Target:
+    return Target(TargetKind.CGROUP, "cpu", hash(path), path)
+
+
+def set_quota(path: str, previous_us: int | str, value_us: int | str) -> Action:
+    return Action(
+        target=target(path),
+        knob=Knob.CPU_QUOTA,
+        previous=KnobValue(f"{previous_us} 100000 0"),
+        value=KnobValue(f"{value_us} 100000 0"),
+        reason="test",
+    )
+
+
+def set_idle(path: str) -> Action:
+    return Action(
+        target=target(path),
+        knob=Knob.SCHED_IDLE,
+        previous=KnobValue("0 1024"),
+        value=KnobValue("1"),
+        reason="test",
+    )
+
+
+def test_children_are_lowered_before_parents_and_parents_raised_before_children() -> None:
+    actions = [
+        set_quota("/up/a", 1000, 9000),
+        set_quota("/up", 1000, 9000),
+        set_quota("/down", 9000, 1000),
+        set_quota("/down/a/b", 9000, 1000),
+        set_quota("/down/a", 9000, 1000),
+    ]
+    paths = [action.target.path for action in order_actions(actions, actuators())]
+    assert paths == ["/down/a/b", "/down/a", "/down", "/up", "/up/a"]
+
+
+tree = ("/a", "/a/b", "/a/b/c", "/a/d")
+limits = st.one_of(st.just("max"), st.sampled_from([1000, 2000, 4000, 8000]))
+valid = st.tuples(limits, limits, limits, limits).filter(lambda values: allowed(values))
+
+
+def allowed(values: tuple[int | str, ...]) -> bool:
+    # The kernel's rule on v1: no limit above the nearest limited ancestor's.
+    limit_of = dict(zip(tree, values, strict=True))
+    for path, limit in limit_of.items():
+        above = [limit_of[p] for p in tree if path.startswith(p + "/")]
+        if limit != "max" and any(p != "max" and int(limit) > int(p) for p in above):
+            return False
+    return True
+
+
+@settings(deadline=None)
+@given(before=valid, after=valid)
+def test_no_write_of_the_order_breaks_the_rule_of_parent_and_child(
+    before: tuple[int | str, ...], after: tuple[int | str, ...]
+) -> None:
+    actions = [set_quota(p, a, b) for p, a, b in zip(tree, before, after, strict=True)]
+    now = dict(zip(tree, before, strict=True))
+    for action in order_actions(actions, actuators()):
+        now[action.target.path] = action.value.split()[0]
+        assert allowed(tuple(now[path] for path in tree)), action
+
+
+def test_groups_are_the_trees_that_the_kernel_checks_together() -> None:
+    actions = [
+        set_quota("/be/pod1/main", 9000, 1000),
+        set_quota("/be/pod2", 9000, 1000),
+        set_quota("/best", 9000, 1000),
+        set_idle("/be"),
+        set_quota("/be", 9000, 1000),
+    ]
+    groups = [[a.target.path for a in g] for g in group_actions(actions, actuators())]
+    assert groups == [["/be/pod1/main", "/be/pod2", "/be"], ["/best"], ["/be"]]
+    assert len(group_actions(actions, actuators("v2"))) == len(actions)
+
+
+def test_backoff_doubles_up_to_a_minute_and_a_success_clears_it() -> None:
+    backoff, who, now_ns, waits_s = Backoff(), target("/x"), 0, []
+    for times in range(1, 9):
+        assert backoff.waiting(who, Knob.CPU_QUOTA, now_ns) is None
+        assert backoff.refused(who, Knob.CPU_QUOTA, now_ns, 22, "no") == times
+        refusal = backoff.waiting(who, Knob.CPU_QUOTA, now_ns)
+        assert refusal is not None
+        waits_s.append((refusal.retry_at_ns - now_ns) // 10**9)
+        now_ns = refusal.retry_at_ns
+    assert waits_s == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert backoff.waiting(who, Knob.SCHED_IDLE, 0) is None
+    backoff.clear(who, Knob.CPU_QUOTA)
+    assert backoff.refused(who, Knob.CPU_QUOTA, now_ns, 22, "no") == 1

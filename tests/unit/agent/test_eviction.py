@@ -1,0 +1,140 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of evictions across restarts, and what becomes of it when it is damaged."""
+
+from dataclasses import replace
+import json
+from pathlib import Path
+
+import pytest
+
+from actuators.executor import Executor
+from actuators.journal import Journal
+from controller.agent.eviction import EvictionDispatcher, read_history, write_history
+from controller.agent.recording import Entry, Recorder, read
+from controller.config.sections.eviction import EvictionConfig
+from controller.core.control.eviction_policy import EvictionHistory
+from controller.core.decision import Eviction, Plan
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Mode
+from controller.core.planner import Planner
+from controller.demo.simulated_node import SimulatedNode
+from controller.host.facts import CgroupLayout
+from controller.reconcilers.host_eviction import HostEvictions
+from tests.closed_loop import make_settings
+
+HOUR_NS = 3600 * 10**9
+NOW_NS = 10 * HOUR_NS
+EVICTION = Eviction(
+    cgroup=CgroupId("v2", 7), name="hog", channel=Channel.CPU, service="web", blame=1.0, reason=""
+)
+PAST = EvictionHistory((NOW_NS - 5, NOW_NS), NOW_NS + HOUR_NS)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    assert read_history(tmp_path, NOW_NS) == EvictionHistory()
+    for past in (PAST, EvictionHistory()):
+        write_history(tmp_path, past)
+        assert read_history(tmp_path, NOW_NS) == past
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_times_of_another_start_of_the_kernel_mean_nothing(tmp_path: Path) -> None:
+    write_history(tmp_path, PAST)
+    (file,) = tmp_path.iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "boot_id": "another"}))
+    assert read_history(tmp_path, NOW_NS) == EvictionHistory()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"asked_ns": [NOW_NS + 1]},
+        {"asked_ns": [-1]},
+        {"asked_ns": [2, 1]},
+        {"asked_ns": list(range(61))},
+        {"asked_ns": ["1"]},
+        {"asked_ns": [True]},
+        {"asked_ns": 7},
+        {"asked_ns": None},
+        {"not_before_ns": 1e9},
+        {"not_before_ns": NOW_NS + 1000 * HOUR_NS},
+        "",
+        "{",
+        "[]",
+        "[" * 4000,
+        "{}" + " " * 5000,
+        "\x00",
+        "\udcff",
+    ],
+)
+def test_damage_means_that_nobody_is_evicted_for_an_hour(
+    tmp_path: Path, damage: str | dict[str, object]
+) -> None:
+    write_history(tmp_path, PAST)
+    (file,) = tmp_path.iterdir()
+    text = damage
+    if isinstance(damage, dict):
+        text = json.dumps({**json.loads(file.read_text()), **damage})
+    assert isinstance(text, str)
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    assert read_history(tmp_path, NOW_NS) == EvictionHistory((), NOW_NS + HOUR_NS)
+
+
+class Carrier:
+    """What carries evictions out on a host of directories, where nothing may be evicted."""
+
+    def __init__(self, home: Path) -> None:
+        self.state = home / "state"
+        layout = CgroupLayout(hierarchy="v2", version="v2", mount=home, unified=home)
+        executor = Executor(Journal(home / "journal"), ())
+        standalone = HostEvictions(EvictionConfig(), layout, executor)
+        self.evictions = EvictionDispatcher(standalone, None, self.state)
+
+    def ask(self, past: EvictionHistory) -> EvictionAnswer:
+        plan = Plan(time_ns=NOW_NS, eviction=EVICTION)
+        self.evictions.dispatch(plan, past, (), enforcing=True, now_ns=NOW_NS)
+        (answer,) = self.evictions.answers()
+        return answer
+
+
+def test_it_is_written_before_anybody_is_asked_to_go(tmp_path: Path) -> None:
+    carrier = Carrier(tmp_path)
+    refused = carrier.ask(PAST)
+    assert refused.result is EvictionResult.HELD
+    assert "it cannot be written down" in refused.message
+    carrier.state.mkdir()
+    assert carrier.ask(PAST).result is EvictionResult.REPORTED
+    assert read_history(carrier.state, NOW_NS) == PAST
+    earlier = EvictionHistory((5,), 7)
+    write_history(carrier.state, earlier)
+    assert Carrier(tmp_path).evictions.history == earlier
+
+
+def test_where_nobody_was_ever_evicted_nothing_is_written(tmp_path: Path) -> None:
+    carrier = Carrier(tmp_path)
+    plan = Plan(time_ns=NOW_NS)
+    carrier.evictions.dispatch(plan, EvictionHistory(), (), enforcing=True, now_ns=NOW_NS)
+    assert not carrier.state.exists()
+
+
+def test_a_recording_says_what_its_planner_knew(tmp_path: Path) -> None:
+    node, settings = SimulatedNode(1), make_settings()
+    planner = Planner(settings, node.workloads, PAST)
+    snapshot = node.snapshot(0)
+    entry = Entry(
+        snapshot=snapshot,
+        outcomes=(),
+        plan=planner.step(snapshot, ()),
+        anew=True,
+        past_evictions=planner.past_evictions,
+        settings=settings,
+        workloads=node.workloads,
+    )
+    with Recorder(tmp_path / "recording") as recorder:
+        recorder.write(entry)
+    (again,) = read(tmp_path / "recording")
+    assert again.past_evictions == PAST
+    # What it pretended to do while observing is no reason to begin anew.
+    planner.reconfigure(replace(settings, mode=Mode.OBSERVE))
+    assert planner.past_evictions == PAST

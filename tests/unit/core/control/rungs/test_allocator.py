@@ -1,0 +1,82 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from controller.core.control.rungs.allocator import ProportionalAllocator
+from controller.core.model import CgroupId
+
+HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
+SECOND_NS = 1_000_000_000
+FLOOR = 0.05
+NOBODY: frozenset[CgroupId] = frozenset()
+
+
+class Stepper:
+    """A rung, one second per step, with the hog to blame unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.rung = ProportionalAllocator(2.0, 0.01)
+        self.now_ns = 0
+        self.blame = {HOG: 0.5}
+
+    def step(
+        self,
+        demand: float,
+        use: dict[CgroupId, float],
+        blocked: frozenset[CgroupId] = NOBODY,
+    ) -> dict[CgroupId, float]:
+        self.now_ns += SECOND_NS
+        self.rung.ceiling.update(self.now_ns, 1.0, 1.9, 0.2)
+        return self.rung.update(
+            demand, lambda: use, len(use), self.blame, blocked, FLOOR, self.now_ns
+        )
+
+
+def test_without_demand_nobody_is_limited() -> None:
+    stepper = Stepper()
+    assert stepper.step(0.0, {HOG: 1.0}) == {}
+    assert stepper.rung.total is None
+
+
+def test_it_starts_at_the_use_and_the_culprit_pays() -> None:
+    stepper = Stepper()
+    grants = stepper.step(0.5, {HOG: 0.8, MOUSE: 0.2})
+    # 1.0 is used, the floors are 0.1: half-way between them, geometrically, is 0.316.
+    assert stepper.rung.total == pytest.approx(0.316, rel=0.01)
+    assert grants == {HOG: pytest.approx(0.116, rel=0.01)}
+
+
+def test_full_demand_is_the_floor_for_everybody() -> None:
+    stepper = Stepper()
+    assert stepper.step(1.0, {HOG: 0.8, MOUSE: 0.2}) == pytest.approx({HOG: FLOOR, MOUSE: FLOOR})
+
+
+def test_what_the_squeezed_would_use_is_not_forgotten() -> None:
+    stepper = Stepper()
+    grants = stepper.step(0.7, {HOG: 1.0})
+    for _ in range(120):
+        grants = stepper.step(0.7, {HOG: grants[HOG]})
+    assert stepper.step(0.0, {HOG: grants[HOG]})[HOG] > 1.0
+
+
+def test_a_grant_stays_above_the_floor_when_the_workload_goes_quiet() -> None:
+    stepper = Stepper()
+    stepper.step(0.7, {HOG: 1.0, MOUSE: 0.5})
+    for _ in range(300):
+        grants = stepper.step(0.9, {HOG: 0.001, MOUSE: 0.5})
+    assert grants[HOG] >= FLOOR
+
+
+def test_the_blocked_keep_what_they_use_and_the_others_pay() -> None:
+    stepper = Stepper()
+    grants = stepper.step(0.9, {HOG: 0.8, MOUSE: 0.4}, frozenset({HOG}))
+    assert HOG not in grants
+    assert grants[MOUSE] < 0.1
+
+
+def test_it_lets_go_only_after_a_while_without_demand() -> None:
+    stepper = Stepper()
+    stepper.step(0.5, {HOG: 1.0})
+    held = [stepper.step(0.0, {HOG: 1.0}) for _ in range(25)]
+    assert held[18]
+    assert not held[-1]

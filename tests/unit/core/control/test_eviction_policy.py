@@ -1,0 +1,322 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is evicted, when, and above all when not."""
+
+from collections.abc import Iterable
+import itertools
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from controller.core.control.eviction_policy import Candidate, Case, EvictionHistory, EvictionPolicy
+from controller.core.decision import Eviction
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.core.settings import EvictionLimits
+
+SECOND_NS = 1_000_000_000
+HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in (1, 2, 3))
+
+
+def candidate(
+    cgroup: CgroupId,
+    blame: float,
+    priority: int = 0,
+    size: float = 1.0,
+    share: float | None = None,
+) -> Candidate:
+    share = blame if share is None else share
+    return Candidate(cgroup, f"batch-{cgroup.id}", blame, share, priority, size)
+
+
+class Stepper:
+    """A policy, one second per step."""
+
+    def __init__(
+        self,
+        *candidates: Candidate,
+        limits: EvictionLimits | None = None,
+        before: EvictionHistory | None = None,
+    ) -> None:
+        self.policy = EvictionPolicy(limits or EvictionLimits(), before or EvictionHistory())
+        self.answers: list[EvictionAnswer] = []
+        self.candidates = list(candidates)
+        self.now_ns = 0
+        self.said: list[str] = []
+
+    def step(
+        self,
+        deviation: float = 1.0,
+        at_stop: bool = True,
+        caused: bool = True,
+        enabled: bool = True,
+    ) -> Eviction | None:
+        self.now_ns += SECOND_NS
+        share = 1.0 if caused else 0.19
+        case = Case(Channel.CPU, "web", at_stop, deviation, share, 0.2, enabled, 60 * SECOND_NS)
+        eviction = self.policy.step(
+            self.now_ns,
+            [case],
+            lambda case: self.candidates,
+            {each.cgroup for each in self.candidates},
+            self.answers,
+        )
+        self.answers = []
+        self.said += [each.text for each in self.policy.verdicts]
+        return eviction
+
+    def run(self, seconds: int, deviation: float = 1.0, caused: bool = True) -> list[Eviction]:
+        found = (self.step(deviation, caused=caused) for _ in range(seconds))
+        return [each for each in found if each is not None]
+
+    def answer(self, cgroup: CgroupId, result: EvictionResult, wait_s: int = 0) -> None:
+        wait_ns = wait_s * SECOND_NS
+        self.answers = [EvictionAnswer(cgroup, Channel.CPU, result, "because", wait_ns)]
+
+    def leave(self, cgroup: CgroupId) -> None:
+        self.candidates = [each for each in self.candidates if each.cgroup != cgroup]
+
+
+def test_the_most_to_blame_goes_after_a_minute_and_one_at_a_time() -> None:
+    stepper = Stepper(candidate(MOUSE, 0.1), candidate(HOG, 0.9), candidate(OTHER, 0.5))
+    assert stepper.run(60) == []
+    (eviction,) = stepper.run(1)
+    assert (eviction.cgroup, eviction.channel, eviction.service) == (HOG, Channel.CPU, "web")
+    assert "60 s" in eviction.reason
+    assert stepper.run(100) == []
+
+
+def test_equal_blame_is_decided_by_priority_then_size() -> None:
+    first = candidate(MOUSE, 0.5, priority=10, size=9.0)
+    second, third = candidate(HOG, 0.5, size=1.0), candidate(OTHER, 0.5, size=2.0)
+    assert Stepper(first, second, third).run(61)[0].cgroup == OTHER
+
+
+def test_a_pause_in_the_pain_starts_the_minute_anew() -> None:
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert stepper.run(50) == []
+    stepper.step(deviation=-0.1)
+    assert stepper.run(60) == []
+    assert stepper.run(1)
+
+
+def test_nobody_goes_without_evidence_at_a_knob_that_can_still_move_or_unasked() -> None:
+    for arguments in ({"caused": False}, {"at_stop": False}, {"enabled": False}):
+        stepper = Stepper(candidate(HOG, 1.0))
+        assert not any(stepper.step(**arguments) for _ in range(300))
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert stepper.run(300, caused=False) == []
+    assert stepper.said == ["cpu is at its stop and it still hurts: not caused by best-effort"]
+    assert Stepper(candidate(HOG, 0.0)).run(300) == []
+
+
+def test_an_eviction_that_helped_is_followed_by_the_next_sooner_than_one_that_did_not() -> None:
+    def seconds_to_the_second(deviation_after: float) -> int:
+        stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+        assert stepper.run(61)
+        stepper.leave(HOG)
+        stepper.run(35, deviation_after)
+        for second in range(1000):
+            if stepper.step(max(0.1, deviation_after)) is not None:
+                return second
+        raise AssertionError("no second eviction")
+
+    helped, useless = seconds_to_the_second(0.5), seconds_to_the_second(1.0)
+    assert helped < useless
+
+
+def test_it_says_what_came_of_it() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    stepper.run(61)
+    stepper.leave(HOG)
+    stepper.run(40, deviation=-0.5)
+    assert stepper.said[-1].startswith("its eviction helped: deviation 1.00 before, -0.")
+
+
+def test_who_refuses_to_go_is_not_asked_again_and_the_next_is() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.REFUSED)
+    assert stepper.run(5) == []
+    assert stepper.run(1)[0].cgroup == MOUSE
+    assert "eviction refused: because" in stepper.said
+    stepper.answer(MOUSE, EvictionResult.REFUSED)
+    assert stepper.run(200) == []
+    assert stepper.run(150)[0].cgroup == HOG, "after five minutes it is asked again"
+
+
+def test_a_crowd_behind_one_budget_is_asked_one_by_one_and_slowly() -> None:
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(100)]
+    stepper = Stepper(*crowd)
+    asked = 0
+    for _ in range(360):
+        for eviction in stepper.run(1):
+            asked += 1
+            stepper.answer(eviction.cgroup, EvictionResult.REFUSED)
+    assert 40 <= asked <= 60
+
+
+def test_who_did_little_does_not_go_for_who_may_not() -> None:
+    for other, goes in ((0.02, False), (0.19, False), (0.2, True), (0.5, True)):
+        stepper = Stepper(candidate(HOG, 0.9), candidate(MOUSE, other))
+        assert stepper.run(61)[0].cgroup == HOG
+        stepper.answer(HOG, EvictionResult.REFUSED)
+        assert [each.cgroup for each in stepper.run(100)] == ([MOUSE] if goes else [])
+
+
+def test_a_crowd_that_did_it_together_is_as_guilty_as_one() -> None:
+    crowd = [candidate(CgroupId("cpu", number), 0.06) for number in range(10, 15)]
+    stepper = Stepper(candidate(HOG, 0.6), *crowd)
+    stepper.run(61)
+    stepper.answer(HOG, EvictionResult.REFUSED)
+    assert len(stepper.run(100)) == 1
+    few = Stepper(candidate(HOG, 0.6), *crowd[:3])
+    few.run(61)
+    few.answer(HOG, EvictionResult.REFUSED)
+    assert few.run(200) == []
+
+
+def test_who_did_it_and_is_nobody_to_evict_is_not_paid_for_by_others() -> None:
+    # A DaemonSet's pod: it is not among the candidates, and most of the share is its own.
+    assert Stepper(candidate(MOUSE, 0.05)).run(300) == []
+
+
+def test_a_server_that_is_away_holds_every_eviction_and_uses_up_nothing() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    for _ in range(5):
+        stepper.answer(HOG, EvictionResult.HELD)
+        assert stepper.run(60) == []
+        assert stepper.run(1)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.HELD, wait_s=100)
+    assert stepper.run(100) == []
+    assert stepper.run(1)[0].cgroup == HOG
+
+
+def test_what_only_would_be_done_is_told_once_and_again_after_its_wait() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.REPORTED, wait_s=600)
+    assert stepper.run(600) == []
+    assert not any("did not leave" in text for text in stepper.said)
+    assert stepper.run(1)[0].cgroup == HOG
+
+
+def test_a_frozen_one_stays_and_is_judged_as_if_it_had_left() -> None:
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.FROZEN, wait_s=600)
+    stepper.run(31, deviation=-0.5)
+    assert stepper.said[-1].startswith("its eviction helped")
+    assert stepper.run(500) == [], "it is frozen already"
+    assert stepper.run(150)[0].cgroup == HOG
+
+
+def test_who_needs_long_to_leave_is_waited_for() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)[0].cgroup == HOG
+    stepper.answer(HOG, EvictionResult.EVICTED, wait_s=600)
+    assert stepper.run(599) == []
+    assert not any("did not leave" in text for text in stepper.said)
+    stepper.run(2)
+    assert any("did not leave" in text for text in stepper.said)
+
+
+def test_what_may_have_been_done_counts_as_if_it_was() -> None:
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
+    stepper = Stepper(*crowd, limits=EvictionLimits(per_hour=1, cool_down_ns=SECOND_NS))
+    (first,) = stepper.run(61)
+    stepper.answer(first.cgroup, EvictionResult.UNANSWERED)
+    assert stepper.run(3500) == []
+    assert len(stepper.run(200)) == 1
+
+
+def test_budget_and_cool_down_are_those_of_the_configuration() -> None:
+    limits = EvictionLimits(per_hour=1, cool_down_ns=SECOND_NS)
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
+    stepper = Stepper(*crowd, limits=limits)
+    (first,) = stepper.run(61)
+    stepper.leave(first.cgroup)
+    assert stepper.run(3500) == []
+    assert len(stepper.run(200)) == 1
+
+
+def test_who_takes_over_has_the_budget_that_is_left_and_waits_as_long() -> None:
+    limits = EvictionLimits(per_hour=2, cool_down_ns=300 * SECOND_NS)
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
+    asked_s: list[int] = []
+    stepper = Stepper(*crowd, limits=limits)
+    while stepper.now_ns < 7000 * SECOND_NS:
+        for each in stepper.run(1):
+            asked_s.append(stepper.now_ns // SECOND_NS)
+            stepper.leave(each.cgroup)
+        if stepper.now_ns % (100 * SECOND_NS) == 0:  # it crashed; the cause may be the eviction
+            now_ns, candidates = stepper.now_ns, stepper.candidates
+            stepper = Stepper(*candidates, limits=limits, before=stepper.policy.history)
+            stepper.now_ns = now_ns
+    assert len(asked_s) == 4
+    assert all(b - a >= 330 for a, b in itertools.pairwise(asked_s))
+    assert asked_s[2] - asked_s[0] >= 3600 and asked_s[3] - asked_s[1] >= 3600
+
+
+def test_who_crashed_before_the_answer_is_followed_by_one_who_waits_for_its_end() -> None:
+    stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
+    assert stepper.run(61)
+    past = stepper.policy.history
+    assert past.asked_ns == (61 * SECOND_NS,)
+    # Two minutes to leave, half a minute to look, a minute to cool down.
+    assert past.not_before_ns == (61 + 120 + 30 + 60) * SECOND_NS
+    stepper.answer(HOG, EvictionResult.REFUSED)
+    stepper.candidates = [candidate(HOG, 1.0)]
+    stepper.run(1)
+    assert stepper.policy.history == EvictionHistory(), "it used up nothing"
+
+
+def test_who_does_not_leave_does_not_block_the_others_for_ever() -> None:
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert len(stepper.run(61)) == 1
+    stepper.run(121)
+    assert any("did not leave" in text for text in stepper.said)
+
+
+def test_no_more_than_three_in_an_hour() -> None:
+    stepper = Stepper(*(candidate(CgroupId("cpu", number), 1.0) for number in range(50)))
+    evicted: list[Eviction] = []
+    while stepper.now_ns < 3500 * SECOND_NS:
+        found = stepper.run(1)
+        evicted += found
+        for each in found:
+            stepper.leave(each.cgroup)
+    assert len(evicted) == 3
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(-1, 2), st.booleans(), st.booleans(), st.sampled_from(("", "leave", "refuse"))
+        ),
+        min_size=1,
+        max_size=60,
+    )
+)
+@hypothesis_settings(max_examples=100, deadline=None)
+def test_whatever_happens_evictions_are_few_and_never_of_the_innocent(
+    history: Iterable[tuple[float, bool, bool, str]],
+) -> None:
+    stepper = Stepper(candidate(HOG, 0.7), candidate(MOUSE, 0.0), candidate(OTHER, 0.3))
+    last: Eviction | None = None
+    evicted = []
+    for deviation, at_stop, caused, then in history:
+        for _ in range(20):
+            eviction = stepper.step(deviation, at_stop=at_stop, caused=caused)
+            if eviction is not None:
+                assert at_stop and caused and deviation > 0
+                assert eviction.cgroup in (HOG, OTHER)
+                evicted.append(eviction)
+                last = eviction
+        if last is not None and then == "leave":
+            stepper.leave(last.cgroup)
+        elif last is not None and then == "refuse":
+            stepper.answer(last.cgroup, EvictionResult.REFUSED)
+    # Three that went, and those that refused were asked at most once in five minutes.
+    assert len(evicted) <= 3 + 2 * (1 + stepper.now_ns // (300 * SECOND_NS))

@@ -1,0 +1,76 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where sched-idle belongs."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.control.sched_idle import idle_placement, yields_to
+
+KUBE = "/kubepods"
+
+
+def levels(
+    best_effort: list[str],
+    services: list[str],
+    others: list[str],
+    before: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    return dict(idle_placement(best_effort, services, others, before or {}))
+
+
+def test_kubernetes_pods_of_best_effort_are_idled_by_their_qos_cgroup() -> None:
+    pods = [f"{KUBE}/besteffort/pod1", f"{KUBE}/besteffort/pod2"]
+    found = levels(pods, [f"{KUBE}/burstable/pod3", f"{KUBE}/pod4"], ["/system"])
+    assert set(found.values()) == {f"{KUBE}/besteffort"}
+    assert yields_to(f"{KUBE}/besteffort", f"{KUBE}/burstable/pod3")
+    assert yields_to(f"{KUBE}/besteffort", f"{KUBE}/pod4")
+
+
+def test_a_lowered_pod_in_the_qos_cgroup_of_a_service_is_idled_alone() -> None:
+    pods = [f"{KUBE}/burstable/pod1", f"{KUBE}/besteffort/pod3"]
+    found = levels(pods, [f"{KUBE}/burstable/pod2"], [])
+    assert found == {pods[0]: pods[0], pods[1]: f"{KUBE}/besteffort"}
+
+
+def test_processes_of_nobody_we_know_keep_idle_below_them() -> None:
+    batch = ["/batch/night/a", "/batch/night/b"]
+    assert set(levels(batch, ["/web"], []).values()) == {"/batch"}
+    # Higher than its own cgroup would gain nothing: no service is a cousin there.
+    for others in (["/batch/cron"], ["/batch"], ["/batch/night/x"]):
+        assert levels(batch, ["/web"], others) == {path: path for path in batch}
+
+
+def test_no_higher_than_needed() -> None:
+    assert levels(["/pods/batch"], ["/pods/web"], []) == {"/pods/batch": "/pods/batch"}
+    assert levels(["/a/b/c"], ["/a/web"], []) == {"/a/b/c": "/a/b"}
+    assert levels(["/a/b/c"], ["/a/web", "/other"], []) == {"/a/b/c": "/a/b"}
+
+
+def test_without_a_service_it_stays_where_it_was_if_it_can() -> None:
+    before = {"/batch/a": "/batch", "/batch/b": "/batch"}
+    assert levels(["/batch/a", "/batch/b"], [], [], before) == before
+    assert levels(["/batch/a"], [], ["/batch/cron"], before) == {"/batch/a": "/batch/a"}
+    assert levels(["/batch/c"], [], [], before) == {"/batch/c": "/batch/c"}
+
+
+paths = st.lists(st.sampled_from("abc"), min_size=3, max_size=3).map(lambda p: "/" + "/".join(p))
+
+
+@given(st.sets(paths), st.sets(paths), st.sets(paths))
+def test_nothing_else_below_and_nothing_to_gain_above(
+    best_effort: set[str], services: set[str], others: set[str]
+) -> None:
+    services -= best_effort
+    others -= best_effort
+    for path, level in idle_placement(best_effort, services, others, {}).items():
+        assert f"{path}/".startswith(f"{level}/")
+        assert level.startswith("/")
+        foreign = services | others
+        assert not any(f"{other}/".startswith(f"{level}/") for other in foreign)
+        higher = level.rpartition("/")[0]
+        while higher and not any(f"{other}/".startswith(f"{higher}/") for other in foreign):
+            assert not any(yields_to(higher, s) and not yields_to(level, s) for s in services)
+            higher = higher.rpartition("/")[0]

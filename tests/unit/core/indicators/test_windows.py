@@ -1,0 +1,173 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.indicators.counters import CounterRate
+from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import STALE, service_indicator
+from controller.core.indicators.run_queue import measure_waits
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.indicators.windows import WaitWindow
+from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from controller.core.workload_index import WorkloadIndex
+from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
+
+WEB = CgroupId("cpu", 1)
+FAST, SLOW = 20, 60
+
+
+def sample(
+    waits: int = 0, slow: int = 0, oncpu_ns: int = 0, inflicted_ns: int = 0
+) -> WorkloadSample:
+    counts = [0] * BUCKETS
+    counts[FAST], counts[SLOW] = waits - slow, slow
+    return WorkloadSample(
+        WEB,
+        oncpu_ns=oncpu_ns,
+        wait_inflicted_ns=inflicted_ns,
+        waits=waits,
+        runq_histogram=tuple(counts),
+    )
+
+
+def filled(ticks: int, waits_per_tick: int = 10) -> WaitWindow:
+    window = WaitWindow(SECOND_NS)
+    for tick in range(ticks):
+        window.push(
+            tick * TICK_NS,
+            sample(waits=tick * waits_per_tick, oncpu_ns=tick * TICK_NS // 4),
+        )
+    return window
+
+
+def test_one_sample_is_no_reading() -> None:
+    assert filled(1).read(SECOND_NS, 1) is None
+
+
+def test_a_reading_covers_the_window_and_no_more() -> None:
+    reading = filled(50).read(SECOND_NS, 20)
+    assert reading is not None
+    assert reading.span_ns == SECOND_NS
+    assert reading.samples == 50
+    assert reading.oncpu_ratio == 0.25
+    assert reading.inflicted_ratio == 0.0
+    assert reading.throttled_ns is None
+
+
+def test_too_few_waits_stretch_the_window_up_to_four_times() -> None:
+    reading = filled(50, waits_per_tick=2).read(SECOND_NS, 30)
+    assert reading is not None
+    assert reading.samples == 30
+    assert reading.span_ns == 3 * SECOND_NS
+    reading = filled(50, waits_per_tick=1).read(SECOND_NS, 1000)
+    assert reading is not None
+    assert reading.span_ns == 4 * SECOND_NS
+
+
+def test_counters_that_shrink_start_the_window_anew() -> None:
+    window = filled(10)
+    window.push(10 * TICK_NS, sample(waits=3))
+    assert window.read(SECOND_NS, 1) is None
+    window.push(11 * TICK_NS, sample(waits=7))
+    reading = window.read(SECOND_NS, 1)
+    assert reading is not None
+    assert reading.samples == 4
+
+
+def indicator(window: WaitWindow, alive: bool = True) -> Indicator:
+    spec = make_spec()
+    reading = window.read(spec.window_ns, spec.min_samples)
+    measured = measure_waits(spec, reading, 0.005) if alive else STALE
+    return service_indicator("web", spec, [(WEB, measured)])
+
+
+def test_status_fresh_idle_and_stale() -> None:
+    assert indicator(filled(50)).status is IndicatorStatus.FRESH
+    assert indicator(filled(50), alive=False).status is IndicatorStatus.STALE
+    quiet = WaitWindow(SECOND_NS)
+    for tick in range(10):
+        quiet.push(tick * TICK_NS, sample(waits=tick))
+    assert indicator(quiet).status is IndicatorStatus.IDLE
+
+
+def test_a_starved_service_is_not_idle_and_its_few_waits_count() -> None:
+    window = WaitWindow(SECOND_NS)
+    for tick in range(10):
+        window.push(tick * TICK_NS, sample(waits=tick, slow=tick, inflicted_ns=tick * TICK_NS))
+    starved = indicator(window)
+    assert starved.status is IndicatorStatus.FRESH
+    assert starved.value is not None
+
+
+def test_a_running_service_with_few_waits_has_no_value_yet() -> None:
+    window = WaitWindow(SECOND_NS)
+    for tick in range(10):
+        window.push(tick * TICK_NS, sample(waits=tick, oncpu_ns=tick * TICK_NS))
+    fresh = indicator(window)
+    assert fresh.status is IndicatorStatus.FRESH
+    assert fresh.value is None
+
+
+def test_the_worst_workload_speaks_for_the_service() -> None:
+    other = CgroupId("cpu", 2)
+    slow = WaitWindow(SECOND_NS)
+    for tick in range(10):
+        slow.push(tick * TICK_NS, sample(waits=tick * 10, slow=tick * 10, oncpu_ns=tick * TICK_NS))
+    measured = [
+        (WEB, measure_waits(make_spec(), filled(20).read(SECOND_NS, 20), 0.005)),
+        (other, measure_waits(make_spec(), slow.read(SECOND_NS, 20), 0.005)),
+        (CgroupId("cpu", 3), STALE),
+    ]
+    worst = service_indicator("web", make_spec(), measured)
+    assert worst.worst == other
+    assert worst.status is IndicatorStatus.FRESH
+
+
+def test_counter_rate() -> None:
+    rate = CounterRate()
+    assert rate.update(10, 0) is None
+    assert rate.update(10 + TICK_NS, TICK_NS) == 1.0
+    assert rate.update(0, TICK_NS) is None
+    assert rate.update(None, TICK_NS) is None
+
+
+def test_a_window_that_stood_still_is_as_if_it_had_been_pushed_to() -> None:
+    dense, skipped = WaitWindow(SECOND_NS), WaitWindow(SECOND_NS)
+    times_ns = [tick * TICK_NS for tick in range(60)]
+    pushes = 0
+    for tick, time_ns in enumerate(times_ns):
+        now = sample(waits=min(tick, 5) + max(0, tick - 50))
+        dense.push(time_ns, now)
+        if skipped.is_quiescent and tick <= 50:
+            reading = dense.read(SECOND_NS, 1)
+            assert reading is not None
+            assert (reading.samples, reading.oncpu_ratio, reading.inflicted_ratio) == (0, 0, 0)
+            continue
+        pushes += 1
+        skipped.catch_up(times_ns[:tick])
+        skipped.push(time_ns, now)
+        for least in (0, 1, 3, 100):
+            assert skipped.read(SECOND_NS, least) == dense.read(SECOND_NS, least)
+    assert pushes < 40
+
+
+def test_without_movement_a_service_is_idle_and_wakes_at_once() -> None:
+    profiles = make_settings().profiles
+    web = Workload("web", WEB, "/web", QosClass.LS, service="web", profile="default")
+    workload_index, tracker = WorkloadIndex([web], profiles), IndicatorTracker()
+    (spec,) = profiles["default"].indicators
+
+    def indicator(tick: int, waits: int, age_ns: int = 0) -> Indicator:
+        now = sample(waits=waits, oncpu_ns=waits * TICK_NS // 10)
+        snapshot = Snapshot(time_ns=tick * TICK_NS, age_ns=age_ns, workloads=(now,))
+        tracker.update(snapshot, workload_index, TICK_NS, oldest_ns=TICK_NS, rebase=False)
+        found = tracker.indicator(workload_index.services["web"], spec)
+        assert found is not None
+        return found
+
+    for tick in range(100):
+        found = indicator(tick, 100)
+    assert found.status is IndicatorStatus.IDLE
+    assert indicator(100, 100, age_ns=SECOND_NS).status is IndicatorStatus.STALE
+    assert indicator(101, 100).status is IndicatorStatus.IDLE
+    awake = indicator(102, 200)
+    assert (awake.status, awake.samples) == (IndicatorStatus.FRESH, 100)

@@ -1,0 +1,136 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A ConfigMap's states one after the other: what is in force, and what is told of it."""
+
+from pathlib import Path
+from typing import Any
+
+from controller.kube.client.api import Api
+from controller.kube.client.worker import Worker
+from controller.kube.events import Events
+from controller.kube.profile_configmap import ClusterProfiles, ConfigMapProfiles, Reload
+from tests.api_stand_in import ApiStandIn
+from tests.closed_loop import make_settings, make_spec
+from tests.kernel.agent import eventually
+from tests.pod_server import PodServer
+
+GOLD = "name: gold\nindicators: {runq_p99: {sweet_point: 3ms, window: 1s}}\n"
+TICK_NS = 2 * 10**8
+
+
+def found(data: object, uid: str = "u1", **more: object) -> dict[str, Any]:
+    return {"metadata": {"uid": uid, "resourceVersion": "7"}, "data": data, **more}
+
+
+def profiles() -> ClusterProfiles:
+    times = iter(range(100, 200))
+    return ClusterProfiles(
+        "ops", "tuning", tick_ns=TICK_NS, cpus=4, clock=lambda: float(next(times))
+    )
+
+
+def test_before_it_was_read() -> None:
+    state = profiles().state
+    assert (state.config_map, state.result, state.applied_at_s) == ("ops/tuning", None, None)
+    assert (dict(state.profiles), dict(state.reloads)) == (
+        {},
+        {"applied": 0, "failed": 0, "missing": 0},
+    )
+
+
+def test_a_bad_change_keeps_what_is_in_force_and_a_good_one_replaces_it() -> None:
+    kept = profiles()
+    kept.update(found({"gold.yaml": GOLD}))
+    good = kept.state
+    assert good.result is Reload.APPLIED and good.applied_at_s == 100.0 and good.uid == "u1"
+    assert good.note == "profiles in force: gold"
+    for bad in (
+        found({"gold.yaml": GOLD, "bad.yaml": "name: bad\n"}),
+        found({"gold.yaml": GOLD.replace("3ms", "3")}),
+        found([1]),
+        found({"gold.yaml": GOLD}, binaryData={"x": "AA=="}),
+    ):
+        kept.update(bad)
+        assert kept.state.result is Reload.FAILED
+        assert kept.state.profiles is good.profiles
+        assert kept.state.applied_at_s == 100.0
+        assert kept.state.note.startswith("ConfigMap ops/tuning: ")
+        assert kept.state.note.endswith("; the profiles stay as they were")
+    kept.update(found({"gold.yaml": GOLD.replace("3ms", "4ms")}, uid="u2"))
+    assert kept.state.profiles["gold"].indicators[0].sweet_point == 4e6
+    assert (kept.state.applied_at_s, kept.state.problems, kept.state.uid) == (101.0, (), "u2")
+    assert dict(kept.state.reloads) == {"applied": 2, "failed": 4, "missing": 0}
+    assert good.profiles["gold"].indicators[0].sweet_point == 3e6
+
+
+def test_gone_takes_nothing_with_it_and_empty_takes_all() -> None:
+    kept = profiles()
+    kept.update(None)
+    assert kept.state.result is Reload.MISSING
+    kept.update(found({"gold.yaml": GOLD}))
+    kept.update(None)
+    assert (kept.state.result, set(kept.state.profiles)) == (Reload.MISSING, {"gold"})
+    assert kept.state.note == (
+        "ConfigMap ops/tuning: does not exist; the profiles stay as they were"
+    )
+    kept.update(found(None))
+    assert (kept.state.result, dict(kept.state.profiles)) == (Reload.APPLIED, {})
+    assert kept.state.note == "profiles in force: none"
+
+
+def test_only_the_first_problems_are_for_people() -> None:
+    kept = profiles()
+    kept.update(found({f"p{i}.yaml": "x" for i in range(9)}))
+    assert len(kept.state.problems) == 9
+    assert "p2.yaml" in kept.state.note and "p3.yaml" not in kept.state.note
+    assert "and 6 more problems" in kept.state.note
+
+
+def test_another_control_period_is_another_check() -> None:
+    kept = profiles()
+    kept.reconfigure(tick_ns=TICK_NS * 2, cpus=4)
+    assert kept.state.result is None
+    kept.update(found({"gold.yaml": GOLD}))
+    before = kept.state
+    kept.reconfigure(tick_ns=TICK_NS * 2, cpus=4)
+    assert kept.state is before
+    kept.reconfigure(tick_ns=TICK_NS, cpus=4)
+    gains = [state.profiles["gold"].indicators[0].gains for state in (before, kept.state)]
+    assert gains[0] != gains[1]  # they are made for the period
+    kept.reconfigure(tick_ns=10**10, cpus=4)
+    assert kept.state.result is Reload.FAILED
+    assert "the tick is longer than the window of runq_p99" in kept.state.note
+    assert set(kept.state.profiles) == {"gold"}
+
+
+def changes(tuning: ConfigMapProfiles) -> int:
+    state = tuning.state
+    return 0 if state is None else sum(state.reloads.values())
+
+
+def test_only_changes_make_events(tmp_path: Path) -> None:
+    def named(**data: str) -> dict[str, Any]:
+        raw = found(data)
+        raw["metadata"] |= {"namespace": "ops", "name": "tuning"}
+        return raw
+
+    with PodServer(tmp_path) as maps, ApiStandIn() as server:
+        maps.pods = [named(**{"gold.yaml": GOLD})]
+        api = Api(server.kubeconfig(tmp_path / "kubeconfig"))
+        worker = Worker(api)
+        tuning = ConfigMapProfiles(
+            Api(maps.kubeconfig), Events(api, worker, "n1"), ("ops", "tuning")
+        )
+        try:
+            tuning.merge_into(make_settings(make_spec(1e6)))
+            for number, text in enumerate((None, "nonsense", GOLD), 1):
+                if text is not None:
+                    maps.tell("MODIFIED", named(**{"gold.yaml": text}))
+                eventually(f"change {number}", 10, lambda n=number: changes(tuning) == n)
+                tuning.publish()
+        finally:
+            tuning.close()
+            worker.close()
+    assert tuning.failure is None and worker.failure is None
+    told = [body["reason"] for path, body in server.objects.items() if "/events/" in path]
+    assert told == ["ProfilesRefused", "ProfilesApplied"]

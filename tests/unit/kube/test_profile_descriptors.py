@@ -1,0 +1,199 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptors that appear, change and disappear: the profiles made of them, and their pods."""
+
+from collections.abc import Iterator
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.config.load import Config, load
+from controller.core.model import IndicatorName
+from controller.core.settings import Settings
+from controller.kube.client.api import Api
+from controller.kube.profile_descriptors import DescriptorProfiles
+from controller.kube.state import ClusterState
+from controller.telemetry.metrics.kubernetes import kube_families
+from controller.workloads.pods.classify import ClassRules
+from controller.workloads.pods.pod import Pod, parse_pod
+from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
+from tests.kernel.agent import eventually
+from tests.pod_server import PodServer
+
+NAME = "default+shop/web-spd"
+Json = dict[str, Any]
+
+
+def descriptor(namespace: str = "shop", cpi: float = 1.4, name: str = "web-spd") -> Json:
+    levels = [{"indicatorLevel": "UpperBound", "value": cpi}]
+    indicators = [{"name": "cpi", "indicators": levels}, {"name": "mbw"}]
+    reference = {"kind": "StatefulSet", "name": "web"}
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"targetRef": reference, "systemIndicator": indicators},
+    }
+
+
+def pods(*namespaces: str, qos: str = "Burstable") -> dict[str, Pod]:
+    owner = {"kind": "StatefulSet", "name": "web", "controller": True}
+    found = (
+        {
+            "metadata": {
+                "uid": f"00000000-0000-0000-0000-{number:012d}",
+                "namespace": namespace,
+                "name": "web-0",
+                "ownerReferences": [owner],
+            },
+            "status": {"qosClass": qos},
+        }
+        for number, namespace in enumerate(namespaces)
+    )
+    return {pod.uid: pod for pod in map(parse_pod, found)}
+
+
+class Site:
+    """The descriptors of a server, and what the control thread makes of them."""
+
+    def __init__(self, home: Path, which: str) -> None:
+        self.server = PodServer(home)
+        self.config = self._load(home, which)
+        assert self.config.kubernetes is not None
+        self.descriptors = DescriptorProfiles(
+            Api(self.server.kubeconfig), self.config.kubernetes, ClassRules()
+        )
+        self.settings = self.config.settings
+        self.named = profile_chooser(
+            self.settings.profiles, self.config.kubernetes.profiles, "default"
+        )
+
+    @staticmethod
+    def _load(home: Path, which: str) -> Config:
+        file = home / "config.yaml"
+        section = {"service_profiles": which, "trusted_namespaces": ["shop"]}
+        file.write_text(json.dumps({"kubernetes": section}))
+        return load(file, cpus=4)
+
+    def known(self, count: int) -> None:
+        eventually("the descriptors", 10, lambda: self.descriptors.state.known == count)
+
+    def write_step(self, here: dict[str, Pod]) -> Settings | None:
+        """Return the settings with its profiles if they are others than before."""
+        if not self.descriptors.set_pods(here, self.named):
+            return None
+        return self.descriptors.merge_into(self.settings)
+
+    def chosen(self, settings: Settings, here: dict[str, Pod]) -> list[ProfileChoice]:
+        choose = self.descriptors.chooser(settings.profiles, self.named)
+        return [choose(pod) for pod in here.values()]
+
+
+@pytest.fixture
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    site = Site(tmp_path, getattr(request, "param", "trusted"))
+    with site.server:
+        yield site
+        site.descriptors.close()
+    assert site.descriptors.failure is None
+
+
+def points(settings: Settings, profile: str = NAME) -> dict[IndicatorName, float]:
+    return {spec.name: spec.sweet_point for spec in settings.profiles[profile].indicators}
+
+
+def test_a_profile_comes_changes_and_goes_with_its_descriptor(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    here = pods("shop", "bank")
+    assert site.write_step(here) is None
+    site.server.tell("ADDED", descriptor())
+    site.known(1)
+    made = site.write_step(here)
+    assert made is not None and made.profiles.keys() - site.settings.profiles.keys() == {NAME}
+    assert points(made) == points(site.settings, "default") | {IndicatorName.CPI: 1.4}
+    assert site.chosen(made, here) == [
+        ProfileChoice("default", None, NAME),
+        ProfileChoice("default"),
+    ]
+    assert site.chosen(site.settings, here) == [ProfileChoice("default"), ProfileChoice("default")]
+    assert site.write_step(here) is None and site.write_step(dict(here)) is None
+    assert site.descriptors.state.in_use == {NAME: "cpi 1.4 (cpi UpperBound 1.4)"}
+
+    site.server.tell("MODIFIED", descriptor(cpi=1.5))
+    made = eventually("the change", 10, lambda: site.write_step(here))
+    assert points(made)[IndicatorName.CPI] == 1.5
+
+    assert site.write_step(pods("bank")) == site.settings  # nobody is here who has it
+    assert site.write_step(here) == made
+    site.server.tell("DELETED", descriptor())
+    site.known(0)
+    assert site.write_step(here) == site.settings
+    assert site.chosen(site.settings, here) == [ProfileChoice("default"), ProfileChoice("default")]
+    assert [each.getMessage() for each in caplog.records] == [
+        f"profile {NAME}: cpi 1.4 (cpi UpperBound 1.4)",
+        "ServiceProfileDescriptor shop/web-spd: 'mbw': not known",
+        f"profile {NAME}: cpi 1.5 (cpi UpperBound 1.5)",
+        f"profile {NAME}: cpi 1.5 (cpi UpperBound 1.5)",
+        "ServiceProfileDescriptor shop/web-spd: 'mbw': not known",
+    ]
+
+
+@pytest.mark.parametrize(("site", "known"), [("trusted", 1), ("all", 2)], indirect=["site"])
+def test_whose_numbers_count(site: Site, known: int) -> None:
+    for namespace in ("bank", "shop"):
+        site.server.tell("ADDED", descriptor(namespace))
+    site.known(known)
+    here = pods("shop", "bank")
+    made = eventually("profiles", 10, lambda: site.write_step(here))
+    tailored = [choice.derived for choice in site.chosen(made, here)]
+    assert tailored == [NAME, "default+bank/web-spd" if known == 2 else ""]
+
+
+def test_who_is_not_latency_sensitive_has_none(site: Site) -> None:
+    site.server.tell("ADDED", descriptor())
+    site.known(1)
+    assert site.write_step(pods("shop", qos="BestEffort")) is None
+    assert site.write_step(pods("shop", qos="Guaranteed")) is not None
+
+
+def test_numbers_of_which_none_can_be_used_make_no_profile(site: Site) -> None:
+    site.server.tell("ADDED", descriptor(cpi=0.001))
+    site.known(1)
+    here = pods("shop")
+    assert site.write_step(here) == site.settings
+    assert site.chosen(site.settings, here) == [ProfileChoice("default")]
+    problems = site.descriptors.state.problems
+    assert problems["shop/web-spd"].startswith("'mbw': not known; cpi UpperBound 0.001: less than")
+
+
+def test_one_that_makes_no_sense_is_told_and_the_others_count(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.server.tell("ADDED", descriptor() | {"spec": {"targetRef": "\0" * 1000}})
+    site.server.tell("ADDED", descriptor(name="good"))
+    site.known(1)
+    assert [each.getMessage() for each in caplog.records] == [
+        "descriptor shop/web-spd: a NoneType is not a kind"
+    ]
+
+
+def test_what_is_known_is_told(site: Site) -> None:
+    site.server.tell("ADDED", descriptor())
+    site.known(1)
+    site.write_step(pods("shop"))
+    state = ClusterState(node="n", descriptors=site.descriptors.state)
+    assert json.loads(json.dumps(state.status()))["service_profiles"] == {
+        "known": 1,
+        "in_use": {NAME: "cpi 1.4 (cpi UpperBound 1.4)"},
+        "problems": {"shop/web-spd": "'mbw': not known"},
+        "unreadable": "",
+    }
+    values = {
+        family.name: family.samples[0].value
+        for family in kube_families(state)
+        if family.name.startswith("sweetpoint_kube_service_profiles_")
+    }
+    assert [*values.values()] == [1, 1, 1, 0]

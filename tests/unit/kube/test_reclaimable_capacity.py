@@ -1,0 +1,286 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When the node's capacity is told, what while nothing is known, and what memory is left."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
+from controller.core.decision import Plan
+from controller.core.model import CgroupId, QosClass, Snapshot, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
+from controller.kube.cleanup import remove_overload_taint, write_taint_note
+from controller.kube.client.api import Api
+from controller.kube.client.worker import Worker
+from controller.kube.extended_resources import STAMP
+from controller.kube.reclaimable_capacity import ClusterCapacity, PublishPolicy
+from controller.probes.cgroup_usage import MemoryHierarchy, NonBestEffortMemory
+from controller.workloads.pods.pod import Pod
+from controller.workloads.pods.requests import extended_requests, parse_quantity
+from tests.api_stand_in import ApiStandIn, Asked, status
+
+NODE = "/api/v1/nodes/n1"
+CPU, MEMORY = "sweetpoint.dev/cpu", "sweetpoint.dev/memory"
+LAYOUT = CgroupLayout(hierarchy="v2", mount=Path("/none"), version="v2", unified=Path("/none"))
+
+
+def at(seconds: float) -> int:
+    return round(seconds * NS_PER_SEC)
+
+
+def test_small_news_waits_for_the_heartbeat_and_big_news_for_the_interval() -> None:
+    pace = PublishPolicy(
+        KubeCapacityConfig(interval_ns=at(10), heartbeat_ns=at(60), change_ratio=0.05)
+    )
+    assert pace.due({CPU: 1000}, at(0))
+    pace.mark_published({CPU: 1000}, at(0))
+    assert not pace.due({CPU: 500}, at(9))
+    assert pace.due({CPU: 0}, at(1)), "however long the interval"
+    assert pace.due({CPU: 500}, at(10))
+    assert not pace.due({CPU: 951}, at(59))
+    assert not pace.due({CPU: 1049}, at(59))
+    assert pace.due({CPU: 949}, at(59))
+    assert pace.due({CPU: 1000}, at(60))
+    pace.mark_published({CPU: 3}, at(60))
+    assert pace.due({CPU: 0}, at(70))
+    pace.mark_published({CPU: 0}, at(70))
+    assert not pace.due({CPU: 0}, at(80))
+    assert pace.due({CPU: 1}, at(80))
+    pace.reset()
+    assert pace.due({CPU: 0}, at(81))
+
+
+class Clock:
+    """Moved by the test; it never shows the same time twice, as no clock does."""
+
+    def __init__(self) -> None:
+        self.now_ns = at(1000)
+        self._reads = count(1)
+
+    def __call__(self) -> int:
+        return self.now_ns + next(self._reads)
+
+
+class Scene:
+    """The control thread and the worker's, with a server that also has nodes/status."""
+
+    def __init__(self, server: ApiStandIn, api: Api, enabled: bool = True) -> None:
+        self.server = server
+        server.before = self.route
+        server.put(NODE, {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4"}}})
+        self.clock = Clock()
+        self.refuse = False
+        self.worker = Worker(api)
+        config = KubeCapacityConfig(enabled=enabled, interval_ns=20_000_000, heartbeat_ns=1)
+        self.capacity = ClusterCapacity(api, self.worker, config, "n1", LAYOUT, self.clock)
+        self.system_ns = 0
+
+    def route(self, asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        if self.refuse:
+            return status(503, "not now")
+        if asked.path.endswith("/status"):
+            return self.server._act(asked._replace(path=asked.path.removesuffix("/status")))
+        return None
+
+    def tick(self, *pods: Pod, age_s: float | None = 0.0, enforcing: bool = True) -> None:
+        self.clock.now_ns += at(1)
+        self.system_ns += at(0.01)
+        snapshot = Snapshot(
+            time_ns=self.clock.now_ns,
+            age_ns=None if age_s is None else at(age_s),
+            workloads=(),
+            system_oncpu_ns=self.system_ns,
+        )
+        plan = Plan(time_ns=self.clock.now_ns)
+        self.capacity.update(snapshot, plan, (), pods, enforcing=enforcing)
+
+    def found(self) -> dict[str, str]:
+        capacity = self.server.objects[NODE]["status"]["capacity"]
+        return {name: amount for name, amount in capacity.items() if "/" in name}
+
+    def eventually(self, what: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + 10
+        while not what():
+            assert self.worker.failure is None
+            assert time.monotonic() < until_s, self.found()
+            threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[ApiStandIn]:
+    with ApiStandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def context(server: ApiStandIn, tmp_path: Path) -> Iterator[Scene]:
+    context = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")))
+    yield context
+    context.worker.close()
+    assert context.worker.failure is None
+
+
+def pod(name: str, **more: Any) -> Pod:
+    return Pod(uid=name, namespace="n", name=name, qos_class="BestEffort", priority=0, **more)
+
+
+def test_it_is_published_never_below_what_is_granted_and_taken_off_at_the_end(
+    context: Scene,
+) -> None:
+    asked = {CPU: 1, MEMORY: memory_bytes() // 2}
+    granted = (pod("a", requests=asked), pod("b", requests=asked, finished=True))
+    for _ in range(5):
+        context.tick(*granted)
+    context.eventually(lambda: parse_quantity(context.found().get(MEMORY)) == memory_bytes() // 2)
+    context.eventually(lambda: int(context.found()[CPU]) > 1)  # rising
+    state = {each.resource: each for each in context.capacity.state}
+    assert state[MEMORY].granted == memory_bytes() // 2
+    assert not state[MEMORY].stale
+    context.capacity.withdraw()
+    context.eventually(lambda: context.found() == {})
+    assert STAMP not in context.server.objects[NODE]["metadata"]["annotations"]
+
+
+def test_who_names_his_node_himself_and_asks_for_the_world_raises_nothing(context: Scene) -> None:
+    greedy = extended_requests(
+        {
+            "containers": [
+                {"resources": {"limits": {CPU: "1E", MEMORY: "1E"}}},
+            ]
+            * 1000
+        }
+    )
+    for _ in range(5):
+        context.tick(pod("greedy", requests=greedy))
+    context.eventually(
+        lambda: (
+            [parse_quantity(each) for each in context.found().values()]
+            == [1000 * len(online_cpus()), memory_bytes()]
+        )
+    )
+
+
+def test_dead_probes_and_a_control_thread_that_hangs_offer_nothing(context: Scene) -> None:
+    granted = pod("a", requests={CPU: 1500})
+    for _ in range(30):
+        context.tick(granted)
+    context.eventually(lambda: context.found().get(CPU, "0") != "0")
+    for age_s in (None, 11.0) * 6:
+        context.tick(granted, age_s=age_s)
+    context.eventually(lambda: context.found()[CPU] == "0")
+    assert context.found()[MEMORY] != "0"  # which needs no probe
+    for _ in range(5):
+        context.tick(granted)
+    context.eventually(lambda: context.found()[CPU] != "0")
+    context.clock.now_ns += at(11)
+    context.eventually(lambda: context.found() == {CPU: "0", MEMORY: "0"})
+
+
+def test_who_only_observes_offers_nothing_and_takes_back_what_an_earlier_run_did(
+    context: Scene,
+) -> None:
+    stamp = '{"resources": {"sweetpoint.dev/cpu": "900"}}'
+    context.server.put(
+        NODE,
+        {
+            "metadata": {"name": "n1", "annotations": {STAMP: stamp}},
+            "status": {"capacity": {"cpu": "4", CPU: "900"}},
+        },
+    )
+    context.tick(enforcing=False)
+    context.eventually(lambda: context.found() == {})
+    for _ in range(5):
+        context.tick(enforcing=False)
+    assert context.capacity.state[0].amount > 0  # what it would offer
+    asked = len(context.server.asked)
+    context.eventually(lambda: context.worker.waiting == 0)
+    threading.Event().wait(0.1)
+    assert len(context.server.asked) == asked  # and has nothing more to ask
+
+
+def test_what_an_earlier_run_offered_stays_until_the_first_tick(
+    server: ApiStandIn, tmp_path: Path
+) -> None:
+    context = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")))
+    stamp = '{"resources": {"sweetpoint.dev/cpu": "900"}}'
+    context.server.put(
+        NODE,
+        {
+            "metadata": {"name": "n1", "annotations": {STAMP: stamp}},
+            "status": {"capacity": {"cpu": "4", CPU: "900"}},
+        },
+    )
+    threading.Event().wait(0.1)  # the worker looks every 20 ms
+    assert context.found() == {CPU: "900"}
+    for _ in range(2):
+        context.tick(pod("a", requests={CPU: 1500}))
+    context.eventually(lambda: context.found().get(CPU) == "1500")
+    context.worker.close()
+
+
+def test_a_server_that_is_away_gets_it_later(context: Scene) -> None:
+    context.refuse = True
+    context.tick()
+    context.tick()
+    context.eventually(lambda: bool(context.worker.errors))
+    assert context.found() == {}
+    context.refuse = False
+    context.eventually(lambda: CPU in context.found())
+
+
+def test_release_takes_it_off_where_the_agent_is_gone(
+    context: Scene, server: ApiStandIn, tmp_path: Path
+) -> None:
+    context.tick(pod("a", requests={CPU: 1500}))
+    context.tick(pod("a", requests={CPU: 1500}))
+    context.eventually(lambda: CPU in context.found())
+    context.worker.close()
+    write_taint_note(tmp_path, "n1", tmp_path / "kubeconfig")
+    done, text = remove_overload_taint(tmp_path)
+    assert done and text.endswith("; reclaimable capacity is taken off")
+    assert context.found() == {}
+
+
+def workload(number: int) -> Workload:
+    cgroup = CgroupId("v2", number)
+    return Workload(f"w{number}", cgroup, f"/w{number}", QosClass.BE, "", "")
+
+
+def test_others_memory_is_what_is_not_available_and_not_best_effort_s_own(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(
+        "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\nHugePages_Total: 0\n"
+    )
+    for number in range(60):
+        (tmp_path / f"w{number}").mkdir()
+        text = "anon 1024\nfile 999999\nshmem 2048\nslab_unreclaimable 1024\npagetables 0\n"
+        (tmp_path / f"w{number}" / "memory.stat").write_text(text)
+    who = [workload(number) for number in range(60)]
+    meter = NonBestEffortMemory(MemoryHierarchy("v2", tmp_path), meminfo)
+    assert meter.poll(()) == 600 << 10
+    assert meter.poll(who) == (600 - 20 * 4) << 10  # the others count as others' at first
+    meter.poll(who)
+    assert meter.poll(who) == (600 - 60 * 4) << 10
+    (tmp_path / "w3" / "memory.stat").unlink()
+    for _ in range(3):
+        found = meter.poll(who)
+    assert found == (600 - 59 * 4) << 10
+    assert meter.poll(who[:10]) == (600 - 9 * 4) << 10
+    meminfo.write_text("MemTotal:  1000 kB\n")
+    assert meter.poll(who) is None
+
+
+def test_memory_of_a_v1_hierarchy(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 1000 kB\nMemAvailable: 400 kB\n")
+    (tmp_path / "w1").mkdir()
+    (tmp_path / "w1" / "memory.stat").write_text("rss 1\ntotal_rss 2048\ntotal_shmem 1024\n")
+    meter = NonBestEffortMemory(MemoryHierarchy("v1", tmp_path), meminfo)
+    assert meter.poll([workload(1)]) == 597 << 10

@@ -1,0 +1,303 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The collector with real pushes, by processes of several users, and with real servers."""
+
+from collections.abc import Callable, Iterator
+import logging
+import os
+from pathlib import Path
+import shutil
+import socket
+import stat
+import tempfile
+import time
+
+import pytest
+
+from controller.config.sections.service_level import (
+    Endpoint,
+    JsonField,
+    Push,
+    ServiceLevelConfig,
+    ServiceSource,
+)
+from controller.core.model import ServiceReading
+from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.probes.service_level.collector import ServiceLevels
+from controller.probes.service_level.ledger import Ledger, Reason, ServiceState, SourceError
+from tests.odd_servers import OddServer, ok
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="sends as several users")
+
+NOBODY = 65534
+
+
+def eventually(check: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not check():
+        assert time.monotonic() < deadline, "not within 10 s"
+        time.sleep(0.005)
+
+
+def pushes(service: str, *users: str | int, max_age_ns: int = 60 * NS_PER_SEC) -> ServiceSource:
+    return ServiceSource(
+        service=service,
+        source=Push(users=users or ("root",)),
+        unit_ns=NS_PER_MS,
+        every_ns=NS_PER_SEC,
+        timeout_ns=NS_PER_SEC,
+        max_age_ns=max_age_ns,
+    )
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that every user may enter, with a short name."""
+    with tempfile.TemporaryDirectory(prefix="sweetpoint-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name) / "deep" / "socket"
+
+
+@pytest.fixture
+def levels(place: Path) -> Iterator[ServiceLevels]:
+    sources = (pushes("web"), pushes("shop cart", NOBODY), pushes("old", max_age_ns=1))
+    opened = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=sources))
+    assert opened.problem == ""
+    yield opened
+    opened.close()
+
+
+def send(place: Path, *data: bytes, uid: int = 0) -> None:
+    """Send datagrams from a process of user *uid*."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setgid(uid)
+            os.setuid(uid)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                for one in data:
+                    sender.sendto(one, str(place))
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def reading(levels: ServiceLevels, service: str) -> ServiceReading:
+    return next(r for r in levels.poll(time.monotonic_ns()) if r.service == service)
+
+
+def state(levels: ServiceLevels, service: str) -> ServiceState:
+    return next(s for s in levels.states(time.monotonic_ns()) if s.service == service)
+
+
+def test_a_figure_is_taken_in_its_unit(levels: ServiceLevels, place: Path) -> None:
+    assert reading(levels, "web") == ("web", None, None)
+    send(place, b"web 12.5\n")
+    eventually(lambda: reading(levels, "web").value == 12.5e6)
+    age_ns = reading(levels, "web").age_ns
+    assert age_ns is not None and age_ns < 10 * NS_PER_SEC
+    send(place, b"web nan")
+    eventually(lambda: reading(levels, "web").value is None)
+    assert reading(levels, "web").age_ns is not None  # alive, with nothing to do
+
+
+def test_users_push_for_their_own_services(levels: ServiceLevels, place: Path) -> None:
+    assert stat.S_IMODE(place.stat().st_mode) == 0o666
+    send(place, b"shop cart 3", uid=NOBODY)
+    eventually(lambda: reading(levels, "shop cart").value == 3e6)
+    send(place, b"web 1", uid=NOBODY)
+    send(place, b"shop cart 4")
+    eventually(lambda: levels.refused_pushes["forbidden"] == 2)
+    assert reading(levels, "web").value is None
+    assert reading(levels, "shop cart").value == 3e6
+
+
+def test_only_root_means_that_only_root_can_write(place: Path) -> None:
+    levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),)))
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    levels.close()
+    assert not place.exists()
+
+
+def test_a_group_may_write(place: Path) -> None:
+    sources = (pushes("web", NOBODY),)
+    levels = ServiceLevels(ServiceLevelConfig(socket=place, group="daemon", sources=sources))
+    assert stat.S_IMODE(place.stat().st_mode) == 0o660
+    assert place.stat().st_gid == 1
+    levels.close()
+
+
+def test_an_old_figure_is_not_used(levels: ServiceLevels, place: Path) -> None:
+    send(place, b"old 5")
+    eventually(lambda: state(levels, "old").age_ns is not None)
+    assert reading(levels, "old") == ("old", None, None)
+    assert state(levels, "old").problem == "no news for more than 1ns"
+
+
+def test_hostile_pushes_are_counted_and_told_once(
+    levels: ServiceLevels, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = [b"", b"web", b"\xff\xfe 1", b"web 1" + b" " * 600, b"\x1b[31m\nevil 1", b"evil 2"]
+    with caplog.at_level(logging.WARNING):
+        send(place, *bad)
+        eventually(lambda: sum(levels.refused_pushes.values()) == len(bad))
+    assert {k: v for k, v in levels.refused_pushes.items() if v} == {
+        "format": 3,
+        "too-big": 1,
+        "unknown": 2,
+    }
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+
+
+def test_figures_now_good_now_bad_do_not_fill_the_log(
+    levels: ServiceLevels, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        for number in range(20):
+            send(place, b"web 1", b"web x%d" % number)
+        eventually(lambda: state(levels, "web").errors["format"] == 20)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{place}: a push for web: 'x0' is not a finite number (told once a minute at most)"
+    ]
+
+
+@pytest.mark.parametrize("figure", [b"inf", b"1e999", b"0x10", b"1_0", b"--1", b"9" * 200])
+def test_a_figure_that_is_none(levels: ServiceLevels, place: Path, figure: bytes) -> None:
+    send(place, b"web " + figure)
+    eventually(lambda: state(levels, "web").errors["format"] == 1)
+    assert reading(levels, "web").value is None
+
+
+def test_attached_descriptors_do_not_become_ours(levels: ServiceLevels, place: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+        tempfile.TemporaryFile() as file,
+    ):
+        sender.connect(str(place))
+        for _ in range(8):
+            socket.send_fds(sender, [b"web 7"], [file.fileno()] * 8)
+        eventually(lambda: reading(levels, "web").value == 7e6)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_flood_is_slowed_down(levels: ServiceLevels, place: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(str(place))
+        started = time.monotonic()
+        for _ in range(500):
+            sender.send(b"evil 1")
+        sent_s = time.monotonic() - started
+    # 64 in a tenth of a second; the kernel's queue fills up, and the sender waits. A slow
+    # machine only makes it slower.
+    queue = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
+    assert sent_s > (500 - queue) // 64 * 0.1 - 0.1
+    send(place, b"web 1")
+    eventually(lambda: reading(levels, "web").value == 1e6)
+
+
+def test_a_socket_of_a_killed_agent_is_replaced(place: Path) -> None:
+    config = ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),))
+    place.parent.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
+        killed.bind(str(place))
+        alive = ServiceLevels(config)
+        assert alive.problem == f"service level: {place}: Address already in use"
+        alive.close()
+        assert place.exists()  # it is not ours
+    levels = ServiceLevels(config)
+    assert levels.problem == ""
+    send(place, b"web 1")
+    eventually(lambda: reading(levels, "web").value == 1e6)
+    levels.close()
+
+
+def test_what_is_no_socket_stays(place: Path) -> None:
+    place.parent.mkdir()
+    place.write_text("precious")
+    levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),)))
+    assert "Address already in use" in levels.problem
+    levels.close()
+    assert place.read_text() == "precious"
+
+
+def polls(
+    server: OddServer, service: str = "web", timeout_ns: int = 10 * NS_PER_SEC
+) -> ServiceSource:
+    endpoint = Endpoint(url=server.url, token_file=None, header_files=(), ca_file=None)
+    return ServiceSource(
+        service=service,
+        source=JsonField(endpoint=endpoint, pointer="/a"),
+        unit_ns=None,
+        every_ns=100 * NS_PER_MS,
+        timeout_ns=timeout_ns,
+        max_age_ns=60 * NS_PER_SEC,
+    )
+
+
+def test_what_can_be_read_is_in_the_log_already(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Ledger(pushes("web"))
+    seen = []
+
+    def look(_: logging.LogRecord) -> bool:
+        told = ledger.state(0)
+        seen.append((told.value, told.errors["status"], told.problem))
+        return True
+
+    with caplog.at_level(logging.INFO), caplog.filtering(look):
+        ledger.failed(SourceError(Reason.STATUS, "HTTP status 503"))
+        ledger.answered(3, 0)
+    assert seen == [(None, 0, ""), (None, 1, "HTTP status 503")]
+    assert (ledger.state(0).value, ledger.state(0).problem) == (3e6, "")
+
+
+def test_a_source_that_fails_and_recovers(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with OddServer(ok(b'{"a": 3}')) as server:
+        config = ServiceLevelConfig(socket=place, group=None, sources=(polls(server),))
+        levels = ServiceLevels(config)
+        assert not place.exists()  # nobody pushes
+        eventually(lambda: reading(levels, "web").value == 3)
+        server.answer = b"HTTP/1.1 503 Busy\r\n\r\n"
+        eventually(lambda: state(levels, "web").errors["status"] >= 2)
+        assert reading(levels, "web").value == 3  # still young enough
+        assert state(levels, "web").problem == "HTTP status 503"
+        server.answer = ok(b'{"a": 4}')
+        eventually(lambda: reading(levels, "web").value == 4)
+        assert state(levels, "web").problem == ""
+        levels.close()
+    assert [r.getMessage() for r in caplog.records if r.name.endswith("ledger")] == [
+        "service level of web: HTTP status 503",
+        "service level of web: answers again",
+    ]
+
+
+def test_one_that_hangs_does_not_keep_others_waiting(place: Path) -> None:
+    with OddServer(b"") as dead, OddServer(ok(b'{"a": 3}')) as server:
+        dead.answer = dead.hang
+        sources = (polls(dead, "dead", 100 * NS_PER_MS), polls(server))
+        levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=sources))
+        eventually(lambda: state(levels, "dead").errors["timeout"] >= 1)
+        eventually(lambda: reading(levels, "web").value == 3)
+        levels.close()
+
+
+def test_a_reload_keeps_what_did_not_change(levels: ServiceLevels, place: Path) -> None:
+    send(place, b"web 1")
+    eventually(lambda: reading(levels, "web").value == 1e6)
+    other = place.with_name("other")
+    sources = (pushes("web"), pushes("new"))
+    levels.reconfigure(ServiceLevelConfig(socket=other, group=None, sources=sources))
+    assert reading(levels, "web").value == 1e6
+    assert reading(levels, "new").value is None
+    assert not place.exists()
+    send(other, b"new 2")
+    eventually(lambda: reading(levels, "new").value == 2e6)
+    levels.reconfigure(None)
+    assert levels.poll(0) == ()
+    assert not other.exists()
+    shutil.rmtree(place.parent)

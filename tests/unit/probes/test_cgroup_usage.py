@@ -1,0 +1,78 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and disk traffic per workload, from files as cgroup v2 has them."""
+
+from pathlib import Path
+
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.probes.cgroup_usage import Usage, UsageMeter
+
+
+def make(root: Path, name: str, memory: str | None, io: str | None) -> Workload:
+    directory = root / name
+    directory.mkdir()
+    for file, text in (("memory.current", memory), ("io.stat", io)):
+        if text is not None:
+            (directory / file).write_text(text)
+    identity = CgroupId("v2", directory.stat().st_ino)
+    return Workload(name, identity, f"/{name}", QosClass.BE, "", "")
+
+
+def test_what_a_workload_uses(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory io\n")
+    two = "8:0 rbytes=10 wbytes=20 rios=1 wios=2\n253:0 rbytes=300 wbytes=0 dbytes=7\n"
+    busy = make(tmp_path, "busy", "4096\n", two)
+    fresh = make(tmp_path, "fresh", "0\n", "")
+    bare = make(tmp_path, "bare", None, None)
+    meter = UsageMeter(tmp_path)
+    meter.set_workloads([busy, fresh, bare])
+    meter.poll(0, None)
+    assert meter.workloads == {
+        busy.cgroup: Usage(4096, 330),
+        fresh.cgroup: Usage(0, 0),
+        bare.cgroup: Usage(None, None),
+    }
+    meter.set_workloads([busy])
+    assert meter.workloads.keys() == {busy.cgroup}
+
+
+def test_without_the_controllers_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu\n")
+    meter = UsageMeter(tmp_path)
+    for each in (meter, UsageMeter(None)):
+        each.set_workloads([make(tmp_path, f"busy{id(each)}", "4096\n", "")])
+        each.poll(0, None)
+        assert each.workloads == {}
+
+
+def test_of_many_some_are_read_at_a_time_and_all_in_turn(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory\n")
+    workloads = [make(tmp_path, f"w{n}", str(n), None) for n in range(120)]
+    meter = UsageMeter(tmp_path)
+    meter.set_workloads(workloads)
+    known = []
+    for now_ns in range(3):
+        meter.poll(now_ns, [])
+        known.append(len(meter.workloads))
+    assert known == [50, 100, 120]
+    assert meter.workloads[workloads[119].cgroup] == Usage(119, None)
+
+
+def test_who_moved_is_read_within_a_second_and_the_others_in_turn(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory\n")
+    workloads = [make(tmp_path, f"w{n}", "1", None) for n in range(40)]
+    meter = UsageMeter(tmp_path)
+    meter.set_workloads(workloads)
+    for second in range(3):
+        meter.poll(second * NS_PER_SEC, [])
+    for each in workloads:
+        (tmp_path / each.name / "memory.current").write_text("2")
+    meter.poll(3 * NS_PER_SEC - 1, [workloads[9].cgroup])
+    assert meter.changed == []
+    meter.poll(3 * NS_PER_SEC, [])
+    assert workloads[9].cgroup in meter.changed
+    assert len(meter.changed) in (4, 5)
+    for second in range(4, 13):
+        meter.poll(second * NS_PER_SEC, [])
+    assert set(meter.workloads.values()) == {Usage(2, None)}

@@ -1,0 +1,136 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pages behind a bearer token, over a real socket."""
+
+from collections.abc import Iterator
+import http.client
+import logging
+import os
+from pathlib import Path
+import socket
+
+import pytest
+
+from controller.config.load import ConfigError, load
+from controller.telemetry.http import HttpError, StatusServer
+from controller.telemetry.http_limits import TokenError, TokenFile
+from controller.telemetry.report import PublishedState
+
+TOKEN = "a-token.of~16+letters/="
+OTHER = "another-token-of-this-length"
+NO_TICK = 503
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+@pytest.fixture
+def port(file: Path) -> Iterator[int]:
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number: int = free.getsockname()[1]
+    server = StatusServer(
+        PublishedState(), ("127.0.0.1", number), healthy_ns=10**9, token_file=file
+    )
+    yield number
+    server.close()
+
+
+def get(port: int, page: str, *authorizations: str) -> tuple[int, str, str | None]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.putrequest("GET", page)
+    for value in authorizations:
+        connection.putheader("Authorization", value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    found = answer.status, answer.read().decode(), answer.getheader("WWW-Authenticate")
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("page", ["/metrics", "/statusz", "/metrics?name[]=x"])
+def test_only_with_the_token(port: int, page: str) -> None:
+    assert get(port, page, f"Bearer {TOKEN}")[0] == 200
+    assert get(port, page, f"bearer  {TOKEN} ")[0] == 200
+    for wrong in (
+        (),
+        (f"Bearer {TOKEN[:-1]}",),
+        (f"Bearer {TOKEN}x",),
+        (f"Basic {TOKEN}",),
+        (TOKEN,),
+        ("Bearer",),
+        ("Bearer ",),
+        ("Bearer \xff",),
+        (f"Bearer {OTHER}", f"Bearer {TOKEN}"),
+    ):
+        status, text, challenge = get(port, page, *wrong)
+        assert (status, text, challenge) == (401, "a bearer token is needed\n", "Bearer"), wrong
+    assert get(port, f"/metrics?access_token={TOKEN}")[0] == 401
+
+
+@pytest.mark.parametrize("page", ["/healthz", "/readyz"])
+def test_probes_stay_open(port: int, page: str) -> None:
+    assert get(port, page)[:2] == (NO_TICK, "no tick yet\n")
+    assert get(port, "/nothing")[0] == 404
+
+
+def test_a_new_token_counts_at_once_and_the_old_one_no_more(port: int, file: Path) -> None:
+    # As kubelet does: the name becomes another file.
+    new = file.with_name("new")
+    new.write_text(OTHER)
+    new.rename(file)
+    assert get(port, "/metrics", f"Bearer {TOKEN}")[0] == 401
+    assert get(port, "/metrics", f"Bearer {OTHER}")[0] == 200
+
+
+def test_without_a_token_nobody_gets_in(
+    port: int, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for text in ("", "\n", "short", "two words that are long enough"):
+        file.write_text(text)
+        assert get(port, "/metrics", "Bearer ")[:2] == (503, "no token is set up\n")
+    file.unlink()
+    for _ in range(3):
+        assert get(port, "/statusz", f"Bearer {TOKEN}")[0] == 503
+    assert get(port, "/healthz")[0] == NO_TICK
+    file.write_text(TOKEN)
+    assert get(port, "/metrics", f"Bearer {TOKEN}")[0] == 200
+    lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert len(lines) == 2  # one for what is in it, one for what is not there
+    assert lines[1] == f"http_token_file: {file}: No such file or directory"
+
+
+def test_the_token_is_in_no_message(
+    port: int, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    get(port, "/metrics", f"Bearer {TOKEN}")
+    file.write_text(f"{OTHER} and more")
+    get(port, "/metrics", f"Bearer {TOKEN}")
+    assert caplog.records
+    assert TOKEN not in caplog.text and OTHER not in caplog.text
+
+
+def test_what_is_no_token_file(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    big = tmp_path / "big"
+    big.write_text("x" * 5000)
+    for path in (tmp_path, fifo, big, tmp_path / "missing"):
+        with pytest.raises(TokenError, match=r"^http_token_file: "):
+            TokenFile(path)
+        with pytest.raises(HttpError, match=r"^http_token_file: "):
+            StatusServer(PublishedState(), ("127.0.0.1", 1), healthy_ns=1, token_file=path)
+
+
+def test_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("kubernetes: {}\nhttp_token_file: /etc/token\n")
+    assert load(config, cpus=4).http_token_file == Path("/etc/token")
+    config.write_text("kubernetes: {}\nhttp_token_file: ../token\n")
+    with pytest.raises(ConfigError, match=r"config.yaml:2: http_token_file: must be an absolute"):
+        load(config, cpus=4)

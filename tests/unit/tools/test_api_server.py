@@ -1,0 +1,108 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""tools/api-server around the compiler: what it keeps, where, and what it leaves behind."""
+
+import os
+from pathlib import Path
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MODULE = "tests/kube/apiserver"
+# A Go that knows its release and writes down what it was asked for instead of compiling.
+QUICK = """#!/bin/sh
+[ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
+for last; do [ "${previous:-}" = -o ] && out=$last; previous=$last; done
+echo "$@" >"$out"
+"""
+ENDLESS = """#!/bin/sh
+[ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
+echo $$ >"$HOME/go.pid"
+exec sleep 60
+"""
+FAILING = """#!/bin/sh
+[ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
+echo "main.go: no such thing"
+exit 1
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree with a compiler in front of the machine's own."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/api-server", tmp_path / "tools")
+    shutil.copytree(ROOT / MODULE, tmp_path / MODULE)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    return tmp_path
+
+
+def command(tree: Path, go: str, verb: str) -> tuple[list[str], dict[str, str]]:
+    compiler = tree / ".venv/bin/go"
+    compiler.write_text(go)
+    compiler.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tree), "XDG_CACHE_HOME": f"{tree}/cache"}
+    return [str(tree / "tools/api-server"), verb], environment
+
+
+def run(tree: Path, go: str, verb: str) -> subprocess.CompletedProcess[str]:
+    arguments, environment = command(tree, go, verb)
+    return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=30)
+
+
+def left_over(tree: Path) -> list[str]:
+    return [path.name for path in (tree / "cache/sweetpoint/api-server").glob("build-*")]
+
+
+def ended(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"  # whoever adopted it has not looked yet
+
+
+def test_it_is_built_once_for_what_went_in(tree: Path) -> None:
+    assert run(tree, QUICK, "path").returncode == 1
+    built = run(tree, QUICK, "build")
+    assert built.returncode == 0, built.stderr
+    path = Path(run(tree, QUICK, "path").stdout.strip())
+    assert "component-base/version.gitVersion=v1." in path.read_text()
+    again = run(tree, FAILING, "build")
+    assert (again.returncode, again.stdout) == (0, "")
+    with (tree / MODULE / "main.go").open("a") as source:
+        source.write("// changed\n")
+    other = run(tree, QUICK, "path")
+    assert other.returncode == 1 and Path(other.stdout.strip()) != path
+    assert left_over(tree) == []
+
+
+def test_a_compiler_that_fails_is_heard(tree: Path) -> None:
+    built = run(tree, FAILING, "build")
+    assert built.returncode == 1
+    assert "main.go: no such thing" in built.stderr and "does not build" in built.stderr
+    assert run(tree, FAILING, "path").returncode == 1
+    assert left_over(tree) == []
+
+
+def test_an_interrupted_build_leaves_nothing(tree: Path) -> None:
+    arguments, environment = command(tree, ENDLESS, "build")
+    pid_file = tree / "go.pid"
+    with subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL) as build:
+        deadline = time.monotonic() + 20
+        while not (pid_file.exists() and pid_file.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        build.send_signal(signal.SIGTERM)
+        assert build.wait(timeout=20) == 130
+    assert ended(int(pid_file.read_text()))
+    assert left_over(tree) == []
+
+
+def test_wrong_use(tree: Path) -> None:
+    done = run(tree, QUICK, "everything")
+    assert done.returncode == 2 and done.stderr.startswith("usage: tools/api-server path")

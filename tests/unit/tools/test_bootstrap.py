@@ -1,0 +1,92 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""tools/bootstrap where nothing is to be done, and where nothing can be done."""
+
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BCC = Path("/usr/lib/python3/dist-packages/bcc/libbcc.py")
+SHOWN = ("nginx", "ffmpeg", "stress-ng")
+TESTED = ("iperf3", "nft", "prometheus", "etcd", "kubectl", "openssl")
+FOR = pytest.mark.parametrize("step", [(), ("test",)])
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree whose .venv is up to date, with all that working on it needs."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/bootstrap", tmp_path / "tools")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    stamp = subprocess.run(
+        ["sh", "-c", "cksum pyproject.toml tools/bootstrap; pwd"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    (tmp_path / ".venv/.bootstrapped-dev").write_bytes(stamp.stdout)
+    return tmp_path
+
+
+def path_without_apt(directory: Path, programs: tuple[str, ...]) -> str:
+    """A folder of programs for PATH: what the script itself needs, and *programs*."""
+    directory.mkdir()
+    for name in ("sh", "dirname", "cat", "cksum", "tr", "id", "grep"):
+        found = shutil.which(name)
+        assert found is not None
+        (directory / name).symlink_to(found)
+    for name in programs:
+        (directory / name).symlink_to("/bin/true")
+    return str(directory)
+
+
+def run(tree: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(tree / "tools/bootstrap"), *arguments],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+@FOR
+@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+def test_nothing_missing_does_nothing(tree: Path, step: tuple[str, ...]) -> None:
+    done = run(tree, path_without_apt(tree / "path", SHOWN + TESTED), *step)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+def test_the_demonstration_needs_nothing_of_what_tests_need(tree: Path) -> None:
+    path = path_without_apt(tree / "path", SHOWN)
+    stamp = tree / ".venv/.bootstrapped"
+    (tree / ".venv/.bootstrapped-dev").rename(stamp)
+    done = run(tree, path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert run(tree, path, "test").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "missing"),
+    [((), "ffmpeg stress-ng"), (("test",), "ffmpeg stress-ng iperf3")],
+)
+@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+def test_elsewhere_it_says_what_is_missing(tree: Path, step: tuple[str, ...], missing: str) -> None:
+    done = run(tree, path_without_apt(tree / "path", ("nginx", *TESTED[1:])), *step)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "bootstrap: this is neither Debian nor Ubuntu; install what these packages contain by "
+        f"hand: {missing}\n"
+    )
+
+
+def test_wrong_use(tree: Path) -> None:
+    done = run(tree, path_without_apt(tree / "path", SHOWN), "everything")
+    assert (done.returncode, done.stderr) == (2, "usage: tools/bootstrap [test | bench]\n")

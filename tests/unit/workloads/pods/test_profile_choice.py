@@ -1,0 +1,125 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which profile a pod gets: the administrator's rules, its own word, its app, the default."""
+
+from typing import Any
+
+import pytest
+
+from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
+from controller.workloads.pods.pod import Pod, parse_pod
+from controller.workloads.pods.profile_choice import PROFILE_KEY, ProfileChoice, profile_chooser
+
+NAMES = ("default", "gold", "nginx", "redis")
+UID = "00000000-0000-0000-0000-000000000001"
+
+CONFIG = KubeProfilesConfig(
+    rules=(
+        ProfileRule(profile="gold", namespace="shop", labels=(("tier", "front"),)),
+        ProfileRule(profile="redis", namespace="shop", service_account="cart"),
+        ProfileRule(profile="lost", namespace="lost"),
+        ProfileRule(profile="gold", labels=(("team", "a"), ("tier", "front"))),
+    ),
+    allow={"gold": frozenset({"bank"}), "nginx": frozenset({"shop", "web"})},
+)
+
+
+def pod(namespace: str = "shop", **changes: Any) -> Pod:
+    fields = {"uid": UID, "name": "p", "qos_class": "Burstable", "priority": 0}
+    return Pod(namespace=namespace, **(fields | changes))
+
+
+def asks(profile: str, **labels: str) -> dict[str, str]:
+    return {PROFILE_KEY: profile, **labels}
+
+
+@pytest.mark.parametrize(
+    ("found", "given"),
+    [
+        ("gold", pod(labels={"tier": "front"})),
+        ("gold", pod("far", labels={"tier": "front", "team": "a"})),
+        ("default", pod("far", labels={"tier": "front"})),
+        ("redis", pod(service_account="cart")),
+        ("default", pod("far", service_account="cart")),
+        # The first rule that applies, and before the pod's own word.
+        ("gold", pod(labels={"tier": "front"}, service_account="cart")),
+        ("gold", pod(labels=asks("nginx", tier="front"))),
+        # Its own word, the label before the annotation; before its app.
+        ("redis", pod(labels=asks("redis", app="nginx"))),
+        ("redis", pod(annotations=asks("redis"))),
+        ("redis", pod(labels=asks("redis"), annotations=asks("nginx"))),
+        ("gold", pod("bank", labels=asks("gold"))),
+        # Its app: by label, then by image.
+        ("nginx", pod(labels={"app": "nginx"})),
+        ("redis", pod(labels={"app.kubernetes.io/name": "redis", "app": "nginx"})),
+        ("nginx", pod(labels={"app.kubernetes.io/name": "site", "app": "nginx"})),
+        ("redis", pod(labels={"app": "site"}, images=("redis", "side"))),
+        ("default", pod(images=("nginx", "redis"))),
+        ("default", pod("far", labels={"app": "nginx"})),
+        ("redis", pod("far", images=("nginx", "redis"))),
+        ("default", pod()),
+        ("default", None),
+    ],
+)
+def test_choice(found: str, given: Pod | None) -> None:
+    assert profile_chooser(NAMES, CONFIG, "default")(given) == ProfileChoice(found)
+
+
+@pytest.mark.parametrize(
+    ("found", "problem", "given"),
+    [
+        ("default", f"{PROFILE_KEY}='silver': no profile has that name", asks("silver")),
+        ("nginx", f"{PROFILE_KEY}='silver': no profile", asks("silver", app="nginx")),
+        ("default", f"{PROFILE_KEY}='gold': shop may not choose it", asks("gold")),
+        ("default", f"{PROFILE_KEY}={'x' * 64!r}: no profile", asks("x" * 4000)),
+    ],
+)
+def test_what_a_pod_may_not_have(found: str, problem: str, given: dict[str, str]) -> None:
+    choice = profile_chooser(NAMES, CONFIG, "default")(pod(labels=given))
+    assert choice.profile == found
+    assert choice.problem is not None and choice.problem.startswith(problem)
+
+
+def test_a_rule_without_its_profile_is_passed_over() -> None:
+    choice = profile_chooser(NAMES, CONFIG, "default")(pod("lost", labels=asks("redis")))
+    assert choice == ProfileChoice("redis", "profile rule 3: no profile has the name 'lost'")
+
+
+def test_another_default_and_what_stands_in_for_it() -> None:
+    config = KubeProfilesConfig(default="gold", match_apps=False)
+    assert profile_chooser(NAMES, config, "default")(pod(images=("redis",))) == ProfileChoice(
+        "gold"
+    )
+    choice = profile_chooser(("default",), config, "default")(None)
+    assert choice == ProfileChoice("default", "the default: no profile has the name 'gold'")
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("redis", "redis"),
+        ("redis:7.2-alpine", "redis"),
+        ("localhost:5000/a/b/redis", "redis"),
+        ("registry.example/nginx:1@sha256:00ff", "nginx"),
+        ("../../etc/passwd", "passwd"),
+        ("nginx:1:2", None),
+        ("a/..", None),
+        ("", None),
+        (7, None),
+        ("x" * 100_000, None),
+    ],
+)
+def test_names_of_images(image: object, name: str | None) -> None:
+    raw = {
+        "metadata": {"namespace": "a", "name": "b", "uid": UID},
+        "spec": {"containers": [{"image": image}, {"image": image}]},
+    }
+    assert parse_pod(raw).images == (() if name is None else (name,))
+
+
+def test_labels_of_rules_are_kept() -> None:
+    meta = {"namespace": "a", "name": "b", "uid": UID, "labels": {"tier": "front", "other": "x"}}
+    assert parse_pod({"metadata": meta}).labels == {}
+    kept = parse_pod({"metadata": meta}, CONFIG.label_keys).labels
+    assert kept == {"tier": "front"}
+    assert profile_chooser(NAMES, CONFIG, "default")(pod(labels=kept)).profile == "gold"

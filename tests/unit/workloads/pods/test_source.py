@@ -1,0 +1,382 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods and cgroups joined: who is a workload, of which class and service, and who is left alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.units import NS_PER_SEC
+from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
+from controller.workloads.pods.cgroups import PodCgroup
+from controller.workloads.pods.classify import ClassRules, classify_by_cgroup
+from controller.workloads.pods.pod import Owner, Pod, Pods
+from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
+from controller.workloads.pods.source import KubernetesSource, merge_with_configured
+
+CHOOSE = profile_chooser(("default", "redis"), KubeProfilesConfig(), "default")
+LEVELS = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}
+OWN = "00000000-0000-0000-0000-0000000000ff"
+
+
+def uid(number: int) -> str:
+    return f"00000000-0000-0000-0000-{number:012x}"
+
+
+def pod(number: int, qos_class: str = "Burstable", **changes: Any) -> Pod:
+    fields = {"uid": uid(number), "namespace": "shop", "name": f"p{number}", "priority": 0}
+    return Pod(**(fields | {"qos_class": qos_class} | changes))  # type: ignore[arg-type]
+
+
+class Node:
+    """Directories in the shape of kubepods, and what the API server says of them."""
+
+    def __init__(
+        self,
+        mount: Path,
+        roots: tuple[str, ...] | None = None,
+        names: tuple[str, str] = ("", ""),
+    ) -> None:
+        self.mount = mount
+        self.pods = Pods()
+        layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
+        rules = ClassRules(own_uid=OWN)
+        self.source = KubernetesSource(layout, lambda: self.pods, rules, roots, names)
+        self.now_s = 0
+
+    def start(self, *pods: Pod, root: str = "kubepods") -> None:
+        """Make the cgroups of *pods*."""
+        for each in pods:
+            path = self.mount / root / f"{LEVELS[each.qos_class]}pod{each.uid}"
+            (path / "c0").mkdir(parents=True)
+
+    def list(self, *pods: Pod) -> None:
+        """Let the API server list *pods* and nobody else."""
+        self.pods = Pods(pods={each.uid: each for each in pods}, synced=True)
+
+    def scan(
+        self, after_s: int = 1, choose: Callable[[Pod | None], ProfileChoice] = CHOOSE
+    ) -> tuple[Workload, ...]:
+        self.now_s += after_s
+        return self.source.scan(self.now_s * NS_PER_SEC, choose)
+
+    def run(self, *pods: Pod) -> tuple[Workload, ...]:
+        self.start(*pods)
+        self.list(*pods)
+        return self.scan()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_service(node: Node) -> None:
+    owner = Owner(kind="ReplicaSet", name="web-7c9")
+    labels = {"pod-template-hash": "7c9", "sweetpoint.dev/profile": "redis"}
+    (found,) = node.run(pod(1, owner=owner, labels=labels, priority=7))
+    path = f"/kubepods/burstable/pod{uid(1)}"
+    inode = (node.mount / path[1:]).stat().st_ino
+    assert found == Workload(
+        name="shop/p1",
+        cgroup=CgroupId("cpu", inode),
+        path=path,
+        qos=QosClass.LS,
+        service="shop/web@redis",
+        profile="redis",
+        priority=7,
+        evictable=False,
+    )
+    assert node.source.pod_of(found.cgroup) == pod(1, owner=owner, labels=labels, priority=7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "service"),
+    [
+        ({}, "shop/p1"),
+        ({"labels": {"app": "web"}}, "shop/web"),
+        ({"labels": {"app": "web", "app.kubernetes.io/name": "site"}}, "shop/site"),
+        ({"labels": {"app": "../etc"}}, "shop/p1"),
+        ({"owner": Owner(kind="StatefulSet", name="db")}, "shop/db"),
+        ({"owner": Owner(kind="ReplicaSet", name="web-7c9")}, "shop/web-7c9"),
+        ({"owner": Owner(kind="DaemonSet", name="db"), "labels": {"app": "x"}}, "shop/db"),
+    ],
+)
+def test_which_service(node: Node, changes: dict[str, Any], service: str) -> None:
+    (found,) = node.run(pod(1, **changes))
+    assert found.service == f"{service}@default"
+
+
+def test_a_profile_that_does_not_exist_is_told_and_not_used(node: Node) -> None:
+    (found,) = node.run(pod(1, labels={"sweetpoint.dev/profile": "x" * 63}))
+    assert found.profile == "default"
+    ((key, problem),) = node.source.problems
+    assert key == "shop/p1"
+    assert "no profile has that name" in problem
+
+
+def test_another_rule_of_choice_is_applied_at_once(node: Node) -> None:
+    (before,) = node.run(pod(1))
+    assert before.profile == "default"
+    (after,) = node.scan(choose=lambda _: ProfileChoice("nginx"))
+    assert (after.profile, after.service) == ("nginx", "shop/p1@nginx")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"owner": Owner(kind="Job", name="j")}, True),
+        ({"owner": Owner(kind="DaemonSet", name="d")}, False),
+        ({"owner": Owner(kind="Node", name="n")}, False),
+        ({"terminating": True}, False),
+        ({"finished": True}, False),
+        ({"mirror": True}, False),
+        ({"namespace": "kube-system"}, False),
+        ({"priority": 2_000_000_000}, False),
+        ({"labels": {"sweetpoint.dev/qos": "latency-sensitive"}}, True),  # not trusted to
+    ],
+)
+def test_who_may_be_evicted(node: Node, changes: dict[str, Any], expected: bool) -> None:
+    (found,) = node.run(pod(1, "BestEffort", **changes))
+    assert found.evictable is expected
+
+
+def test_services_and_the_agent_itself_are_never_evicted(node: Node) -> None:
+    own = replace(pod(1, "BestEffort"), uid=OWN)
+    found = {each.name: each for each in node.run(pod(2), pod(3, "Guaranteed"), own)}
+    assert not any(each.evictable for each in found.values())
+    assert found["shop/p1"].qos is QosClass.SYSTEM
+
+
+@pytest.mark.parametrize(
+    ("labels", "group"),
+    [
+        ({}, ""),
+        ({"koordinator.sh/core-sched-group-id": "g1"}, "shop/g1"),
+        ({"koordinator.sh/coreSchedulingGroup": "g2"}, "shop/g2"),
+        ({"koordinator.sh/core-sched-policy": "exclusive"}, uid(1)),
+        ({"koordinator.sh/core-sched-policy": "none"}, ""),
+        ({"koordinator.sh/core-sched-group-id": "../x"}, ""),
+    ],
+)
+def test_core_groups(node: Node, labels: dict[str, str], group: str) -> None:
+    (found,) = node.run(pod(1, "BestEffort", labels=labels))
+    assert found.core_group == group
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "expected"),
+    [
+        (500, 1 << 20, (0.5, 1 << 20)),
+        (10**18, 10**18, (None, None)),
+        (1000 * len(possible_cpus()), memory_bytes(), (None, None)),
+    ],
+)
+def test_who_asks_for_more_than_there_is_has_no_limit(
+    tmp_path: Path, cpu: int, memory: int, expected: tuple[float | None, int | None]
+) -> None:
+    node = Node(tmp_path, names=("x.org/cpu", "x.org/memory"))
+    asked = {"x.org/cpu": cpu, "x.org/memory": memory}
+    (workload,) = node.run(pod(1, "BestEffort", requests=asked))
+    assert (workload.limit_cpus, workload.limit_memory_bytes) == expected
+
+
+def test_a_pod_without_a_cgroup_is_no_workload(node: Node) -> None:
+    node.list(pod(1))
+    assert node.scan() == ()
+
+
+def test_nothing_new_gives_the_same_tuple(node: Node) -> None:
+    before = node.run(pod(1), pod(2, "BestEffort"))
+    revision = node.source.revision
+    assert node.scan() is before
+    assert node.source.revision == revision
+    node.list(pod(1), replace(pod(2, "BestEffort"), grace_s=7))
+    assert node.scan() is before  # what changed does not concern a workload
+
+
+def test_who_did_not_change_stays_the_same_object(node: Node) -> None:
+    first, second = node.run(pod(1), pod(2))
+    node.start(pod(3))
+    # As after a list: all pods are other objects, and one of them says something else.
+    node.list(pod(1), replace(pod(2), priority=5), pod(3))
+    found = node.scan()
+    assert found[0] is first
+    assert found[1] == second._replace(priority=5)
+    assert len(found) == 3
+
+
+def test_when_the_api_forgets_a_pod_that_still_runs_it_stays_what_it_was(node: Node) -> None:
+    (before,) = node.run(pod(1, "BestEffort", priority=3))
+    node.list()
+    (after,) = node.scan(after_s=100)
+    assert after == before._replace(evictable=False)
+    assert node.source.unlisted == 1
+
+
+def test_a_cgroup_of_the_same_number_may_be_another_pods(node: Node) -> None:
+    before, after = pod(1, "BestEffort"), pod(2, "BestEffort")
+    (first,) = node.run(before)
+    folder = node.mount / "kubepods/besteffort"
+    (folder / f"pod{before.uid}").rename(folder / f"pod{after.uid}")
+    node.list(before, after)
+    (second,) = node.scan()
+    assert second.cgroup == first.cgroup
+    assert (first.name, second.name) == ("shop/p1", "shop/p2")
+
+
+def test_a_successor_of_the_same_name_has_that_name_alone(node: Node) -> None:
+    node.run(pod(1))
+    successor = replace(pod(2), name="p1")
+    node.start(successor)
+    node.list(successor)
+    found = {each.path.rpartition("/pod")[2]: each.name for each in node.scan()}
+    assert found[uid(2)] == "shop/p1"
+    assert found[uid(1)].startswith("shop/p1#")
+
+
+def test_without_the_api_the_cgroup_tells_after_a_while(node: Node) -> None:
+    node.start(pod(1), pod(2, "Guaranteed"), replace(pod(3), uid="ab" * 16))
+    assert node.scan() == ()
+    assert node.scan(after_s=3) == ()
+    found = {each.name: each for each in node.scan(after_s=3)}
+    assert {name: each.qos for name, each in found.items()} == {
+        f"pod:{uid(1)}": QosClass.LS,
+        f"pod:{uid(2)}": QosClass.LS,
+        f"pod:{'ab' * 16}": QosClass.SYSTEM,
+    }
+    assert found[f"pod:{uid(1)}"].service == f"pod:{uid(1)}@default"
+    node.list(pod(1))
+    assert "shop/p1" in {each.name for each in node.scan()}
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({}, None),
+        ({5: -998}, None),  # the sandbox alone
+        ({5: -998, 6: 1000}, QosClass.BE),
+        ({5: -998, 6: -997}, QosClass.SYSTEM),
+        ({0: 0}, None),  # of another PID namespace
+    ],
+)
+def test_best_effort_by_its_cgroup(
+    tmp_path: Path, scores: dict[int, int], expected: QosClass | None
+) -> None:
+    path = tmp_path / "kubepods" / "besteffort" / f"pod{uid(1)}"
+    for pid, score in scores.items():
+        container = path / f"c{pid}"
+        container.mkdir(parents=True)
+        (container / "cgroup.procs").write_text(f"{pid}\n")
+        if pid:
+            (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+            (tmp_path / "proc" / str(pid) / "oom_score_adj").write_text(f"{score}\n")
+    cgroup = PodCgroup(uid(1), f"/kubepods/besteffort/pod{uid(1)}", 1, "BestEffort")
+    found = classify_by_cgroup(cgroup, tmp_path, tmp_path / "proc")
+    assert (None if found is None else found.qos) is expected
+
+
+@pytest.mark.parametrize(("depth", "expected"), [(200, QosClass.BE), (400, None)])
+def test_no_pod_is_searched_without_end(
+    tmp_path: Path, depth: int, expected: QosClass | None
+) -> None:
+    pod_path = f"/kubepods/besteffort/pod{uid(1)}"
+    deepest = tmp_path / pod_path[1:] / Path(*["c"] * depth)
+    deepest.mkdir(parents=True)
+    (deepest / "cgroup.procs").write_text("7\n")
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/oom_score_adj").write_text("1000\n")
+    cgroup = PodCgroup(uid(1), pod_path, 1, "BestEffort")
+    found = classify_by_cgroup(cgroup, tmp_path, tmp_path / "proc")
+    assert (None if found is None else found.qos) is expected
+
+
+def test_pods_of_other_nodes_are_left_alone(node: Node) -> None:
+    inner = "docker/0123/kubelet/kubepods"
+    node.start(pod(1))
+    node.start(pod(2), pod(3), root=inner)
+    assert node.scan(after_s=10) == ()  # nobody knows which one is ours
+    assert node.source.foreign_roots == ("/kubepods", f"/{inner}")
+    node.list(pod(2))
+    assert [each.name for each in node.scan()] == ["shop/p2"]
+    assert [each.name for each in node.scan(after_s=10)] == ["shop/p2", f"pod:{uid(3)}"]
+    assert node.source.foreign_roots == ("/kubepods",)
+    node.list()
+    assert len(node.scan()) == 2  # it stays ours
+
+
+def test_our_own_pod_tells_which_root_is_ours(node: Node) -> None:
+    node.start(replace(pod(1), uid=OWN), pod(2))
+    node.start(pod(3), root="user.slice/kubepods")
+    node.scan()
+    assert {each.name for each in node.scan(after_s=10)} == {f"pod:{OWN}", f"pod:{uid(2)}"}
+
+
+def test_a_copy_of_a_pods_cgroup_elsewhere_is_not_taken_for_it(node: Node) -> None:
+    node.start(pod(1), pod(2))
+    node.start(pod(1), root="user.slice/kubepods")
+    node.list(pod(1), pod(2))
+    assert {each.path.split("/")[1] for each in node.scan()} == {"kubepods"}
+
+
+def test_given_roots_are_all_ours(tmp_path: Path) -> None:
+    node = Node(tmp_path, roots=("/a/kubepods", "/b/kubepods"))
+    node.start(pod(1), root="a/kubepods")
+    node.start(pod(2), root="b/kubepods")
+    node.start(pod(3))
+    node.list(pod(1), pod(2), pod(3))
+    assert {each.name for each in node.scan()} == {"shop/p1", "shop/p2"}
+
+
+def test_classes_are_counted_by_what_gave_them(node: Node) -> None:
+    node.run(
+        pod(1),
+        pod(2, labels={"koordinator.sh/qosClass": "BE"}),
+        pod(3, namespace="kube-system"),
+    )
+    assert node.source.classes == {
+        ("latency-sensitive", "kubernetes"): 1,
+        ("best-effort", "koordinator.sh/qosClass"): 1,
+        ("system", "system"): 1,
+    }
+
+
+def test_classes_are_counted_as_pods_change_and_go(node: Node) -> None:
+    node.run(pod(1), pod(2), pod(3), pod(4))
+    folder = node.mount / "kubepods/burstable"
+    lowered = pod(1, labels={"sweetpoint.dev/qos": "best-effort"})
+    (folder / f"pod{uid(2)}/c0").rmdir()
+    (folder / f"pod{uid(2)}").rmdir()
+    (folder / f"pod{uid(3)}").rename(folder / f"pod{uid(5)}")  # a number used again
+    node.list(lowered, pod(4), pod(5, namespace="kube-system"))
+    node.scan()
+    assert node.source.classes == {
+        ("best-effort", "sweetpoint.dev/qos"): 1,
+        ("latency-sensitive", "kubernetes"): 1,
+        ("system", "system"): 1,
+    }
+
+
+def workload(name: str, path: str) -> Workload:
+    return Workload(name, CgroupId("cpu", hash(path)), path, QosClass.BE, name, "")
+
+
+@pytest.mark.parametrize("path", ["/kubepods/pod1", "/kubepods", "/kubepods/pod1/inner"])
+def test_a_configured_workload_goes_before_a_pod(path: str) -> None:
+    ours = workload("ours", path)
+    pods = (workload("a/b", "/kubepods/pod1"), workload("c/d", "/other/pod2"))
+    kept, conflicts = merge_with_configured((ours,), pods)
+    assert kept == (ours, pods[1])
+    (conflict,) = conflicts
+    assert conflict.startswith("a/b: left to the configured workload 'ours'")
+
+
+def test_neighbours_are_no_conflict() -> None:
+    ours, pods = workload("ours", "/kubepods/pod1"), (workload("a/b", "/kubepods/pod10"),)
+    assert merge_with_configured((ours,), pods) == ((ours, *pods), ())

@@ -1,0 +1,162 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where sched-idle goes in a tree of directories that looks like cgroups."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.host.facts import CgroupLayout
+from controller.workloads.sched_idle import SchedIdlePlacer, partial_idle
+
+SECOND = 1_000_000_000
+PATHS = [f"/pods/{level}{name}" for level in ("", "besteffort/", "burstable/") for name in "ab"]
+
+
+class Tree:
+    """Directories with a cgroup.procs each, and the workloads in them."""
+
+    def __init__(self, mount: Path) -> None:
+        self.layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
+        self.workloads: tuple[Workload, ...] = ()
+        self.placer = SchedIdlePlacer(self.layout)
+        (mount / "cgroup.procs").write_text("1\n")
+
+    def make(self, path: str, procs: str = "") -> Path:
+        folder = self.layout.mount / path[1:]
+        for part in (*reversed(folder.relative_to(self.layout.mount).parents), Path(path[1:])):
+            directory = self.layout.mount / part
+            directory.mkdir(exist_ok=True)
+            if not (directory / "cgroup.procs").exists():
+                (directory / "cgroup.procs").write_text("")
+        (folder / "cgroup.procs").write_text(procs)
+        return folder
+
+    def add(self, path: str, qos: QosClass) -> None:
+        inode = self.make(path, "7\n").stat().st_ino
+        workload = Workload(path, CgroupId("cpu", inode), path, qos, path, "")
+        self.workloads = (*self.workloads, workload)
+
+    def levels(self, now_s: int = 0) -> dict[str, str]:
+        self.workloads = self.placer.place(
+            tuple(w._replace(idle_at=None) for w in self.workloads), now_s * SECOND
+        )
+        return {
+            w.path: w.path if w.idle_at is None else w.idle_at.path
+            for w in self.workloads
+            if w.qos is QosClass.BE
+        }
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_idle_goes_to_the_parent_that_holds_only_best_effort(tree: Tree) -> None:
+    tree.add("/pods/burstable/web", QosClass.LS)
+    tree.add("/pods/besteffort/a", QosClass.BE)
+    tree.add("/pods/besteffort/b", QosClass.BE)
+    tree.make("/pods/besteffort/just-made")  # nobody in it yet
+    assert set(tree.levels().values()) == {"/pods/besteffort"}
+    target = tree.workloads[1].idle_at
+    assert target is not None
+    assert target.id == (tree.layout.mount / "pods/besteffort").stat().st_ino
+    assert partial_idle(tree.workloads) == ()
+
+
+def test_processes_of_others_are_seen_later(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
+    tree.add("/batch/a", QosClass.BE)
+    assert tree.levels() == {"/batch/a": "/batch"}
+    tree.make("/batch/cron/deep", "9\n")
+    assert tree.levels(now_s=19) == {"/batch/a": "/batch"}
+    assert tree.levels(now_s=20) == {"/batch/a": "/batch/a"}
+    assert partial_idle(tree.workloads) == ("/batch/a",)
+
+
+def test_processes_beside_the_workloads_count(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
+    tree.add("/batch/a", QosClass.BE)
+    tree.make("/batch", "9\n")
+    assert tree.levels() == {"/batch/a": "/batch/a"}
+
+
+def test_a_new_workload_is_looked_at_at_once(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
+    tree.add("/batch/a", QosClass.BE)
+    assert tree.levels() == {"/batch/a": "/batch"}
+    tree.add("/batch/web", QosClass.LS)
+    assert tree.levels() == {"/batch/a": "/batch/a"}
+
+
+def test_a_service_that_restarts_moves_nothing(tree: Tree) -> None:
+    tree.add("/pods/web", QosClass.LS)
+    tree.add("/pods/batch/a", QosClass.BE)
+    assert tree.levels() == {"/pods/batch/a": "/pods/batch"}
+    tree.workloads = tree.workloads[1:]
+    assert tree.levels() == {"/pods/batch/a": "/pods/batch"}
+
+
+def test_best_effort_beside_one_service_and_far_from_another_is_partial(tree: Tree) -> None:
+    tree.add("/pods/web", QosClass.LS)
+    tree.add("/other", QosClass.LS)
+    tree.add("/pods/batch", QosClass.BE)
+    assert tree.levels() == {"/pods/batch": "/pods/batch"}
+    assert partial_idle(tree.workloads) == ("/pods/batch",)
+
+
+def test_who_did_not_change_stays_the_same_object(tree: Tree) -> None:
+    tree.add("/pods/burstable/web", QosClass.LS)
+    tree.add("/pods/besteffort/a", QosClass.BE)
+    before = tree.placer.place(tree.workloads, 0)
+    tree.add("/pods/besteffort/b", QosClass.BE)
+    after = tree.placer.place(tree.workloads, SECOND)
+    assert [new is old for new, old in zip(after, before, strict=False)] == [True, True]
+    assert after[2].idle_at == after[1].idle_at is not None
+
+
+def test_who_is_no_workload_any_more_counts_as_long_as_it_runs(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
+    tree.add("/batch/a", QosClass.BE)
+    tree.add("/batch/b", QosClass.BE)
+    assert set(tree.levels().values()) == {"/batch"}
+    *tree.workloads, left = tree.workloads
+    tree.workloads = tuple(tree.workloads)
+    assert tree.levels(now_s=1) == {"/batch/a": "/batch/a"}
+    tree.make(left.path)  # its last process ended
+    tree.add("/batch/c", QosClass.BE)
+    assert set(tree.levels(now_s=2).values()) == {"/batch"}
+
+
+def test_processes_of_others_are_known_from_one_look_to_the_next(tree: Tree) -> None:
+    tree.add("/web", QosClass.LS)
+    tree.add("/batch/a", QosClass.BE)
+    tree.make("/batch/cron", "9\n")
+    tree.make("/night/cron", "9\n")
+    assert tree.levels() == {"/batch/a": "/batch/a"}
+    tree.add("/batch/b", QosClass.BE)
+    assert tree.levels(now_s=1) == {path: path for path in ("/batch/a", "/batch/b")}
+    tree.add("/night/c", QosClass.BE)  # where nobody has looked
+    assert tree.levels(now_s=2)["/night/c"] == "/night/c"
+
+
+@given(st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from([None, *QosClass])), max_size=12))
+def test_changes_lead_where_a_first_look_does(changes: list[tuple[str, QosClass | None]]) -> None:
+    with TemporaryDirectory() as folder:
+        tree = Tree(Path(folder))
+        tree.add("/pods/web", QosClass.LS)
+        for second, (path, qos) in enumerate(changes):
+            tree.workloads = tuple(w for w in tree.workloads if w.path != path)
+            if qos is None:
+                tree.make(path)  # empty: nobody's
+            else:
+                tree.add(path, qos)
+            found = tree.levels(now_s=second)
+            tree.placer, placer = SchedIdlePlacer(tree.layout), tree.placer
+            assert tree.levels(now_s=second) == found
+            tree.placer = placer
