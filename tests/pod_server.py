@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real HTTP server that lists and watches pods as a test says; TLS and RBAC are another's."""
+"""An HTTP server for list and watch requests of pods, scripted by a test; no TLS, no RBAC."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import socket
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.odd_servers import OddServer, ok
+from tests.raw_http_server import RawHttpServer, ok
 
 __all__ = ("NODE", "PodServer", "pod", "refusal")
 
@@ -22,7 +22,7 @@ Script = bytes | Callable[[socket.socket], None] | None
 
 
 def pod(name: str, **metadata: Any) -> Json:
-    """Return a BestEffort pod of ``NODE`` whose id follows from its name."""
+    """Return a BestEffort pod of ``NODE`` whose uid is a hash of its name."""
     uid = f"00000000-0000-4000-8000-{abs(hash(name)) % 10**12:012d}"
     return {
         "metadata": {"uid": uid, "namespace": "shop", "name": name, **metadata},
@@ -32,16 +32,18 @@ def pod(name: str, **metadata: Any) -> Json:
 
 
 def refusal(status: int, reason: str, *headers: str) -> bytes:
-    """Return an answer with a Status object."""
+    """Return a response with a Status object."""
     body = json.dumps({"kind": "Status", "code": status, "reason": reason, "message": "no"})
     head = (f"HTTP/1.1 {status} No", f"Content-Length: {len(body)}", *headers, "", "")
     return ("\r\n".join(head) + body).encode()
 
 
-class PodServer(OddServer):
-    """Says what ``pods`` are, and streams what is told; *script* says otherwise for a while.
+class PodServer(RawHttpServer):
+    """Lists ``pods`` and streams the events of ``send_event`` and ``send_raw``.
 
-    ``lists`` and ``watches`` are the queries that came. A watch goes on until ``cut`` or the end.
+    Each entry of ``script`` replaces the response to one request; ``None`` leaves the normal one.
+    ``lists`` and ``watches`` are the queries of the received requests. A watch lasts until ``cut``
+    or the end of the test.
     """
 
     def __init__(self, home: Path) -> None:
@@ -62,24 +64,24 @@ class PodServer(OddServer):
         }
         self.kubeconfig.write_text(json.dumps(config))
 
-    def tell(self, kind: str, raw: Json) -> None:
-        """Send an event to the watch that there is, or to the next."""
+    def send_event(self, kind: str, raw: Json) -> None:
+        """Send an event to the current watch, or to the next one if there is none."""
         self.version += 1
         metadata = {**raw.get("metadata", {}), "resourceVersion": str(self.version)}
         event = {"type": kind, "object": {**raw, "metadata": metadata}}
         self._events.append(json.dumps(event).encode() + b"\n")
 
-    def say(self, text: bytes) -> None:
-        """Send *text* to the watch that there is, or to the next."""
+    def send_raw(self, text: bytes) -> None:
+        """Send *text* to the current watch, or to the next one if there is none."""
         self._events.append(text)
 
     def cut(self) -> None:
-        """End the watch that there is, or the next as soon as it begins."""
+        """End the current watch, or the next one as soon as it begins if there is none."""
         self._events.append(None)
 
     def _api(self, connection: socket.socket) -> None:
         words = self.requests[-1].split(" ")
-        if len(words) < 2:  # hung up before it asked
+        if len(words) < 2:  # the connection was closed before a request came
             return
         query = dict(parse_qsl(urlsplit(words[1]).query, keep_blank_values=True))
         watching = "watch" in query
@@ -107,4 +109,4 @@ class PodServer(OddServer):
 
 def _hung_up(connection: socket.socket) -> bool:
     ready, _, _ = select.select([connection], [], [], 0)
-    return bool(ready)  # nothing is sent after a request but its end
+    return bool(ready)  # the client sends nothing after its request, so this is the end of file

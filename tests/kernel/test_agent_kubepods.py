@@ -17,8 +17,8 @@ from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, eventually
 from tests.kube.kubepods import Kubepods
-from tests.odd_servers import ok
 from tests.pod_server import PodServer, pod, refusal
+from tests.raw_http_server import ok
 
 pytestmark = pytest.mark.kernel
 
@@ -174,7 +174,7 @@ def test_whatever_the_server_answers_the_node_stays_as_it_is(
         assert agent.status()["cluster"]["failed_requests"] == {"500": 2, "429": 1}
         assert oldest_s > 5
         assert len(server.requests) - asked <= 6, "what failed, one list, one watch or two"
-        server.tell("ADDED", late)
+        server.send_event("ADDED", late)
         eventually("the late one", 10, lambda: agent.status()["cluster"]["pods"] == 3)
         after = agent.status()
         assert after["tick"]["failed"] == 0

@@ -57,7 +57,7 @@ def following(watcher: PodWatcher, server: PodServer, name: str = "later") -> No
     """The watcher learns what happens now."""
     eventually("a list", 10, lambda: watcher.pods.synced)
     server.pods.append(pod(name))
-    server.tell("ADDED", pod(name))
+    server.send_event("ADDED", pod(name))
     eventually(name, 10, lambda: name in names(watcher))
 
 
@@ -90,14 +90,14 @@ def test_pods_come_change_and_go(server: PodServer, watch: Watch) -> None:
     watcher = watch()
     has(watcher, "one", "two")
     before = watcher.pods
-    server.tell("ADDED", pod("three"))
+    server.send_event("ADDED", pod("three"))
     has(watcher, "one", "three", "two")
     assert len(before.pods) == 2
-    server.tell("MODIFIED", pod("one", labels={"app": "web"}))
+    server.send_event("MODIFIED", pod("one", labels={"app": "web"}))
     labels = lambda: {p.name: dict(p.labels) for p in watcher.pods.pods.values()}  # noqa: E731
     eventually("the label", 10, lambda: labels()["one"] == {"app": "web"})
-    server.tell("DELETED", pod("one"))
-    server.tell("DELETED", pod("never-seen"))
+    server.send_event("DELETED", pod("one"))
+    server.send_event("DELETED", pod("never-seen"))
     has(watcher, "three", "two")
     assert watcher.lists == 1
 
@@ -109,7 +109,7 @@ def test_pods_of_other_nodes_are_not_kept(server: PodServer, watch: Watch) -> No
     server.pods += crowd
     watcher = watch()
     has(watcher, "one", "two")
-    server.tell("ADDED", crowd[0])
+    server.send_event("ADDED", crowd[0])
     following(watcher, server)
     assert watcher.pods.refused == 0
     assert names(watcher) == ["later", "one", "two"]
@@ -119,9 +119,9 @@ def test_a_change_that_means_nothing_to_us_changes_nothing(server: PodServer, wa
     watcher = watch()
     following(watcher, server)
     before = watcher.pods
-    server.tell("MODIFIED", pod("one", annotations={"example.org/beat": "1"}))
-    server.tell("BOOKMARK", {"kind": "Pod"})
-    server.tell("NEW-KIND", {"kind": "Pod"})
+    server.send_event("MODIFIED", pod("one", annotations={"example.org/beat": "1"}))
+    server.send_event("BOOKMARK", {"kind": "Pod"})
+    server.send_event("NEW-KIND", {"kind": "Pod"})
     server.cut()
     eventually("another watch", 10, lambda: len(server.watches) == 2)
     assert watcher.pods is before
@@ -144,7 +144,9 @@ def test_when_the_past_is_gone_it_lists_again(server: PodServer, watch: Watch, h
     has(watcher, "one", "two")
     server.pods = [pod("two"), pod("three")]
     if how == "event":
-        server.say(b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"old"}}\n')
+        server.send_raw(
+            b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"old"}}\n'
+        )
     else:
         server.script = [refusal(410, "Expired")]
         server.cut()
@@ -267,7 +269,7 @@ def test_after_an_event_that_makes_no_sense_it_goes_on(
 ) -> None:
     watcher = watch()
     has(watcher, "one", "two")
-    server.say(event)
+    server.send_raw(event)
     following(watcher, server)
     assert sum(watcher.errors.values()) == 1
 
@@ -288,8 +290,8 @@ def test_bad_pods_are_refused_singly_and_told_once(
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == len(set(lines)) == refused == 4
     assert all("\n" not in line and len(line) < 400 for line in lines)
-    server.tell("MODIFIED", bad)
-    server.tell("ADDED", pod("four"))
+    server.send_event("MODIFIED", bad)
+    server.send_event("ADDED", pod("four"))
     has(watcher, "four", "one", "three", "two")
     server.pods.append(pod("four"))
     server.script = [refusal(410, "Expired")]
@@ -297,11 +299,11 @@ def test_bad_pods_are_refused_singly_and_told_once(
     eventually("a list", 10, lambda: watcher.lists == 2)
     assert [record.getMessage() for record in caplog.records] == lines
     assert watcher.pods.refused == refused
-    server.tell("DELETED", bad)
+    server.send_event("DELETED", bad)
     eventually("one less", 10, lambda: watcher.pods.refused == refused - 1)
-    server.tell("MODIFIED", pod("odd", uid="../"))
-    server.tell("MODIFIED", pod("two", uid="../"))
-    server.tell("DELETED", pod("two"))
+    server.send_event("MODIFIED", pod("odd", uid="../"))
+    server.send_event("MODIFIED", pod("two", uid="../"))
+    server.send_event("DELETED", pod("two"))
     has(watcher, "four", "one", "three")
 
 
@@ -310,7 +312,7 @@ def test_an_owner_who_changes_his_mind_all_the_time_fills_no_disk(
 ) -> None:
     for number in range(1000):
         marks = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": f"no {number}"}
-        server.tell("MODIFIED", pod("liar", annotations=marks))
+        server.send_event("MODIFIED", pod("liar", annotations=marks))
     watcher = watch()
     following(watcher, server)
     assert watcher.pods.refused == 1
@@ -324,7 +326,7 @@ def test_a_static_pod_goes_by_the_hash_of_its_manifest(server: PodServer, watch:
     watcher = watch()
     has(watcher, "one", "static", "two")
     assert "0" * 32 in watcher.pods.pods
-    server.tell("DELETED", mirror)
+    server.send_event("DELETED", mirror)
     has(watcher, "one", "two")
 
 

@@ -125,7 +125,7 @@ def test_only_changes_make_events(tmp_path: Path) -> None:
             tuning.merge_into(make_settings(make_spec(1e6)))
             for number, text in enumerate((None, "nonsense", GOLD), 1):
                 if text is not None:
-                    maps.tell("MODIFIED", named(**{"gold.yaml": text}))
+                    maps.send_event("MODIFIED", named(**{"gold.yaml": text}))
                 eventually(f"change {number}", 10, lambda n=number: changes(tuning) == n)
                 tuning.publish()
         finally:

@@ -109,7 +109,7 @@ def test_a_profile_comes_changes_and_goes_with_its_descriptor(
     caplog.set_level(logging.INFO)
     here = pods("shop", "bank")
     assert site.write_step(here) is None
-    site.server.tell("ADDED", descriptor())
+    site.server.send_event("ADDED", descriptor())
     site.known(1)
     made = site.write_step(here)
     assert made is not None and made.profiles.keys() - site.settings.profiles.keys() == {NAME}
@@ -122,13 +122,13 @@ def test_a_profile_comes_changes_and_goes_with_its_descriptor(
     assert site.write_step(here) is None and site.write_step(dict(here)) is None
     assert site.descriptors.state.in_use == {NAME: "cpi 1.4 (cpi UpperBound 1.4)"}
 
-    site.server.tell("MODIFIED", descriptor(cpi=1.5))
+    site.server.send_event("MODIFIED", descriptor(cpi=1.5))
     made = eventually("the change", 10, lambda: site.write_step(here))
     assert points(made)[IndicatorName.CPI] == 1.5
 
     assert site.write_step(pods("bank")) == site.settings  # nobody is here who has it
     assert site.write_step(here) == made
-    site.server.tell("DELETED", descriptor())
+    site.server.send_event("DELETED", descriptor())
     site.known(0)
     assert site.write_step(here) == site.settings
     assert site.chosen(site.settings, here) == [ProfileChoice("default"), ProfileChoice("default")]
@@ -144,7 +144,7 @@ def test_a_profile_comes_changes_and_goes_with_its_descriptor(
 @pytest.mark.parametrize(("site", "known"), [("trusted", 1), ("all", 2)], indirect=["site"])
 def test_whose_numbers_count(site: Site, known: int) -> None:
     for namespace in ("bank", "shop"):
-        site.server.tell("ADDED", descriptor(namespace))
+        site.server.send_event("ADDED", descriptor(namespace))
     site.known(known)
     here = pods("shop", "bank")
     made = eventually("profiles", 10, lambda: site.write_step(here))
@@ -153,14 +153,14 @@ def test_whose_numbers_count(site: Site, known: int) -> None:
 
 
 def test_who_is_not_latency_sensitive_has_none(site: Site) -> None:
-    site.server.tell("ADDED", descriptor())
+    site.server.send_event("ADDED", descriptor())
     site.known(1)
     assert site.write_step(pods("shop", qos="BestEffort")) is None
     assert site.write_step(pods("shop", qos="Guaranteed")) is not None
 
 
 def test_numbers_of_which_none_can_be_used_make_no_profile(site: Site) -> None:
-    site.server.tell("ADDED", descriptor(cpi=0.001))
+    site.server.send_event("ADDED", descriptor(cpi=0.001))
     site.known(1)
     here = pods("shop")
     assert site.write_step(here) == site.settings
@@ -172,8 +172,8 @@ def test_numbers_of_which_none_can_be_used_make_no_profile(site: Site) -> None:
 def test_one_that_makes_no_sense_is_told_and_the_others_count(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.server.tell("ADDED", descriptor() | {"spec": {"targetRef": "\0" * 1000}})
-    site.server.tell("ADDED", descriptor(name="good"))
+    site.server.send_event("ADDED", descriptor() | {"spec": {"targetRef": "\0" * 1000}})
+    site.server.send_event("ADDED", descriptor(name="good"))
     site.known(1)
     assert [each.getMessage() for each in caplog.records] == [
         "descriptor shop/web-spd: a NoneType is not a kind"
@@ -181,7 +181,7 @@ def test_one_that_makes_no_sense_is_told_and_the_others_count(
 
 
 def test_what_is_known_is_told(site: Site) -> None:
-    site.server.tell("ADDED", descriptor())
+    site.server.send_event("ADDED", descriptor())
     site.known(1)
     site.write_step(pods("shop"))
     state = ClusterState(node="n", descriptors=site.descriptors.state)

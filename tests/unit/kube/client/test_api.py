@@ -17,7 +17,7 @@ import pytest
 
 from controller.kube.client.api import Api, Limits, PatchKind, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from tests.odd_servers import OddServer, ok
+from tests.raw_http_server import RawHttpServer, ok
 
 SECRET = "s3cr3t-t0k3n"
 SHORT = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=0.3)
@@ -40,7 +40,7 @@ def refusal(status: int, body: bytes, *headers: str) -> bytes:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Callable[..., Api]:
-    def make(server: OddServer, limits: Limits | None = None, **fields: str) -> Api:
+    def make(server: RawHttpServer, limits: Limits | None = None, **fields: str) -> Api:
         user = {"token": SECRET} if "tokenFile" not in fields else {}
         user |= {key: text for key, text in fields.items() if key == "tokenFile"}
         cluster = {"server": server.url} | {k: v for k, v in fields.items() if k != "tokenFile"}
@@ -85,7 +85,7 @@ def watch(api: Api) -> list[dict[str, Any]]:
 
 
 def test_what_is_sent(connect: Connect) -> None:
-    with OddServer(ok(b'{"a": 1}')) as server:
+    with RawHttpServer(ok(b'{"a": 1}')) as server:
         api = connect(server)
         assert api.get("/api/v1/nodes/x", {"a": "b&c"}) == {"a": 1}
         api.create("/api/v1/pods", {"kind": "Pod"})
@@ -104,7 +104,7 @@ def test_what_is_sent(connect: Connect) -> None:
 
 def test_a_refusal_says_why_in_one_line(connect: Connect) -> None:
     answer = refusal(429, json.dumps(STATUS).encode())
-    with OddServer(answer) as server, pytest.raises(ApiError) as error:
+    with RawHttpServer(answer) as server, pytest.raises(ApiError) as error:
         connect(server).create("/evict", {})
     assert (error.value.status, error.value.reason) == (429, "TooManyRequests")
     assert error.value.retry_after_s == 10
@@ -118,13 +118,13 @@ def test_a_refusal_says_why_in_one_line(connect: Connect) -> None:
 )
 def test_retry_after(connect: Connect, header: str, expected: float | None) -> None:
     answer = refusal(503, b"no", f"Retry-After: {header}")
-    with OddServer(answer) as server, pytest.raises(ApiError) as error:
+    with RawHttpServer(answer) as server, pytest.raises(ApiError) as error:
         connect(server).get("/x")
     assert error.value.retry_after_s == expected
 
 
 def test_nothing_is_retried_and_no_redirect_followed(connect: Connect) -> None:
-    with OddServer(b"") as other, OddServer(b"") as server:
+    with RawHttpServer(b"") as other, RawHttpServer(b"") as server:
         for status in (302, 307, 429, 500, 503):
             head = (f"Location: {other.url}/y", "Retry-After: 1")
             server.answer = refusal(status, b"", *head)
@@ -152,7 +152,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_an_answer_that_makes_no_sense_is_no_answer(connect: Connect, answer: bytes) -> None:
-    with OddServer(answer) as server:
+    with RawHttpServer(answer) as server:
         api = connect(server)
         for ask in (lambda: api.get("/x"), lambda: api.items("/x", {}, id), lambda: watch(api)):
             with pytest.raises(ApiUnreachable) as error:
@@ -166,7 +166,7 @@ def test_no_answer_ends_in_time(connect: Connect) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         server.drip(connection)
 
-    with OddServer(b"") as server:
+    with RawHttpServer(b"") as server:
         api = connect(server, SHORT)
         for answer in (server.hang, server.drip, slow_body):
             server.answer = answer
@@ -189,7 +189,7 @@ def test_a_list_comes_object_by_object(connect: Connect) -> None:
     items = [{"number": number, "text": "ü" * number} for number in range(500)]
     whole = {"metadata": {"resourceVersion": "77"}, "items": items}
     found: list[dict[str, Any]] = []
-    with OddServer(ok(json.dumps(whole).encode())) as server:
+    with RawHttpServer(ok(json.dumps(whole).encode())) as server:
         assert connect(server).items("/x", {"limit": "1"}, found.append) == "77"
         assert found == items
         server.answer = ok(b'{"items": [], "metadata": {"resourceVersion": 7}}')
@@ -206,7 +206,7 @@ def test_a_watch_gives_events_as_they_come_and_ends_with_them(connect: Connect) 
         assert seen.wait(5)
         connection.sendall(b'pe": "DELETED"}\n')
 
-    with OddServer(answer) as server, connect(server).watch("/x", {"a": "b"}) as events:
+    with RawHttpServer(answer) as server, connect(server).watch("/x", {"a": "b"}) as events:
         assert next(events) == {"type": "ADDED", "number": 1}
         assert next(events) == {"type": "MODIFIED"}
         seen.set()
@@ -216,7 +216,7 @@ def test_a_watch_gives_events_as_they_come_and_ends_with_them(connect: Connect) 
 
 def test_an_error_in_a_watch_is_an_error(connect: Connect) -> None:
     event = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
-    with OddServer(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(event).encode() + b"\n") as server:
+    with RawHttpServer(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(event).encode() + b"\n") as server:
         with pytest.raises(ApiError, match="410 Expired: too old"):
             watch(connect(server))
         server.answer = refusal(410, b"gone")
@@ -235,7 +235,7 @@ def test_a_watch_outlasts_the_limit_of_an_answer_but_not_silence(connect: Connec
     count = 0
     limits = Limits(answer_s=0.3, silence_s=1.5)
     with (
-        OddServer(answer) as server,
+        RawHttpServer(answer) as server,
         connect(server, limits).watch("/x", {}) as events,
         pytest.raises(ApiUnreachable, match="no answer in time"),
     ):
@@ -246,7 +246,7 @@ def test_a_watch_outlasts_the_limit_of_an_answer_but_not_silence(connect: Connec
 
 def test_a_line_of_a_watch_is_bounded(connect: Connect) -> None:
     answer = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (9 << 20)
-    with OddServer(answer) as server, pytest.raises(ApiUnreachable, match="more than 8 MiB"):
+    with RawHttpServer(answer) as server, pytest.raises(ApiUnreachable, match="more than 8 MiB"):
         watch(connect(server))
 
 
@@ -256,14 +256,14 @@ def test_another_thread_can_cut_a_request_off(connect: Connect, place: str) -> N
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         server.hang(connection)
 
-    with OddServer(b"") as server:
+    with RawHttpServer(b"") as server:
         server.answer = middle if place == "in the middle" else server.hang
         assert cut_off(connect(server)) == ["cut off by ourselves"]
 
 
 def test_several_threads_at_a_time(connect: Connect) -> None:
     found: list[Any] = []
-    with OddServer(ok(b'{"a": 1}')) as server:
+    with RawHttpServer(ok(b'{"a": 1}')) as server:
         api = connect(server)
 
         def ask() -> None:
@@ -282,7 +282,7 @@ def test_a_new_token_is_used_after_the_old_one_was_refused(
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
-    with OddServer(ok(b"{}")) as server:
+    with RawHttpServer(ok(b"{}")) as server:
         api = connect(server, tokenFile=str(token))
         api.get("/x")
         token.write_text("second")
@@ -297,7 +297,7 @@ def test_a_new_token_is_used_after_the_old_one_was_refused(
 
 def test_who_is_not_known_is_told_why_that_may_be(connect: Connect) -> None:
     body = b'{"reason": "Unauthorized", "message": "Unauthorized"}'
-    with OddServer(refusal(401, body)) as server:
+    with RawHttpServer(refusal(401, body)) as server:
         with pytest.raises(ApiError, match="does not know our token: it expired") as error:
             connect(server).get("/x")
         assert error.value.message.endswith("with every attempt")
@@ -311,7 +311,7 @@ def test_a_token_that_is_no_header_is_not_sent_and_not_shown(
     connect: Connect, tmp_path: Path, more: bytes
 ) -> None:
     (tmp_path / "token").write_bytes(SECRET.encode() + more)
-    with OddServer(ok(b"{}")) as server, pytest.raises(ApiUnreachable) as error:
+    with RawHttpServer(ok(b"{}")) as server, pytest.raises(ApiUnreachable) as error:
         connect(server, tokenFile=str(tmp_path / "token")).get("/x")
     assert SECRET not in str(error.value)
     assert server.requests == []
@@ -365,7 +365,7 @@ def test_tls_is_verified_and_a_new_authority_is_used_at_once(
     context.load_cert_chain(tmp_path / "new.crt", tmp_path / "new.key")
     authority = tmp_path / "ca.crt"
     authority.write_bytes((tmp_path / "old.crt").read_bytes())
-    with OddServer(ok(b"{}"), tls=context) as server:
+    with RawHttpServer(ok(b"{}"), tls=context) as server:
         api = connect(server, **{"certificate-authority": str(authority)})
         with pytest.raises(ApiUnreachable, match=r"TLS: .*self-signed.*authority"):
             api.get("/x")

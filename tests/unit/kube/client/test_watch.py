@@ -71,13 +71,13 @@ def test_changes_are_passed_on_and_what_is_not_kept_is_no_change(
 ) -> None:
     site.wait_for(a="red")
     assert server.lists == [{"resourceVersion": "0"}]
-    server.tell("MODIFIED", colored("a", "red", other=1))
-    server.tell("BOOKMARK", {})
-    server.tell("DELETED", colored("b", None))
-    server.tell("MODIFIED", colored("a", "blue"))
-    server.tell("ADDED", colored("c", "green"))
-    server.tell("MODIFIED", colored("a", None))
-    server.tell("DELETED", colored("c", "green"))
+    server.send_event("MODIFIED", colored("a", "red", other=1))
+    server.send_event("BOOKMARK", {})
+    server.send_event("DELETED", colored("b", None))
+    server.send_event("MODIFIED", colored("a", "blue"))
+    server.send_event("ADDED", colored("c", "green"))
+    server.send_event("MODIFIED", colored("a", None))
+    server.send_event("DELETED", colored("c", "green"))
     site.wait_for()
     assert [len(each) for each in site.taken] == [1, 1, 2, 1, 0]
     assert site.watch.lists == 1
@@ -86,7 +86,7 @@ def test_changes_are_passed_on_and_what_is_not_kept_is_no_change(
 
 def test_a_watch_that_ends_goes_on_where_it_was(server: PodServer, site: Site) -> None:
     site.wait_for(a="red")
-    server.tell("ADDED", colored("c", "green"))
+    server.send_event("ADDED", colored("c", "green"))
     site.wait_for(a="red", c="green")
     server.cut()
     eventually("another watch", 10, lambda: len(server.watches) == 2)
@@ -105,7 +105,7 @@ def test_a_server_in_trouble_is_not_asked_for_everything_again(
     server.cut()
     eventually("trouble", 10, lambda: sum(site.watch.errors.values()) == 2)
     eventually("another watch", 10, lambda: len(server.watches) == 4)
-    server.tell("ADDED", colored("c", "green"))
+    server.send_event("ADDED", colored("c", "green"))
     site.wait_for(a="red", c="green")
     assert len(server.lists) == 1 and not site.watch.problem
 
@@ -134,7 +134,7 @@ def test_what_is_too_old_is_listed_anew_without_a_word(
 ) -> None:
     site.wait_for(a="red")
     server.pods = [colored("d", "black")]
-    server.say(b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n')
+    server.send_raw(b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n')
     site.wait_for(d="black")
     assert [each["resourceVersion"] for each in server.lists] == ["0", "100"]
     assert not site.watch.errors and not caplog.records
@@ -160,7 +160,7 @@ def test_a_kind_that_nobody_has_installed_is_asked_for_rarely(
 def test_what_was_known_stays_while_the_server_knows_nothing(server: PodServer, site: Site) -> None:
     site.wait_for(a="red")
     server.script = [refusal(404, "NotFound")]
-    server.say(b"nonsense\n")  # ends the watch; only a list helps
+    server.send_raw(b"nonsense\n")  # ends the watch; only a list helps
     eventually("the list", 10, lambda: "404" in site.watch.errors)
     assert len(site.taken) == 1 and site.watch.problem.startswith("404")
 

@@ -23,7 +23,7 @@ from controller.core.units import NS_PER_SEC
 from controller.probes.service_level.fetch import FetchLoop
 from controller.probes.service_level.ledger import SourceError
 from controller.probes.service_level.poll import ask
-from tests.odd_servers import OddServer, ok
+from tests.raw_http_server import RawHttpServer, ok
 
 JSON = ok(b'{"p99": 12.5}')
 
@@ -54,13 +54,13 @@ def run(asked: PrometheusQuery | MetricLine | JsonField, timeout_s: float = 5.0)
         loop.close()
 
 
-def ask_json(server: OddServer, timeout_s: float = 5.0, **fields: object) -> float:
+def ask_json(server: RawHttpServer, timeout_s: float = 5.0, **fields: object) -> float:
     asked = JsonField(endpoint=endpoint(server.url + "/x?y=1", **fields), pointer="/p99")
     return run(asked, timeout_s)
 
 
 def test_json_field() -> None:
-    with OddServer(JSON) as server:
+    with RawHttpServer(JSON) as server:
         assert ask_json(server) == 12.5
     line, *headers = server.requests[0].splitlines()
     assert line == "GET /x?y=1 HTTP/1.1"
@@ -70,7 +70,7 @@ def test_json_field() -> None:
 
 def test_prometheus_query_is_quoted() -> None:
     body = b'{"data":{"resultType":"scalar","result":[1,"0.5"]}}'
-    with OddServer(ok(body)) as server:
+    with RawHttpServer(ok(body)) as server:
         asked = PrometheusQuery(endpoint=endpoint(server.url + "/prom/"), query='a{b="c d&e"}')
         assert run(asked) == 0.5
     first = server.requests[0].splitlines()[0]
@@ -88,7 +88,7 @@ def test_prometheus_query_is_quoted() -> None:
     ids=["chunked", "until the end", "kept alive"],
 )
 def test_every_way_to_frame_a_page(answer: bytes) -> None:
-    with OddServer(answer) as server:
+    with RawHttpServer(answer) as server:
         assert run(MetricLine(endpoint=endpoint(server.url), metric="load", labels=())) == 1.5
 
 
@@ -137,7 +137,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_answers_are_named(name: str) -> None:
     answer, reason = BAD[name]
-    with OddServer(answer) as server, pytest.raises(SourceError) as error:
+    with RawHttpServer(answer) as server, pytest.raises(SourceError) as error:
         ask_json(server)
     assert error.value.reason == reason, str(error.value)
     assert len(server.requests) == 1  # a redirect was not followed
@@ -145,7 +145,7 @@ def test_bad_answers_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("manner", ["hang", "drip"])
 def test_the_deadline_holds_for_the_whole_question(manner: str) -> None:
-    with OddServer(b"") as server:
+    with RawHttpServer(b"") as server:
         server.answer = getattr(server, manner)
         with pytest.raises(SourceError, match="no answer within 200ms") as error:
             ask_json(server, timeout_s=0.2)
@@ -153,7 +153,7 @@ def test_the_deadline_holds_for_the_whole_question(manner: str) -> None:
 
 
 def test_nobody_listens() -> None:
-    with OddServer(b"") as server:
+    with RawHttpServer(b"") as server:
         pass
     with pytest.raises(SourceError, match="refused") as error:
         ask_json(server)
@@ -185,7 +185,7 @@ def test_secrets_come_from_files_each_time(tmp_path: Path) -> None:
     token.write_text("first\n")
     tenant.write_text("me")
     fields = {"token_file": token, "header_files": (("X-Scope-OrgID", tenant),)}
-    with OddServer(JSON) as server:
+    with RawHttpServer(JSON) as server:
         ask_json(server, **fields)
         token.write_text("second\n")
         ask_json(server, **fields)
@@ -199,11 +199,11 @@ def test_secrets_come_from_files_each_time(tmp_path: Path) -> None:
 def test_a_secret_that_is_no_header(tmp_path: Path, content: bytes) -> None:
     token = tmp_path / "token"
     token.write_bytes(content)
-    with OddServer(JSON) as server, pytest.raises(SourceError) as error:
+    with RawHttpServer(JSON) as server, pytest.raises(SourceError) as error:
         ask_json(server, token_file=token)
     assert error.value.reason == "secret"
     assert server.requests == []
-    with OddServer(JSON) as server, pytest.raises(SourceError, match="No such file"):
+    with RawHttpServer(JSON) as server, pytest.raises(SourceError, match="No such file"):
         ask_json(server, token_file=tmp_path / "none")
 
 
@@ -226,7 +226,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_tls_is_verified(authority: Path, tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
-    with OddServer(JSON, tls=context) as server:
+    with RawHttpServer(JSON, tls=context) as server:
         assert ask_json(server, ca_file=authority / "cert.pem") == 12.5
         with pytest.raises(SourceError, match="self-signed") as error:
             ask_json(server)
@@ -239,7 +239,7 @@ def test_tls_is_verified(authority: Path, tmp_path: Path) -> None:
 
 def test_check_asks_every_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.yaml"
-    with OddServer(JSON) as server, OddServer(b"HTTP/1.1 500 Oops\r\n\r\n") as bad:
+    with RawHttpServer(JSON) as server, RawHttpServer(b"HTTP/1.1 500 Oops\r\n\r\n") as bad:
         workloads = "".join(
             f"  - {{name: {name}, cgroup: /{name}, class: latency-sensitive}}\n"
             for name in ("web", "shop", "queue")
@@ -263,7 +263,7 @@ def test_many_questions_at_once_are_one_thread() -> None:
             await asyncio.gather(*(ask(asked) for _ in range(count)), return_exceptions=True)
         )
 
-    with OddServer(b"") as server:
+    with RawHttpServer(b"") as server:
         server.answer = server.hang
         asked = source(JsonField(endpoint=endpoint(server.url), pointer=""), timeout_s=0.5)
         loop = FetchLoop()

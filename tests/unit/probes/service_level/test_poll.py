@@ -14,7 +14,7 @@ from controller.config.sections.service_level import Endpoint, PrometheusQuery, 
 from controller.core.units import NS_PER_SEC
 from controller.probes.service_level.ledger import SourceError
 from controller.probes.service_level.poll import ask_all
-from tests.odd_servers import OddServer, ok
+from tests.raw_http_server import RawHttpServer, ok
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="prometheus is not installed"
@@ -34,7 +34,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    with OddServer(ok(PAGE, "Content-Type: text/plain")) as page:
+    with RawHttpServer(ok(PAGE, "Content-Type: text/plain")) as page:
         (home / "config.yaml").write_text(
             "scrape_configs:\n"
             "  - job_name: page\n"

@@ -25,7 +25,7 @@ from controller.core.model import ServiceReading
 from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.probes.service_level.collector import ServiceLevels
 from controller.probes.service_level.ledger import Ledger, Reason, ServiceState, SourceError
-from tests.odd_servers import OddServer, ok
+from tests.raw_http_server import RawHttpServer, ok
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="sends as several users")
 
@@ -226,7 +226,7 @@ def test_what_is_no_socket_stays(place: Path) -> None:
 
 
 def polls(
-    server: OddServer, service: str = "web", timeout_ns: int = 10 * NS_PER_SEC
+    server: RawHttpServer, service: str = "web", timeout_ns: int = 10 * NS_PER_SEC
 ) -> ServiceSource:
     endpoint = Endpoint(url=server.url, token_file=None, header_files=(), ca_file=None)
     return ServiceSource(
@@ -257,7 +257,7 @@ def test_what_can_be_read_is_in_the_log_already(caplog: pytest.LogCaptureFixture
 
 def test_a_source_that_fails_and_recovers(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    with OddServer(ok(b'{"a": 3}')) as server:
+    with RawHttpServer(ok(b'{"a": 3}')) as server:
         config = ServiceLevelConfig(socket=place, group=None, sources=(polls(server),))
         levels = ServiceLevels(config)
         assert not place.exists()  # nobody pushes
@@ -277,7 +277,7 @@ def test_a_source_that_fails_and_recovers(place: Path, caplog: pytest.LogCapture
 
 
 def test_one_that_hangs_does_not_keep_others_waiting(place: Path) -> None:
-    with OddServer(b"") as dead, OddServer(ok(b'{"a": 3}')) as server:
+    with RawHttpServer(b"") as dead, RawHttpServer(ok(b'{"a": 3}')) as server:
         dead.answer = dead.hang
         sources = (polls(dead, "dead", 100 * NS_PER_MS), polls(server))
         levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=sources))

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real server on the loopback that says exactly what a test wants, however odd."""
+"""An HTTP server on the loopback that sends the raw bytes a test gives it, valid HTTP or not."""
 
 from collections.abc import Callable
 import socket
@@ -8,19 +8,19 @@ import ssl
 import threading
 from types import TracebackType
 
-__all__ = ("OddServer", "ok")
+__all__ = ("RawHttpServer", "ok")
 
 
 def ok(body: bytes, *headers: str) -> bytes:
-    """Return an ordinary answer."""
+    """Return a response with status 200 and *body*."""
     lines = ("HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", "")
     return "\r\n".join(lines).encode() + body
 
 
-class OddServer:
-    """Answers each connection with *answer*: bytes, or what it does with the socket.
+class RawHttpServer:
+    """Answers each connection with *answer*: bytes to send, or a function of the socket.
 
-    ``requests`` are the heads that came, in order. A hanging server keeps its connections.
+    ``requests`` are the received request heads, in order. ``answer`` may be replaced at any time.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class OddServer:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def __enter__(self) -> "OddServer":
+    def __enter__(self) -> "RawHttpServer":
         return self
 
     def __exit__(
@@ -52,15 +52,15 @@ class OddServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the server, without a path."""
         return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     def hang(self, _: socket.socket) -> None:
-        """An answer: none, until the end of the test."""
+        """As an answer: send nothing and keep the connection until the end of the test."""
         self._ended.wait()
 
     def drip(self, connection: socket.socket) -> None:
-        """An answer: one byte after the other, each in good time, without end."""
+        """As an answer: send one byte every 5 ms without end; no single read times out."""
         connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
         while not self._ended.wait(0.005):
             connection.sendall(b"y")
@@ -89,7 +89,7 @@ class OddServer:
                     connection.sendall(self.answer)
                 else:
                     self.answer(connection)
-            except OSError:  # the other end had enough
+            except OSError:  # the client closed the connection
                 pass
             finally:
                 connection.close()
