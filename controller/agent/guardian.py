@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _WRONG_CONFIG = 2
-_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 _POLL_S = 1.0
 # Longer than this between two looks: the guardian itself was stopped, not only the agent.
 _STOPPED_OURSELVES_S = 3.0
@@ -225,9 +224,9 @@ def _agent_life(
     agent: Callable[[Heartbeat], int], heartbeat: Heartbeat, lock: Lock, guardian: int
 ) -> int:
     # SIGTERM when the guardian dies: the agent then restores by itself.
-    import ctypes  # here, so that the guardian does without it
+    from controller.host.facts import die_with_parent  # here, so that the guardian stays small
 
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent(signal.SIGTERM)
     if os.getppid() != guardian:
         return 1  # it died before we asked
     os.register_at_fork(after_in_child=heartbeat.close)

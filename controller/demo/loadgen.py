@@ -30,6 +30,7 @@ from typing import TextIO
 
 from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.demo.results import Ledger, SecondOfLoad
+from controller.host.facts import die_with_parent
 
 __all__ = ("Generator", "arrivals", "main")
 
@@ -38,7 +39,6 @@ TIMEOUT_S = 5.0
 SWEEP_NS = 100 * NS_PER_MS
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 TFD_TIMER_ABSTIME = 1  # uapi/linux/timerfd.h
-PR_SET_PDEATHSIG = 1  # uapi/linux/prctl.h
 
 
 def arrivals(rate: float, start_ns: int, seed: int | None) -> Iterator[int]:
@@ -284,7 +284,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="file for the JSON lines (default: stdout)")
     args = parser.parse_args(argv)
     # Whatever happens to the demonstration, no load stays behind.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     scheduling = _become_urgent()
     start_ns = time.monotonic_ns() + 200 * NS_PER_MS
     timeout_ns = round(args.timeout * NS_PER_SEC)

@@ -9,7 +9,6 @@ many computing threads, pairs that do nothing but switch, and a storm of forks.
 
 from collections.abc import Callable, Sequence
 import contextlib
-import ctypes
 from dataclasses import dataclass
 import http.client
 import os
@@ -22,10 +21,10 @@ import time
 from typing import IO
 
 from controller.demo.cgroups import DemoError
+from controller.host.facts import die_with_parent, libc
 
 __all__ = ("BestEffort", "Process", "best_effort_jobs", "free_port", "start", "start_nginx")
 
-PR_SET_PDEATHSIG = 1  # uapi/linux/prctl.h
 START_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
 BIND_TRIES = 3
@@ -96,10 +95,10 @@ def start(
 
     :raises DemoError: the program cannot be started.
     """
-    libc = ctypes.CDLL(None)
+    libc()  # loaded here, because prepare() runs between fork and exec
 
     def prepare() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, dies_by)
+        die_with_parent(dies_by)
         if join is not None:
             join()
 

@@ -9,15 +9,20 @@ The disks of the configuration as the kernel numbers them.
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from functools import cache
 import logging
 import os
 from pathlib import Path
 import re
+import signal
 import stat
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from controller.core.settings import DiskFacts, DiskSpec
 from controller.core.units import parse_cpu_list
+
+if TYPE_CHECKING:
+    import ctypes
 
 __all__ = (
     "CgroupLayout",
@@ -25,8 +30,10 @@ __all__ = (
     "Mount",
     "boot_id",
     "core_siblings",
+    "die_with_parent",
     "find_cgroup_layout",
     "find_disks",
+    "libc",
     "memory_bytes",
     "mounts",
     "online_cpus",
@@ -35,6 +42,7 @@ __all__ = (
 
 _CPU_DIR = Path("/sys/devices/system/cpu")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 
 
 class HostError(Exception):
@@ -125,6 +133,29 @@ def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
 def boot_id() -> str:
     """Return what tells this start of the kernel from every other one."""
     return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+@cache
+def libc() -> "ctypes.CDLL":
+    """Return the C library; ``ctypes.get_errno()`` gives the error of the last call through it.
+
+    Arguments wider than an int have to be wrapped in a ctypes type: no prototypes are set.
+    """
+    import ctypes  # here, because the guardian is to stay small and needs no C library
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
+    """Have the kernel send *signal_number* to this process when its parent dies.
+
+    See PR_SET_PDEATHSIG in prctl(2): the parent is the thread that forked; the setting is lost
+    in a fork and kept by execve. The death of a parent before this call has no effect: where
+    that matters, compare ``os.getppid()`` with the expected parent after the call.
+    """
+    import ctypes  # see libc
+
+    libc().prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number))
 
 
 def memory_bytes() -> int:

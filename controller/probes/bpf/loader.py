@@ -16,13 +16,13 @@ import logging
 import os
 from pathlib import Path
 import re
-import signal
 import socket
 import subprocess
 import sys
 from types import TracebackType
 from typing import Any, Self
 
+from controller.host.facts import die_with_parent
 from controller.host.package_data import bpf_dir
 from controller.probes.bpf.typed import attach_typed, load_typed
 
@@ -32,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 60.0
 _MAX_FDS = 64
-_PR_SET_PDEATHSIG = 1
 
 
 class LoadError(Exception):
@@ -158,7 +157,7 @@ def _last_line(errors: bytes) -> str:
 
 
 def _child(channel: socket.socket) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     spec = json.load(sys.stdin)
     try:
         untyped, fds = _load(spec)
