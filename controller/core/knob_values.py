@@ -1,19 +1,22 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""CFS quota as text and as CPUs.
+"""Canonical texts of knob values: parsing, formatting, comparing.
 
-The canonical text is "QUOTA_US PERIOD_US BURST_US", with "max" for no quota.
+The core and the actuators share these functions, so one text means the same on both sides. A
+parser raises ``ValueError`` for a text that is not a value of its knob. The texts:
 
-Canonical text of memory.high, io.weight and io.max.
-
-Canonical text of resctrl's settings: one number per domain (a cache id).
-
-resctrl.mb is "DOMAIN=VALUE;...", resctrl.l3 "DOMAIN=HEXMASK;...", sorted by domain.
-
-Comparing settings of a knob: whose holds a workload back more, and which are the same.
+- ``cpu.quota``: ``QUOTA_US PERIOD_US BURST_US``, the quota ``max`` for no limit;
+- ``cpu.idle``: ``1`` (idle) or ``0 WEIGHT`` (normal);
+- ``memory.high``: bytes, or ``max``;
+- ``io.weight``: the default weight, 1 to 10,000;
+- ``io.max``: ``MAJOR:MINOR KIND=LIMIT ...;...``, sorted by disk, the kinds in the order of
+  ``IO_MAX_KINDS`` and only those that limit; ``max`` when nothing does;
+- ``resctrl.l3``: ``DOMAIN=MASK;...``, sorted by domain (a cache id), masks in lower-case hex;
+- ``resctrl.mb``: ``DOMAIN=VALUE;...``, sorted by domain, decimal;
+- ``tc.ceiling``: ``EGRESS INGRESS`` in bytes per second, 0 for a direction without shaping.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 import math
 from typing import NamedTuple, TypeVar
@@ -22,11 +25,16 @@ from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue
 
 __all__ = (
+    "IDLE",
+    "IO_MAX_KINDS",
     "Quota",
     "cpus_of",
+    "disks_in",
     "format_amount",
     "format_bandwidth",
     "format_disks",
+    "format_domains",
+    "format_idle",
     "format_masks",
     "format_quota",
     "is_same_setting",
@@ -35,22 +43,28 @@ __all__ = (
     "parse_amount",
     "parse_bandwidth",
     "parse_disks",
+    "parse_domains",
+    "parse_idle",
     "parse_masks",
     "parse_quota",
+    "parse_weight",
     "quota_for",
     "quota_text",
     "write_order",
 )
 
-# The kernel's limits, kernel/sched/core.c: min_cfs_quota_period and max_cfs_quota_period; the
-# least quota is the least period.
+_NO_LIMIT = KnobValue("max")
+
+# The shortest quota that the kernel accepts: min_cfs_quota_period in kernel/sched/core.c.
 _MIN_QUOTA_US = 1_000
+# Periods that quota_for chooses from. The kernel accepts 1 ms to 1 s (min_cfs_quota_period,
+# max_cfs_quota_period).
 _SHORTEST_US = 10_000
 _LONGEST_US = 100_000
 
 
 class Quota(NamedTuple):
-    """A CFS quota; ``quota_us`` of ``None`` is no quota."""
+    """A CFS quota in microseconds; ``quota_us`` of ``None`` is no limit."""
 
     quota_us: int | None
     period_us: int
@@ -64,45 +78,50 @@ class Quota(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def parse_quota(value: KnobValue) -> Quota:
-    """Return the quota that a canonical text says.
+    """Return the quota of a text of cpu.quota.
 
     :raises ValueError: the text is not canonical.
     """
     quota, period, burst = value.split()
-    return Quota(None if quota == "max" else int(quota), int(period), int(burst))
+    return Quota(None if quota == _NO_LIMIT else int(quota), int(period), int(burst))
 
 
 def format_quota(quota: Quota) -> KnobValue:
     """Return the canonical text of *quota*."""
-    amount = "max" if quota.quota_us is None else quota.quota_us
+    amount = _NO_LIMIT if quota.quota_us is None else quota.quota_us
     return KnobValue(f"{amount} {quota.period_us} {quota.burst_us}")
 
 
 def quota_for(cpus: float) -> Quota:
     """Return the quota that allows *cpus*, with the shortest sensible period and no burst.
 
-    All that best-effort may run in a period it runs at once, and a service waits that long: so
-    the period is as short as leaves each quota one millisecond, within 10 to 100 ms.
+    Best-effort work may use its whole quota in one run at the start of a period, and a service
+    waits that long. The period is therefore the shortest within 10 to 100 ms that leaves the
+    quota at least 1 ms.
     """
     period_us = round(min(_LONGEST_US, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
-    # Rounded up: a floor is a promise.
+    # Rounded up, so that the quota is not below a guaranteed floor.
     return Quota(max(_MIN_QUOTA_US, math.ceil(cpus * period_us)), period_us, 0)
 
 
 def quota_text(cpus: float, original: KnobValue) -> KnobValue:
-    """Return the text of the quota that allows *cpus*, whatever the *original* was."""
+    """Return the text of the quota that allows *cpus*; *original* has no influence on it."""
     return format_quota(quota_for(cpus))
 
 
 def cpus_of(value: KnobValue) -> float | None:
-    """Return the CPUs that a quota's text allows; ``None`` for no limit."""
+    """Return the CPUs that a text of cpu.quota allows; ``None`` for no limit.
+
+    :raises ValueError: the text is not canonical.
+    """
     return parse_quota(value).cpus
 
 
 def write_order(action: Action) -> tuple[bool, int]:
-    """Return the sort key that keeps children within their parents, as cgroup v1 asks.
+    """Return the sort key by which quotas of children never exceed those of their parents.
 
-    Lower children first, raise parents first.
+    cgroup v1 refuses such a value. Quotas are lowered from the leaves upwards first, then raised
+    from the top downwards.
     """
     depth = action.target.path.count("/")
     lowers = _cpus(action.value) < _cpus(action.previous)
@@ -116,59 +135,120 @@ def _cpus(value: KnobValue) -> float:
     return math.inf if cpus is None else cpus
 
 
-_NO_LIMIT = KnobValue("max")
+IDLE = KnobValue("1")
+
+
+def parse_idle(value: KnobValue) -> int | None:
+    """Return the weight in a text of cpu.idle; ``None`` for an idle cgroup.
+
+    :raises ValueError: the text is not canonical.
+    """
+    if value == IDLE:
+        return None
+    idle, weight = value.split()
+    if idle != "0":
+        raise ValueError(f"{value!r} is not a value of cpu.idle")
+    return int(weight)
+
+
+def format_idle(weight: int | None) -> KnobValue:
+    """Return the text of a normal cgroup of *weight*, or of an idle one for ``None``."""
+    return IDLE if weight is None else KnobValue(f"0 {weight}")
 
 
 def parse_amount(value: KnobValue) -> float:
-    """Return a number of memory.high (bytes) or io.weight; infinity for no limit.
+    """Return the bytes of memory.high: a whole number, or infinity for no limit.
+
+    The number is an ``int``, because a ``float`` is exact only up to 2**53.
 
     :raises ValueError: the text is not canonical.
     """
-    return math.inf if value == _NO_LIMIT else float(value)
+    return math.inf if value == _NO_LIMIT else int(value)
+
+
+def parse_weight(value: KnobValue) -> int:
+    """Return the weight of io.weight.
+
+    :raises ValueError: the text is not canonical.
+    """
+    return int(value)
 
 
 def format_amount(amount: float) -> KnobValue:
-    """Return the text of a number, in whole units."""
+    """Return the text of a finite number, rounded to whole units."""
     return KnobValue(str(round(amount)))
 
 
-def parse_disks(value: KnobValue) -> dict[tuple[str, str], float]:
-    """Return the limits of io.max by disk and kind (rbps, wbps, riops, wiops); missing: none.
+# The kinds of limits in the kernel's order: bytes and operations per second, read and written.
+IO_MAX_KINDS = ("rbps", "wbps", "riops", "wiops")
 
-    :raises ValueError: the text is not canonical.
+
+def parse_disks(value: KnobValue) -> dict[tuple[str, str], float]:
+    """Return the limits of io.max by disk (``MAJOR:MINOR``) and kind; a missing one is no limit.
+
+    The numbers are whole (``int``), in bytes or operations per second.
+
+    :raises ValueError: the text is not a value of io.max.
     """
     limits: dict[tuple[str, str], float] = {}
+    if value == _NO_LIMIT:
+        return limits
     for line in value.split(";"):
-        if line == _NO_LIMIT:
-            continue
-        disk, *pairs = line.split()
+        name, *pairs = line.split()
+        major, minor = name.split(":")
+        disk = f"{int(major)}:{int(minor)}"
         for pair in pairs:
-            kind, _, number = pair.partition("=")
+            kind, number = pair.split("=")
+            if kind not in IO_MAX_KINDS:
+                raise ValueError(f"{value!r} is not a value of io.max")
             if number != _NO_LIMIT:
-                limits[disk, kind] = float(number)
+                limits[disk, kind] = int(number)
     return limits
 
 
-def format_disks(limits: dict[tuple[str, str], float]) -> KnobValue:
-    """Return the text of the limits of all disks, the kinds in the kernel's order."""
-    order = ("rbps", "wbps", "riops", "wiops")
+def format_disks(limits: Mapping[tuple[str, str], float]) -> KnobValue:
+    """Return the canonical text of the limits of all disks, rounded to whole units."""
     lines = []
-    for disk in sorted({disk for disk, _ in limits}, key=_disk_numbers):
-        words = (f"{kind}={round(limits[disk, kind])}" for kind in order if (disk, kind) in limits)
-        lines.append(f"{disk} {' '.join(words)}")
+    for disk in disks_in(limits):
+        kinds = (kind for kind in IO_MAX_KINDS if (disk, kind) in limits)
+        words = (f"{kind}={round(limits[disk, kind])}" for kind in kinds)
+        lines.append(" ".join((disk, *words)))
     return KnobValue(";".join(lines)) if lines else _NO_LIMIT
+
+
+def disks_in(keys: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the disks of keys of ``parse_disks``, each once, sorted by their numbers."""
+    return sorted({disk for disk, _ in keys}, key=_disk_numbers)
 
 
 def _disk_numbers(disk: str) -> tuple[int, ...]:
     return tuple(int(number) for number in disk.split(":"))
 
 
-def parse_bandwidth(value: KnobValue) -> dict[int, int]:
-    """Return the MBA value of each domain.
+def parse_domains(value: KnobValue, base: int) -> dict[int, int]:
+    """Return the numbers of a text of resctrl.l3 (*base* 16) or resctrl.mb (10) by domain.
 
     :raises ValueError: the text is not canonical.
     """
-    return _parse(value, 10)
+    numbers = {}
+    for part in value.split(";"):
+        domain, _, number = part.partition("=")
+        numbers[int(domain)] = int(number, base)
+    return numbers
+
+
+def format_domains(numbers: Mapping[int, int], base: int) -> KnobValue:
+    """Return the canonical text of *numbers* by domain, hexadecimal for *base* 16."""
+    form = "x" if base == 16 else "d"
+    return KnobValue(";".join(f"{domain}={numbers[domain]:{form}}" for domain in sorted(numbers)))
+
+
+def parse_bandwidth(value: KnobValue) -> dict[int, int]:
+    """Return the MBA value of each domain, in the unit of the mount (``model.MbaUnit``).
+
+    :raises ValueError: the text is not canonical.
+    """
+    return parse_domains(value, 10)
 
 
 def parse_masks(value: KnobValue) -> dict[int, int]:
@@ -176,23 +256,23 @@ def parse_masks(value: KnobValue) -> dict[int, int]:
 
     :raises ValueError: the text is not canonical.
     """
-    return _parse(value, 16)
+    return parse_domains(value, 16)
 
 
 def format_bandwidth(values: Mapping[int, int]) -> KnobValue:
     """Return the canonical text of MBA values."""
-    return KnobValue(";".join(f"{domain}={values[domain]}" for domain in sorted(values)))
+    return format_domains(values, 10)
 
 
 def format_masks(masks: Mapping[int, int]) -> KnobValue:
-    """Return the canonical text of masks."""
-    return KnobValue(";".join(f"{domain}={masks[domain]:x}" for domain in sorted(masks)))
+    """Return the canonical text of masks of cache ways."""
+    return format_domains(masks, 16)
 
 
 def lowest_ways(mask: int, ways: int) -> int:
-    """Return the lowest run of *ways* adjacent bits in *mask*; the mask itself if there is none.
+    """Return the lowest run of *ways* adjacent bits in *mask*; *mask* itself if it has none.
 
-    The low end, because on Intel's servers the devices' own writes go to the highest ways.
+    The low end, because on Intel's servers DMA of devices goes to the highest ways.
     """
     run = (1 << ways) - 1
     for shift in range(mask.bit_length()):
@@ -201,32 +281,28 @@ def lowest_ways(mask: int, ways: int) -> int:
     return mask
 
 
-def _parse(value: KnobValue, base: int) -> dict[int, int]:
-    numbers = {}
-    for part in value.split(";"):
-        domain, _, number = part.partition("=")
-        numbers[int(domain)] = int(number, base)
-    return numbers
-
-
 Key = TypeVar("Key", bound=Hashable)
 
 
-def is_stricter(knob: Knob, ours: KnobValue, theirs: KnobValue) -> bool:
-    """Return whether *ours* holds a workload back more than *theirs*.
+def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
+    """Return whether *value* limits a workload more than *reference*.
 
-    A knob that holds nobody back (cpu.burst gives, groups and trees only carry other knobs) has
-    no stricter setting.
+    Always false for a knob that limits nothing: cpu.burst extends a quota, groups and trees only
+    carry other knobs.
+
+    :raises ValueError: one of the texts is not a value of the knob.
     """
     compare = _STRICTER.get(knob)
-    return compare is not None and compare(ours, theirs)
+    return compare is not None and compare(value, reference)
 
 
 def is_same_setting(knob: Knob, value: KnobValue, ours: KnobValue) -> bool:
-    """Return whether *value* is ours, perhaps after the kernel doubled quota and period.
+    """Return whether *value* is *ours*, possibly after the kernel doubled quota and period.
 
-    When the period timer cannot keep up, sched_cfs_period_timer in kernel/sched/fair.c makes
-    both twice as long.
+    When the period timer cannot keep up, sched_cfs_period_timer in kernel/sched/fair.c doubles
+    both.
+
+    :raises ValueError: one of two differing texts is not a value of the knob.
     """
     if value == ours:
         return True
@@ -235,60 +311,64 @@ def is_same_setting(knob: Knob, value: KnobValue, ours: KnobValue) -> bool:
     now, wanted = parse_quota(value), parse_quota(ours)
     if now.quota_us is None or wanted.quota_us is None or now.period_us < wanted.period_us:
         return False
-    # Equal ratios, but for a microsecond of rounding in either quota.
-    apart = abs(now.quota_us * wanted.period_us - wanted.quota_us * now.period_us)
-    return apart <= now.period_us + wanted.period_us
+    # Equal ratios, up to one microsecond of rounding in each quota.
+    difference = abs(now.quota_us * wanted.period_us - wanted.quota_us * now.period_us)
+    return difference <= now.period_us + wanted.period_us
 
 
-def _quota_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    mine, other = parse_quota(ours).cpus, parse_quota(theirs).cpus
-    return mine is not None and (other is None or mine < other)
+def _quota_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    cpus, limit = parse_quota(value).cpus, parse_quota(reference).cpus
+    return cpus is not None and (limit is None or cpus < limit)
 
 
-def _idle_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return ours == "1" and theirs != "1"
+def _idle_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return value == IDLE and reference != IDLE
 
 
-def _cookie_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return ours != "0" and theirs == "0"
+def _cookie_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return value != "0" and reference == "0"
 
 
-def _ways_are_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return _is_below(_count(parse_masks(ours)), _count(parse_masks(theirs)))
+def _ways_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(_count(parse_masks(value)), _count(parse_masks(reference)))
 
 
 def _count(masks: Mapping[int, int]) -> dict[int, float]:
     return {domain: mask.bit_count() for domain, mask in masks.items()}
 
 
-def _bandwidth_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return _is_below(parse_bandwidth(ours), parse_bandwidth(theirs))
+def _bandwidth_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(parse_bandwidth(value), parse_bandwidth(reference))
 
 
-def _number_is_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return parse_amount(ours) < parse_amount(theirs)
+def _amount_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return parse_amount(value) < parse_amount(reference)
 
 
-def _numbers_are_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return _is_below(dict(enumerate(_numbers(ours))), dict(enumerate(_numbers(theirs))))
+def _weight_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return parse_weight(value) < parse_weight(reference)
+
+
+def _ceilings_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(dict(enumerate(_numbers(value))), dict(enumerate(_numbers(reference))))
 
 
 def _numbers(value: KnobValue) -> list[float]:
     return [float(word) for word in value.split()]
 
 
-def _disks_are_stricter(ours: KnobValue, theirs: KnobValue) -> bool:
-    return _is_below(parse_disks(ours), parse_disks(theirs))
+def _disks_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(parse_disks(value), parse_disks(reference))
 
 
-def _is_below(ours: Mapping[Key, float], theirs: Mapping[Key, float]) -> bool:
-    """Whether nothing of *ours* is above *theirs*, and something is below; missing: no limit."""
+def _is_below(numbers: Mapping[Key, float], limits: Mapping[Key, float]) -> bool:
+    """Whether none of *numbers* is above its limit and at least one is below; missing: infinite."""
     pairs = [
-        (ours.get(key, math.inf), theirs.get(key, math.inf))
-        for key in dict.fromkeys((*ours, *theirs))
+        (numbers.get(key, math.inf), limits.get(key, math.inf))
+        for key in dict.fromkeys((*numbers, *limits))
     ]
-    return all(mine <= other for mine, other in pairs) and any(
-        mine < other for mine, other in pairs
+    return all(number <= limit for number, limit in pairs) and any(
+        number < limit for number, limit in pairs
     )
 
 
@@ -298,8 +378,8 @@ _STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
     Knob.CORE_COOKIE: _cookie_is_stricter,
     Knob.LLC_WAYS: _ways_are_stricter,
     Knob.MBA: _bandwidth_is_stricter,
-    Knob.TC_CEILING: _numbers_are_stricter,
-    Knob.MEMORY_HIGH: _number_is_stricter,
-    Knob.IO_WEIGHT: _number_is_stricter,
+    Knob.TC_CEILING: _ceilings_are_stricter,
+    Knob.MEMORY_HIGH: _amount_is_stricter,
+    Knob.IO_WEIGHT: _weight_is_stricter,
     Knob.IO_MAX: _disks_are_stricter,
 }
