@@ -30,6 +30,7 @@ from controller.host.facts import CgroupLayout, core_siblings
 from controller.probes.cgroup_moves import Move, Moves
 from controller.probes.sched import MAX_SLOTS, SchedProbe
 from controller.probes.smt_overlap import OverlapMeter
+from controller.reconcilers.task_scan import TaskScan
 from controller.workloads.sched_idle import partial_idle
 
 __all__ = (
@@ -40,11 +41,6 @@ __all__ = (
 
 _log = logging.getLogger(__name__)
 
-# A look at every task of the host: seldom where moves are told, often where they are not.
-_SCAN_TOLD_NS = 60 * NS_PER_SEC
-_SCAN_UNTOLD_NS = 5 * NS_PER_SEC
-# Between two helpers, so that a busy container runtime cannot keep us forking.
-_REST_NS = NS_PER_SEC
 _TIMEOUT_NS = 10 * NS_PER_SEC
 # With more moves than this it is cheaper to look at everybody.
 _MAX_MOVED = 2000
@@ -83,11 +79,9 @@ class CookieReconciler:
         self._followed: tuple[Workload, ...] = ()
         self._groups: dict[CgroupId, tuple[Target, str]] = {}  # of the best-effort ones
         self._orders: frozenset[str] = frozenset()
-        self._moved: list[Move] = []
+        self._scan = TaskScan(_MAX_MOVED)
         # New here, of another group, or no longer best-effort.
         self._changed: dict[CgroupId, tuple[Target, str]] = {}
-        self._scan_due_ns = 0
-        self._rest_until_ns = 0
         self._started_ns = 0
         self._scanning = False
         self._problem = ""
@@ -124,36 +118,34 @@ class CookieReconciler:
         orders = self._actuator.registry.groups
         if orders != self._orders:
             self._orders = orders
-            self._scan_due_ns = 0
+            self._scan.request()
         if not orders:
-            self._moved, self._changed = [], {}
+            self._scan.take_moves()
+            self._changed = {}
             return
-        if moves is not None:
-            self._moved.extend(moves.moves)
-            if not moves.complete or len(self._moved) > _MAX_MOVED:
-                self._scan_due_ns = 0
-        if self._actuator.busy or now_ns < self._rest_until_ns:
+        self._scan.update(moves)
+        # A busy container runtime must not keep the agent forking: the rest is for moves as well.
+        if self._actuator.busy or self._scan.resting(now_ns):
             return
-        if now_ns >= self._scan_due_ns:
-            every_ns = _SCAN_UNTOLD_NS if moves is None else _SCAN_TOLD_NS
-            self._scan_due_ns = now_ns + every_ns
+        if self._scan.due(now_ns):
+            self._scan.begin(now_ns)
             self._send(self._all_tasks(), now_ns, scanning=True)
-        elif self._moved or self._changed:
-            self._send(self._moved_tasks(), now_ns, scanning=False)
+        elif self._scan.moves or self._changed:
+            self._scan.rest(now_ns)
+            self._send(self._moved_tasks(self._scan.take_moves()), now_ns, scanning=False)
 
     def close(self) -> None:
         """End a helper that is at work."""
         self._actuator.cancel()
 
     def _send(self, wanted: Callable[[], Wanted], now_ns: int, *, scanning: bool) -> None:
-        self._moved, self._changed = [], {}
+        self._changed = {}
         self._scanning = scanning
         self._started_ns = now_ns
-        self._rest_until_ns = now_ns + _REST_NS
         try:
             self._actuator.start(wanted, create=scanning)
         except OSError as error:
-            self._scan_due_ns = 0
+            self._scan.request()
             self._log_problem(f"no process for the cookies: {error.strerror}")
 
     def _all_tasks(self) -> Callable[[], Wanted]:
@@ -166,9 +158,9 @@ class CookieReconciler:
 
         return wanted
 
-    def _moved_tasks(self) -> Callable[[], Wanted]:
+    def _moved_tasks(self, moves: Iterable[Move]) -> Callable[[], Wanted]:
         # The last move of a task is where it is.
-        moved = [(move, self._group(move.cgroup)) for move in self._moved]
+        moved = [(move, self._group(move.cgroup)) for move in moves]
         mount, version = self._layout.mount, self._layout.version
         changed = [
             (at, group if group in self._orders else "") for at, group in self._changed.values()
@@ -192,7 +184,7 @@ class CookieReconciler:
     def _finish(self, now_ns: int) -> None:
         if self._actuator.busy and now_ns - self._started_ns > _TIMEOUT_NS:
             self._actuator.cancel()
-            self._scan_due_ns = 0
+            self._scan.request()
             self._log_problem("the helper for the cookies did not come back")
         report = self._actuator.poll()
         if report is None:
@@ -202,7 +194,7 @@ class CookieReconciler:
             self._log_problem(f"cookies: {report.problem}")
         if not self._scanning:
             if report.uncarried:
-                self._scan_due_ns = 0
+                self._scan.request()
             return
         self.state = self.state._replace(carrying=report.carrying, foreign=report.foreign)
         if not report.problem:

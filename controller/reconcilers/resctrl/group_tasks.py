@@ -13,20 +13,15 @@ from pathlib import Path
 from actuators.resctrl.tasks import MoveCounts, TaskMover
 from actuators.tasks import members, threads
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
-from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.probes.cgroup_moves import Move, Moves
+from controller.reconcilers.task_scan import TaskScan
 
 __all__ = ("GroupTasks",)
 
 _log = logging.getLogger(__name__)
 
-# A look at all tasks: seldom where moves are told, often where they are not.
-_SCAN_TOLD_NS = 60 * NS_PER_SEC
-_SCAN_UNTOLD_NS = 5 * NS_PER_SEC
-# Between two looks at all tasks, however many moves the probe has lost.
-_REST_NS = NS_PER_SEC
 # Tasks that start while others are being moved are found by the next look.
 _LOOKS = 5
 
@@ -45,8 +40,7 @@ class GroupTasks:
         self._layout = layout
         self._followed: tuple[Workload, ...] = ()
         self._workloads: dict[CgroupId, tuple[Target, str]] = {}  # the best-effort ones
-        self._moved: list[Move] = []
-        self._scan_due_ns = self._rest_until_ns = 0
+        self._scan = TaskScan()
         self.inside = self.elsewhere = 0
         self.joined = self.left = 0
 
@@ -69,11 +63,11 @@ class GroupTasks:
             target = Target(TargetKind.CGROUP, *each.cgroup, each.path)
             self._workloads[each.cgroup] = target, each.name
         if change.added or change.removed:
-            self._scan_due_ns = 0
+            self._scan.request()
 
     def start(self) -> None:
         """The group is new: look at all tasks next time."""
-        self._scan_due_ns = self._rest_until_ns = 0
+        self._scan.reset()
         self.inside = self.elsewhere = 0
 
     def reconcile(self, tasks: TaskMover | None, now_ns: int, moves: Moves | None) -> None:
@@ -84,22 +78,14 @@ class GroupTasks:
         :raises GoneError: the group was removed.
         :raises RefusedError: the kernel does not want to.
         """
-        told = moves is not None
-        if moves is not None:
-            self._moved.extend(moves.moves)
-            if not moves.complete:
-                self._scan_due_ns = 0
-        moved = self._moved
+        self._scan.update(moves)
         if tasks is None:
-            self._moved = []
-        elif now_ns >= max(self._scan_due_ns, self._rest_until_ns):
-            self._moved = []
-            self._scan_due_ns = now_ns + (_SCAN_TOLD_NS if told else _SCAN_UNTOLD_NS)
-            self._rest_until_ns = now_ns + _REST_NS
+            self._scan.take_moves()
+        elif self._scan.due(now_ns):
+            self._scan.begin(now_ns)
             self._reconcile_all(tasks)
-        elif moved:
-            self._moved = []
-            self._reconcile_moved(tasks, moved)
+        elif self._scan.moves:
+            self._reconcile_moved(tasks, self._scan.take_moves())
 
     def _reconcile_all(self, tasks: TaskMover) -> None:
         mount, version = self._layout.mount, self._layout.version
