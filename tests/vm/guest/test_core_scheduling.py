@@ -25,7 +25,7 @@ from controller.core.model import CgroupId, Knob, KnobValue, QosClass, Target, T
 from controller.host.facts import CgroupLayout, core_siblings
 from controller.probes.cgroup_moves import MoveProbe
 from controller.reconcilers.core_scheduling import CookieReconciler
-from tests.kernel import test_members
+from tests.kernel import test_cgroup_moves
 from tests.vm.guest.switches import SwitchTrace, shared_s
 
 pytestmark = pytest.mark.vm
@@ -189,8 +189,8 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
 def test_born_into_a_cgroup_is_told(
     cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MoveProbe
 ) -> None:
-    cgroups = test_members.Cgroups(cgroup_layout, cgroup_root, probe)
-    test_members.test_born_in_another_cgroup_than_the_parent_is_told(cgroups)
+    cgroups = test_cgroup_moves.Cgroups(cgroup_layout, cgroup_root, probe)
+    test_cgroup_moves.test_born_in_another_cgroup_than_the_parent_is_told(cgroups)
 
 
 def test_who_is_born_moves_in_or_moves_out(site: Site, tmp_path: Path, probe: MoveProbe) -> None:

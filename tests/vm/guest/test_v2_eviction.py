@@ -12,7 +12,7 @@ import pytest
 
 from actuators.executor import Executor
 from controller.host.facts import CgroupLayout
-from tests.kernel import test_standalone as standalone
+from tests.kernel import test_host_eviction as standalone
 
 pytestmark = pytest.mark.vm
 
