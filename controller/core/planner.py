@@ -34,7 +34,8 @@ from controller.core.control.ladder_channel import (
     rungs_of,
 )
 from controller.core.control.resource_usage import ResourceUsage
-from controller.core.control.sched_idle import SchedIdlePolicy, burst_actions
+from controller.core.control.sched_idle import SchedIdlePolicy
+from controller.core.control.service_knobs import burst_actions
 from controller.core.decision import Action, Outcome, Plan
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knob_values import cpus_of, quota_text, write_order
