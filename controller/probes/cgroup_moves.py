@@ -20,8 +20,9 @@ import numpy as np
 from controller.core.model import CgroupId, Workload
 from controller.host.facts import CgroupLayout
 from controller.probes.bpf.btf import Btf
-from controller.probes.bpf.libbpf import HashMap, MappedArray
+from controller.probes.bpf.libbpf import HashMap, libbpf
 from controller.probes.bpf.loader import LoadError, ProgramSpec, load
+from controller.probes.bpf.mapped_array import MappedArray
 
 __all__ = ("Move", "MoveProbe", "Moves")
 
@@ -83,7 +84,7 @@ class MoveProbe:
         self._complete = False  # nothing is known of the time before
         self._moves: list[Move] = []
         self._callback = _CALLBACK(self._take)  # must live as long as the ring
-        self._libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+        self._libbpf = libbpf()
         self._libbpf.ring_buffer__new.restype = ctypes.c_void_p
         self._libbpf.ring_buffer__consume.argtypes = (ctypes.c_void_p,)
         self._libbpf.ring_buffer__free.argtypes = (ctypes.c_void_p,)

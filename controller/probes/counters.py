@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.host.facts import online_cpus
-from controller.probes.bpf.libbpf import MappedArray
+from controller.probes.bpf.libbpf import libbpf
 from controller.probes.bpf.loader import Loaded
+from controller.probes.bpf.mapped_array import MappedArray
 from controller.probes.perf import EventSource, SourceError, find_source, open_event
 from controller.probes.slots import SLOT_IDLE
 
@@ -116,7 +117,7 @@ class Counters:
         fds = loaded.map_fds
         self._events = fds["events"]
         self._program = loaded.program_fds["count_running"]
-        self._libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+        self._libbpf = libbpf()
         sums = MappedArray(fds["counters"], np.dtype("u8"), cpus * slots * len(sources))
         self._sums = sums.values.reshape(cpus, slots, len(sources))
         self._cpus = MappedArray(fds["counted_cpus"], _CPU, cpus)

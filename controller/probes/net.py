@@ -22,8 +22,9 @@ from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout, possible_cpus
-from controller.probes.bpf.libbpf import HashMap, MappedArray, RunTime, run_time
+from controller.probes.bpf.libbpf import HashMap, RunTime, run_time
 from controller.probes.bpf.loader import LoadError, ProgramSpec, load
+from controller.probes.bpf.mapped_array import MappedArray
 
 __all__ = ("NetProbe", "Traffic", "trial")
 

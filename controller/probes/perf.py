@@ -13,6 +13,8 @@ from pathlib import Path
 import re
 from typing import NamedTuple
 
+from controller.host.facts import libc
+
 __all__ = ("EventSource", "SourceError", "find_source", "open_event")
 
 _DEVICES = Path("/sys/bus/event_source/devices")
@@ -154,8 +156,7 @@ def open_event(source: EventSource, cpu: int) -> int:
         config1=source.config1,
         config2=source.config2,
     )
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.syscall(number, ctypes.byref(attr), -1, cpu, -1, _FLAG_CLOEXEC)
+    fd: int = libc().syscall(number, ctypes.byref(attr), -1, cpu, -1, _FLAG_CLOEXEC)
     if fd < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{source.text} on CPU {cpu}: {os.strerror(error)}")

@@ -19,8 +19,9 @@ from controller.core.indicators.histogram import BUCKETS
 from controller.core.model import Blame, CgroupId, WorkloadSample
 from controller.host.facts import possible_cpus
 from controller.probes.bpf.btf import Btf, BtfError
-from controller.probes.bpf.libbpf import HashMap, MappedArray, RunTime, run_time
+from controller.probes.bpf.libbpf import HashMap, RunTime, run_time
 from controller.probes.bpf.loader import Loaded, LoadError, load
+from controller.probes.bpf.mapped_array import MappedArray
 from controller.probes.counters import Counters
 from controller.probes.perf import EventSource
 from controller.probes.sched_blame import BlamePairs

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from controller.core.indicators.histogram import LOWER_NS, index_of
-from controller.probes.bpf.libbpf import MappedArray
 from controller.probes.bpf.loader import ProgramSpec, load
+from controller.probes.bpf.mapped_array import MappedArray
 
 pytestmark = pytest.mark.kernel
 

@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from controller.probes.bpf.libbpf import MappedArray
 from controller.probes.bpf.loader import ProgramSpec, load
+from controller.probes.bpf.mapped_array import MappedArray
 
 pytestmark = pytest.mark.kernel
 

@@ -1,60 +1,49 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""BPF maps without bcc: mmapped arrays as numpy views, hash updates through libbpf.
+"""The handle of libbpf.so.1, and what is done through it: hash maps, run time of programs.
 
-What attached BPF programs cost, as the kernel counts it while kernel.bpf_stats_enabled is 1.
+Called with ctypes, and not through bcc: libbpf takes 0.4 MB, while bcc maps all of LLVM into the
+process. Every package of bcc depends on libbpf, so it is present.
 """
 
 from collections.abc import Iterable
 import ctypes
-import mmap
+from functools import cache
 import os
 from pathlib import Path
 import re
 import struct
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 __all__ = (
     "HashMap",
-    "MappedArray",
     "RunTime",
+    "libbpf",
     "run_time",
 )
 
 
-class MappedArray:
-    """A BPF_F_MMAPABLE array map, seen through numpy without a copy or a system call.
+@cache
+def libbpf() -> ctypes.CDLL:
+    """Return the library; ``ctypes.get_errno()`` gives the error of the last call through it.
 
-    :param fd: the map's descriptor; the mapping stays valid when it is closed.
-    :param dtype: the layout of one value, a multiple of 8 bytes long as the kernel lays it out.
-    :param entries: the number of values.
-    :raises OSError: the map cannot be mapped (kernel before 5.5 or not made for it).
+    Arguments wider than an int must be wrapped in a ctypes type where no prototype is set.
+
+    :raises OSError: the library is missing.
     """
-
-    def __init__(self, fd: int, dtype: np.dtype[Any], entries: int) -> None:
-        size = -(-dtype.itemsize * entries // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._memory = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        self.values: NDArray[Any] = np.frombuffer(self._memory, dtype, entries)
-
-    def close(self) -> None:
-        """Give the view up; the memory is unmapped with the last array that uses it."""
-        self.values = np.empty(0)
+    return ctypes.CDLL("libbpf.so.1", use_errno=True)
 
 
 class HashMap:
-    """A BPF hash map with u64 keys and values of two u32, written through libbpf.so.1.
+    """A BPF hash map with keys of one u64 and values of two u32.
 
-    libbpf is a dependency of every bcc package and costs 0.4 MB, LLVM stays out.
-
-    :raises OSError: libbpf cannot be loaded, or the kernel refuses an update.
+    :param fd: the map's descriptor; the caller keeps it open.
+    :raises OSError: libbpf is missing, or the kernel refuses an update.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+        self._libbpf = libbpf()
 
     def set(self, key: int, first: int, second: int) -> None:
         """Map *key* to the pair (*first*, *second*)."""
@@ -64,7 +53,7 @@ class HashMap:
             raise OSError(error, f"BPF map update: {os.strerror(error)}")
 
     def delete(self, key: int) -> None:
-        """Remove *key*; harmless when it is not there."""
+        """Remove *key*; a missing key is no error."""
         self._libbpf.bpf_map_delete_elem(self._fd, _key(key))
 
 
@@ -76,7 +65,10 @@ _FIELD = re.compile(r"^(prog_id|run_time_ns|run_cnt):\s+(\d+)$", re.MULTILINE)
 
 
 class RunTime(NamedTuple):
-    """How often programs ran and for how many ns, since they were loaded."""
+    """Number of runs of BPF programs and their total time in ns, since the programs were loaded.
+
+    The kernel counts both only while kernel.bpf_stats_enabled is 1.
+    """
 
     runs: int
     time_ns: int
@@ -85,15 +77,15 @@ class RunTime(NamedTuple):
 def run_time(links: Iterable[int]) -> RunTime | None:
     """Return the sum over the programs of *links*, descriptors of BPF links.
 
-    ``None`` if the kernel counted no run: its statistics are off, or it tells nothing (links
-    show their program in fdinfo since Linux kernel commit f2e10bff16a0 (in v5.8)).
+    ``None`` if no run was counted: the kernel's statistics are off, or fdinfo does not name the
+    programs of links (it does since Linux kernel commit f2e10bff16a0 (in v5.8)).
     """
     runs = time_ns = 0
     for link in links:
         program_id = _fdinfo(link).get("prog_id")
         if program_id is None:
             continue
-        program = ctypes.CDLL("libbpf.so.1").bpf_prog_get_fd_by_id(ctypes.c_uint32(program_id))
+        program = libbpf().bpf_prog_get_fd_by_id(ctypes.c_uint32(program_id))
         if program < 0:
             continue
         try:

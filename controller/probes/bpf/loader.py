@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from controller.host.facts import die_with_parent
 from controller.host.package_data import bpf_dir
+from controller.probes.bpf.libbpf import libbpf
 from controller.probes.bpf.typed import attach_typed, load_typed
 
 __all__ = ("LoadError", "Loaded", "ProgramSpec", "load")
@@ -224,7 +225,7 @@ def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:
     bcc's own attach_func replaces what is attached there and outlives the process.
     """
     target = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
-    link: int = ctypes.CDLL("libbpf.so.1").bpf_link_create(program, target, attach_type, None)
+    link: int = libbpf().bpf_link_create(program, target, attach_type, None)
     os.close(target)
     if link < 0:  # libbpf returns the negative errno
         raise OSError(-link, f"cannot attach to {cgroup}: {os.strerror(-link)}")

@@ -1,13 +1,15 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Loads bytecode as a raw tracepoint program with typed arguments, which bcc cannot.
+"""Loading of raw tracepoint programs with typed arguments, which bcc does not support.
 
-Such a program (BPF_PROG_TYPE_TRACING for BPF_TRACE_RAW_TP) may follow the kernel's pointers with
-plain loads; see ``bpf/include/typed.h``. libbpf looks the tracepoint up in the kernel's BTF.
+A program of type BPF_PROG_TYPE_TRACING for BPF_TRACE_RAW_TP may follow the kernel's pointers with
+plain loads; see ``bpf/include/typed.h``. libbpf finds the tracepoint in the kernel's BTF.
 """
 
 import ctypes
 import os
+
+from controller.probes.bpf.libbpf import libbpf
 
 __all__ = ("attach_typed", "load_typed")
 
@@ -17,7 +19,7 @@ _LOG_BYTES = 1 << 16
 
 
 class _LoadOptions(ctypes.Structure):
-    """The beginning of libbpf's ``struct bpf_prog_load_opts``; ``sz`` says how much of it."""
+    """The first members of libbpf's ``struct bpf_prog_load_opts``; ``sz`` is the size given."""
 
     _fields_ = (
         ("sz", ctypes.c_size_t),
@@ -46,13 +48,13 @@ class _LoadOptions(ctypes.Structure):
 def load_typed(tracepoint: str, name: str, code: bytes) -> int:
     """Load *code* for *tracepoint* and return the program's descriptor.
 
-    :param code: instructions with the descriptors of their maps in them.
-    :raises OSError: libbpf is missing, the kernel does not describe the tracepoint, or it
-        refuses the program: then with the verifier's last words.
+    :param code: instructions that already hold the descriptors of their maps.
+    :raises OSError: libbpf is missing, the kernel's BTF does not have the tracepoint, or the
+        kernel refuses the program; then the message ends with the verifier's last two lines.
     """
-    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    library = libbpf()
     log = ctypes.create_string_buffer(_LOG_BYTES)
-    type_id = libbpf.libbpf_find_vmlinux_btf_id(tracepoint.encode(), _BPF_TRACE_RAW_TP)
+    type_id = library.libbpf_find_vmlinux_btf_id(tracepoint.encode(), _BPF_TRACE_RAW_TP)
     if type_id <= 0:
         raise OSError(-type_id, f"{tracepoint} in the kernel's BTF: {os.strerror(-type_id)}")
     options = _LoadOptions(
@@ -62,7 +64,7 @@ def load_typed(tracepoint: str, name: str, code: bytes) -> int:
         log_size=_LOG_BYTES,
         log_buf=ctypes.addressof(log),
     )
-    program: int = libbpf.bpf_prog_load(
+    program: int = library.bpf_prog_load(
         _BPF_PROG_TYPE_TRACING,
         name.encode(),
         b"GPL",
@@ -71,18 +73,17 @@ def load_typed(tracepoint: str, name: str, code: bytes) -> int:
         ctypes.byref(options),
     )
     if program < 0:
-        words = log.value.decode(errors="replace").strip().splitlines()
-        raise OSError(-program, "; ".join([f"{name}: {os.strerror(-program)}", *words[-2:]]))
+        last_lines = log.value.decode(errors="replace").strip().splitlines()[-2:]
+        raise OSError(-program, "; ".join([f"{name}: {os.strerror(-program)}", *last_lines]))
     return program
 
 
 def attach_typed(program: int) -> int:
-    """Attach *program* to the tracepoint that it was loaded for and return the link.
+    """Attach *program* to the tracepoint it was loaded for and return the descriptor of the link.
 
     :raises OSError: the kernel refuses.
     """
-    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    link: int = libbpf.bpf_raw_tracepoint_open(None, program)
+    link: int = libbpf().bpf_raw_tracepoint_open(None, program)
     if link < 0:
         raise OSError(-link, f"attach: {os.strerror(-link)}")
     return link
