@@ -1,9 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Events for ``kubectl get events`` and ``kubectl describe``: few, short, never waited for.
+"""Kubernetes Events about pods and the node, shown by ``kubectl get events`` and ``describe``.
 
-What happens again to the same object becomes a series of the Event that is there. Beyond a
-rate nothing is sent and only counted; an API server that is away loses Events and nothing else.
+Events are sent asynchronously and best-effort. Repetitions of a reason at the same object become a
+series of the first Event. A token bucket bounds the rate; Events beyond it are counted and dropped.
+While the API server is unreachable only Events are lost.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError
+from controller.kube.client.rate_limit import TokenBucket
 from controller.kube.client.worker import Worker
 
 __all__ = ("EventType", "Events", "Regarding")
@@ -21,15 +23,16 @@ __all__ = ("EventType", "Events", "Regarding")
 EventType = Literal["Normal", "Warning"]
 
 # Limits of the API (pkg/apis/core/validation/events.go).
-_LONGEST_NOTE_BYTES = 1024
-_LONGEST_INSTANCE = 128
+_MAX_NOTE_BYTES = 1024
+_MAX_INSTANCE_LENGTH = 128
 _CONTROLLER = "sweetpoint.dev/agent"
-# The same within this time is one series, as client-go has it.
+# An Event repeated within this time of the last one joins its series, as in client-go.
 _SERIES_S = 360.0
-_MOST_SERIES = 256
+_MAX_SERIES = 256
 _BURST = 20.0
-# Of these, for warnings alone: what was done to a pod must not go under in how often and why.
-_RESERVE = 8.0
+# Tokens of the burst that only warnings may take, so that a flood of Events about squeezes does not
+# suppress those about evictions.
+_WARNING_RESERVE = 8.0
 _PER_SECOND = 1 / 6
 
 
@@ -44,7 +47,7 @@ class Regarding(NamedTuple):
 
 @dataclass(slots=True)
 class _Series:
-    """An Event and how often it happened; ``sent``: the server has it."""
+    """An Event and the number of its occurrences; ``sent``: it was created at the API server."""
 
     path: str
     body: dict[str, Any]
@@ -54,11 +57,12 @@ class _Series:
 
 
 class Events:
-    """Tells the API server; ``emit`` is for one thread and returns at once.
+    """Sender of Events in the worker's thread; ``emit`` is for one thread and does not block.
 
-    ``dropped`` counts what was not sent, because there was too much.
+    ``dropped`` counts the occurrences that were not sent because of the rate or a full queue.
 
-    :param clock: seconds of CLOCK_MONOTONIC; *wall_clock* since the epoch.
+    :param clock: seconds of CLOCK_MONOTONIC.
+    :param wall_clock: seconds since the epoch, for the time stamps of Events.
     """
 
     def __init__(
@@ -75,28 +79,31 @@ class Events:
         self._clock = clock
         self._wall_clock = wall_clock
         self._series: dict[tuple[Regarding, str], _Series] = {}
-        self._tokens = _BURST
-        self._filled_s = clock()
+        self._bucket = TokenBucket(_BURST, _PER_SECOND, clock())
         self._number = 0
         self.dropped = 0
 
     def emit(
         self, regarding: Regarding, reason: str, note: str, kind: EventType = "Normal"
     ) -> None:
-        """Tell that *reason*, a word in CamelCase, happened to *regarding*; *note* for people."""
+        """Emit an Event about *regarding*.
+
+        :param reason: one word in CamelCase.
+        :param note: the text for people; at most 1,024 bytes of it are sent.
+        """
         now_s = self._clock()
         key = regarding, reason
         series = self._series.get(key)
         if series is None or now_s - series.last_s > _SERIES_S:
             series = self._begin(regarding, reason, note, kind, now_s)
-            self._series.pop(key, None)  # so that the dictionary is in order of time
+            self._series.pop(key, None)  # keeps the dictionary ordered by time of creation
             self._series[key] = series
-            if len(self._series) > _MOST_SERIES:
+            if len(self._series) > _MAX_SERIES:
                 del self._series[next(iter(self._series))]
         else:
             series.count += 1
             series.last_s = now_s
-        if not self._may_send(now_s, 0.0 if kind == "Warning" else _RESERVE):
+        if not self._bucket.take(now_s, 0.0 if kind == "Warning" else _WARNING_RESERVE):
             self.dropped += 1
             return
         count, last = series.count, self._time()
@@ -106,7 +113,7 @@ class Events:
     def _begin(
         self, regarding: Regarding, reason: str, note: str, kind: EventType, now_s: float
     ) -> _Series:
-        # An Event lies in the namespace of its object; without one in this.
+        # The API requires the object's namespace, or "default" for objects without one.
         namespace = regarding.namespace or "default"
         self._number = max(self._number + 1, int(self._wall_clock() * 1e6))
         name = f"{regarding.name[:230].rstrip('-.')}.{self._number:x}"
@@ -118,7 +125,7 @@ class Events:
             "metadata": {"namespace": namespace, "name": name},
             "eventTime": self._time(),
             "reportingController": _CONTROLLER,
-            "reportingInstance": self._node[:_LONGEST_INSTANCE],
+            "reportingInstance": self._node[:_MAX_INSTANCE_LENGTH],
             "action": reason,
             "reason": reason,
             "type": kind,
@@ -128,22 +135,14 @@ class Events:
         path = f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
         return _Series(path, body, now_s)
 
-    def _may_send(self, now_s: float, kept: float) -> bool:
-        self._tokens = min(_BURST, self._tokens + (now_s - self._filled_s) * _PER_SECOND)
-        self._filled_s = now_s
-        if self._tokens < 1 + kept:
-            return False
-        self._tokens -= 1
-        return True
-
     def _send(self, series: _Series, count: int, last: str) -> None:
-        # In the worker's thread. The Event may have expired at the server meanwhile, or be there
-        # although its creation was not answered.
-        news = {"series": {"count": count, "lastObservedTime": last}} if count > 1 else {}
-        if series.sent and news:
+        # Runs in the worker's thread. The Event may have expired at the server in the meantime, or
+        # exist although the response to its creation was lost.
+        repetition = {"series": {"count": count, "lastObservedTime": last}} if count > 1 else {}
+        if series.sent and repetition:
             try:
                 name = segment(series.body["metadata"]["name"])
-                self._api.patch(f"{series.path}/{name}", news, kind=PatchKind.MERGE)
+                self._api.patch(f"{series.path}/{name}", repetition, kind=PatchKind.MERGE)
             except ApiError as error:
                 if error.status != 404:
                     raise
@@ -151,7 +150,7 @@ class Events:
                 return
         series.sent = True
         try:
-            self._api.create(series.path, {**series.body, **news})
+            self._api.create(series.path, {**series.body, **repetition})
         except ApiError:
             series.sent = False
             raise
@@ -162,6 +161,6 @@ class Events:
 
 def _bounded(note: str) -> str:
     text = note.encode()
-    if len(text) <= _LONGEST_NOTE_BYTES:
+    if len(text) <= _MAX_NOTE_BYTES:
         return note
-    return text[: _LONGEST_NOTE_BYTES - 3].decode(errors="ignore") + "..."
+    return text[: _MAX_NOTE_BYTES - 3].decode(errors="ignore") + "..."

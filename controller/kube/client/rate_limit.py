@@ -1,9 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long to wait before asking the API server again.
-
-Log lines that owners of pods can cause, as many as they like; few of them are written.
-"""
+"""Rates towards the API server and the log: back-off, a token bucket, a rate-limited logger."""
 
 from collections.abc import Callable
 import logging
@@ -13,14 +10,18 @@ import time
 __all__ = (
     "Backoff",
     "RateLimitedLogger",
+    "TokenBucket",
 )
+
+_LOG_BURST = 250.0
+_LOG_PER_SECOND = 1 / 10
 
 
 class Backoff:
-    """Exponential with full jitter: the nodes of a cluster must not come back all at once.
+    """Exponential back-off with full jitter, so that the nodes of a cluster do not retry together.
 
-    A wait lies between nothing and a ceiling that starts at *first_s* and doubles up to
-    *longest_s*; it starts anew after twice the longest without trouble.
+    A wait is uniformly distributed between 0 and a ceiling, which starts at *first_s* and doubles
+    up to *longest_s*. The ceiling starts at *first_s* again after twice *longest_s* without a call.
 
     :param clock: returns the time in seconds, monotonic.
     """
@@ -37,32 +38,54 @@ class Backoff:
         self._first_s = first_s
         self._longest_s = longest_s
         self._clock = clock
-        self._times = 0
+        self._failures = 0
         self._until_s = clock()
 
     def next_s(self, retry_after_s: float | None = None) -> float:
-        """Return how long to wait now, at least as long as the server asked for."""
+        """Return the next wait in seconds: the jitter is added to *retry_after_s*."""
         now_s = self._clock()
         if now_s - self._until_s > 2 * self._longest_s:
-            self._times = 0
-        ceiling_s = min(self._longest_s, self._first_s * 2.0 ** min(self._times, 30))
-        self._times += 1
+            self._failures = 0
+        ceiling_s = min(self._longest_s, self._first_s * 2.0 ** min(self._failures, 30))
+        self._failures += 1
         wait_s = (retry_after_s or 0.0) + self._random.uniform(0, ceiling_s)
         self._until_s = now_s + wait_s
         return wait_s
 
     def reset(self) -> None:
-        """Start anew: it went well."""
-        self._times = 0
+        """Start at the first ceiling again, after a success."""
+        self._failures = 0
 
 
-# A node full of pods with mistaken labels is told at once and whole.
-_BURST = 250.0
-_PER_SECOND = 1 / 10
+class TokenBucket:
+    """A token bucket: full at *now_s*, at most *burst* tokens, refilled at *per_second*.
+
+    Times are seconds of one monotonic clock.
+    """
+
+    def __init__(self, burst: float, per_second: float, now_s: float) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._tokens = burst
+        self._filled_s = now_s
+
+    def take(self, now_s: float, reserve: float = 0.0) -> bool:
+        """Take one token; return False, and take none, if fewer than 1 + *reserve* are left."""
+        refilled = (now_s - self._filled_s) * self._per_second
+        self._tokens = min(self._burst, self._tokens + refilled)
+        self._filled_s = now_s
+        if self._tokens < 1 + reserve:
+            return False
+        self._tokens -= 1
+        return True
 
 
 class RateLimitedLogger:
-    """Writes lines to *log*, and beyond a rate only how many were left out; for one thread.
+    """Logger for messages that pod owners can trigger; for one thread.
+
+    A token bucket bounds the messages: 250 at once, so that the messages about a node full of pods
+    with wrong labels all appear, and one per 10 s afterwards. Suppressed messages are counted; the
+    count precedes the next message that is written.
 
     :param clock: seconds of CLOCK_MONOTONIC.
     """
@@ -70,26 +93,21 @@ class RateLimitedLogger:
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
-        self._tokens = _BURST
-        self._filled_s = clock()
-        self._left_out = 0
+        self._bucket = TokenBucket(_LOG_BURST, _LOG_PER_SECOND, clock())
+        self._suppressed = 0
 
     def warning(self, text: str) -> None:
-        """Write *text*, one line, or leave it out."""
+        """Write or suppress *text*, one line, at level WARNING."""
         self.log(logging.WARNING, text)
 
     def log(self, level: int, text: str) -> None:
-        """Write *text*, one line of that level of ``logging``, or leave it out."""
-        now_s = self._clock()
-        self._tokens = min(_BURST, self._tokens + (now_s - self._filled_s) * _PER_SECOND)
-        self._filled_s = now_s
-        if self._tokens < 1:
-            self._left_out += 1
+        """Write or suppress *text*, one line, at *level* of ``logging``."""
+        if not self._bucket.take(self._clock()):
+            self._suppressed += 1
             return
-        self._tokens -= 1
-        if self._left_out:
+        if self._suppressed:
             self._log.warning(
-                "%d lines about pods were left out: there are too many", self._left_out
+                "%d lines about pods were suppressed: there are too many", self._suppressed
             )
-            self._left_out = 0
+            self._suppressed = 0
         self._log.log(level, "%s", text)

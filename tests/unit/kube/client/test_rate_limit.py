@@ -1,11 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long to wait: bounded, growing, spread, and never shorter than the server asked for."""
+"""Back-off and its jitter; the bound on log lines that pod owners can cause."""
 
+import logging
 from random import Random
 from statistics import mean
 
-from controller.kube.client.rate_limit import Backoff
+import pytest
+
+from controller.kube.client.rate_limit import Backoff, RateLimitedLogger
 
 
 class Clock:
@@ -34,22 +37,22 @@ def test_waits_double_on_average_up_to_the_longest() -> None:
     assert max(max(run) for run in runs) <= 30
 
 
-def test_nodes_do_not_come_back_together() -> None:
+def test_nodes_do_not_retry_together() -> None:
     assert len({round(waits(6, seed)[-1], 1) for seed in range(100)}) > 50
 
 
-def test_what_the_server_asks_for_comes_before_the_jitter() -> None:
+def test_the_jitter_is_added_to_retry_after() -> None:
     found = [Backoff(Random(seed)).next_s(7.0) for seed in range(50)]
     assert min(found) >= 7
     assert len(set(found)) == 50
 
 
-def test_it_starts_anew_after_a_time_without_trouble_and_not_before() -> None:
+def test_the_ceiling_starts_again_after_a_time_without_failures_and_not_before() -> None:
     clock = Clock()
     backoff = Backoff(Random(3), first_s=1, longest_s=30, clock=clock)
 
     def ceiling() -> float:
-        # The random numbers of a seed are known, so the ceiling is what they are multiplied by.
+        # The wait is the ceiling times a random number, which a copy of the generator repeats.
         factor = Random()
         factor.setstate(random.getstate())
         return backoff.next_s() / factor.random()
@@ -63,3 +66,17 @@ def test_it_starts_anew_after_a_time_without_trouble_and_not_before() -> None:
     assert round(ceiling()) == 2
     backoff.reset()
     assert round(ceiling()) == 1
+
+
+def test_a_flood_of_log_lines_is_cut_off_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    log = RateLimitedLogger(logging.getLogger("x"), lambda: now_s)
+    for number in range(100_000):
+        log.warning(f"line {number}")
+        now_s += 0.01
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[:250] == [f"line {number}" for number in range(250)]
+    # In 1,000 s one line per 10 s, each preceded by the number of suppressed lines.
+    suppressed = [line for line in lines if line.endswith("there are too many")]
+    assert 95 <= len(suppressed) <= 100
+    assert len(lines) == 250 + 2 * len(suppressed)
