@@ -21,11 +21,19 @@ normal leaves 1024 on v1 and 100 on v2 (measured on 6.18 and 6.12). Since Linux 
 
 import errno
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from actuators.base import Phase, RefusedError
 from actuators.file_knob import CgroupKnob, Step
 from actuators.kernfs import Cgroup
+from controller.core.knob_values import (
+    IDLE,
+    Quota,
+    format_idle,
+    format_quota,
+    parse_idle,
+    parse_quota,
+)
 from controller.core.model import Knob, KnobValue
 
 __all__ = (
@@ -34,17 +42,6 @@ __all__ = (
 )
 
 _MAX_PERIOD_US = 1_000_000
-
-
-class _Quota(NamedTuple):
-    quota_us: int | None
-    period_us: int
-    burst_us: int
-
-    @property
-    def text(self) -> KnobValue:
-        quota = "max" if self.quota_us is None else self.quota_us
-        return KnobValue(f"{quota} {self.period_us} {self.burst_us}")
 
 
 class CpuQuota(CgroupKnob):
@@ -74,7 +71,7 @@ class CpuQuota(CgroupKnob):
             if error.errno != errno.ENOENT:
                 raise
             burst = "0"
-        return _parse(f"{quota} {period} {burst}").text
+        return format_quota(parse_quota(KnobValue(f"{quota} {period} {burst}")))
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: the writes from *previous* to *value*.
@@ -84,23 +81,23 @@ class CpuQuota(CgroupKnob):
         changing the ratio, which the kernel checks against parent and children: the quota is
         lifted, the period changed, the quota set.
         """
-        now, goal = _parse(previous), _parse(value)
+        now, goal = parse_quota(previous), parse_quota(value)
         if now == goal:
             return ()
         steps: list[Step] = []
         limit_changes = now[:2] != goal[:2]
         if now.burst_us and limit_changes:
             now = now._replace(burst_us=0)
-            steps.append(Step(self._burst_file, "0", now.text))
+            steps.append(Step(self._burst_file, "0", format_quota(now)))
         if limit_changes:
             if self.version == "v1":
                 steps += _v1_limit_steps(now, goal)
             else:
                 now = now._replace(quota_us=goal.quota_us, period_us=goal.period_us)
                 quota = "max" if goal.quota_us is None else goal.quota_us
-                steps.append(Step("cpu.max", f"{quota} {goal.period_us}", now.text))
+                steps.append(Step("cpu.max", f"{quota} {goal.period_us}", format_quota(now)))
         if now.burst_us != goal.burst_us:
-            steps.append(Step(self._burst_file, str(goal.burst_us), goal.text))
+            steps.append(Step(self._burst_file, str(goal.burst_us), format_quota(goal)))
         return tuple(steps)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
@@ -109,9 +106,9 @@ class CpuQuota(CgroupKnob):
         When the period timer cannot keep up, the kernel doubles quota, period and burst
         together (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
         """
-        want, got = _parse(expected), _parse(found)
+        want, got = parse_quota(expected), parse_quota(found)
         while want != got and want.period_us * 2 < _MAX_PERIOD_US and want.quota_us is not None:
-            want = _Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
+            want = Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
         return want == got
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
@@ -120,7 +117,7 @@ class CpuQuota(CgroupKnob):
         No quota means the nearest ancestor's on v1. So lifting one is always accepted and lets
         an ancestor shrink; setting one where there was none may have to wait for an ancestor.
         """
-        now, goal = _parse(previous), _parse(value)
+        now, goal = parse_quota(previous), parse_quota(value)
         if goal.quota_us is None:
             return Phase.ANY
         if now.quota_us is None:
@@ -133,27 +130,21 @@ class CpuQuota(CgroupKnob):
         return "cpu.cfs_burst_us" if self.version == "v1" else "cpu.max.burst"
 
 
-def _v1_limit_steps(now: _Quota, goal: _Quota) -> list[Step]:
+def _v1_limit_steps(now: Quota, goal: Quota) -> list[Step]:
     steps: list[Step] = []
     if now.period_us != goal.period_us:
         if now.quota_us is not None:
             now = now._replace(quota_us=None)
-            steps.append(Step("cpu.cfs_quota_us", "-1", now.text))
+            steps.append(Step("cpu.cfs_quota_us", "-1", format_quota(now)))
         now = now._replace(period_us=goal.period_us)
-        steps.append(Step("cpu.cfs_period_us", str(goal.period_us), now.text))
+        steps.append(Step("cpu.cfs_period_us", str(goal.period_us), format_quota(now)))
     if now.quota_us != goal.quota_us:
         quota = -1 if goal.quota_us is None else goal.quota_us
         now = now._replace(quota_us=goal.quota_us)
-        steps.append(Step("cpu.cfs_quota_us", str(quota), now.text))
+        steps.append(Step("cpu.cfs_quota_us", str(quota), format_quota(now)))
     return steps
 
 
-def _parse(value: str) -> _Quota:
-    quota, period, burst = value.split()
-    return _Quota(None if quota == "max" else int(quota), int(period), int(burst))
-
-
-_IDLE = KnobValue("1")
 _WEIGHT_FILE = {"v1": "cpu.shares", "v2": "cpu.weight"}
 _WEIGHT_AFTER_IDLE = {"v1": 1024, "v2": 100}
 # The v1 kernel clamps (MIN_SHARES, MAX_SHARES); the v2 kernel refuses what is out of range.
@@ -169,39 +160,25 @@ class CpuIdle(CgroupKnob):
     def read_from(self, cgroup: Cgroup) -> KnobValue:
         """Return idle state and weight of an open cgroup."""
         if int(cgroup.read("cpu.idle")):
-            return _IDLE
-        return _normal(int(cgroup.read(_WEIGHT_FILE[self.version])))
+            return IDLE
+        return format_idle(int(cgroup.read(_WEIGHT_FILE[self.version])))
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: the writes from *previous* to *value*."""
-        now, goal = _weight(previous), _weight(value)
+        now, goal = parse_idle(previous), parse_idle(value)
         if goal is None:
-            return () if now is None else (Step("cpu.idle", "1", _IDLE),)
+            return () if now is None else (Step("cpu.idle", "1", IDLE),)
         steps: list[Step] = []
         if now is None:
             now = _WEIGHT_AFTER_IDLE[self.version]
-            steps.append(Step("cpu.idle", "0", _normal(now)))
+            steps.append(Step("cpu.idle", "0", format_idle(now)))
         if self.version == "v1":
             goal = min(max(goal, _SHARES_MIN), _SHARES_MAX)
         if now != goal:
-            steps.append(Step(_WEIGHT_FILE[self.version], str(goal), _normal(goal)))
+            steps.append(Step(_WEIGHT_FILE[self.version], str(goal), format_idle(goal)))
         return tuple(steps)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less weight first; the kernel does not care."""
-        less = (_weight(value) or 0) < (_weight(previous) or 0)
+        less = (parse_idle(value) or 0) < (parse_idle(previous) or 0)
         return Phase.TIGHTEN if less else Phase.LOOSEN
-
-
-def _normal(weight: int) -> KnobValue:
-    return KnobValue(f"0 {weight}")
-
-
-def _weight(value: KnobValue) -> int | None:
-    # The weight of a normal cgroup, None for an idle one.
-    if value == _IDLE:
-        return None
-    idle, weight = value.split()
-    if idle != "0":
-        raise ValueError(f"{value!r} is not a value of cpu.idle")
-    return int(weight)

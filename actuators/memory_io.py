@@ -22,13 +22,22 @@ Canonical value: ``MAJOR:MINOR KEY=LIMIT ...;...``, sorted by device, keys in th
 one device, all four keys of it.
 """
 
-from collections.abc import Mapping
+import math
 import os
 from typing import ClassVar, Literal
 
 from actuators.base import Phase, RefusedError
 from actuators.file_knob import CgroupKnob, Step
 from actuators.kernfs import Cgroup
+from controller.core.knob_values import (
+    IO_MAX_KINDS,
+    disks_in,
+    format_amount,
+    format_disks,
+    parse_amount,
+    parse_disks,
+    parse_weight,
+)
 from controller.core.model import Knob, KnobValue
 
 __all__ = (
@@ -52,23 +61,18 @@ class MemoryHigh(CgroupKnob):
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: the one write from *previous* to *value*."""
-        _bytes(value)
+        parse_amount(value)
         return () if previous == value else (Step("memory.high", value, value),)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: equal, or rounded down to a page."""
-        want, got = _bytes(expected), _bytes(found)
-        return want == got or (want is not None and want - want % _PAGE == got)
+        want, got = parse_amount(expected), parse_amount(found)
+        return want == got or (want < math.inf and want - want % _PAGE == got)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less first; the kernel does not care."""
-        now, goal = _bytes(previous), _bytes(value)
-        less = goal is not None and (now is None or goal < now)
-        return Phase.TIGHTEN if less else Phase.LOOSEN
-
-
-def _bytes(value: KnobValue) -> int | None:
-    return None if value == "max" else int(value)
+        now, goal = parse_amount(previous), parse_amount(value)
+        return Phase.TIGHTEN if goal < now else Phase.LOOSEN
 
 
 class IoWeight(CgroupKnob):
@@ -82,23 +86,18 @@ class IoWeight(CgroupKnob):
         for line in cgroup.read("io.weight").splitlines():
             name, _, weight = line.partition(" ")
             if name == "default":
-                return KnobValue(str(int(weight)))
+                return format_amount(int(weight))
         raise RefusedError(0, f"{cgroup.path}: io.weight has no default weight")
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: the one write from *previous* to *value*."""
-        weight = int(value)
+        weight = parse_weight(value)
         return () if previous == value else (Step("io.weight", f"default {weight}", value),)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less first; the kernel does not care."""
-        return Phase.TIGHTEN if int(value) < int(previous) else Phase.LOOSEN
-
-
-_KEYS = ("rbps", "wbps", "riops", "wiops")
-
-Device = tuple[int, int]
-Limits = Mapping[str, int]
+        less = parse_weight(value) < parse_weight(previous)
+        return Phase.TIGHTEN if less else Phase.LOOSEN
 
 
 class IoMax(CgroupKnob):
@@ -109,46 +108,23 @@ class IoMax(CgroupKnob):
 
     def read_from(self, cgroup: Cgroup) -> KnobValue:
         """Return the limits of an open cgroup."""
-        return _text(_parse(";".join(cgroup.read("io.max").splitlines()) or "max"))
+        lines = cgroup.read("io.max").splitlines()
+        return format_disks(parse_disks(KnobValue(";".join(lines) or "max")))
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: one write per device whose limits change."""
-        now, goal = _parse(previous), _parse(value)
+        now, goal = parse_disks(previous), parse_disks(value)
         steps = []
-        for device in sorted(now.keys() | goal.keys()):
-            limits = goal.get(device, {})
-            if limits == now.get(device, {}):
+        for disk in disks_in((*now, *goal)):
+            others = {key: limit for key, limit in now.items() if key[0] != disk}
+            after = others | {key: limit for key, limit in goal.items() if key[0] == disk}
+            if after == now:
                 continue
-            now = {**now, device: limits}
-            words = " ".join(f"{key}={limits.get(key, 'max')}" for key in _KEYS)
-            steps.append(Step("io.max", f"{device[0]}:{device[1]} {words}", _text(now)))
+            now = after
+            words = " ".join(f"{kind}={goal.get((disk, kind), 'max')}" for kind in IO_MAX_KINDS)
+            steps.append(Step("io.max", f"{disk} {words}", format_disks(now)))
         return tuple(steps)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: any time; nothing depends on it."""
         return Phase.ANY
-
-
-def _parse(value: str) -> dict[Device, Limits]:
-    if value == "max":
-        return {}
-    found: dict[Device, Limits] = {}
-    for line in value.split(";"):
-        name, *words = line.split()
-        major, minor = name.split(":")
-        pairs = [word.split("=") for word in words]
-        if any(key not in _KEYS for key, _ in pairs):
-            raise ValueError(f"{value!r} is not a value of io.max")
-        limits = {key: int(limit) for key, limit in pairs if limit != "max"}
-        if limits:
-            found[int(major), int(minor)] = limits
-    return found
-
-
-def _text(limits: Mapping[Device, Limits]) -> KnobValue:
-    lines = []
-    for (major, minor), of_device in sorted(limits.items()):
-        if of_device:
-            words = [f"{key}={of_device[key]}" for key in _KEYS if key in of_device]
-            lines.append(" ".join((f"{major}:{minor}", *words)))
-    return KnobValue(";".join(lines) or "max")

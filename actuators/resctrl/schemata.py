@@ -18,12 +18,12 @@ roughly linear in bandwidth; absolute steps on AMD; MB/s where resctrl is mounte
 ``mba_MBps``. Percent is rounded up to ``bandwidth_gran``; below ``min_bandwidth`` is refused.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from actuators.base import Phase, RefusedError
 from actuators.file_knob import Step, StepKnob
 from actuators.resctrl.fs import Group
+from controller.core.knob_values import format_domains, parse_bandwidth, parse_domains
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.host.resctrl import ResctrlInfo, find_mount, parse_schemata, read_info
 
@@ -74,7 +74,7 @@ class SchemataKnob(StepKnob[Group]):
         """
         schemata = parse_schemata(group.read("schemata"))
         found = {
-            self.text({domain: int(value, self.base) for domain, value in domains.items()})
+            format_domains({d: int(value, self.base) for d, value in domains.items()}, self.base)
             for resource, domains in schemata.items()
             if resource in self.resources
         }
@@ -86,7 +86,7 @@ class SchemataKnob(StepKnob[Group]):
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: the one write from *previous* to *value*."""
-        goal = self.text(self.parse(value))
+        goal = format_domains(parse_domains(value, self.base), self.base)
         return () if previous == goal else (Step("schemata", goal, goal),)
 
     def write_step(self, group: Group, step: Step) -> None:
@@ -101,22 +101,9 @@ class SchemataKnob(StepKnob[Group]):
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: less first; the kernel does not care."""
-        now, goal = self.parse(previous), self.parse(value)
+        now, goal = parse_domains(previous, self.base), parse_domains(value, self.base)
         less = sum(goal.values()) < sum(now.values())
         return Phase.TIGHTEN if less else Phase.LOOSEN
-
-    def parse(self, value: KnobValue) -> Mapping[int, int]:
-        """Pure: the numbers by domain.
-
-        :raises ValueError: not a value of this knob.
-        """
-        pairs = [pair.split("=") for pair in value.split(";")]
-        return {int(domain): int(number, self.base) for domain, number in pairs}
-
-    def text(self, numbers: Mapping[int, int]) -> KnobValue:
-        """Pure: the canonical value."""
-        form = "x" if self.base == 16 else "d"
-        return KnobValue(";".join(f"{d}={numbers[d]:{form}}" for d in sorted(numbers)))
 
 
 class ResctrlL3(SchemataKnob):
@@ -139,5 +126,5 @@ class ResctrlMb(SchemataKnob):
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Touches no file: equal, or rounded up by the granularity that was read last."""
         step = 1 if self.info is None else self.info.facts.mba_step
-        want, got = self.parse(expected), self.parse(found)
+        want, got = parse_bandwidth(expected), parse_bandwidth(found)
         return want.keys() == got.keys() and all(0 <= got[d] - want[d] < step for d in want)
