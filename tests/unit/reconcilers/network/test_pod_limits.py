@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of bandwidth that pods' owners ask for: read, lent a class, and told where not kept."""
+"""Bandwidth limits from annotations of pods: parsing, assignment of classes, reported gaps."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from controller.config.load import ConfigError, load
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.reconcilers.network.pod_limits import PodLimits, unkept
 from controller.workloads.pods.requests import NETWORK_QOS, NetworkLimit, network_limit
-from tests.unit.workloads.pods.test_pod_hostile import as_workload, raw_pod
+from tests.pods import as_workload, raw_pod
 
 BE, LS = QosClass.BE, QosClass.LS
 SHAPE = Shape(1000, (100, 1000), (600, 1000), (50, 1000), (300, 1000, 1000))
@@ -30,12 +30,12 @@ SHAPE = Shape(1000, (100, 1000), (600, 1000), (50, 1000), (300, 1000, 1000))
         ("", None, None),
     ],
 )
-def test_what_is_asked_for(text: str, egress: int | None, ingress: int | None) -> None:
+def test_limits_in_the_annotation(text: str, egress: int | None, ingress: int | None) -> None:
     assert network_limit({NETWORK_QOS: text}, BE) == NetworkLimit(egress, ingress)
 
 
 @pytest.mark.parametrize("value", ['"7999"', '"-1M"', '"1 M"', '"NaN"', '"99E"', "1000000", "[]"])
-def test_a_limit_that_is_none(value: str) -> None:
+def test_an_invalid_limit_is_reported(value: str) -> None:
     found = network_limit({NETWORK_QOS: f'{{"ingressLimit": "1M", "egressLimit": {value}}}'}, BE)
     assert found[:2] == (None, None)
     assert found.problem == (
@@ -45,16 +45,16 @@ def test_a_limit_that_is_none(value: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "[]", "7", '"1M"', "[" * 4000, '{"a": 1', "null"])
-def test_what_is_no_object(text: str) -> None:
+def test_an_annotation_that_is_no_json_object_is_reported(text: str) -> None:
     problem = "koordinator.sh/networkQOS is not a JSON object"
     assert network_limit({NETWORK_QOS: text}, BE) == NetworkLimit(problem=problem)
 
 
 def test_only_best_effort_pods_are_limited() -> None:
-    said = {NETWORK_QOS: '{"egressLimit": "1M"}'}
-    assert network_limit(said, QosClass.SYSTEM) == NetworkLimit()
+    annotations = {NETWORK_QOS: '{"egressLimit": "1M"}'}
+    assert network_limit(annotations, QosClass.SYSTEM) == NetworkLimit()
     assert network_limit({}, LS) == NetworkLimit()
-    found = network_limit(said, LS)
+    found = network_limit(annotations, LS)
     assert found.egress is None and found.problem is not None and "best-effort" in found.problem
 
 
@@ -64,7 +64,7 @@ def workload(number: int, qos: QosClass = BE, **limits: Any) -> Workload:
     return Workload(name, CgroupId("cpu", number), f"/{name}", qos, name, "", **limits)
 
 
-def test_a_class_is_lent_and_given_back() -> None:
+def test_a_class_is_assigned_and_freed() -> None:
     pods = PodLimits(5, 2)
     one, two, three = (workload(number) for number in (1, 2, 3))
     assert pods.ceilings(1000, ingress=False) == (1000, 1000)
@@ -74,7 +74,7 @@ def test_a_class_is_lent_and_given_back() -> None:
     assert pods.ceilings(150, ingress=False) == (100, 150)
     assert pods.ceilings(1000, ingress=True) == (1000, 1000)
     assert not pods.set_workloads([three, two, one])
-    # Who has one keeps it, whoever comes and goes.
+    # A pod keeps its class while others are added and removed.
     assert pods.set_workloads([three, two])
     assert pods.numbers == {two.cgroup: 6, three.cgroup: 5} and pods.without == 0
     assert pods.ceilings(1000, ingress=False) == (300, 200)
@@ -86,13 +86,13 @@ def test_a_class_is_lent_and_given_back() -> None:
     assert pods.numbers == {} and pods.classes == range(5, 7)
 
 
-def test_what_is_not_kept_is_told() -> None:
+def test_limits_without_a_class_are_reported() -> None:
     assert unkept(0, 4, shaped=True) == unkept(0, 0, shaped=False) == ""
     assert "classes for 4 of them (network.pod_limits)" in unkept(1, 4, shaped=True)
     assert "no link is shaped" in unkept(1, 4, shaped=False)
 
 
-def test_limits_move_without_the_rest() -> None:
+def test_limits_change_without_a_new_layout() -> None:
     before = Tree(SHAPE, SHAPE)
     squeezed = SHAPE._replace(best_effort=(50, 70))
     assert same_layout(before, Tree(squeezed, SHAPE))
@@ -110,7 +110,7 @@ def test_limits_move_without_the_rest() -> None:
         assert changed_limits(before, other) is None and not same_layout(before, other)
 
 
-def test_the_classes_need_numbers(tmp_path: Path) -> None:
+def test_the_number_of_classes_is_limited(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
 
     def problem(text: str) -> str:
@@ -133,14 +133,14 @@ def test_the_classes_need_numbers(tmp_path: Path) -> None:
 
 
 def test_a_pod_becomes_a_workload_with_its_limits(tmp_path: Path) -> None:
-    said = {"annotations": {NETWORK_QOS: '{"IngressLimit": "10M", "EgressLimit": "20M"}'}}
-    found, problem = as_workload(tmp_path, raw_pod(**said))
+    metadata = {"annotations": {NETWORK_QOS: '{"IngressLimit": "10M", "EgressLimit": "20M"}'}}
+    found, problem = as_workload(tmp_path, raw_pod(**metadata))
     limits = (found.limit_egress_bytes_per_s, found.limit_ingress_bytes_per_s)
     assert limits == (2_500_000, 1_250_000) and not problem
 
 
-def test_a_pod_whose_limit_makes_no_sense_has_none_and_is_told(tmp_path: Path) -> None:
-    said = {"annotations": {NETWORK_QOS: '{"egressLimit": "\\u001b[31m"}'}}
-    found, problem = as_workload(tmp_path, raw_pod(**said))
+def test_a_pod_with_an_invalid_limit_has_none_and_the_limit_is_reported(tmp_path: Path) -> None:
+    metadata = {"annotations": {NETWORK_QOS: '{"egressLimit": "\\u001b[31m"}'}}
+    found, problem = as_workload(tmp_path, raw_pod(**metadata))
     assert found.qos is BE and found.limit_egress_bytes_per_s is None
     assert "egressLimit must be a quantity" in problem and problem.isprintable()

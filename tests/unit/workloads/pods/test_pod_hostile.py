@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods as their owners would make them to get more than they should: no crash, no way out."""
+"""Malicious pods: odd values neither crash the agent nor raise the class of a pod."""
 
 import json
 from pathlib import Path
@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
-from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
-from controller.core.model import QosClass, Workload
-from controller.core.units import NS_PER_SEC
-from controller.host.facts import CgroupLayout
+from controller.core.model import QosClass
 from controller.kube.state import ClusterState
 from controller.telemetry.metrics.kubernetes import kube_families
-from controller.workloads.pods.classify import ClassRules
-from controller.workloads.pods.pod import PodError, Pods, parse_pod
-from controller.workloads.pods.profile_choice import profile_chooser
-from controller.workloads.pods.source import KubernetesSource
+from controller.workloads.pods.pod import PodError, parse_pod
+from tests.pods import AGENT_UID, UID, as_workload, raw_pod
 
-UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
-OWN = "11111111-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 DEEP: Any = []
 for _ in range(100_000):
     DEEP = [DEEP]
@@ -42,27 +35,6 @@ ODD = [
     [],
     DEEP,
 ]
-
-
-def raw_pod(**metadata: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"uid": UID, "namespace": "shop", "name": "job", **metadata},
-        "spec": {},
-        "status": {"qosClass": "BestEffort", "phase": "Running"},
-    }
-
-
-def as_workload(mount: Path, raw: dict[str, Any]) -> tuple[Workload, str]:
-    """Return what becomes of the pod in *raw*, and what is said of its labels."""
-    found = parse_pod(raw)
-    (mount / "kubepods" / "besteffort" / f"pod{found.uid}").mkdir(parents=True)
-    layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
-    pods = Pods(pods={found.uid: found}, synced=True)
-    source = KubernetesSource(layout, lambda: pods, ClassRules(own_uid=OWN))
-    (workload,) = source.scan(
-        NS_PER_SEC, profile_chooser(("default",), KubeProfilesConfig(), "default")
-    )
-    return workload, dict(source.problems).get(found.key, "")
 
 
 @pytest.mark.parametrize("value", ODD, ids=range(len(ODD)))
@@ -148,11 +120,15 @@ CLAIMS = {
     ),
     "higher than it is": ({"sweetpoint.dev/qos": "system"}, {}, "not trusted"),
     "higher in another dialect": ({"koordinator.sh/qosClass": "LSE"}, {}, "not trusted"),
-    "a word that is none": ({"sweetpoint.dev/qos": "SYSTEM"}, {}, "is none of"),
-    "lines in a word": ({}, {"katalyst.kubewharf.io/qos_level": "a\nb\x1b[31m"}, "is none of"),
+    "an unknown value": ({"sweetpoint.dev/qos": "SYSTEM"}, {}, "is none of"),
+    "line breaks": (
+        {},
+        {"katalyst.kubewharf.io/qos_level": "a\nb\x1b[31m"},
+        "is none of",
+    ),
     "the agent": (
         {"app.kubernetes.io/name": "sweetpoint", "app": "sweetpoint", "k8s-app": "kube-proxy"},
-        {"sweetpoint.dev/uid": OWN, "kubernetes.io/config.hash": OWN},
+        {"sweetpoint.dev/uid": AGENT_UID, "kubernetes.io/config.hash": AGENT_UID},
         "",
     ),
     "a static pod": ({}, {"kubernetes.io/config.source": "file"}, ""),
@@ -160,20 +136,20 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_whatever_it_claims_it_stays_what_kubernetes_says(tmp_path: Path, claim: str) -> None:
-    labels, annotations, said = CLAIMS[claim]
+def test_labels_that_claim_more_leave_the_class_of_kubernetes(tmp_path: Path, claim: str) -> None:
+    labels, annotations, expected = CLAIMS[claim]
     raw = raw_pod(name="sweetpoint-agent", labels=labels, annotations=annotations)
     workload, problem = as_workload(tmp_path, raw)
     assert workload.qos is QosClass.BE
     assert workload.evictable
     assert workload.profile == ""
-    assert said in problem
-    assert bool(problem) == bool(said)
+    assert expected in problem
+    assert bool(problem) == bool(expected)
     assert problem.isprintable()
 
 
-def test_nobody_can_be_the_agent_but_by_its_id(tmp_path: Path) -> None:
-    workload, _ = as_workload(tmp_path, raw_pod(uid=OWN, name="anything"))
+def test_only_the_uid_makes_a_pod_the_agent(tmp_path: Path) -> None:
+    workload, _ = as_workload(tmp_path, raw_pod(uid=AGENT_UID, name="anything"))
     assert workload.qos is QosClass.SYSTEM
 
 
@@ -183,7 +159,7 @@ def test_a_mirror_that_names_the_id_of_another_pod_is_refused() -> None:
         parse_pod(raw_pod(annotations=claim))
 
 
-def test_what_they_wrote_comes_out_as_one_value() -> None:
+def test_problem_texts_are_escaped_in_status_and_metrics() -> None:
     state = ClusterState(node="n", label_problems={"shop/job": 'a"b\\n{} #'})
     assert json.loads(json.dumps(state.status()))["label_problems"] == state.label_problems
     (family,) = (f for f in kube_families(state) if f.name == "sweetpoint_kube_label_problem")
@@ -192,7 +168,7 @@ def test_what_they_wrote_comes_out_as_one_value() -> None:
     ]
 
 
-def test_events_that_were_too_many_are_counted() -> None:
+def test_dropped_events_are_counted() -> None:
     state = ClusterState(node="node-1", dropped_events=3)
     (family,) = (f for f in kube_families(state) if f.name == "sweetpoint_kube_dropped_events")
     assert [(each.name, each.value) for each in family.samples] == [
@@ -201,13 +177,13 @@ def test_events_that_were_too_many_are_counted() -> None:
 
 
 @pytest.mark.parametrize("end", ["\ud800", "\nANOTHER LINE", "\x1b[2J", "x" * 400, "\u202e"])
-def test_keys_that_no_api_server_would_take_are_not_printed(end: str) -> None:
+def test_keys_that_the_api_server_refuses_are_not_printed(end: str) -> None:
     found = parse_pod(raw_pod(annotations={f"koordinator.sh/{end}": "x" * 5000}))
     assert found.oversized == ()
 
 
 @pytest.mark.parametrize("number", [2**31, 10**300, True, 2e9, "2000000000"])
-def test_what_no_api_server_would_take_for_a_priority_is_none(number: object) -> None:
+def test_a_priority_that_the_api_server_refuses_counts_as_zero(number: object) -> None:
     raw = raw_pod()
     raw["spec"]["priority"] = raw["spec"]["terminationGracePeriodSeconds"] = number
     found = parse_pod(raw)

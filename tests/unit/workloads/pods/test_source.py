@@ -13,8 +13,7 @@ from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
-from controller.workloads.pods.cgroups import PodCgroup
-from controller.workloads.pods.classify import ClassRules, classify_by_cgroup
+from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.pod import Owner, Pod, Pods
 from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
 from controller.workloads.pods.source import KubernetesSource, merge_with_configured
@@ -254,47 +253,6 @@ def test_without_the_api_the_cgroup_tells_after_a_while(node: Node) -> None:
     assert found[f"pod:{uid(1)}"].service == f"pod:{uid(1)}@default"
     node.list(pod(1))
     assert "shop/p1" in {each.name for each in node.scan()}
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        ({}, None),
-        ({5: -998}, None),  # the sandbox alone
-        ({5: -998, 6: 1000}, QosClass.BE),
-        ({5: -998, 6: -997}, QosClass.SYSTEM),
-        ({0: 0}, None),  # of another PID namespace
-    ],
-)
-def test_best_effort_by_its_cgroup(
-    tmp_path: Path, scores: dict[int, int], expected: QosClass | None
-) -> None:
-    path = tmp_path / "kubepods" / "besteffort" / f"pod{uid(1)}"
-    for pid, score in scores.items():
-        container = path / f"c{pid}"
-        container.mkdir(parents=True)
-        (container / "cgroup.procs").write_text(f"{pid}\n")
-        if pid:
-            (tmp_path / "proc" / str(pid)).mkdir(parents=True)
-            (tmp_path / "proc" / str(pid) / "oom_score_adj").write_text(f"{score}\n")
-    cgroup = PodCgroup(uid(1), f"/kubepods/besteffort/pod{uid(1)}", 1, "BestEffort")
-    found = classify_by_cgroup(cgroup, tmp_path, tmp_path / "proc")
-    assert (None if found is None else found.qos) is expected
-
-
-@pytest.mark.parametrize(("depth", "expected"), [(200, QosClass.BE), (400, None)])
-def test_no_pod_is_searched_without_end(
-    tmp_path: Path, depth: int, expected: QosClass | None
-) -> None:
-    pod_path = f"/kubepods/besteffort/pod{uid(1)}"
-    deepest = tmp_path / pod_path[1:] / Path(*["c"] * depth)
-    deepest.mkdir(parents=True)
-    (deepest / "cgroup.procs").write_text("7\n")
-    (tmp_path / "proc/7").mkdir(parents=True)
-    (tmp_path / "proc/7/oom_score_adj").write_text("1000\n")
-    cgroup = PodCgroup(uid(1), pod_path, 1, "BestEffort")
-    found = classify_by_cgroup(cgroup, tmp_path, tmp_path / "proc")
-    assert (None if found is None else found.qos) is expected
 
 
 def test_pods_of_other_nodes_are_left_alone(node: Node) -> None:
