@@ -19,6 +19,7 @@ from controller.config.load import Config
 from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
 from controller.core.model import (
+    SERVICE_KNOBS,
     CgroupId,
     Knob,
     KnobReading,
@@ -48,7 +49,6 @@ __all__ = ("Node",)
 _log = logging.getLogger(__name__)
 
 _KNOBS = frozenset(Knob)
-_BURST = frozenset({Knob.CPU_QUOTA})
 
 
 class Node:
@@ -191,7 +191,7 @@ class Node:
         groups = self.resctrl.targets(enforcing=self.enforcing)
         every = (*targets, *links, *groups, *self.cores.targets, *held)
         pretended = () if self.links is None or self.enforcing else self.links.unlimited()
-        wanted = dict.fromkeys(self._bursting(), _BURST - self._left)
+        wanted = dict.fromkeys(self._bursting(), SERVICE_KNOBS - self._left)
         wanted |= dict.fromkeys(every, self._ours)
         self._readings.set_targets(wanted, pretended)
 

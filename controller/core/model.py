@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary: every record that crosses a border between two parts of the program.
+"""The vocabulary: records that two or more packages exchange.
 
-Records are immutable. ``None`` means "not measurable now" and never zero. Times are
-nanoseconds of CLOCK_MONOTONIC, counters count since the workload was first seen. Channels
-and knobs are listed for the whole product, also where nothing moves them yet, so that
-recordings, the journal and the metrics keep their form when an actuator is added.
+Records are immutable. ``None`` means "not measurable now", never zero. Times are nanoseconds of
+CLOCK_MONOTONIC; counters count since the workload was first seen. The enumerations list the
+channels and knobs of the whole product, also those without an actuator, so that recordings, the
+journal and the metrics keep their form when an actuator is added.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, NewType
 
 __all__ = (
+    "SERVICE_KNOBS",
     "STRUCTURAL_KNOBS",
     "Blame",
     "CgroupId",
@@ -36,7 +37,7 @@ __all__ = (
 
 
 class QosClass(StrEnum):
-    """How a workload is treated; system is measured and never touched."""
+    """Class of a workload. Those of class system are measured and never changed."""
 
     SYSTEM = "system"
     LS = "latency-sensitive"
@@ -44,14 +45,14 @@ class QosClass(StrEnum):
 
 
 class Mode(StrEnum):
-    """``observe`` plans and reports, ``enforce`` also writes."""
+    """Mode of operation: ``observe`` plans and reports, ``enforce`` also writes knobs."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"
 
 
 class Channel(StrEnum):
-    """A resource through which best-effort work can hurt a service."""
+    """A shared resource through which best-effort work can slow a service down."""
 
     CPU = "cpu"
     CACHE = "cache"
@@ -61,7 +62,7 @@ class Channel(StrEnum):
 
 
 class Knob(StrEnum):
-    """A setting of the kernel or the hardware. Values are canonical text, see KnobValue."""
+    """A setting of the kernel or the hardware; its values are texts, see ``KnobValue``."""
 
     CPU_QUOTA = "cpu.quota"
     SCHED_IDLE = "cpu.idle"
@@ -80,17 +81,17 @@ class Knob(StrEnum):
     FREEZE = "cgroup.freeze"
 
 
-# A knob's setting in canonical text, equal for equal settings, so that journal, recording,
-# read-back and log share one form. cpu.quota: "QUOTA_US PERIOD_US BURST_US" with "max" for no
-# quota. cpu.idle: "IDLE WEIGHT" (weight is cpu.shares on v1, cpu.weight on v2), because the
-# kernel forgets the weight when a cgroup turns idle. tc.ceiling: "EGRESS INGRESS" of the
-# best-effort tier in bytes per second, 0 for a direction that is not shaped. cgroup.freeze: "0" or
-# "1"; its targets have the scope "freezer", and only who carries out evictions moves it. Those of
-# STRUCTURAL_KNOBS are objects that other knobs or tasks live in: "absent" or what was made;
-# undoing them removes the object. tc.mark: the filters at the host's end of a pod's veth.
+# The value of a knob as canonical text: equal settings have equal texts, so that journal,
+# recording, read-back and log share one form. core.knob_values has the formats of the knobs that
+# the planner moves. cpu.idle holds the weight too (cpu.shares on v1, cpu.weight on v2), because the
+# kernel forgets it when a cgroup turns idle. cgroup.freeze is "0" or "1"; its targets have the
+# scope "freezer", and only the eviction on this host writes it. The values of STRUCTURAL_KNOBS are
+# "absent" or a description of the object; restoring "absent" removes the object.
 KnobValue = NewType("KnobValue", str)
 
-# Made and removed beside the plan, by who keeps what is in them; the planner never sees them.
+# Knobs that are kernel objects in which other knobs or tasks live; tc.mark is the filters at the
+# host's end of a pod's veth. The reconciler that fills such an object creates and removes it; no
+# plan contains these knobs.
 STRUCTURAL_KNOBS = frozenset(
     {
         Knob.RESCTRL_MOUNT,
@@ -101,22 +102,26 @@ STRUCTURAL_KNOBS = frozenset(
     }
 )
 
+# Knobs that the agent may move on latency-sensitive workloads: the burst of a service is a part of
+# the value of its cpu.quota. All other knobs of cgroups are moved on best-effort workloads only.
+SERVICE_KNOBS = frozenset({Knob.CPU_QUOTA})
+
 
 class TargetKind(StrEnum):
-    """What a knob belongs to; decides how ``Target.scope`` and ``Target.id`` are read."""
+    """The kind of object that a knob belongs to; defines what ``Target.scope`` and ``id`` mean."""
 
     CGROUP = "cgroup"
     RESCTRL_GROUP = "resctrl-group"
     LINK = "link"
-    VETH = "veth"  # the host's end of a pod's veth; scope and id as those of LINK
+    VETH = "veth"  # the host's end of a pod's veth; scope and id as for LINK
     CORE_GROUP = "core-group"
 
 
 class CgroupId(NamedTuple):
-    """Identity of a cgroup: paths are reused, kernfs ids are not.
+    """Identity of a cgroup. Paths are reused, kernfs ids are not.
 
-    ``hierarchy`` is ``v2`` or the v1 controller name (``cpu``), ``id`` the kernfs id (the
-    inode number of the directory on 64-bit kernels; kernel commit 40430452fd5d).
+    ``hierarchy`` is ``v2`` or the name of the v1 controller (``cpu``), ``id`` the kernfs id: the
+    inode number of the directory on 64-bit kernels (kernel commit 40430452fd5d).
     """
 
     hierarchy: str
@@ -124,12 +129,12 @@ class CgroupId(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What an action acts on.
+    """The object that an action changes.
 
     ``scope`` is the cgroup hierarchy, the resctrl mount or the network namespace, ``id`` the
-    kernfs id, CLOSID or ifindex. ``path`` is for people and for finding the object again; it
-    never identifies it. A group of workloads that share a core-scheduling cookie has the scope
-    ``core``, a number made from its name, and that name as path.
+    kernfs id, CLOSID or ifindex. ``path`` is for messages and for opening the object; scope and id
+    alone identify it. A group of workloads that share a core-scheduling cookie has the scope
+    ``core``, as id a number derived from its name, and as path that name.
     """
 
     kind: TargetKind
@@ -139,17 +144,17 @@ class Target(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """Somebody who runs here: a pod, or a cgroup of the standalone configuration.
+    """A workload of this node: a pod, or a cgroup that the configuration names.
 
     ``cgroup`` is its cgroup of the cpu controller and ``path`` that cgroup's path below the
-    hierarchy's mount. Workloads with the same ``service`` are judged by their worst.
-    ``core_group`` names whom it may share a core with, empty for everybody of its class.
-    ``idle_at`` is where cpu.idle is to be set for it: a cgroup above with nothing but
-    best-effort work in it, ``None`` for its own. ``evictable``: it is nobody's to keep here
-    (DaemonSet and static pods are); of two that are equally to blame the one of lower
-    ``priority`` goes first. ``limit_cpus`` and ``limit_memory_bytes`` are what a best-effort
-    workload asked for and the most that it gets; ``None``: it did not say. The other limits are
-    what it sends and gets at most over a link that we shape.
+    hierarchy's mount. Of the workloads with the same ``service`` the worst one counts.
+    ``core_group`` names the group of workloads with which it may share a core; empty: all of its
+    class. ``idle_at`` is the ancestor cgroup on which cpu.idle is set for it, which contains
+    nothing but best-effort work; ``None``: its own cgroup. ``evictable`` is false for DaemonSet and
+    static pods; of two workloads with equal blame the one of lower ``priority`` is evicted first.
+    ``limit_cpus`` and ``limit_memory_bytes`` are what a best-effort workload requested, which it
+    never exceeds; ``None``: nothing requested. The limits of egress and ingress hold on links that
+    the agent shapes.
     """
 
     name: str
@@ -169,14 +174,15 @@ class Workload(NamedTuple):
 
 
 class WorkloadSample(NamedTuple):
-    """Counters of one workload (a NamedTuple: a thousand are built in every tick).
+    """Counters of one workload (a NamedTuple: 1,000 of them are built in every tick).
 
-    ``wait_total_ns`` is what the kernel calls run_delay; ``wait_inflicted_ns`` the part of it
-    during which the CPU ran somebody else's work, without time throttled by an own quota.
-    ``runq_histogram`` counts waits per bucket of ``indicators.histogram`` and is kept for LS
-    only. ``throttled_ns`` is the time an own CFS quota kept runnable tasks off the CPU.
-    ``psi_*`` are kept for LS only and count since the cgroup was made. ``memory_bytes`` is what
-    is charged to it now (memory.current), ``io_bytes`` what it read from and wrote to disks.
+    ``wait_total_ns`` is what the kernel calls run_delay. ``wait_inflicted_ns`` is the part of it
+    during which the CPU ran tasks of other workloads, without the time throttled by the workload's
+    own quota; ``throttled_ns`` is that time. ``runq_histogram`` counts waits per bucket of
+    ``indicators.histogram``, for latency-sensitive workloads only. ``psi_*`` exist for
+    latency-sensitive workloads only and count since the cgroup was created. ``memory_bytes`` is the
+    memory charged to the cgroup now (memory.current), ``io_bytes`` counts reads from and writes to
+    disks.
     """
 
     cgroup: CgroupId
@@ -205,12 +211,13 @@ class WorkloadSample(NamedTuple):
 
 
 class Blame(NamedTuple):
-    """Wait that *culprit* inflicted on *victim*, ns since the pair is listed.
+    """Wait that ``culprit`` inflicted on ``victim``, in ns since the pair is listed.
 
-    One that gains nothing for a minute may be left out; it begins at zero when it comes back.
+    A pair whose counter does not grow for a minute may be left out; when it is listed again, it
+    starts at zero.
 
-    A culprit of ``None`` is nobody that has a name here: ``system`` work outside all
-    workloads when ``known``, otherwise time that the probe could not attribute.
+    A ``culprit`` of ``None`` is not a workload: when ``known``, it is system work outside all
+    workloads, otherwise time that the probe could not attribute.
     """
 
     victim: CgroupId
@@ -220,10 +227,11 @@ class Blame(NamedTuple):
 
 
 class ServiceReading(NamedTuple):
-    """A service's own figure (request latency in ns, or any number), *age_ns* old.
+    """A figure that a service reports itself: request latency in ns, or any number.
 
-    ``age_ns`` is ``None`` when the source is dead: it never answered, or too long ago. A value of
-    ``None`` with an age is an answer: the service had nothing to do.
+    ``age_ns`` is the age of the value; ``None`` when the source is dead, that is, it has never
+    answered or its last answer is too old. A value of ``None`` with an age is an answer: the
+    service had no requests.
     """
 
     service: str
@@ -232,10 +240,10 @@ class ServiceReading(NamedTuple):
 
 
 class LinkSample(NamedTuple):
-    """One tier of a shaped link in one direction; counters since the tier was made.
+    """One tier of a shaped link in one direction; counters since the tier was created.
 
-    ``link`` is the Target of ``Knob.TC_TREE``, ``tier`` one of ``system``, ``latency-sensitive``,
-    ``best-effort``. Bytes are those of the qdisc (with the link header).
+    ``link`` is the target of ``Knob.TC_TREE``, ``tier`` one of ``system``, ``latency-sensitive``,
+    ``best-effort``. Bytes are counted by the qdisc, with the link header.
     """
 
     link: "Target"
@@ -248,7 +256,7 @@ class LinkSample(NamedTuple):
 
 
 class KnobReading(NamedTuple):
-    """A knob as read back from the kernel."""
+    """The value of a knob as read from the kernel."""
 
     target: Target
     knob: Knob
@@ -256,13 +264,13 @@ class KnobReading(NamedTuple):
 
 
 class EvictionResult(StrEnum):
-    """What became of an eviction that was asked for.
+    """Result of a requested eviction.
 
-    ``evicted``: it was accepted and the workload is on its way. ``frozen`` and ``killed`` are done
-    already. ``gone``: it had left before. ``refused``: not this one (a disruption budget).
-    ``unanswered``: it was asked for and may have been accepted. ``held``: nobody can be evicted now
-    (the API server is away). ``reported``: nothing was asked, because the agent only observes or
-    nothing may be evicted here.
+    ``evicted``: the request was accepted and the workload is terminating. ``frozen``, ``killed``:
+    done. ``gone``: the workload had ended before. ``refused``: this workload cannot be evicted (a
+    disruption budget). ``unanswered``: the request was sent and may have been accepted. ``held``:
+    no workload can be evicted now (for example, the API server is unreachable). ``reported``: no
+    request was made, because the agent only observes or may not evict on this node.
     """
 
     EVICTED = "evicted"
@@ -278,8 +286,9 @@ class EvictionResult(StrEnum):
 class EvictionAnswer(NamedTuple):
     """The answer to one ``Eviction``.
 
-    ``wait_ns``: how long a refused or frozen one is not to be asked again; for ``held`` and
-    ``reported``: nobody; for ``evicted``: how long it may take to leave. 0 leaves it to the policy.
+    ``wait_ns`` is a time-out whose meaning depends on the result. ``refused`` and ``frozen``: until
+    then this workload is not tried again; ``held`` and ``reported``: until then no workload is
+    tried; ``evicted``: the time that the workload may take to end. 0: the policy uses its default.
     """
 
     cgroup: CgroupId
@@ -291,14 +300,14 @@ class EvictionAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything measured at one instant; all counters are cumulative.
+    """All measurements of one instant; counters are cumulative.
 
-    ``age_ns`` is the age of the newest probe data at ``time_ns`` (``None``: the probe is
-    off). ``steal_ns`` and ``machine_busy_ns`` are summed over all CPUs; ``blame`` is sparse.
-    ``core_overlap_ratio`` is the share of the services' running time during which best-effort
-    work ran on the other thread of the same core. ``pressure_ns`` is when the ``psi_*`` counters
-    were read, which is not in every tick (``None``: at ``time_ns``). ``evictions`` are the
-    answers that came since the last snapshot.
+    ``age_ns`` is the age of the newest probe data at ``time_ns``; ``None``: the probe is off.
+    ``system_oncpu_ns``, ``idle_ns`` and ``steal_ns`` are summed over all CPUs. ``blame`` lists only
+    pairs with a wait. ``core_overlap_ratio`` is the share of the services' running time during
+    which best-effort work ran on the other thread of the same core. ``pressure_ns`` is the time at
+    which the ``psi_*`` counters were read, which does not happen in every tick; ``None``: at
+    ``time_ns``. ``evictions`` are the answers since the last snapshot.
     """
 
     time_ns: int
@@ -317,10 +326,10 @@ class Snapshot:
 
 
 class IndicatorName(StrEnum):
-    """What a sweet point can be set for.
+    """An indicator for which a sweet point can be set.
 
-    ``runq_p*`` are percentiles over the waits of a service's tasks, ``runq_delay_p99`` what
-    99 of 100 arrivals at random times wait at most (``indicators.histogram``).
+    ``runq_p*`` are percentiles of the run-queue waits of a service's tasks. ``runq_delay_p99`` is
+    the wait that 99 of 100 arrivals at random times do not exceed (``indicators.histogram``).
     """
 
     RUNQ_P50 = "runq_p50"

@@ -40,6 +40,7 @@ from controller.core.decision import Action, Outcome, Plan
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knob_values import cpus_of, quota_text, write_order
 from controller.core.model import (
+    SERVICE_KNOBS,
     CgroupId,
     Channel,
     EvictionAnswer,
@@ -322,7 +323,6 @@ class Planner:
         cgroup = CgroupId(target.scope, target.id)
         if knob is Knob.SCHED_IDLE:
             return cgroup in self._workload_index.idle_targets
-        # A service's burst is kept in its quota's text.
         return cgroup in self._workload_index.best_effort or (
-            knob is Knob.CPU_QUOTA and cgroup in self._workload_index.sensitive
+            knob in SERVICE_KNOBS and cgroup in self._workload_index.sensitive
         )
