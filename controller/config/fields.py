@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A document against its strict model; each complaint names file, line and field.
+"""Base of the models of configuration files: strict records, quantities with units, validation.
 
-What the models of configuration files are made of: strict records, quantities with units.
+``check`` validates a document against a pydantic model and turns each error of pydantic into a
+message with file, line, field and, where one is known, a hint.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ __all__ = (
     "check",
     "cpus",
     "duration",
-    "written",
+    "raw_default",
 )
 
 _PYDANTIC_STEPS = ("<mapping>", "<auto>", "[key]")
@@ -44,21 +45,22 @@ _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
 def check(document: Document, model: type[_ModelT]) -> _ModelT:
-    """Return the data of *document* as a *model*.
+    """Return the data of *document*, validated as a *model*.
 
-    :raises ConfigError: it is none.
+    :raises ConfigError: the data does not match the model; every mismatch is listed.
     """
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        raise ConfigError([_explain(document, model, one) for one in found]) from None
+        raise ConfigError([_describe(document, model, one) for one in found]) from None
 
 
-def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any]) -> str:
+def _describe(document: Document, model: type[BaseModel], error: Mapping[str, Any]) -> str:
     kind, message = error["type"], str(error["msg"])
     *parents, last = error["loc"] or ("[key]",)
-    # Some parts are pydantic's own steps; an unknown key is always the file's.
+    # Some parts of a location are steps inside pydantic. An unknown key is always a key of the
+    # file, even if it has the name of such a step.
     own = [last] if kind == "extra_forbidden" or last not in _PYDANTIC_STEPS else []
     loc: Loc = (*(part for part in parents if part not in _PYDANTIC_STEPS), *own)
     if kind == "extra_forbidden":
@@ -93,7 +95,10 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Makes a field read text with a unit, by *parse*, and keep it within least and most."""
+    """Annotation of a field whose value is text with a unit, from *least* to *most* inclusive.
+
+    *parse* converts the text and raises ``UnitError``; *pattern* is for the JSON schema.
+    """
 
     parse: Callable[[str], float]
     pattern: str
@@ -108,16 +113,19 @@ class Quantity:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        # Only a ratio can do without a unit.
+        # Only a ratio may be a number without a unit.
         kind = ["string", "number"] if self.parse is parse_ratio else "string"
         return {"type": kind, "pattern": self.pattern}
 
     def read(self, value: object) -> float:
-        """Return the number that a field's text stands for; pydantic's own errors."""
+        """Return *value* as a number.
+
+        :raises PydanticCustomError: not a number with a unit, or out of range.
+        """
         if value is None or isinstance(value, bool | list | dict):
             raise PydanticCustomError("unit", "must be a number with its unit")
         try:
-            # A bare number goes the same way: parse refuses it where a unit is needed.
+            # A number without a unit takes the same path: parse refuses it if one is needed.
             number = self.parse(str(value))
         except UnitError as error:
             raise PydanticCustomError("unit", "{reason}", {"reason": str(error)}) from None
@@ -141,37 +149,37 @@ def _parse_rate(text: str) -> float:
 
 
 def duration(least: str, most: str) -> Quantity:
-    """Text such as ``2s`` in ns."""
+    """Return the annotation of a duration such as ``2s``, read as ns."""
     return Quantity(parse_duration, r"^[0-9]+(\.[0-9]+)? *(ns|us|ms|s|m|h)$", least, most)
 
 
 def cpus(least: str, most: str) -> Quantity:
-    """Text such as ``1.5cpu`` in CPUs."""
+    """Return the annotation of an amount of CPU such as ``1.5cpu``, read as CPUs."""
     return Quantity(parse_cpus, r"^[0-9]+(\.[0-9]+)? *(cpus?|mcpu)$", least, most)
 
 
 RATIO = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "0", "1")
 RATE = Quantity(_parse_rate, r"^[0-9]+(\.[0-9]+)? */ *s$", "0.01/s", "100/s")
 
-# The unit depends on the indicator, so the text is read where the indicator is known.
+# A value whose unit depends on the indicator or knob; it stays text until that is known.
 Measure = Annotated[
     str,
     BeforeValidator(lambda v: str(v) if isinstance(v, int | float) else v),
     WithJsonSchema({"type": ["string", "number"]}),
 ]
-# Strict mode would ask for members of the enumeration; a file can only hold their text.
+# For enumerations: strict mode accepts only their members, and a file holds their text.
 Text = Field(strict=False)
 
 
 class Strict(BaseModel):
-    """A model that refuses what it does not know."""
+    """Base of all models: unknown keys and implicit conversions are errors."""
 
-    # Defaults are written as an operator would write them and go through validation, too.
+    # Defaults have the form of the file and are validated like values from the file.
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
     )
 
 
-def written(default: object) -> Any:
-    """Return a default in the form of the file; validation turns it into the field's type."""
+def raw_default(default: object) -> Any:
+    """Return a default in the form of the file; validation converts it to the field's type."""
     return Field(default)

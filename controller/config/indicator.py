@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ``indicators`` of a profile: each with its unit, and what suits it when left out."""
+"""The ``indicators`` of a profile: unit, defaults and checks of each indicator."""
 
 from collections.abc import Callable
 import math
@@ -21,15 +21,17 @@ from controller.core.units import (
 
 __all__ = ("read_indicator",)
 
-Complain = Callable[[tuple[str, ...], str], None]
+# Reports a problem: the place below the indicator, and the message.
+Report = Callable[[tuple[str, ...], str], None]
 
 
 class _Kind(NamedTuple):
-    """How an indicator's sweet point is written, and what is taken for what is left out.
+    """Unit and defaults of an indicator.
 
-    ``resolution`` is the smallest difference worth telling apart, ``min_samples`` how many
-    events it takes to judge it (``None``: it does not come from events), ``period_ns`` how often
-    there is something new if that is not in every tick.
+    ``parse`` converts the text of a sweet point. ``resolution`` is the smallest difference that
+    is significant; empty: a hundredth of the sweet point. ``min_samples`` is the number of events
+    that an evaluation needs; ``None``: the indicator is not computed from events. ``period_ns`` is
+    the time between two readings, 0 if there is one in every tick.
     """
 
     parse: Callable[[str], float]
@@ -42,7 +44,7 @@ class _Kind(NamedTuple):
 
 
 def _figure(text: str) -> float:
-    """Return a service's own figure: a time in ns, or any number."""
+    """Return the sweet point of a service's own figure: a time in ns, or a number."""
     return parse_duration(text) if _has_unit(text) else parse_number(text)
 
 
@@ -51,25 +53,26 @@ def _has_unit(text: str) -> bool:
 
 
 def _waits(min_samples: int) -> _Kind:
-    # The histogram's buckets are as wide as that near a sweet point of 0.2 ms.
+    # 50 us is the width of the histogram's buckets near a sweet point of 0.2 ms.
     return _Kind(parse_duration, "50us", min_samples=min_samples)
 
 
 def _counter(tolerance: float) -> _Kind:
-    # Of who stays on a CPU, the counters are read once a second.
+    # The counters of tasks that stay on a CPU are read once a second.
     return _Kind(
         parse_number, "0.01", Channel.CACHE, 1000, tolerance=tolerance, period_ns=NS_PER_SEC
     )
 
 
 def _pressure(channel: Channel) -> _Kind:
-    # Read once a second; less than two readings apart it is the pressure of one moment.
+    # Pressure is read once a second; a shorter window would hold less than two readings.
     return _Kind(parse_ratio, "0.1%", channel, window_ns=2 * NS_PER_SEC, period_ns=NS_PER_SEC)
 
 
-# A percentile of few waits is chance; the delay of an arrival and the wait ratio are shares of
-# time, which no wait at all tells as well. CPI and misses come from instructions, counted in
-# thousands, and hardly move: a tenth more CPI is as bad as twice the latency.
+# min_samples: a percentile of few waits is noise. runq_delay_p99 and wait_ratio are shares of time,
+# which are also defined without a single wait. CPI and misses are per instruction, counted in
+# thousands. They vary little, so their tolerance is small: 10 % more CPI is as bad as twice the
+# latency.
 _KINDS = {
     IndicatorName.RUNQ_P50: _waits(20),
     IndicatorName.RUNQ_P95: _waits(20),
@@ -90,33 +93,33 @@ _BY_LOAD = (IndicatorName.CPI, IndicatorName.LLC_MPKI)
 
 
 def read_indicator(
-    name: IndicatorName, model: IndicatorModel, tick_ns: int, complain: Complain
+    name: IndicatorName, model: IndicatorModel, tick_ns: int, report: Report
 ) -> IndicatorSpec | None:
-    """Return what *model* stands for; gains that are ``auto`` are for ticks of *tick_ns*.
+    """Return the specification that *model* describes, ``None`` without valid sweet point.
 
-    *complain* is told what is wrong, with the place below the indicator.
+    Gains that are ``auto`` are computed for ticks of *tick_ns*. Problems go to *report*.
     """
     kind = _KINDS[name]
     window_ns = kind.window_ns if model.window is None else model.window
-    sweet_point = _measure(("sweet_point",), model.sweet_point, kind, complain)
+    sweet_point = _measure(("sweet_point",), model.sweet_point, kind, report)
     smallest = model.resolution or kind.resolution
     if smallest:
-        resolution = _measure(("resolution",), smallest, kind, complain)
+        resolution = _measure(("resolution",), smallest, kind, report)
     else:
         resolution = sweet_point / 100
-    bins = _bins(name, model, complain)
+    bins = _bins(name, model, report)
     if math.isnan(sweet_point) or math.isnan(resolution):
         return None
     if not 0 < resolution < min(sweet_point, *(each.sweet_point for each in bins), math.inf):
-        complain(("resolution",), "must be above 0 and below the sweet point")
+        report(("resolution",), "must be above 0 and below the sweet point")
     if model.filter > 10 * window_ns:
-        complain(("filter",), "must be at most ten times the window")
+        report(("filter",), "must be at most ten times the window")
     if window_ns < kind.period_ns:
-        complain(("window",), "must be at least 1s: it is read once a second")
+        report(("window",), "must be at least 1s: the indicator is read once a second")
     if kind.min_samples is None and model.min_samples is not None:
-        complain(("min_samples",), f"{name} does not come from events that could be counted")
+        report(("min_samples",), f"{name} is not computed from counted events")
     if name is IndicatorName.SERVICE and model.channel is not None:
-        complain(("channel",), "the channel whose own indicators are worst is moved for it")
+        report(("channel",), "cannot be set: the channel whose own indicators are worst is used")
     min_samples = kind.min_samples if model.min_samples is None else model.min_samples
     return IndicatorSpec(
         name=name,
@@ -138,24 +141,24 @@ def _is_time(kind: _Kind, sweet_point: str) -> bool:
     return kind.parse is parse_duration or (kind.parse is _figure and _has_unit(sweet_point))
 
 
-def _bins(name: IndicatorName, model: IndicatorModel, complain: Complain) -> tuple[LoadBin, ...]:
+def _bins(name: IndicatorName, model: IndicatorModel, report: Report) -> tuple[LoadBin, ...]:
     if model.bins and name not in _BY_LOAD:
-        complain(("bins",), f"{name} has one sweet point for every load")
+        report(("bins",), f"{name} has one sweet point for all loads; see {' and '.join(_BY_LOAD)}")
     above = [each.above for each in model.bins]
     if above != sorted(set(above)):
-        complain(("bins",), "must be ordered by 'above', lowest first")
+        report(("bins",), "must be ordered by 'above', lowest first")
     found = (
-        LoadBin(each.above, _measure(("bins",), each.sweet_point, _KINDS[name], complain))
+        LoadBin(each.above, _measure(("bins",), each.sweet_point, _KINDS[name], report))
         for each in model.bins
     )
     return tuple(each for each in found if not math.isnan(each.sweet_point))
 
 
-def _measure(loc: tuple[str, ...], text: str, kind: _Kind, complain: Complain) -> float:
+def _measure(loc: tuple[str, ...], text: str, kind: _Kind, report: Report) -> float:
     try:
         return float(kind.parse(text))
     except UnitError as error:
-        complain(loc, str(error))
+        report(loc, str(error))
         return math.nan
 
 

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From configuration and profile files to the frozen records that the program works with.
+"""Loading of the configuration file and of the profile files into frozen records.
 
-All or nothing: either every file is right and a whole ``Config`` comes back, or a
-``ConfigError`` names file, line and field of everything that is wrong.
+All or nothing: ``load`` returns a ``Config`` if all files are valid; otherwise it raises a
+``ConfigError`` that lists all problems, each with file, line and field.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel, WorkloadModel
-from controller.config.profile_set import load_profiles, misfits
+from controller.config.profile_set import find_conflicts, load_profiles
 from controller.config.sections.agent import BudgetConfig, build_budget, build_counters
 from controller.config.sections.eviction import EvictionConfig, build_eviction, build_limits
 from controller.config.sections.knobs import (
@@ -38,17 +38,18 @@ __all__ = (
     "load",
 )
 
-# Ticks without data before the safe state.
+# Number of ticks without data after which the safe state is applied.
 STALE_TICKS = 5
 DEFAULT_PROFILE = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRule:
-    """Which cgroups are a workload. ``cgroup`` is an absolute glob below the cpu hierarchy.
+    """An entry of ``workloads``: a name and class for the cgroups that match a glob.
 
-    ``profile`` is empty unless the class is latency-sensitive. ``origin`` is the place in the
-    file, for messages about what the rule matches. ``core_group`` is empty for the common one.
+    ``cgroup`` is the glob, an absolute path below the cpu hierarchy. ``profile`` is empty unless
+    the class is latency-sensitive. ``origin`` is ``file:line`` of the entry, for messages about
+    cgroups that it matches. ``core_group`` is empty for the default group.
     """
 
     name: str
@@ -62,9 +63,9 @@ class WorkloadRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A checked configuration. ``http`` is (host, port), or ``None`` when switched off.
+    """A checked configuration. ``http`` is (host, port), or ``None`` if the pages are off.
 
-    ``http_token_file`` holds the token that protects its pages; ``None``: nothing does.
+    ``http_token_file`` holds the bearer token that the pages require; ``None``: no token.
     """
 
     path: Path
@@ -86,10 +87,10 @@ class Config:
 def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
     """Read *path* and every profile file it names.
 
-    *mode* takes the place of the file's; *cpus* (default: this host's) are what amounts of CPU
-    are checked against.
+    *mode* overrides the mode in the file. *cpus* is the number of CPUs against which amounts of
+    CPU are checked; default: the online CPUs of this host.
 
-    :raises ConfigError: anything is wrong with any of the files; nothing was changed.
+    :raises ConfigError: a file is invalid; nothing was changed.
     """
     cpus = len(online_cpus()) if cpus is None else cpus
     document = read_document(path)
@@ -110,12 +111,12 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         problems.append(
             document.problem(("reserve",), f"must be less than this host's {cpus} CPUs")
         )
-    problems += _misfits(document, model, profiles, rules, cpus)
+    problems += _find_conflicts(document, model, profiles, rules, cpus)
     service_level = build_service_level(
         document,
         model.service_level,
         services=set() if model.kubernetes else {rule.service for rule in rules},
-        steered=_steered(rules, profiles),
+        sweet_points=_sweet_points(rules, profiles),
         problems=problems,
     )
     network = build_network(document, model.network, problems)
@@ -153,7 +154,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
-    """Return the JSON schemas of both kinds of files, for editors: ``config``, ``profile``."""
+    """Return the JSON schemas of both file formats, for editors: ``config``, ``profile``."""
     return {
         "config": ConfigModel.model_json_schema(),
         "profile": ProfileModel.model_json_schema(),
@@ -238,23 +239,25 @@ def _parse_token_file(document: Document, model: ConfigModel, problems: list[str
     return Path(text)
 
 
-def _misfits(
+def _find_conflicts(
     document: Document,
     model: ConfigModel,
     profiles: Mapping[str, Profile],
     rules: Iterable[WorkloadRule],
     cpus: int,
 ) -> Iterable[str]:
-    """Name what is right in each file and does not fit together or on this host."""
-    # Pods choose among all profiles.
+    """Yield conflicts between files that are valid on their own, and with this host."""
+    # A pod can select any profile.
     chosen = set(profiles) if model.kubernetes else {rule.profile for rule in rules}
     for name in sorted(chosen & set(profiles)):
-        for _, loc, text in misfits(profiles[name], model.tick, cpus):
+        for _, loc, text in find_conflicts(profiles[name], model.tick, cpus):
             yield document.problem(loc, text)
 
 
-def _steered(rules: Iterable[WorkloadRule], profiles: Mapping[str, Profile]) -> Mapping[str, bool]:
-    """Name the services whose own figure has a sweet point, and whether that is a time."""
+def _sweet_points(
+    rules: Iterable[WorkloadRule], profiles: Mapping[str, Profile]
+) -> Mapping[str, bool]:
+    """Map services with a sweet point for their own figure to whether that is a time."""
     return {
         rule.service: spec.is_time
         for rule in rules

@@ -1,16 +1,17 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of the configuration file and of profile files: keys, types, units, ranges.
+"""Models of the configuration file and of profile files: keys, types, units, ranges.
 
-What one field alone can get wrong is checked here; what needs two fields, two files or the host
-is checked in ``controller.config``. The JSON schemas for editors come from these models.
+The models check each field alone. Checks that need two fields, two files or the host are in
+``controller.config.load``, ``profile``, ``profile_set`` and the ``build_`` functions of the
+sections. The JSON schemas for editors are made from these models.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from controller.config.fields import RATE, RATIO, Measure, Strict, Text, cpus, duration, written
+from controller.config.fields import RATE, RATIO, Measure, Strict, Text, cpus, duration, raw_default
 from controller.config.sections.agent import BudgetModel, CountersModel
 from controller.config.sections.eviction import EvictionModel
 from controller.config.sections.knobs import CORE_GROUP, CoreSchedulingModel, IoModel, ResctrlModel
@@ -43,30 +44,30 @@ class GainsModel(Strict):
 
     kp: Annotated[float, Field(gt=0, le=100)]
     ti: Annotated[int, duration("1ms", "1h")]
-    td: Annotated[int, duration("0s", "1h")] = written("0s")
+    td: Annotated[int, duration("0s", "1h")] = raw_default("0s")
 
 
 class LoadBinModel(Strict):
-    """The sweet point from a load on, in CPUs that the workload runs."""
+    """The sweet point at loads above a limit; the load is the workload's CPU use in CPUs."""
 
     above: Annotated[float, cpus("1mcpu", "1024cpu")]
     sweet_point: Measure
 
 
 class IndicatorModel(Strict):
-    """The sweet point of one indicator and how to steer to it.
+    """The sweet point of one indicator and the parameters of its control loop.
 
-    What is left out of tolerance, resolution, window, min_samples and channel depends on the
+    The defaults of tolerance, resolution, window, min_samples and channel depend on the
     indicator.
     """
 
     sweet_point: Measure
-    bins: Annotated[list[LoadBinModel], Field(max_length=16)] = written([])
+    bins: Annotated[list[LoadBinModel], Field(max_length=16)] = raw_default([])
     tolerance: Annotated[float, Field(gt=1, le=100)] | None = None
     resolution: Measure | None = None
     dead_zone: Annotated[float, Field(ge=0, lt=1)] = 0.1
     window: Annotated[int, duration("50ms", "1h")] | None = None
-    filter: Annotated[int, duration("0s", "1h")] = written("4s")
+    filter: Annotated[int, duration("0s", "1h")] = raw_default("4s")
     min_samples: Annotated[int, Field(ge=0, le=10**6)] | None = None
     channel: Annotated[Channel, Text] | None = None
     gains: Annotated[
@@ -80,7 +81,7 @@ class IndicatorModel(Strict):
 
 
 class KnobModel(Strict):
-    """How far and how fast a graded knob may be moved; what is left out depends on the knob."""
+    """Floor and speed of a graded knob; the defaults depend on the knob."""
 
     floor: Measure | None = None
     squeeze: Annotated[float, RATE] | None = None
@@ -89,31 +90,31 @@ class KnobModel(Strict):
 
 
 class EvictModel(Strict):
-    """When best-effort work that cannot be squeezed enough is removed."""
+    """Eviction of best-effort work if a service still suffers at full squeeze."""
 
     enabled: bool = False
-    after: Annotated[int, duration("1s", "24h")] = written("60s")
+    after: Annotated[int, duration("1s", "24h")] = raw_default("60s")
 
 
 class ProfileModel(Strict):
-    """A profile file: the numbers for one type of service."""
+    """A profile file: sweet points, limits and other parameters for one type of service."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")]
     description: str = ""
     indicators: Annotated[dict[Annotated[IndicatorName, Text], IndicatorModel], Field(min_length=1)]
     sched_idle: bool = True
-    be_share_min: Annotated[float, RATIO] = written("20%")
-    idle_below: Annotated[float, RATIO] = written("0.5%")
-    channels: Annotated[list[Annotated[Channel, Text]], Field(min_length=1)] = written(
+    be_share_min: Annotated[float, RATIO] = raw_default("20%")
+    idle_below: Annotated[float, RATIO] = raw_default("0.5%")
+    channels: Annotated[list[Annotated[Channel, Text]], Field(min_length=1)] = raw_default(
         [str(channel) for channel in Channel]
     )
-    cpu_burst: Annotated[int, duration("0s", "1s")] = written("0s")
-    knobs: dict[Annotated[Knob, Text], KnobModel] = written({})
-    evict: EvictModel = written({})
+    cpu_burst: Annotated[int, duration("0s", "1s")] = raw_default("0s")
+    knobs: dict[Annotated[Knob, Text], KnobModel] = raw_default({})
+    evict: EvictModel = raw_default({})
 
 
 class WorkloadModel(Strict):
-    """One or more cgroups that belong together; ``cgroup`` is a glob per path component."""
+    """One or more cgroups with a common name and class; ``cgroup`` is a glob per path component."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,252}$")]
     cgroup: str
@@ -124,23 +125,23 @@ class WorkloadModel(Strict):
 
 
 class ConfigModel(Strict):
-    """The configuration file; without ``kubernetes`` it has to name at least one workload."""
+    """The configuration file; without ``kubernetes`` it must have at least one workload."""
 
     mode: Annotated[Mode, Text] = Mode.OBSERVE
-    tick: Annotated[int, duration("50ms", "10s")] = written("200ms")
+    tick: Annotated[int, duration("50ms", "10s")] = raw_default("200ms")
     state_dir: str = "/run/sweetpoint"
     http: str = "127.0.0.1:9464"
     http_token_file: str | None = None
-    reserve: Annotated[float, cpus("0cpu", "1024cpu")] = written("100mcpu")
+    reserve: Annotated[float, cpus("0cpu", "1024cpu")] = raw_default("100mcpu")
     safe_state: Annotated[SafeState, Text] = SafeState.STATIC
-    workloads: list[WorkloadModel] = written([])
-    profiles: list[Annotated[str, Field(min_length=1)]] = written([])
+    workloads: list[WorkloadModel] = raw_default([])
+    profiles: list[Annotated[str, Field(min_length=1)]] = raw_default([])
     service_level: ServiceLevelModel | None = None
     network: NetworkModel | None = None
-    resctrl: ResctrlModel = written({})
-    io: IoModel = written({})
-    core_scheduling: CoreSchedulingModel = written({})
-    counters: CountersModel = written({})
-    budget: BudgetModel = written({})
+    resctrl: ResctrlModel = raw_default({})
+    io: IoModel = raw_default({})
+    core_scheduling: CoreSchedulingModel = raw_default({})
+    counters: CountersModel = raw_default({})
+    budget: BudgetModel = raw_default({})
     kubernetes: KubernetesModel | None = None
-    eviction: EvictionModel = written({})
+    eviction: EvictionModel = raw_default({})

@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a profile file to ``model.Profile``: units by indicator, and what must fit together.
+"""Conversion of a profile file to ``settings.Profile``, with the checks that need two fields.
 
-The ``knobs`` of a profile: how far and how fast, each with a floor in its own unit.
+The unit of a sweet point depends on its indicator (``controller.config.indicator``), the unit of
+a floor on its knob.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ def _number(text: str) -> float:
 
 
 class _Floor(NamedTuple):
-    """How a knob's floor is written, and the range that makes sense."""
+    """Unit and permitted range of a knob's floor."""
 
     parse: Callable[[str], float]
     least: str
@@ -39,7 +40,7 @@ class _Floor(NamedTuple):
 
 
 _FLOORS = {
-    # The kernel's smallest quota is 1 ms, our longest period 100 ms: 10 mcpu.
+    # The kernel's smallest quota is 1 ms, the agent's longest period 100 ms: 10 mcpu.
     Knob.CPU_QUOTA: _Floor(parse_cpus, "10mcpu", "1024cpu"),
     Knob.LLC_WAYS: _Floor(_number, "1", "64"),
     Knob.MBA: _Floor(parse_ratio, "1%", "100%"),
@@ -51,83 +52,83 @@ _FLOORS = {
 
 
 def read_limits(
-    knob: Knob, model: KnobModel, complain: Callable[[tuple[str, ...], str], None]
+    knob: Knob, model: KnobModel, report: Callable[[tuple[str, ...], str], None]
 ) -> KnobLimits:
-    """Return the limits that *model* stands for, what it leaves out by default.
+    """Return the limits that *model* describes; fields that it omits have the knob's defaults.
 
-    *complain* is told what is wrong, with the place below the knob.
+    Problems go to *report*, with the place below the knob.
     """
     if knob not in _FLOORS:
-        hint = "; see sched_idle" if knob is Knob.SCHED_IDLE else ""
-        complain((), f"not a graded knob{hint}")
+        hint = ": use the field sched_idle" if knob is Knob.SCHED_IDLE else ""
+        report((), f"not a graded knob{hint}")
         return KnobLimits(floor=0.0, squeeze_per_s=1.0, release_step=1.0, release_spacing_ns=0)
     limits = DEFAULT_LIMITS[knob]
     return replace(
         limits,
-        floor=limits.floor if model.floor is None else _floor(knob, model.floor, complain),
-        squeeze_per_s=_or(model.squeeze, limits.squeeze_per_s),
-        release_step=_or(model.release_step, limits.release_step),
-        release_spacing_ns=round(_or(model.release_spacing, limits.release_spacing_ns)),
+        floor=limits.floor if model.floor is None else _floor(knob, model.floor, report),
+        squeeze_per_s=_default(model.squeeze, limits.squeeze_per_s),
+        release_step=_default(model.release_step, limits.release_step),
+        release_spacing_ns=round(_default(model.release_spacing, limits.release_spacing_ns)),
     )
 
 
-def _floor(knob: Knob, text: str, complain: Callable[[tuple[str, ...], str], None]) -> float:
+def _floor(knob: Knob, text: str, report: Callable[[tuple[str, ...], str], None]) -> float:
     parse, least, most = _FLOORS[knob]
     try:
         floor = parse(text)
     except UnitError as error:
-        complain(("floor",), str(error))
+        report(("floor",), str(error))
         return 0.0
     if not parse(least) <= floor <= parse(most):
-        complain(("floor",), f"must be between {least} and {most}")
+        report(("floor",), f"must be between {least} and {most}")
     return floor
 
 
-def _or(written: float | None, default: float) -> float:
-    return default if written is None else written
+def _default(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Collects what is wrong with one profile while its fields are read."""
+    """Reads the fields of one profile and collects the problems."""
 
     document: Document
     tick_ns: int
     problems: list[str] = field(default_factory=list)
 
-    def complain(self, loc: Loc, message: str) -> None:
+    def report(self, loc: Loc, message: str) -> None:
         self.problems.append(self.document.problem(loc, message))
 
     def indicator(self, name: IndicatorName, model: IndicatorModel) -> IndicatorSpec | None:
-        def complain(loc: tuple[str, ...], message: str) -> None:
-            self.complain(("indicators", str(name), *loc), message)
+        def report(loc: tuple[str, ...], message: str) -> None:
+            self.report(("indicators", str(name), *loc), message)
 
-        return read_indicator(name, model, self.tick_ns, complain)
+        return read_indicator(name, model, self.tick_ns, report)
 
     def limits(self, knob: Knob, model: KnobModel) -> KnobLimits:
-        def complain(loc: tuple[str, ...], message: str) -> None:
-            self.complain(("knobs", str(knob), *loc), message)
+        def report(loc: tuple[str, ...], message: str) -> None:
+            self.report(("knobs", str(knob), *loc), message)
 
-        return read_limits(knob, model, complain)
+        return read_limits(knob, model, report)
 
 
 def build_profile(
     document: Document, model: ProfileModel, tick_ns: int, *, evicts: bool
 ) -> Profile:
-    """Return the profile that *model*, read from *document*, stands for.
+    """Return the profile that *model*, read from *document*, describes.
 
-    Gains that are ``auto`` are computed for a control period of *tick_ns*. *evicts*: there is
-    somebody here who can carry an eviction out, or report it.
+    Gains that are ``auto`` are computed for a control period of *tick_ns*. *evicts*: an eviction
+    can be executed or reported with this configuration.
 
-    :raises ConfigError: fields that do not fit together, or that this version cannot act on.
+    :raises ConfigError: fields contradict each other, or ask for an eviction without *evicts*.
     """
     reader = _Reader(document, tick_ns)
     specs = [reader.indicator(name, one) for name, one in model.indicators.items()]
     limits = {knob: reader.limits(knob, one) for knob, one in model.knobs.items()}
     channels = tuple(channel for channel in Channel if channel in model.channels)
     if model.evict.enabled and not evicts:
-        text = "nothing here can evict: set eviction.standalone or kubernetes in the configuration"
-        reader.complain(("evict", "enabled"), text)
+        text = "no way to evict: set eviction.standalone or kubernetes in the configuration"
+        reader.report(("evict", "enabled"), text)
     if reader.problems:
         raise ConfigError(reader.problems)
     return Profile(

@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""All profiles there are: the shipped ones, the administrator's files, and those of a cluster.
+"""The set of profiles: the shipped files, the files of the configuration, and texts of a cluster.
 
-A later one replaces an earlier one of its name.
+Of two profiles with the same name the later one in this order replaces the earlier one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,27 +23,32 @@ from controller.core.model import Knob
 from controller.core.settings import Profile
 from controller.host.package_data import profiles_dir
 
-__all__ = ("MADE_OF", "base_name", "load_profiles", "misfits", "parse_profiles")
+__all__ = ("DERIVED_SEPARATOR", "base_name", "find_conflicts", "load_profiles", "parse_profiles")
 
-# Between the name of a profile and that for which another one was made of it; no name in a file
-# has it.
-MADE_OF = "+"
+# Separates the name of a profile from the descriptor in the name of a profile that was derived
+# from it. Names in files cannot contain it.
+DERIVED_SEPARATOR = "+"
 
 _SUFFIX = ".yaml"
-# An object of the API server has at most some 1.5 MiB; a profile of ours has one to four KiB.
+# An object of the API server has at most about 1.5 MiB; the shipped profiles have 1 to 4 KiB.
 MAX_PROFILES = 64
 MAX_CHARS = 1 << 18
 
 
 def base_name(profile: str) -> str:
-    """Return the name of the profile that *profile* was made of; its own if of none."""
-    return profile.partition(MADE_OF)[0]
+    """Return the name of the profile from which *profile* was derived; else its own name."""
+    return profile.partition(DERIVED_SEPARATOR)[0]
 
 
 def load_profiles(
     document: Document, folder: Path, model: ConfigModel, problems: list[str]
 ) -> dict[str, Profile]:
-    """Read the shipped profiles, then the files that *model* names below *folder*."""
+    """Return the shipped profiles and those that *model* lists, by name.
+
+    File names in *model* are relative to *folder*. Problems of listed files go to *problems*.
+
+    :raises ConfigError: a shipped profile is invalid.
+    """
     shipped = sorted(profiles_dir().glob(f"*{_SUFFIX}"))
     evicts = model.kubernetes is not None or model.eviction.standalone is not StandaloneAction.OFF
     profiles = {file.stem: _profile(read_document(file), model.tick, evicts) for file in shipped}
@@ -68,10 +73,10 @@ def parse_profiles(
 ) -> dict[str, Profile]:
     """Return the profiles in *texts*, by name; a key is the profile's name and ``.yaml``.
 
-    *origin* stands before the key in messages. *tick_ns* and *cpus* are those of this host, which
-    the profiles must fit.
+    *origin* precedes the key in messages. *tick_ns* is the control period and *cpus* the number
+    of CPUs of this host, against which the profiles are checked.
 
-    :raises ConfigError: anything is wrong with any of them, or they are too many or too big.
+    :raises ConfigError: a profile is invalid, or they are too many (64) or too large (256 KiB).
     """
     if len(texts) > MAX_PROFILES:
         raise ConfigError([f"{origin}: more than {MAX_PROFILES} profiles"])
@@ -82,7 +87,7 @@ def parse_profiles(
     for key, text in sorted(texts.items()):
         place = f"{origin}: {key[:64]}"
         if not key.endswith(_SUFFIX) or not isinstance(text, str):
-            problems.append(f"{place}: is not a profile; keys are NAME{_SUFFIX} with text")
+            problems.append(f"{place}: not a profile: keys are NAME{_SUFFIX}, values are text")
             continue
         try:
             document = parse_document(text, place)
@@ -91,8 +96,10 @@ def parse_profiles(
             problems += error.problems
             continue
         if profile.name != key.removesuffix(_SUFFIX):
-            problems.append(document.problem(("name",), f"must be that of its key, {key[:64]!r}"))
-        for loc, _, what in misfits(profile, tick_ns, cpus):
+            problems.append(
+                document.problem(("name",), f"must be the name in its key, {key[:64]!r}")
+            )
+        for loc, _, what in find_conflicts(profile, tick_ns, cpus):
             problems.append(document.problem(loc, what))
         profiles[profile.name] = profile
     if problems:
@@ -100,10 +107,10 @@ def parse_profiles(
     return profiles
 
 
-def misfits(profile: Profile, tick_ns: int, cpus: int) -> Iterator[tuple[Loc, Loc, str]]:
-    """Name what is right in *profile* and does not fit this host or its control period.
+def find_conflicts(profile: Profile, tick_ns: int, cpus: int) -> Iterator[tuple[Loc, Loc, str]]:
+    """Yield conflicts of a valid *profile* with a control period of *tick_ns* and with *cpus* CPUs.
 
-    Each by its place in the profile, by that in the configuration, and what is wrong there.
+    Each is (place in the profile, place in the configuration, message).
     """
     for spec in profile.indicators:
         if tick_ns > spec.window_ns:

@@ -1,10 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a YAML file so that every later complaint can name its line.
+"""YAML files with the line number of every key and list item, for error messages.
 
-Only the plain part of YAML: mappings, lists and scalars. Plain scalars follow YAML 1.2 (``off``
-and ``no`` are text, not booleans). Anchors, aliases and tags are refused: a kilobyte of aliases
-can stand for gigabytes, and nothing here needs them.
+The subset of YAML is mappings, lists and scalars. Plain scalars follow YAML 1.2 (``off`` and
+``no`` are text, not booleans). Anchors, aliases and tags are refused: a kilobyte of aliases can
+expand to gigabytes, and the files do not need them. PyYAML parses; only the construction of
+the data is written here, because PyYAML's own discards the line numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +21,14 @@ import yaml
 __all__ = ("ConfigError", "Document", "Loc", "parse_document", "read_document")
 
 MAX_BYTES = 1 << 20
-MAX_DEPTH = 16  # the deepest field of our files is at 4
+MAX_DEPTH = 16  # the deepest field of the files is at 4
 MAX_PROBLEMS = 20
 MAX_MESSAGE_CHARS = 400
 
-# Where in a document: mapping keys and list indices from the top.
+# The place of a field in a document: mapping keys and list indices from the top.
 Loc = tuple[str | int, ...]
 
-# 18 digits fit in 64 bits; longer numbers stay text and fail as such.
+# 18 digits fit in 64 bits. Longer numbers stay text, which the models refuse.
 _INT = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?")
 _CONSTANTS: dict[str, bool | None] = {
@@ -40,7 +41,7 @@ _CONSTANTS: dict[str, bool | None] = {
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; ``problems`` has one line for each reason."""
+    """An invalid configuration; ``problems`` has one line per problem, at most 21."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         shown = [_shorten(problem) for problem in problems[:MAX_PROBLEMS]]
@@ -54,7 +55,7 @@ class ConfigError(Exception):
 class Document:
     """The data of a file and the line of every key and list item in it.
 
-    ``origin`` is the file's path, or what else tells a reader where the text came from.
+    ``origin`` is the file's path, or another description of the source for messages.
     """
 
     origin: str
@@ -64,7 +65,7 @@ class Document:
     def problem(self, loc: Loc, message: str) -> str:
         """Return ``file:line: field: message`` for the field at *loc*.
 
-        A field that is not in the file is placed at the nearest one that contains it.
+        For a field that is not in the file, the line is that of the nearest field around it.
         """
         at = loc
         while at and at not in self.lines:
@@ -76,15 +77,15 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read and parse *path*.
 
-    :raises ConfigError: unreadable, too big, not UTF-8, not YAML, or YAML that we refuse.
+    :raises ConfigError: unreadable, too large, not UTF-8, not YAML, or refused YAML.
     """
     return parse_document(_read_text(path), str(path))
 
 
 def parse_document(text: str, origin: str) -> Document:
-    """Parse *text*, which came from *origin*.
+    """Parse *text*; *origin* is its source in messages.
 
-    :raises ConfigError: too big, not YAML, or YAML that we refuse.
+    :raises ConfigError: too large, not YAML, or refused YAML.
     """
     if len(text) > MAX_BYTES:
         raise ConfigError([f"{origin}: larger than {MAX_BYTES >> 20} MiB"])
@@ -111,7 +112,7 @@ def parse_document(text: str, origin: str) -> Document:
 
 def _read_text(path: Path) -> str:
     try:
-        # Without O_NONBLOCK opening a FIFO would wait for a writer.
+        # Without O_NONBLOCK, open(2) of a FIFO blocks until there is a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -136,7 +137,7 @@ def _read_text(path: Path) -> str:
 
 
 def _check_events(origin: str, text: str) -> None:
-    # Before composing: libyaml composes recursively and follows aliases.
+    # This runs before composing, because libyaml composes recursively and follows aliases.
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         place = f"{origin}:{event.start_mark.line + 1 if event.start_mark else 1}"
@@ -178,13 +179,13 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                self._complain(line, "a key must be text")
+                self._report(line, "a key must be text")
                 continue
             key = str(key_node.value)
             if key in result:
                 first = self.lines[(*loc, key)]
                 name = _field_name((*loc, key))
-                self._complain(line, f"{name}: given twice (first in line {first})")
+                self._report(line, f"{name}: given twice; the first is in line {first}")
                 continue
             self.lines[(*loc, key)] = line
             result[key] = self.build(value_node, (*loc, key))
@@ -200,7 +201,7 @@ class _Builder:
             return int(text)
         return float(text) if _FLOAT.fullmatch(text) else text
 
-    def _complain(self, line: int, message: str) -> None:
+    def _report(self, line: int, message: str) -> None:
         self.problems.append(f"{self.origin}:{line}: {message}")
 
 

@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of the configuration file, one model each."""
+"""The sections of the configuration file: models and the records that are built from them."""

@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``budget:``, what the agent itself may cost.
+"""The sections ``budget:`` and ``counters:`` of the agent itself.
 
-The section ``counters:``, which perf events are counted for every workload.
+``budget`` limits the agent's own CPU and memory. ``counters`` selects the perf events that are
+counted for every workload.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from controller.config.fields import Quantity, Strict, cpus, written
+from controller.config.fields import Quantity, Strict, cpus, raw_default
 from controller.core.units import parse_bytes
 
 __all__ = (
@@ -26,10 +27,10 @@ _MEMORY = Quantity(parse_bytes, r"^[0-9]+(\.[0-9]+)? *(kB|MB|GB|KiB|MiB|GiB)$", 
 
 
 class BudgetModel(Strict):
-    """Over the CPU budget, detail is shed; over the memory budget, a warning is given."""
+    """Over the CPU budget the agent measures less detail; over the memory budget it warns."""
 
-    cpu: Annotated[float, cpus("1mcpu", "1024cpu")] = written("200mcpu")
-    memory: Annotated[int, _MEMORY] = written("192MiB")
+    cpu: Annotated[float, cpus("1mcpu", "1024cpu")] = raw_default("200mcpu")
+    memory: Annotated[int, _MEMORY] = raw_default("192MiB")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +46,14 @@ def build_budget(model: BudgetModel) -> BudgetConfig:
     return BudgetConfig(cpus=model.cpu, memory_bytes=model.memory)
 
 
-# What perf calls an event; whether this host has it shows when the probe is loaded.
+# The name of an event in perf. Whether this host has the event is known when the probe is loaded.
 _Source = Annotated[
     str, Field(pattern=r"^([a-z][a-z-]{1,31}|r[0-9a-f]{1,16}|[A-Za-z0-9_.-]{1,63}/[^/]{1,255}/)$")
 ]
 
 
 class CountersModel(Strict):
-    """A source for each counter: ``auto`` (the generic hardware event), ``off`` or an event."""
+    """The source of each counter: ``auto`` (the generic hardware event), ``off`` or an event."""
 
     cycles: _Source = "auto"
     instructions: _Source = "auto"

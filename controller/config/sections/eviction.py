@@ -1,8 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``eviction:``, what is done on a host without Kubernetes, and how often.
+"""The sections ``eviction:`` and ``kubernetes.eviction:``.
 
-The section ``kubernetes.eviction:``, whether pods may be evicted, and the mark on the node.
+``eviction`` selects the action for workloads of the configuration file on a host without
+Kubernetes. ``kubernetes.eviction`` enables evictions of pods and selects the taint of the node.
+Both limit the rate of evictions. Whether and when an eviction is wanted is set in profiles.
 """
 
 from enum import StrEnum
@@ -10,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from controller.config.fields import Strict, Text, duration, written
+from controller.config.fields import Strict, Text, duration, raw_default
 from controller.core.settings import EvictionLimits
 
 __all__ = (
@@ -28,7 +30,7 @@ __all__ = (
 
 
 class StandaloneAction(StrEnum):
-    """What an eviction is for a workload of this file: nothing, a pause, or its end."""
+    """The action for a workload that is evicted on a host without Kubernetes."""
 
     OFF = "off"
     FREEZE = "freeze"
@@ -36,38 +38,38 @@ class StandaloneAction(StrEnum):
 
 
 class EvictionConfig(NamedTuple):
-    """The checked section. A frozen workload runs again after ``freeze_ns``."""
+    """The checked section ``eviction``. A frozen workload is thawed after ``freeze_ns``."""
 
     standalone: StandaloneAction = StandaloneAction.OFF
     freeze_ns: int = 600_000_000_000
 
 
 class LimitsModel(Strict):
-    """How often anybody may be evicted."""
+    """Limits on the rate of evictions."""
 
     per_hour: Annotated[int, Field(ge=1, le=60)] = 3
-    cool_down: Annotated[int, duration("10s", "24h")] = written("60s")
+    cool_down: Annotated[int, duration("10s", "24h")] = raw_default("60s")
 
 
 class EvictionModel(LimitsModel):
-    """What becomes of a workload of this file that has to go; profiles say whether any has."""
+    """Evictions of workloads of this file; profiles enable them."""
 
     standalone: Annotated[StandaloneAction, Text] = StandaloneAction.OFF
-    freeze_for: Annotated[int, duration("10s", "24h")] = written("10m")
+    freeze_for: Annotated[int, duration("10s", "24h")] = raw_default("10m")
 
 
 def build_eviction(model: EvictionModel) -> EvictionConfig:
-    """Return the checked section."""
+    """Return the checked section ``eviction``."""
     return EvictionConfig(standalone=model.standalone, freeze_ns=model.freeze_for)
 
 
 def build_limits(model: LimitsModel) -> EvictionLimits:
-    """Return the limits that either section of evictions sets."""
+    """Return the limits of either section."""
     return EvictionLimits(per_hour=model.per_hour, cool_down_ns=model.cool_down)
 
 
 class MarkEffect(StrEnum):
-    """The effect of the taint that keeps an evicted pod from coming back at once."""
+    """The effect of the taint that keeps evicted pods off the node for a while."""
 
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
     NO_SCHEDULE = "NoSchedule"
@@ -75,7 +77,7 @@ class MarkEffect(StrEnum):
 
 
 class KubeEvictionConfig(NamedTuple):
-    """The checked section. Without ``enabled`` evictions are only reported."""
+    """The checked section ``kubernetes.eviction``; not ``enabled``: evictions are only reported."""
 
     enabled: bool = False
     mark: MarkEffect = MarkEffect.PREFER_NO_SCHEDULE
@@ -83,13 +85,13 @@ class KubeEvictionConfig(NamedTuple):
 
 
 class KubeEvictionModel(LimitsModel):
-    """Evictions in this cluster; profiles say for whom and after how long."""
+    """Evictions of pods of this node; profiles enable them and set the delay."""
 
     enabled: bool = False
     mark: Annotated[MarkEffect, Text] = MarkEffect.PREFER_NO_SCHEDULE
-    mark_for: Annotated[int, duration("1m", "24h")] = written("10m")
+    mark_for: Annotated[int, duration("1m", "24h")] = raw_default("10m")
 
 
 def build_kube_eviction(model: KubeEvictionModel) -> KubeEvictionConfig:
-    """Return the checked section."""
+    """Return the checked section ``kubernetes.eviction``."""
     return KubeEvictionConfig(enabled=model.enabled, mark=model.mark, mark_ns=model.mark_for)

@@ -1,10 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``core_scheduling:``, when best-effort work is kept off the cores of services.
+"""The sections ``resctrl:``, ``io:`` and ``core_scheduling:``, which configure single knobs.
 
-The section ``io:``, which disks may be limited and what they carry.
-
-The section ``resctrl:``, memory bandwidth and cache ways of best-effort work.
+The limits of graded knobs (floor, speed) are in profiles; these sections are about the host.
 """
 
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from controller.config.fields import RATIO, Quantity, Strict, Text, duration, written
+from controller.config.fields import RATIO, Quantity, Strict, Text, duration, raw_default
 from controller.core.settings import CoreMode, CoreSettings, DiskSpec
 from controller.core.units import UnitError, parse_bytes
 
@@ -28,24 +26,60 @@ __all__ = (
     "build_resctrl",
 )
 
-# A group's name, as a Kubernetes label can have it.
+_GROUP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+# Directories of the kernel in the root of the resctrl file system.
+_KERNEL_DIRECTORIES = frozenset({"info", "mon_data", "mon_groups"})
+_DEVICE = r"^(/dev/[A-Za-z0-9][A-Za-z0-9._/-]*|[0-9]{1,4}:[0-9]{1,7})$"
+# Name of a group of core scheduling; also valid as the value of a Kubernetes label.
 CORE_GROUP = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 
 
-class CoreSchedulingModel(Strict):
-    """When best-effort work gets a core-scheduling cookie, and how that must prove itself."""
+class ResctrlModel(Strict):
+    """Memory bandwidth and cache ways of best-effort work."""
 
-    mode: Annotated[CoreMode, Text] = CoreMode.AUTO
-    overlap: Annotated[float, RATIO] = written("10%")
-    verify: Annotated[int, duration("5s", "1h")] = written("30s")
+    manage: bool = True
+    mount: bool = False
+    group: Annotated[str, Field(pattern=rf"^sweetpoint-{_GROUP_NAME}$")] = "sweetpoint-best-effort"
+    adopt: Annotated[str, Field(pattern=rf"^{_GROUP_NAME}$")] | None = None
+    monitor: bool = True
+    rmid_reserve: Annotated[int, Field(ge=0, le=100_000)] = 4
+
+    @field_validator("adopt")
+    @classmethod
+    def _check_adopt(cls, value: str | None) -> str | None:
+        if value in _KERNEL_DIRECTORIES:
+            raise PydanticCustomError("group", "is a directory of the kernel, not a control group")
+        return value
 
 
-def build_core_scheduling(model: CoreSchedulingModel) -> CoreSettings:
-    """Return the checked section."""
-    return CoreSettings(mode=model.mode, overlap_min=model.overlap, verify_ns=model.verify)
+class ResctrlConfig(NamedTuple):
+    """The checked section ``resctrl``.
+
+    ``manage``: the limits of best-effort work may be changed. ``mount``: the file system may be
+    mounted. ``group`` is the control group of best-effort work. The agent creates and removes the
+    group and assigns its tasks, unless ``adopted``: then the group belongs to another program,
+    and the agent changes only its limits. ``monitor``: occupancy and bandwidth are measured, in
+    monitoring groups; ``rmid_reserve`` RMIDs are left free for other programs.
+    """
+
+    manage: bool
+    mount: bool
+    group: str
+    adopted: bool
+    monitor: bool
+    rmid_reserve: int
 
 
-_DEVICE = r"^(/dev/[A-Za-z0-9][A-Za-z0-9._/-]*|[0-9]{1,4}:[0-9]{1,7})$"
+def build_resctrl(model: ResctrlModel) -> ResctrlConfig:
+    """Return the checked section ``resctrl``."""
+    return ResctrlConfig(
+        manage=model.manage,
+        mount=model.mount,
+        group=model.adopt or model.group,
+        adopted=model.adopt is not None,
+        monitor=model.monitor,
+        rmid_reserve=model.rmid_reserve,
+    )
 
 
 def _parse_rate(text: str) -> int:
@@ -61,71 +95,32 @@ _RATE = Quantity(
 
 
 class DiskModel(Strict):
-    """What a disk carries."""
+    """The bandwidth of a disk, of which limits are a share."""
 
     read: Annotated[int, _RATE]
     write: Annotated[int, _RATE]
 
 
 class IoModel(Strict):
-    """Which disks may be limited."""
+    """The disks on which best-effort work may be limited."""
 
-    disks: dict[Annotated[str, Field(pattern=_DEVICE)], DiskModel] = written({})
+    disks: dict[Annotated[str, Field(pattern=_DEVICE)], DiskModel] = raw_default({})
 
 
 def build_io(model: IoModel) -> tuple[DiskSpec, ...]:
-    """Return the checked section."""
+    """Return the checked section ``io``, bandwidths in bytes per second."""
     disks: Mapping[str, DiskModel] = model.disks
     return tuple(DiskSpec(name, disk.read, disk.write) for name, disk in disks.items())
 
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-# What the file system itself has in its root directory.
-_TAKEN = frozenset({"info", "mon_data", "mon_groups"})
+class CoreSchedulingModel(Strict):
+    """When best-effort work gets a core-scheduling cookie, and when the cookie is verified."""
+
+    mode: Annotated[CoreMode, Text] = CoreMode.AUTO
+    overlap: Annotated[float, RATIO] = raw_default("10%")
+    verify: Annotated[int, duration("5s", "1h")] = raw_default("30s")
 
 
-class ResctrlConfig(NamedTuple):
-    """How resctrl is used.
-
-    ``group`` is the control group of best-effort work, made and removed by us unless
-    ``adopted``: then it is somebody else's, only its limits are moved, and who runs in it is
-    theirs to say. ``manage``: limits may be set at all; ``monitor``: occupancy and bandwidth are
-    measured, in groups of which ``rmid_reserve`` are left to others.
-    """
-
-    manage: bool
-    mount: bool
-    group: str
-    adopted: bool
-    monitor: bool
-    rmid_reserve: int
-
-
-class ResctrlModel(Strict):
-    """Memory bandwidth and cache ways of best-effort work."""
-
-    manage: bool = True
-    mount: bool = False
-    group: Annotated[str, Field(pattern=rf"^sweetpoint-{_NAME}$")] = "sweetpoint-best-effort"
-    adopt: Annotated[str, Field(pattern=rf"^{_NAME}$")] | None = None
-    monitor: bool = True
-    rmid_reserve: Annotated[int, Field(ge=0, le=100_000)] = 4
-
-    @field_validator("adopt")
-    @classmethod
-    def _no_name_of_the_kernel(cls, value: str | None) -> str | None:
-        if value in _TAKEN:
-            raise PydanticCustomError("group", "is not a control group but the kernel's own")
-        return value
-
-
-def build_resctrl(model: ResctrlModel) -> ResctrlConfig:
-    """Return the checked section."""
-    return ResctrlConfig(
-        manage=model.manage,
-        mount=model.mount,
-        group=model.adopt or model.group,
-        adopted=model.adopt is not None,
-        monitor=model.monitor,
-        rmid_reserve=model.rmid_reserve,
-    )
+def build_core_scheduling(model: CoreSchedulingModel) -> CoreSettings:
+    """Return the checked section ``core_scheduling``."""
+    return CoreSettings(mode=model.mode, overlap_min=model.overlap, verify_ns=model.verify)

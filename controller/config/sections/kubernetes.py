@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``kubernetes:``, whose node this is, who is trusted, where the pods' cgroups are."""
+"""The section ``kubernetes:``: node, API access, trusted namespaces, cgroups of the pods."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from controller.config.fields import Strict, Text, written
+from controller.config.fields import Strict, Text, raw_default
 from controller.config.sections.eviction import (
     KubeEvictionConfig,
     KubeEvictionModel,
@@ -31,7 +31,7 @@ from controller.config.sections.kubernetes_profiles import (
     KubeProfilesConfig,
     KubeProfilesModel,
     build_kube_profiles,
-    kube_profiles_misfits,
+    find_kube_profiles_conflicts,
 )
 from controller.config.yaml_document import Document, Loc
 
@@ -47,13 +47,13 @@ __all__ = (
 IN_CLUSTER = "in-cluster"
 _MAX_ROOTS = 16
 
-# The name of a node as the API server takes it (RFC 1123 subdomain).
+# A name of a node that the API server accepts (RFC 1123 subdomain).
 _NODE = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 _Namespaces = Annotated[list[Annotated[str, Field(pattern=NAMESPACE)]], Field(max_length=256)]
 
 
 class ServiceProfiles(StrEnum):
-    """Which of Katalyst's ServiceProfileDescriptors count."""
+    """The namespaces whose ServiceProfileDescriptors (Katalyst) set sweet points."""
 
     NONE = "none"
     TRUSTED = "trusted"
@@ -64,11 +64,11 @@ class ServiceProfiles(StrEnum):
 class KubernetesConfig:
     """The checked section.
 
-    ``node`` is the name of this host's Node object. ``kubeconfig`` is ``None`` where the pod's
-    own service account is used. ``cgroup_roots`` are the cgroups that hold this node's pods,
-    below the mount of the cpu controller; ``None``: they are looked for. ``leave_to_others``:
-    knobs that koordlet or katalyst-agent manages here are theirs. ``service_profiles``: whose
-    descriptors give sweet points, nobody's, those of trusted namespaces or all.
+    ``node`` is the name of this host's Node object. ``kubeconfig`` is ``None`` if the pod's own
+    service account is used. ``cgroup_roots`` are the cgroups that contain this node's pods,
+    below the mount of the cpu controller; ``None``: the agent searches them. ``leave_to_others``:
+    the agent does not write knobs that koordlet or katalyst-agent manages on this node.
+    ``service_profiles`` selects the namespaces whose descriptors set sweet points.
     """
 
     node: str
@@ -121,24 +121,26 @@ class KubernetesModel(Strict):
 
     node: str = AUTO
     kubeconfig: str = IN_CLUSTER
-    system_namespaces: _Namespaces = written(["kube-system"])
-    trusted_namespaces: _Namespaces = written([])
+    system_namespaces: _Namespaces = raw_default(["kube-system"])
+    trusted_namespaces: _Namespaces = raw_default([])
     cgroup_roots: _Roots = AUTO
-    eviction: KubeEvictionModel = written({})
+    eviction: KubeEvictionModel = raw_default({})
     leave_to_others: bool = True
     service_profiles: Annotated[ServiceProfiles, Text] = ServiceProfiles.NONE
-    profiles: KubeProfilesModel = written({})
-    capacity: KubeCapacityModel = written({})
+    profiles: KubeProfilesModel = raw_default({})
+    capacity: KubeCapacityModel = raw_default({})
 
 
 def build_kubernetes(
     document: Document, model: KubernetesModel | None, problems: list[str]
 ) -> KubernetesConfig | None:
-    """Return what *model* stands for; what does not fit together is added to *problems*."""
+    """Return the checked section, ``None`` without it; conflicts are added to *problems*."""
     if model is None:
         return None
-    node = _own_name() if model.node == AUTO else model.node
-    problems += [document.problem(("kubernetes", *at), text) for at, text in _misfits(model, node)]
+    node = _own_node_name() if model.node == AUTO else model.node
+    problems += [
+        document.problem(("kubernetes", *at), text) for at, text in _find_conflicts(model, node)
+    ]
     return KubernetesConfig(
         node=node,
         kubeconfig=None if model.kubeconfig == IN_CLUSTER else Path(model.kubeconfig),
@@ -153,13 +155,13 @@ def build_kubernetes(
     )
 
 
-def _own_name() -> str:
-    # The downward API gives a pod the name of its node; kubelet's own default is the host's name
-    # in lower case (pkg/util/node.GetHostname).
+def _own_node_name() -> str:
+    # NODE_NAME comes from the downward API. The default of kubelet is the host's name in lower
+    # case (pkg/util/node.GetHostname).
     return os.environ.get("NODE_NAME") or socket.gethostname().lower()
 
 
-def _misfits(model: KubernetesModel, node: str) -> Iterator[tuple[Loc, str]]:
+def _find_conflicts(model: KubernetesModel, node: str) -> Iterator[tuple[Loc, str]]:
     if not re.fullmatch(_NODE, node):
         found = " (found in NODE_NAME or as this host's name)" if model.node == AUTO else ""
         yield ("node",), f"{node[:64]!r} is not the name of a node{found}"
@@ -170,9 +172,11 @@ def _misfits(model: KubernetesModel, node: str) -> Iterator[tuple[Loc, str]]:
         yield ("kubeconfig",), f"must be {IN_CLUSTER}, or an absolute path without '..'"
     both = sorted(set(model.system_namespaces) & set(model.trusted_namespaces))
     if both:
-        text = f"{both[0]!r} is a system namespace: its pods are system whatever their labels"
+        text = (
+            f"{both[0]!r} is a system namespace: its pods have class system whatever their labels"
+        )
         yield ("trusted_namespaces",), text
     if model.service_profiles is ServiceProfiles.TRUSTED and not model.trusted_namespaces:
-        yield ("service_profiles",), "trusted needs trusted_namespaces, and there are none"
-    for at, text in kube_profiles_misfits(model.profiles):
+        yield ("service_profiles",), "trusted needs trusted_namespaces, which is empty"
+    for at, text in find_kube_profiles_conflicts(model.profiles):
         yield ("profiles", *at), text

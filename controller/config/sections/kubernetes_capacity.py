@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``kubernetes.capacity:``, what of this node is offered to best-effort pods."""
+"""The section ``kubernetes.capacity:``: extended resources offered to best-effort pods."""
 
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
-from controller.config.fields import RATIO, Strict, Text, duration, written
+from controller.config.fields import RATIO, Strict, Text, duration, raw_default
 from controller.core.control.reclaimable import ReclaimLimits
 
 __all__ = (
@@ -19,7 +19,7 @@ __all__ = (
 
 
 class Dialect(StrEnum):
-    """Whose names the extended resources have."""
+    """The project whose resource names are used."""
 
     SWEETPOINT = "sweetpoint"
     KOORDINATOR = "koordinator"
@@ -27,7 +27,7 @@ class Dialect(StrEnum):
 
 
 class ResourceNames(NamedTuple):
-    """Names of extended resources: thousandths of a CPU, and bytes."""
+    """Names of the extended resources for CPU (in thousandths of a CPU) and memory (in bytes)."""
 
     cpu: str
     memory: str
@@ -46,9 +46,9 @@ RESOURCES = {
 class KubeCapacityConfig(NamedTuple):
     """The checked section.
 
-    Without ``enabled`` nothing is offered, and pods that ask for ``names`` are held to that all
-    the same. News of more than ``change_ratio`` is published at most every ``interval_ns``, and
-    the time stamp at least every ``heartbeat_ns``.
+    Without ``enabled`` nothing is offered; the limits of pods that request ``names`` apply in
+    either case. A change by more than ``change_ratio`` is published at most every
+    ``interval_ns``, the time stamp at least every ``heartbeat_ns``.
     """
 
     enabled: bool = False
@@ -61,17 +61,17 @@ class KubeCapacityConfig(NamedTuple):
 
 
 class KubeCapacityModel(Strict):
-    """Extended resources of the node for best-effort pods."""
+    """Extended resources that the node offers to best-effort pods."""
 
     enabled: bool = False
     names: Annotated[Dialect, Text] = Dialect.SWEETPOINT
-    cpu_reserve: Annotated[float, RATIO] = written("10%")
-    memory_reserve: Annotated[float, RATIO] = written("10%")
-    peak_over: Annotated[int, duration("10s", "24h")] = written("10m")
-    rise: Annotated[int, duration("1s", "1h")] = written("2m")
-    change: Annotated[float, RATIO] = written("5%")
-    interval: Annotated[int, duration("1s", "10m")] = written("10s")
-    heartbeat: Annotated[int, duration("10s", "10m")] = written("1m")
+    cpu_reserve: Annotated[float, RATIO] = raw_default("10%")
+    memory_reserve: Annotated[float, RATIO] = raw_default("10%")
+    peak_over: Annotated[int, duration("10s", "24h")] = raw_default("10m")
+    rise: Annotated[int, duration("1s", "1h")] = raw_default("2m")
+    change: Annotated[float, RATIO] = raw_default("5%")
+    interval: Annotated[int, duration("1s", "10m")] = raw_default("10s")
+    heartbeat: Annotated[int, duration("10s", "10m")] = raw_default("1m")
 
 
 def build_kube_capacity(model: KubeCapacityModel) -> KubeCapacityConfig:

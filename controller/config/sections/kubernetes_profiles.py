@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``kubernetes.profiles:``, where profiles come from and which pod gets which."""
+"""The section ``kubernetes.profiles:``: the ConfigMap of profiles and their selection by pods."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from controller.config.fields import Strict, written
+from controller.config.fields import Strict, raw_default
 from controller.config.yaml_document import Loc
 
 __all__ = (
@@ -21,17 +21,17 @@ __all__ = (
     "KubeProfilesModel",
     "ProfileRule",
     "build_kube_profiles",
-    "kube_profiles_misfits",
+    "find_kube_profiles_conflicts",
 )
 
 AUTO = "auto"
-# As the API server takes it (RFC 1123 label).
+# A name of a namespace that the API server accepts (RFC 1123 label).
 NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _PROFILE = r"^[a-z0-9][a-z0-9.-]{0,62}$"
 _LABEL_KEY = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
-# Every container finds the namespace of its own pod here.
+# kubelet mounts the namespace of the pod here in every container.
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 _Profile = Annotated[str, Field(pattern=_PROFILE)]
@@ -39,7 +39,7 @@ _Namespace = Annotated[str, Field(pattern=NAMESPACE)]
 
 
 class ProfileRuleModel(Strict):
-    """Who gets ``profile``: pods to which everything applies that is given."""
+    """A rule that selects ``profile`` for pods that match all given conditions."""
 
     profile: _Profile
     namespace: _Namespace | None = None
@@ -49,26 +49,29 @@ class ProfileRuleModel(Strict):
             Annotated[str, Field(pattern=_LABEL_VALUE)],
         ],
         Field(max_length=16),
-    ] = written({})
+    ] = raw_default({})
     service_account: Annotated[str, Field(pattern=_OBJECT)] | None = None
 
 
 class KubeProfilesModel(Strict):
-    """Profiles from a ConfigMap, and which pod gets which profile."""
+    """Profiles from a ConfigMap, and the selection of profiles for pods."""
 
     config_map: Annotated[str, Field(pattern=_OBJECT)] | None = None
     namespace: str = AUTO
     default: _Profile = "default"
-    rules: Annotated[list[ProfileRuleModel], Field(max_length=256)] = written([])
+    rules: Annotated[list[ProfileRuleModel], Field(max_length=256)] = raw_default([])
     match_apps: bool = True
     allow: Annotated[
         dict[_Profile, Annotated[list[_Namespace], Field(max_length=256)]], Field(max_length=256)
-    ] = written({})
+    ] = raw_default({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRule:
-    """A pod of ``namespace`` and ``service_account`` (empty: any) with ``labels``."""
+    """Selects ``profile`` for pods of ``namespace`` and ``service_account`` with all ``labels``.
+
+    An empty namespace or service account matches any.
+    """
 
     profile: str
     namespace: str = ""
@@ -80,9 +83,10 @@ class ProfileRule:
 class KubeProfilesConfig:
     """The checked section.
 
-    ``config_map`` is (namespace, name), ``None`` without one. The first of ``rules`` that applies
-    counts. With ``match_apps`` a pod of an app that has a profile of its name gets that. From
-    other namespaces than those in ``allow`` a profile that is in there cannot be chosen.
+    ``config_map`` is (namespace, name), or ``None``. The first of ``rules`` that matches a pod
+    applies. With ``match_apps``, a pod whose app has the name of a profile gets that profile.
+    ``allow`` maps a profile to the only namespaces from which it can be selected; profiles that
+    are not in ``allow`` can be selected from all namespaces.
     """
 
     config_map: tuple[str, str] | None = None
@@ -93,12 +97,12 @@ class KubeProfilesConfig:
 
     @property
     def label_keys(self) -> frozenset[str]:
-        """The labels that rules look at."""
+        """The keys of the labels that rules match."""
         return frozenset(key for rule in self.rules for key, _ in rule.labels)
 
 
 def build_kube_profiles(model: KubeProfilesModel) -> KubeProfilesConfig:
-    """Return the checked section; see ``kube_profiles_misfits`` for what may be wrong."""
+    """Return the checked section; ``find_kube_profiles_conflicts`` returns its conflicts."""
     name = model.config_map
     return KubeProfilesConfig(
         config_map=None if name is None else (_namespace(model), name),
@@ -117,18 +121,20 @@ def build_kube_profiles(model: KubeProfilesModel) -> KubeProfilesConfig:
     )
 
 
-def kube_profiles_misfits(model: KubeProfilesModel) -> Iterator[tuple[Loc, str]]:
-    """Name what does not fit together, by its place in the section."""
+def find_kube_profiles_conflicts(model: KubeProfilesModel) -> Iterator[tuple[Loc, str]]:
+    """Yield conflicts in *model*, each by its place in the section."""
     if model.config_map is not None and not re.fullmatch(NAMESPACE, _namespace(model)):
         found = (
-            " (auto: neither POD_NAMESPACE nor the pod's own)" if model.namespace == AUTO else ""
+            " (auto: neither POD_NAMESPACE nor a service account is there)"
+            if model.namespace == AUTO
+            else ""
         )
         yield ("namespace",), f"{_namespace(model)[:64]!r} is not the name of a namespace{found}"
     for index, rule in enumerate(model.rules):
         if not (rule.namespace or rule.labels or rule.service_account):
-            yield ("rules", index), "applies to every pod; that is what default is for"
+            yield ("rules", index), "has no condition; for all pods set default instead"
         if rule.service_account and not rule.namespace:
-            text = "needs the namespace: others may have a service account of that name"
+            text = "needs namespace: other namespaces can have a service account of this name"
             yield ("rules", index, "service_account"), text
 
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``network:``, which links are shaped, and what each tier gets of them."""
+"""The section ``network:``: links to shape, shares of the tiers, limits of workloads."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from controller.config.fields import Quantity, Strict, written
+from controller.config.fields import Quantity, Strict, raw_default
 from controller.config.yaml_document import Document, Loc
 from controller.core.model import QosClass
 from controller.core.units import UnitError, format_bandwidth, parse_bandwidth, parse_ratio
@@ -29,26 +29,26 @@ __all__ = (
 
 AUTO = "auto"
 _PATTERN = r"[0-9]+(\.[0-9]+)? *([kmg]bit|%)"
-# Numbers of classes below that of the link itself.
-_MOST_LIMITS = 250
+# Classes of limits are numbered below the class of the link, 0x100 (actuators.tc.shape).
+_MAX_LIMITS = 250
 _TIERS = (QosClass.SYSTEM, QosClass.LS, QosClass.BE)
 
 
 class Amount(NamedTuple):
-    """A bandwidth in bytes per second, or a share of the link's."""
+    """A bandwidth in bytes per second, or as a ratio of the link's speed."""
 
     bytes_per_s: int | None = None
     ratio: float | None = None
 
     def of(self, link_bytes_per_s: int) -> int:
-        """Return it in bytes per second, for a link of that speed."""
+        """Return the bandwidth in bytes per second on a link of *link_bytes_per_s*."""
         if self.bytes_per_s is not None:
             return self.bytes_per_s
         assert self.ratio is not None
         return round(self.ratio * link_bytes_per_s)
 
 
-class Both(NamedTuple):
+class PerDirection(NamedTuple):
     """One amount for each direction."""
 
     egress: Amount
@@ -56,16 +56,16 @@ class Both(NamedTuple):
 
 
 class Tier(NamedTuple):
-    """What a tier gets for sure, and what it may get of what others leave."""
+    """The bandwidth that a tier is guaranteed, and its maximum with bandwidth that it borrows."""
 
-    guaranteed: Both
-    most: Both
+    guaranteed: PerDirection
+    most: PerDirection
 
 
 class LimitRule(NamedTuple):
-    """What the best-effort workloads whose names match *workload* may have together.
+    """The common limit of the best-effort workloads whose names match the glob ``workload``.
 
-    Bytes per second; ``None``: no limit of their own.
+    In bytes per second; ``None``: no limit in that direction.
     """
 
     workload: str
@@ -75,10 +75,10 @@ class LimitRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConfig:
-    """A link to shape. A speed is in bytes per second, ``auto``, or ``None``: left alone.
+    """A link to shape. A speed is in bytes per second, ``auto``, or ``None``: not shaped.
 
-    ``best_effort_class`` is the class of somebody else's HTB whose ceiling is to be moved; then
-    nothing else is done to the device.
+    ``best_effort_class`` is a class of a foreign HTB qdisc. The agent then changes only the
+    ceiling of that class and nothing else on the device.
     """
 
     name: str
@@ -91,9 +91,11 @@ class DeviceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig:
-    """Which links are shaped and how packets are told apart.
+    """The checked section.
 
-    ``pod_limits`` is for how many pods with a limit of their own there are classes.
+    ``pod_limits`` is the number of classes for pods with a limit of their own. ``mark_mask`` is
+    the bits of the packet mark in which the class is encoded. ``force_multiqueue``: devices with
+    several transmit queues are shaped as well.
     """
 
     devices: tuple[DeviceConfig, ...]
@@ -105,7 +107,9 @@ class NetworkConfig:
 
 def _amount(text: object) -> Amount:
     if text is None or isinstance(text, bool | list | dict):
-        raise PydanticCustomError("unit", "must be a bandwidth such as 200mbit, or a share as 20%")
+        raise PydanticCustomError(
+            "unit", "must be a bandwidth such as 200mbit, or a share such as 20%"
+        )
     try:
         if str(text).strip().endswith("%"):
             ratio = parse_ratio(str(text))
@@ -118,18 +122,18 @@ def _amount(text: object) -> Amount:
         raise PydanticCustomError("unit", "{reason}", {"reason": reason}) from None
 
 
-def _both(value: object) -> Both:
+def _per_direction(value: object) -> PerDirection:
     if not isinstance(value, dict):
-        return Both(_amount(value), _amount(value))
+        return PerDirection(_amount(value), _amount(value))
     if set(value) != {"egress", "ingress"}:
         raise PydanticCustomError("unit", "must be one amount, or a mapping of egress and ingress")
-    return Both(_amount(value["egress"]), _amount(value["ingress"]))
+    return PerDirection(_amount(value["egress"]), _amount(value["ingress"]))
 
 
 _TEXT_AMOUNT: dict[str, Any] = {"type": "string", "pattern": f"^{_PATTERN}$"}
-_Both = Annotated[
+_PerDirection = Annotated[
     Any,
-    BeforeValidator(_both),
+    BeforeValidator(_per_direction),
     WithJsonSchema(
         {
             "anyOf": [
@@ -148,7 +152,7 @@ _BANDWIDTH = Quantity(parse_bandwidth, r"^[0-9]+(\.[0-9]+)? *[kmg]bit$", "8kbit"
 
 
 def _speed(value: object) -> object:
-    # YAML's plain "off" is text here; everything but the two words goes on as a quantity.
+    # A plain "off" is text, see yaml_document. Anything but the two words must be a quantity.
     if value in (AUTO, "off"):
         return value
     return int(_BANDWIDTH.read(value))
@@ -169,24 +173,26 @@ _Speed = Annotated[
 
 
 class TierModel(Strict):
-    """What a tier gets, as a bandwidth or as a share of the link."""
+    """Guaranteed and maximum bandwidth of a tier, absolute or as a share of the link."""
 
-    guaranteed: _Both
-    max: _Both = written("100%")
+    guaranteed: _PerDirection
+    max: _PerDirection = raw_default("100%")
 
 
 class TiersModel(Strict):
-    """The three tiers; what one leaves is lent to the others in this order."""
+    """The three tiers; bandwidth that one does not use is lent to the others in this order."""
 
-    system: TierModel = written({"guaranteed": "10%"})
-    latency_sensitive: Annotated[TierModel, Field(alias="latency-sensitive")] = written(
+    system: TierModel = raw_default({"guaranteed": "10%"})
+    latency_sensitive: Annotated[TierModel, Field(alias="latency-sensitive")] = raw_default(
         {"guaranteed": "60%"}
     )
-    best_effort: Annotated[TierModel, Field(alias="best-effort")] = written({"guaranteed": "5%"})
+    best_effort: Annotated[TierModel, Field(alias="best-effort")] = raw_default(
+        {"guaranteed": "5%"}
+    )
 
 
 class DeviceModel(Strict):
-    """One link."""
+    """A link: its speeds, and tiers that replace the common ones."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][^/\s]{0,14}$")]
     egress: _Speed = AUTO
@@ -196,7 +202,7 @@ class DeviceModel(Strict):
 
 
 class LimitModel(Strict):
-    """A ceiling below the best-effort tier, shared by the workloads that it names."""
+    """A common limit, within the best-effort tier, of the workloads that match a glob."""
 
     workload: Annotated[str, Field(min_length=1, max_length=253)]
     egress: Annotated[int, _BANDWIDTH] | None = None
@@ -204,11 +210,11 @@ class LimitModel(Strict):
 
 
 class NetworkModel(Strict):
-    """Which links are shaped."""
+    """Links to shape, shares of the tiers, and limits of workloads."""
 
     devices: Annotated[list[DeviceModel], Field(min_length=1)]
-    tiers: TiersModel = written({})
-    limits: Annotated[list[LimitModel], Field(max_length=250)] = written([])
+    tiers: TiersModel = raw_default({})
+    limits: Annotated[list[LimitModel], Field(max_length=250)] = raw_default([])
     pod_limits: Annotated[int, Field(ge=0, le=250)] = 0
     mark_mask: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{1,8}$")] = "0xf"
     existing_qdisc: Literal["refuse", "adopt"] = "refuse"
@@ -218,12 +224,14 @@ class NetworkModel(Strict):
 def build_network(
     document: Document, model: NetworkModel | None, problems: list[str]
 ) -> NetworkConfig | None:
-    """Return what *model* stands for; what does not fit together is added to *problems*."""
+    """Return the checked section, ``None`` without it; conflicts are added to *problems*."""
     if model is None:
         return None
     devices = tuple(_device(document, model, index) for index in range(len(model.devices)))
     limits = tuple(LimitRule(one.workload, one.egress, one.ingress) for one in model.limits)
-    problems += [document.problem(("network", *at), text) for at, text in _misfits(model, devices)]
+    problems += [
+        document.problem(("network", *at), text) for at, text in _find_conflicts(model, devices)
+    ]
     return NetworkConfig(
         devices=devices,
         limits=limits,
@@ -236,9 +244,11 @@ def build_network(
 def tier_rates(
     device: DeviceConfig, *, ingress: bool, link: int
 ) -> dict[QosClass, tuple[int, int]]:
-    """Return (guaranteed, most) of each tier on a link of *link* bytes per second.
+    """Return (guaranteed, maximum) of each tier on a link of *link* bytes per second.
 
-    :raises ValueError: the tiers do not fit on it; the message says which.
+    Both are in bytes per second.
+
+    :raises ValueError: the tiers do not fit on the link; the message names the tier.
     """
     rates = {}
     for qos, tier in device.tiers.items():
@@ -249,7 +259,7 @@ def tier_rates(
             raise ValueError(f"{qos}: guaranteed is more than max")
         rates[qos] = (guaranteed, most)
     if sum(guaranteed for guaranteed, _ in rates.values()) > link:
-        raise ValueError(f"more than the link's {format_bandwidth(link)} is guaranteed in all")
+        raise ValueError(f"the sum of guaranteed is more than the link's {format_bandwidth(link)}")
     return rates
 
 
@@ -267,18 +277,20 @@ def _device(document: Document, model: NetworkModel, index: int) -> DeviceConfig
     )
 
 
-def _misfits(model: NetworkModel, devices: tuple[DeviceConfig, ...]) -> Iterator[tuple[Loc, str]]:
+def _find_conflicts(
+    model: NetworkModel, devices: tuple[DeviceConfig, ...]
+) -> Iterator[tuple[Loc, str]]:
     adopt = model.existing_qdisc == "adopt"
     for index, device in enumerate(devices):
         loc: Loc = ("devices", index)
         if device.name in {other.name for other in devices[:index]}:
-            yield (*loc, "name"), f"{device.name!r} is given twice"
+            yield (*loc, "name"), f"{device.name!r} is listed twice"
         if device.best_effort_class is not None and not adopt:
             yield (*loc, "best_effort_class"), "is only for existing_qdisc: adopt"
         if device.best_effort_class is not None and device.ingress is not None:
-            yield (*loc, "ingress"), "must be off where a class of somebody else is moved"
+            yield (*loc, "ingress"), "must be off on a device with best_effort_class"
         if device.egress is None and device.ingress is None:
-            yield loc, "shapes neither direction"
+            yield loc, "shapes neither direction: egress and ingress are both off"
         for name, speed in (("egress", device.egress), ("ingress", device.ingress)):
             if isinstance(speed, int):
                 try:
@@ -286,14 +298,14 @@ def _misfits(model: NetworkModel, devices: tuple[DeviceConfig, ...]) -> Iterator
                 except ValueError as error:
                     yield (*loc, name), str(error)
     if adopt and all(device.best_effort_class is None for device in devices):
-        yield ("existing_qdisc",), "adopt needs a device with the best_effort_class to move"
-    yield from _mask_misfits(model)
+        yield ("existing_qdisc",), "adopt needs a device with best_effort_class"
+    yield from _find_mask_conflicts(model)
     for index, limit in enumerate(model.limits):
         if limit.egress is None and limit.ingress is None:
-            yield ("limits", index), "limits neither direction"
+            yield ("limits", index), "limits neither direction: set egress or ingress"
 
 
-def _mask_misfits(model: NetworkModel) -> Iterator[tuple[Loc, str]]:
+def _find_mask_conflicts(model: NetworkModel) -> Iterator[tuple[Loc, str]]:
     mask = int(model.mark_mask, 16)
     if not re.fullmatch("0b1+0*", bin(mask)):
         yield ("mark_mask",), "must be one run of bits such as 0xf or 0xf00"
@@ -306,5 +318,5 @@ def _mask_misfits(model: NetworkModel) -> Iterator[tuple[Loc, str]]:
             ("mark_mask",),
             f"has room for {room} classes, and there are {values} (three tiers and the limits)",
         )
-    if limits > _MOST_LIMITS:
-        yield ("pod_limits",), f"with limits there may be {_MOST_LIMITS} in all"
+    if limits > _MAX_LIMITS:
+        yield ("pod_limits",), f"together with limits must be at most {_MAX_LIMITS}"

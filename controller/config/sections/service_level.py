@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section ``service_level:``, which says where a service's own figure comes from.
+"""The section ``service_level:``: the sources of services' own figures.
 
-Secrets are never in the configuration: a header's value is in a file, which is read anew for
-every question, so that it can be changed without a reload.
+Secrets are never in the configuration: the value of a header is in a file, which is read before
+every request, so that a secret can be changed without a reload.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from controller.config.fields import Strict, Text, duration, written
+from controller.config.fields import Strict, Text, duration, raw_default
 from controller.config.yaml_document import Document, Loc
 from controller.core.units import NS_PER_MS, NS_PER_SEC, NS_PER_US
 
@@ -32,7 +32,7 @@ __all__ = (
     "build_service_level",
 )
 
-# Time is kept in ns; a plain number has no scale.
+# Length of each unit in ns; None: the figure is a number and not a time.
 _UNITS: Mapping[str, int | None] = {
     "s": NS_PER_SEC,
     "ms": NS_PER_MS,
@@ -43,15 +43,15 @@ _UNITS: Mapping[str, int | None] = {
 _KINDS = ("prometheus", "metrics", "json", "push")
 _MAX_SOCKET_PATH = 107  # sun_path of unix(7), less the final NUL
 _HEADER = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
-# How we frame the conversation is not the operator's to say.
-_OWN_HEADERS = frozenset(
+# Headers that the HTTP client sets itself.
+_CLIENT_HEADERS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te"}
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An HTTP server. ``header_files`` holds the values of headers, ``token_file`` a bearer's."""
+    """An HTTP URL and the files with a bearer token, values of headers by name, and CAs."""
 
     url: str
     token_file: Path | None
@@ -61,7 +61,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusQuery:
-    """An instant query of a Prometheus server, whose answer is one number."""
+    """An instant query of a Prometheus server that results in one number."""
 
     endpoint: Endpoint
     query: str
@@ -69,7 +69,7 @@ class PrometheusQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricLine:
-    """One series of a page in Prometheus' text form: the one that has all of ``labels``."""
+    """One series of a page in the text format of Prometheus, selected by name and ``labels``."""
 
     endpoint: Endpoint
     metric: str
@@ -78,7 +78,7 @@ class MetricLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonField:
-    """A number in a JSON document, found by a pointer (RFC 6901)."""
+    """A number in a JSON document, selected by a JSON pointer (RFC 6901)."""
 
     endpoint: Endpoint
     pointer: str
@@ -86,7 +86,7 @@ class JsonField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:
-    """Processes of ``users`` (names or numbers) send the figure over the unix socket."""
+    """Datagrams on the unix socket, sent by processes of ``users`` (names or uids)."""
 
     users: tuple[str | int, ...]
 
@@ -96,11 +96,11 @@ _Source = PrometheusQuery | MetricLine | JsonField | Push
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSource:
-    """Where one service's figure comes from.
+    """The source of one service's figure.
 
-    ``unit_ns`` is the length of the source's unit; ``None``: its numbers are no times. A
-    figure older than ``max_age_ns`` is not used. ``every_ns`` is how often the source is asked,
-    and ``timeout_ns`` how long it may take; a push has neither.
+    ``unit_ns`` is the length of the source's unit; ``None``: its figures are not times. A figure
+    older than ``max_age_ns`` is not used. ``every_ns`` is the time between two requests and
+    ``timeout_ns`` their time-out; both are unused for a push.
     """
 
     service: str
@@ -113,7 +113,11 @@ class ServiceSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLevelConfig:
-    """All sources, and the socket for those that push; ``group`` may write to it."""
+    """The checked section: all sources, and the socket for pushes.
+
+    Members of ``group`` may write to the socket. ``None``: all users may, or only root if root is
+    the only user of every push.
+    """
 
     socket: Path
     group: str | None
@@ -125,7 +129,7 @@ class _EndpointModel(Strict):
     token_file: str | None = None
     header_files: Annotated[
         dict[Annotated[str, Field(pattern=_HEADER)], str], Field(max_length=16)
-    ] = written({})
+    ] = raw_default({})
     ca_file: str | None = None
 
 
@@ -141,14 +145,15 @@ class _MetricsModel(_EndpointModel):
             Annotated[str, Field(max_length=1000)],
         ],
         Field(max_length=32),
-    ] = written({})
+    ] = raw_default({})
 
 
 class _JsonModel(_EndpointModel):
     pointer: Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$", max_length=1000)]
 
 
-# A number is text here, too: a union would put its own steps into the place of a mistake.
+# A uid is converted to text instead of declaring a union, whose parts pydantic would add to the
+# location of an error.
 _User = Annotated[
     str,
     Field(pattern=r"^([0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?)$"),
@@ -158,7 +163,7 @@ _User = Annotated[
 
 
 class _PushModel(Strict):
-    users: Annotated[list[_User], Field(min_length=1, max_length=32)] = written(["root"])
+    users: Annotated[list[_User], Field(min_length=1, max_length=32)] = raw_default(["root"])
 
 
 class _SourceModel(Strict):
@@ -167,13 +172,13 @@ class _SourceModel(Strict):
     json_: Annotated[_JsonModel | None, Field(alias="json")] = None
     push: _PushModel | None = None
     unit: Annotated[str, Field(pattern=r"^(s|ms|us|ns|number)$"), Text] = "s"
-    every: Annotated[int, duration("1s", "10m")] = written("5s")
-    timeout: Annotated[int, duration("10ms", "1m")] = written("2s")
+    every: Annotated[int, duration("1s", "10m")] = raw_default("5s")
+    timeout: Annotated[int, duration("10ms", "1m")] = raw_default("2s")
     max_age: Annotated[int, duration("1s", "1h")] | None = None
 
 
 class ServiceLevelModel(Strict):
-    """Services by name; each is asked, or pushes, in exactly one way."""
+    """Services by name, each with exactly one source, and the socket for pushes."""
 
     socket: str = "/run/sweetpoint-push/socket"
     socket_group: str | None = None
@@ -188,18 +193,18 @@ def build_service_level(
     model: ServiceLevelModel | None,
     *,
     services: Collection[str],
-    steered: Mapping[str, bool],
+    sweet_points: Mapping[str, bool],
     problems: list[str],
 ) -> ServiceLevelConfig | None:
-    """Return what *model* stands for; what does not fit together is added to *problems*.
+    """Return the checked section, ``None`` without it; conflicts are added to *problems*.
 
-    :param services: those that the configuration names; none where pods say who they are.
-    :param steered: those whose profile has a sweet point for their own figure, and whether
-        that is a time.
+    :param services: names of all services of the configuration; empty if pods name services.
+    :param sweet_points: services whose profile has a sweet point for their own figure, and
+        whether that is a time.
     """
     top: Loc = ("service_level",)
-    for service in sorted(set(steered) - set(model.services if model else ())):
-        text = f"{service!r} has a sweet point for its own figure, but no source of it here"
+    for service in sorted(set(sweet_points) - set(model.services if model else ())):
+        text = f"{service!r} has a sweet point for its own figure, but no source here"
         problems.append(document.problem((*top, "services"), text))
     if model is None:
         return None
@@ -212,20 +217,20 @@ def build_service_level(
     sources = []
     for service, one in model.services.items():
         loc: Loc = (*top, "services", service)
-        problems += [document.problem((*loc, *at), text) for at, text in _misfits(one)]
+        problems += [document.problem((*loc, *at), text) for at, text in _find_conflicts(one)]
         if services and service not in services:
             problems.append(document.problem(loc, "no workload belongs to this service"))
         is_time = _UNITS[one.unit] is not None
-        if steered.get(service, is_time) != is_time:
-            text = f"does not fit its sweet point, which is {'no ' if is_time else ''}time"
+        if sweet_points.get(service, is_time) != is_time:
+            text = f"does not match the sweet point, which is {'not ' if is_time else ''}a time"
             problems.append(document.problem((*loc, "unit"), text))
         source = _source(one)
         if source is not None:
-            sources.append(_sourced(service, one, source))
+            sources.append(_service_source(service, one, source))
     return ServiceLevelConfig(socket=path, group=model.socket_group, sources=tuple(sources))
 
 
-def _sourced(service: str, model: _SourceModel, source: _Source) -> ServiceSource:
+def _service_source(service: str, model: _SourceModel, source: _Source) -> ServiceSource:
     return ServiceSource(
         service=service,
         source=source,
@@ -236,13 +241,13 @@ def _sourced(service: str, model: _SourceModel, source: _Source) -> ServiceSourc
     )
 
 
-def _given(model: _SourceModel) -> dict[str, _EndpointModel | _PushModel]:
+def _sources(model: _SourceModel) -> dict[str, _EndpointModel | _PushModel]:
     found = zip(_KINDS, (model.prometheus, model.metrics, model.json_, model.push), strict=True)
     return {kind: one for kind, one in found if one is not None}
 
 
 def _source(model: _SourceModel) -> _Source | None:
-    for one in _given(model).values():
+    for one in _sources(model).values():
         match one:
             case _PrometheusModel():
                 return PrometheusQuery(endpoint=_endpoint(one), query=one.query)
@@ -265,8 +270,8 @@ def _endpoint(model: _EndpointModel) -> Endpoint:
     )
 
 
-def _misfits(model: _SourceModel) -> Iterator[tuple[Loc, str]]:
-    given = _given(model)
+def _find_conflicts(model: _SourceModel) -> Iterator[tuple[Loc, str]]:
+    given = _sources(model)
     if len(given) != 1:
         have = f", not {' and '.join(given)}" if given else ""
         yield (), f"must have exactly one of {', '.join(_KINDS)}{have}"
@@ -276,10 +281,10 @@ def _misfits(model: _SourceModel) -> Iterator[tuple[Loc, str]]:
         yield ("max_age",), "must not be shorter than 'every'"
     for kind, one in given.items():
         if isinstance(one, _EndpointModel):
-            yield from (((kind, *at), text) for at, text in _endpoint_misfits(one))
+            yield from (((kind, *at), text) for at, text in _find_endpoint_conflicts(one))
 
 
-def _endpoint_misfits(model: _EndpointModel) -> Iterator[tuple[Loc, str]]:
+def _find_endpoint_conflicts(model: _EndpointModel) -> Iterator[tuple[Loc, str]]:
     host, secure, problem = _read_url(model.url)
     if problem:
         yield ("url",), problem
@@ -292,19 +297,19 @@ def _endpoint_misfits(model: _EndpointModel) -> Iterator[tuple[Loc, str]]:
         if file is not None and not _plain_path(file):
             yield (name.split()[0],), f"{name}: must be an absolute path"
         if file is not None and not secure and not _loopback(host):
-            text = "needs https: otherwise everybody on the way can read it"
+            text = "needs https: with http the secret can be read in transit"
             yield (name.split()[0],), text
     if model.ca_file is not None and not _plain_path(model.ca_file):
         yield ("ca_file",), "must be an absolute path"
     if model.ca_file is not None and not secure:
-        yield ("ca_file",), "is of use with https only"
+        yield ("ca_file",), "is only used with https"
     for name in model.header_files:
-        if name.lower() in _OWN_HEADERS:
-            yield ("header_files",), f"{name} cannot be set"
+        if name.lower() in _CLIENT_HEADERS:
+            yield ("header_files",), f"{name} cannot be set: the client sets it"
 
 
 def _read_url(url: str) -> tuple[str, bool, str]:
-    """Return host, whether it is https, and what is wrong with *url*."""
+    """Return (host, whether the scheme is https, problem) of *url*; no problem is empty."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port

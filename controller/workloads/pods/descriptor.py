@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from controller.config.indicator import read_indicator
 from controller.config.models import IndicatorModel
-from controller.config.profile_set import MADE_OF
+from controller.config.profile_set import DERIVED_SEPARATOR
 from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec, Profile
 from controller.core.units import format_duration
@@ -133,7 +133,7 @@ def parse_descriptor(raw: Mapping[str, Any]) -> Descriptor:
 
 def derived_profile_name(profile: str, descriptor: Descriptor) -> str:
     """Return the name of *profile* with the sweet points of *descriptor*."""
-    return f"{profile}{MADE_OF}{descriptor.key}"
+    return f"{profile}{DERIVED_SEPARATOR}{descriptor.key}"
 
 
 def derived_profile(

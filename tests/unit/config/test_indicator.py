@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the sweet point of each indicator is written, and what is taken for what is left out."""
+"""The unit of each indicator's sweet point, and the defaults of its fields."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def good(name: str, **fields: Any) -> IndicatorSpec:
 
 
 @pytest.mark.parametrize(
-    ("name", "written", "value", "channel", "tolerance", "min_samples", "is_time"),
+    ("name", "text", "value", "channel", "tolerance", "min_samples", "is_time"),
     [
         ("runq_p50", "1ms", 1e6, Channel.CPU, 2.0, 20, True),
         ("runq_p95", "1ms", 1e6, Channel.CPU, 2.0, 20, True),
@@ -56,31 +56,31 @@ def good(name: str, **fields: Any) -> IndicatorSpec:
 )
 def test_each_indicator_has_its_unit_and_its_defaults(
     name: str,
-    written: str | float,
+    text: str | float,
     value: float,
     channel: Channel,
     tolerance: float,
     min_samples: int,
     is_time: bool,
 ) -> None:
-    spec = good(name, sweet_point=written)
+    spec = good(name, sweet_point=text)
     assert (spec.sweet_point, spec.channel, spec.tolerance) == (value, channel, tolerance)
     assert (spec.min_samples, spec.is_time) == (min_samples, is_time)
     assert 0 < spec.resolution < value
     chosen = {} if name == "service" else {"channel": "memory"}
-    other = good(name, sweet_point=written, tolerance=3.0, **chosen)
+    other = good(name, sweet_point=text, tolerance=3.0, **chosen)
     assert other.tolerance == 3.0
     assert other.channel is (Channel.MEMORY if chosen else channel)
 
 
-def test_windows_and_gains_follow_how_often_there_is_something_new() -> None:
+def test_windows_and_gains_depend_on_the_period_of_readings() -> None:
     assert good("cpi", sweet_point=1).window_ns == S
     assert good("service", sweet_point=1).window_ns == 5 * S
     pressure = good("psi_io", sweet_point="10%")
     assert pressure.window_ns == 2 * S
     assert pressure.gains == auto_gains(2 * S, S, 4 * S)
     _, problems = read("psi_io", sweet_point="10%", window="500ms")
-    assert problems == [("window", "must be at least 1s: it is read once a second")]
+    assert problems == [("window", "must be at least 1s: the indicator is read once a second")]
 
 
 def test_sweet_points_by_load() -> None:
@@ -105,14 +105,19 @@ def test_sweet_points_by_load() -> None:
             "service",
             {"sweet_point": 5, "channel": "cache"},
             "channel",
-            "the channel whose own indicators are worst is moved for it",
+            "cannot be set: the channel whose own indicators are worst is used",
         ),
-        ("psi_io", {"sweet_point": "1%", "min_samples": 3}, "min_samples", "psi_io does not come"),
+        (
+            "psi_io",
+            {"sweet_point": "1%", "min_samples": 3},
+            "min_samples",
+            "psi_io is not computed",
+        ),
         (
             "psi_io",
             {"sweet_point": "1%", "bins": [{"above": "1cpu", "sweet_point": "2%"}]},
             "bins",
-            "psi_io has one sweet point for every load",
+            "psi_io has one sweet point for all loads; see cpi and llc_mpki",
         ),
         (
             "cpi",
@@ -134,7 +139,7 @@ def test_sweet_points_by_load() -> None:
         ),
     ],
 )
-def test_what_cannot_be(name: str, fields: dict[str, Any], where: str, message: str) -> None:
+def test_one_mistake(name: str, fields: dict[str, Any], where: str, message: str) -> None:
     _, problems = read(name, **fields)
     assert len(problems) == 1
     assert problems[0][0] == where

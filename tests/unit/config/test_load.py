@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration: what a right file becomes, and the one message for each kind of wrong file."""
+"""Configuration files: the records built from a valid file, and one message per mistake."""
 
 from collections.abc import Callable
 import os
@@ -148,7 +148,7 @@ ONE_FIELD = [
     ("http: ':9464'", "http: ':9464' is not HOST:PORT such as 127.0.0.1:9464, or off"),
     ("http: a:b", "http: 'a:b' is not HOST:PORT such as 127.0.0.1:9464, or off"),
     ("http: a:65536", "http: 'a:65536' is not HOST:PORT such as 127.0.0.1:9464, or off"),
-    ("mode: observe\nmode: enforce", "mode: given twice (first in line 4)"),
+    ("mode: observe\nmode: enforce", "mode: given twice; the first is in line 4"),
     ("? [a]\n: 1", "a key must be text"),
     ("profiles: x.yaml", "profiles: must be a valid list, not 'x.yaml'"),
 ]
@@ -211,7 +211,7 @@ def test_one_wrong_workload(write: Write, fields: str, message: str) -> None:
 
 
 def test_the_line_is_that_of_the_field(write: Write) -> None:
-    text = WORKLOADS + "  - name: b\n    cgroup: /b\n    class: nobody\n"
+    text = WORKLOADS + "  - name: b\n    cgroup: /b\n    class: unknown\n"
     (problem,) = problems(write(text))
     assert problem.startswith("config.yaml:6: workloads[2].class: must be ")
 
@@ -281,7 +281,7 @@ def test_long_values_are_cut(write: Write) -> None:
     assert len(problem) <= 400
 
 
-def test_no_number_however_odd_breaks_the_reader(write: Write) -> None:
+def test_odd_numbers_are_refused_with_their_line(write: Write) -> None:
     for odd in ("9" * 400 + "s", "1e999", ".inf", "0x10", "1:30", "9" * 5000, "1_000s", "٣s"):
         (problem,) = problems(write(f"tick: {odd}\n" + WORKLOADS))
         assert problem.startswith("config.yaml:1: tick: "), odd

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles: the shipped ones, an administrator's own, and what cannot be asked for."""
+"""Profiles: shipped files, files of an administrator, and one message per mistake."""
 
 from pathlib import Path
 
@@ -76,7 +76,9 @@ def test_shipped_profile(path: Path, directory: Path) -> None:
     data = yaml.safe_load(path.read_text())
     jsonschema.validate(data, json_schemas()["profile"])
     assert data["name"] == path.stem
-    assert path.read_text().startswith("# "), "say what it is for and where its numbers come from"
+    assert path.read_text().startswith("# "), (
+        "a profile starts with its purpose and the sources of its numbers"
+    )
     Path("config.yaml").write_text(
         f"workloads: [{{name: a, cgroup: /a, class: latency-sensitive, profile: {path.stem}}}]"
     )
@@ -85,7 +87,7 @@ def test_shipped_profile(path: Path, directory: Path) -> None:
     assert IndicatorName.RUNQ_DELAY_P99 in [spec.name for spec in profile.indicators]
 
 
-def test_default_profile_writes_the_defaults_down(directory: Path) -> None:
+def test_the_default_profile_spells_out_the_defaults(directory: Path) -> None:
     names = ("runq_delay_p99", "runq_p99", "net_backlog")
     short = "name: mine\nindicators:\n"
     short += "".join(f"  {name}: {{sweet_point: 4ms}}\n" for name in names)
@@ -164,7 +166,7 @@ def test_missing_profile_file(directory: Path) -> None:
         ("runq_p99", "cpi", "3: indicators.cpi.sweet_point: '3ms' is not a number without a unit"),
         ("runq_p99", "psi_io", "3: indicators.psi_io.sweet_point: '3ms' is not a ratio such as"),
         ("runq_p99", "net_rate", "3: indicators.net_rate.sweet_point: '3ms' is not a bandwidth"),
-        ("runq_p99", "service", "4: indicators.service.min_samples: service does not come from"),
+        ("runq_p99", "service", "4: indicators.service.min_samples: service is not computed"),
         (
             "sched_idle: false",
             "sched_idle: off",
@@ -173,7 +175,11 @@ def test_missing_profile_file(directory: Path) -> None:
         ("0.3", "120%", "6: be_share_min: must be between 0 and 1, not '120%'"),
         ("1%", "1ms", "7: idle_below: '1ms' is not a ratio such as 20% or 0.2"),
         ("cpu.quota", "cpu.quote", "9: knobs[\"cpu.quote\"]: must be 'cpu.quota', 'cpu.idle', "),
-        ("cpu.quota", "cpu.idle", '9: knobs["cpu.idle"]: not a graded knob; see sched_idle'),
+        (
+            "cpu.quota",
+            "cpu.idle",
+            '9: knobs["cpu.idle"]: not a graded knob: use the field sched_idle',
+        ),
         ("cpu.quota", "tc.tree", '9: knobs["tc.tree"]: not a graded knob'),
         ("cpu.quota", "io.max", "9: knobs[\"io.max\"].floor: '100mcpu' is not a ratio such as"),
         ("cpu.quota", "resctrl.l3", "9: knobs[\"resctrl.l3\"].floor: '100mcpu' is not a number"),
@@ -182,7 +188,7 @@ def test_missing_profile_file(directory: Path) -> None:
         ("1/s", "fast/s", "9: knobs[\"cpu.quota\"].squeeze: 'fast/s' is not a rate such as 2/s"),
         ("1/s", "nan/s", '9: knobs["cpu.quota"].squeeze: must be between 0.01/s and 100/s'),
         ("step: 0.2", "step: 0", '9: knobs["cpu.quota"].release_step: must be greater than 0'),
-        ("enabled: false", "enabled: true", "10: evict.enabled: nothing here can evict"),
+        ("enabled: false", "enabled: true", "10: evict.enabled: no way to evict"),
         ("after: 2m", "after: 2", "10: evict.after: '2' is not a duration such as"),
         ("after: 2m", "until: 2m", "10: evict.until: unknown key (known: after, enabled)"),
         ("name: mine", "name: My Profile", "1: name: must match pattern"),

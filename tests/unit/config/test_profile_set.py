@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles that come as text: all of them or none, and bounded whatever they say."""
+"""Profiles given as texts: all or none are accepted, and number and size are bounded."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ def problems(texts: dict[str, object], *, tick_ns: int = 2 * 10**8, cpus: int = 
     return [problem.removeprefix(f"{ORIGIN}: ") for problem in caught.value.problems]
 
 
-def test_profiles_are_what_their_files_would_be() -> None:
+def test_texts_give_the_profiles_that_files_give() -> None:
     texts = {file.name: file.read_text() for file in profiles_dir().glob("*.yaml")}
     found = parse_profiles({**texts, "gold.yaml": GOLD}, ORIGIN, tick_ns=2 * 10**8, cpus=4)
     assert sorted(found) == ["default", "gold", "memcached", "nginx", "redis"]
@@ -28,7 +28,7 @@ def test_profiles_are_what_their_files_would_be() -> None:
     assert parse_profiles({}, ORIGIN, tick_ns=2 * 10**8, cpus=4) == {}
 
 
-def test_one_mistake_refuses_all_and_every_mistake_is_told() -> None:
+def test_one_mistake_refuses_all_and_every_mistake_is_listed() -> None:
     assert problems(
         {
             "gold.yaml": GOLD,
@@ -38,14 +38,14 @@ def test_one_mistake_refuses_all_and_every_mistake_is_told() -> None:
             "number.yaml": 7,
         }
     ) == [
-        "a.yaml:1: name: must be that of its key, 'a.yaml'",
+        "a.yaml:1: name: must be the name in its key, 'a.yaml'",
         "b.yaml:2: indicators.runq_p99.sweet_point: '3' is not a duration such as 200ms, 2s or 10m",
-        "notes.txt: is not a profile; keys are NAME.yaml with text",
-        "number.yaml: is not a profile; keys are NAME.yaml with text",
+        "notes.txt: not a profile: keys are NAME.yaml, values are text",
+        "number.yaml: not a profile: keys are NAME.yaml, values are text",
     ]
 
 
-def test_what_does_not_fit_this_host() -> None:
+def test_profiles_that_conflict_with_this_host() -> None:
     assert problems({"gold.yaml": GOLD}, tick_ns=5 * 10**9) == [
         "gold.yaml:2: indicators.runq_p99.window: the tick is longer than the window of runq_p99 "
         "in profile 'gold'"

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the configuration says about evictions, for pods and for workloads of its own."""
+"""The sections ``eviction:`` and ``kubernetes.eviction:`` of the configuration."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def config(tmp_path: Path, text: str) -> Config:
     return load(file, cpus=4)
 
 
-def test_nobody_is_evicted_unless_somebody_says_so(tmp_path: Path) -> None:
+def test_evictions_are_off_by_default(tmp_path: Path) -> None:
     plain = config(tmp_path, WORKLOADS)
     assert plain.eviction == EvictionConfig(StandaloneAction.OFF, 10 * MINUTE_NS)
     assert plain.settings.eviction == EvictionLimits(per_hour=3, cool_down_ns=MINUTE_NS)
@@ -41,7 +41,7 @@ def test_nobody_is_evicted_unless_somebody_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_everything_said(tmp_path: Path) -> None:
+def test_every_field(tmp_path: Path) -> None:
     found = config(
         tmp_path,
         "eviction: {standalone: freeze, freeze_for: 1m, per_hour: 9, cool_down: 5m}\n" + WORKLOADS,
@@ -60,13 +60,13 @@ def test_everything_said(tmp_path: Path) -> None:
     assert found.settings.eviction == EvictionLimits(per_hour=1, cool_down_ns=2 * MINUTE_NS)
 
 
-@pytest.mark.parametrize("able", ["kubernetes: {node: n1}", "eviction: {standalone: kill}"])
-def test_a_profile_may_evict_where_somebody_can(tmp_path: Path, able: str) -> None:
-    found = config(tmp_path, f"{able}\nprofiles: [mine.yaml]\n{WORKLOADS}")
+@pytest.mark.parametrize("section", ["kubernetes: {node: n1}", "eviction: {standalone: kill}"])
+def test_a_profile_can_evict_only_with_a_way_to_evict(tmp_path: Path, section: str) -> None:
+    found = config(tmp_path, f"{section}\nprofiles: [mine.yaml]\n{WORKLOADS}")
     assert found.settings.profiles["mine"].evict_enabled
     with pytest.raises(ConfigError) as caught:
         config(tmp_path, f"profiles: [mine.yaml]\n{WORKLOADS}")
-    assert "mine.yaml:3: evict.enabled: nothing here can evict" in str(caught.value)
+    assert "mine.yaml:3: evict.enabled: no way to evict" in str(caught.value)
 
 
 @pytest.mark.parametrize(

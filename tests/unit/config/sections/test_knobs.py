@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections ``resctrl:`` and ``io:`` of the configuration, and the disks that are there."""
+"""The sections ``resctrl:``, ``io:`` and ``core_scheduling:``, and the disks of the host."""
 
 import logging
 from pathlib import Path
@@ -9,10 +9,17 @@ import pytest
 
 from controller.config.load import Config, ConfigError, load
 from controller.config.sections.knobs import ResctrlConfig
-from controller.core.settings import DiskSpec
+from controller.core.settings import CoreMode, CoreSettings, DiskSpec
+from controller.core.units import NS_PER_SEC
 from controller.host.facts import find_disks
 
 WORKLOADS = "workloads:\n  - {name: batch, cgroup: /batch, class: best-effort}\n"
+CORE_WORKLOADS = """\
+workloads:
+  - {name: web, cgroup: /web, class: latency-sensitive}
+  - {name: batch, cgroup: "/batch/*", class: best-effort, core_group: team-a}
+  - {name: more, cgroup: /more, class: best-effort}
+"""
 DEFAULT = ResctrlConfig(
     manage=True,
     mount=False,
@@ -29,13 +36,13 @@ def config(folder: Path, text: str = "") -> Config:
     return load(file, cpus=4)
 
 
-def test_nothing_said(tmp_path: Path) -> None:
+def test_defaults(tmp_path: Path) -> None:
     found = config(tmp_path)
     assert found.resctrl == DEFAULT
     assert found.disks == ()
 
 
-def test_every_field(tmp_path: Path) -> None:
+def test_every_field_of_resctrl_and_io(tmp_path: Path) -> None:
     text = "resctrl: {manage: false, mount: true, group: sweetpoint-x, monitor: false}\n"
     text += 'io: {disks: {/dev/nvme0n1: {read: 2GB/s, write: 500 MiB/s}, "8:0": '
     text += "{read: 100MB/s, write: 90MB/s}}}\n"
@@ -49,7 +56,7 @@ def test_every_field(tmp_path: Path) -> None:
     )
 
 
-def test_an_adopted_group_takes_the_place_of_ours(tmp_path: Path) -> None:
+def test_an_adopted_group_replaces_the_default_group(tmp_path: Path) -> None:
     found = config(tmp_path, "resctrl: {adopt: BestEffort, rmid_reserve: 0}\n")
     assert found.resctrl == DEFAULT._replace(group="BestEffort", adopted=True, rmid_reserve=0)
 
@@ -71,14 +78,14 @@ def test_an_adopted_group_takes_the_place_of_ours(tmp_path: Path) -> None:
         ("io: {disks: {/dev/sda: {read: 1GB/s}}}\n", 3),
     ],
 )
-def test_mistakes_are_named_by_line(tmp_path: Path, text: str, line: int) -> None:
+def test_messages_name_the_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(ConfigError) as caught:
         config(tmp_path, text)
     (problem,) = caught.value.problems
     assert f"config.yaml:{line}" in problem
 
 
-def test_disks_that_are_not_there_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_disks_are_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     wanted = ("/dev/null", "/dev/sweetpoint-no-such", "999:999")
     caplog.set_level(logging.WARNING)
     assert find_disks(DiskSpec(device, 1, 1) for device in wanted) == ()
@@ -89,3 +96,47 @@ def test_disks_that_are_not_there_are_left_alone(caplog: pytest.LogCaptureFixtur
         True,
     ]
     assert "no block device" in messages[0]
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_of_core_scheduling(tmp_path: Path) -> None:
+    config = load(write(tmp_path, CORE_WORKLOADS), cpus=4)
+    assert config.settings.core == CoreSettings(CoreMode.AUTO, 0.1, 30 * NS_PER_SEC)
+    assert [rule.core_group for rule in config.workloads] == ["", "team-a", ""]
+
+
+@pytest.mark.parametrize("mode", ["off", "auto", "on"])
+def test_fields_of_core_scheduling(tmp_path: Path, mode: str) -> None:
+    section = f"core_scheduling: {{mode: {mode}, overlap: 25%, verify: 1m}}\n"
+    config = load(write(tmp_path, section + CORE_WORKLOADS), cpus=4)
+    assert config.settings.core == CoreSettings(CoreMode(mode), 0.25, 60 * NS_PER_SEC)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("core_scheduling: {mode: yes}\n", ":1: core_scheduling.mode"),
+        ("core_scheduling: {overlap: 2}\n", "core_scheduling.overlap"),
+        ("core_scheduling: {verify: 1s}\n", "core_scheduling.verify"),
+    ],
+)
+def test_mistakes_in_core_scheduling(tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(write(tmp_path, change + CORE_WORKLOADS), cpus=4)
+
+
+@pytest.mark.parametrize("group", ["a b", "../x", "''", "-x"])
+def test_invalid_core_groups(tmp_path: Path, group: str) -> None:
+    with pytest.raises(ConfigError, match="core_group"):
+        load(write(tmp_path, CORE_WORKLOADS.replace("team-a", group)), cpus=4)
+
+
+def test_a_service_has_no_core_group(tmp_path: Path) -> None:
+    text = CORE_WORKLOADS.replace("sensitive}", "sensitive, core_group: team-a}")
+    with pytest.raises(ConfigError, match="only a best-effort workload has a core_group"):
+        load(write(tmp_path, text), cpus=4)

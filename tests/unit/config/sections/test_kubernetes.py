@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section kubernetes: what it becomes, and the one message for each way to get it wrong."""
+"""The section ``kubernetes:``: the records built from it, and one message per mistake."""
 
 from pathlib import Path
 import socket
@@ -46,7 +46,7 @@ def test_without_the_downward_api_the_node_has_the_name_of_the_host(
     assert section(tmp_path, "").node == socket.gethostname().lower()
 
 
-def test_everything_said(tmp_path: Path) -> None:
+def test_every_field(tmp_path: Path) -> None:
     found = section(
         tmp_path,
         "node: n1, kubeconfig: /etc/kubeconfig, system_namespaces: [kube-system, infra],"
@@ -85,7 +85,7 @@ def test_everything_said(tmp_path: Path) -> None:
         ("nodes: x", ".nodes: unknown key (did you mean node?)"),
     ],
 )
-def test_one_thing_wrong(tmp_path: Path, text: str, message: str) -> None:
+def test_one_wrong_field(tmp_path: Path, text: str, message: str) -> None:
     assert problem(tmp_path, text).startswith(message)
 
 
@@ -96,7 +96,7 @@ def test_the_name_in_the_environment_is_checked_too(
     assert problem(tmp_path, "").startswith(".node: 'a/../../b' is not the name of a node (found")
 
 
-def test_the_schema_takes_what_the_model_takes() -> None:
+def test_the_schema_accepts_what_the_model_accepts() -> None:
     schema = json_schemas()["config"]
     for roots in ("auto", ["/kubepods"]):
         jsonschema.validate({"kubernetes": {"cgroup_roots": roots}}, schema)
@@ -104,14 +104,14 @@ def test_the_schema_takes_what_the_model_takes() -> None:
         jsonschema.validate({"kubernetes": {"cgroup_roots": []}}, schema)
 
 
-def test_reclaimable_capacity_is_off_and_has_our_names(tmp_path: Path) -> None:
+def test_defaults_of_capacity_are_off_and_sweetpoints_names(tmp_path: Path) -> None:
     found = section(tmp_path, "").capacity
     assert not found.enabled
     assert found.names == ("sweetpoint.dev/cpu", "sweetpoint.dev/memory")
     assert found == KubeCapacityConfig()
 
 
-def test_reclaimable_capacity_as_written(tmp_path: Path) -> None:
+def test_fields_of_capacity(tmp_path: Path) -> None:
     text = "enabled: true, names: koordinator, cpu_reserve: 40%, peak_over: 5m, change: 0.1"
     found = section(tmp_path, f"capacity: {{{text}}}").capacity
     assert found.enabled

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section kubernetes.profiles: what it becomes, and one message for each way to err."""
+"""The section ``kubernetes.profiles:``: the records built from it, one message per mistake."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def section(tmp_path: Path, text: str) -> KubeProfilesConfig:
     return found.profiles
 
 
-def test_everything_said(tmp_path: Path) -> None:
+def test_every_field(tmp_path: Path) -> None:
     found = section(tmp_path, EVERYTHING)
     assert found == KubeProfilesConfig(
         config_map=("ops", "tuning"),
@@ -42,11 +42,11 @@ def test_everything_said(tmp_path: Path) -> None:
     assert found.label_keys == {"tier", "example.org/x"}
 
 
-def test_nothing_said(tmp_path: Path) -> None:
+def test_defaults(tmp_path: Path) -> None:
     assert section(tmp_path, "") == KubeProfilesConfig()
 
 
-def test_its_namespace_is_that_of_the_agents_pod(
+def test_the_default_namespace_is_that_of_the_agents_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAMESPACE", "agents")
@@ -70,10 +70,10 @@ def test_its_namespace_is_that_of_the_agents_pod(
         ("config_map: x, namespace: a/b", ".namespace: 'a/b' is not the name of a namespace"),
         ("default: Gold", ".default: "),
         ("rules: [{namespace: shop}]", ".rules[0].profile: is missing"),
-        ("rules: [{profile: gold}]", ".rules[0]: applies to every pod; that is what default is"),
+        ("rules: [{profile: gold}]", ".rules[0]: has no condition; for all pods set default"),
         (
             "rules: [{profile: gold, service_account: x}]",
-            ".rules[0].service_account: needs the namespace",
+            ".rules[0].service_account: needs namespace: other namespaces",
         ),
         ("rules: [{profile: gold, labels: {a: 'b c'}}]", ".rules[0].labels.a: "),
         ("rules: [{profile: gold, labels: {'a b': x}}]", '.rules[0].labels["a b"]: '),
@@ -82,7 +82,7 @@ def test_its_namespace_is_that_of_the_agents_pod(
         ("configmap: x", ".configmap: unknown key (did you mean config_map?)"),
     ],
 )
-def test_wrong(tmp_path: Path, text: str, problem: str) -> None:
+def test_one_mistake(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         section(tmp_path, text)
     found = [p.split(": kubernetes.profiles", 1)[1] for p in caught.value.problems]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The section network: what it stands for, and what is said of what does not fit."""
+"""The section ``network:``: the records built from it, and one message per mistake."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def network(path: Path, text: str) -> NetworkConfig:
     return found
 
 
-def test_what_it_stands_for(tmp_path: Path) -> None:
+def test_the_records_built_from_a_section(tmp_path: Path) -> None:
     found = network(tmp_path / "c.yaml", GOOD)
     first, second = found.devices
     assert (first.name, first.egress, first.ingress) == ("eth0", 10_000 * MBIT, None)
@@ -70,18 +70,18 @@ def test_defaults_fit_on_every_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "said"),
+    ("good", "bad", "message"),
     [
         ("200mbit", "200", "'200' is not a bandwidth such as"),
         ("10gbit", "1gbps", "'1gbps' is not a bandwidth such as"),
         ("10gbit", "2000gbit", "must be between 8kbit and 1000gbit"),
         ("150mbit", "300mbit", "latency-sensitive: guaranteed is more than max"),
-        ("150mbit", "185mbit", "more than the link's 200mbit is guaranteed in all"),
+        ("150mbit", "185mbit", "the sum of guaranteed is more than the link's 200mbit"),
         ("max: 20mbit", "max: 300mbit", "system: max must be above 0 and at most 200mbit"),
         ("max: 50%", "max: 500%", "must be between 0% and 100%"),
         ("5%, ingress: 1mbit", "5%", "must be one amount, or a mapping of egress and ingress"),
         ("ingress: off", "ingres: off", "unknown key (did you mean ingress?)"),
-        ("name: eth1", "name: eth0", "'eth0' is given twice"),
+        ("name: eth1", "name: eth0", "'eth0' is listed twice"),
         ("name: eth1", "name: ../eth1", "name"),
         ("name: eth1", "name: a-name-that-is-too-long", "name"),
         (", egress: 20mbit", "", "limits neither direction"),
@@ -94,9 +94,7 @@ def test_defaults_fit_on_every_link(tmp_path: Path) -> None:
         ("  limits:", "  existing_qdisc: keep\n  limits:", "existing_qdisc"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(
-    tmp_path: Path, good: str, bad: str, said: str
-) -> None:
+def test_one_mistake_with_its_place(tmp_path: Path, good: str, bad: str, message: str) -> None:
     assert good in GOOD
     path = tmp_path / "c.yaml"
     path.write_text(GOOD.replace(good, bad, 1))
@@ -104,10 +102,10 @@ def test_what_is_wrong_is_said_with_its_place(
         load(path, cpus=2)
     (problem,) = error.value.problems
     assert problem.startswith(f"{path}:") and "network" in problem
-    assert said in problem
+    assert message in problem
 
 
-def test_a_class_of_somebody_else(tmp_path: Path) -> None:
+def test_a_foreign_class(tmp_path: Path) -> None:
     text = GOOD.partition("network:")[0] + (
         "network:\n  existing_qdisc: adopt\n  devices:\n"
         '    - {name: eth0, egress: 1gbit, ingress: off, best_effort_class: "1:30"}\n'
@@ -115,7 +113,7 @@ def test_a_class_of_somebody_else(tmp_path: Path) -> None:
     (device,) = network(tmp_path / "c.yaml", text).devices
     assert isinstance(device, DeviceConfig)
     assert device.best_effort_class == "1:30"
-    with pytest.raises(ConfigError, match="must be off where a class of somebody else is moved"):
+    with pytest.raises(ConfigError, match="must be off on a device with best_effort_class"):
         network(tmp_path / "c.yaml", text.replace("ingress: off", "ingress: auto"))
 
 
@@ -129,6 +127,6 @@ def test_bandwidths(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "10mb", "10MBit", "-1mbit", "1e3mbit", "mbit"])
-def test_what_is_no_bandwidth(text: str) -> None:
+def test_text_that_is_not_a_bandwidth(text: str) -> None:
     with pytest.raises(UnitError):
         parse_bandwidth(text)

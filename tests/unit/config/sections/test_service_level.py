@@ -125,7 +125,7 @@ SHOP = "service_level.services.shop"
         ),
         (
             "{shop: {json: {url: http://a, pointer: /, ca_file: /t}}}",
-            f"{SHOP}.json.ca_file: is of use with https only",
+            f"{SHOP}.json.ca_file: is only used with https",
         ),
         (
             "{shop: {json: {url: http://127.0.0.1, pointer: /, header_files: {Host: /t}}}}",
@@ -157,8 +157,8 @@ indicators:
     [
         ("20ms", "s", None),
         ("20", "number", None),
-        ("20ms", "number", f"{SHOP}.unit: does not fit its sweet point, which is time"),
-        ("20", "ms", f"{SHOP}.unit: does not fit its sweet point, which is no time"),
+        ("20ms", "number", f"{SHOP}.unit: does not match the sweet point, which is a time"),
+        ("20", "ms", f"{SHOP}.unit: does not match the sweet point, which is not a time"),
         ("20ms", None, "service_level.services: 'shop' has a sweet point for its own figure"),
     ],
 )
@@ -187,7 +187,7 @@ def test_a_sweet_point_needs_a_source_of_its_unit(
 
 
 @pytest.mark.parametrize("socket", ["run/x", "/run/../x", "/" + "x" * 108])
-def test_a_socket_that_cannot_be(tmp_path: Path, socket: str) -> None:
+def test_an_invalid_socket_path(tmp_path: Path, socket: str) -> None:
     text = f"service_level:\n  socket: {socket}\n  services: {{shop: {{push: {{}}}}}}\n"
     with pytest.raises(ConfigError, match=r"config.yaml:\d+: service_level.socket: must be"):
         load(write(tmp_path, text), cpus=4)

@@ -128,7 +128,7 @@ def test_the_number_of_classes_is_limited(tmp_path: Path) -> None:
     limits = ", ".join("{workload: a, egress: 1mbit}" for _ in range(10))
     text = f"mark_mask: '0xffff', limits: [{limits}], pod_limits: "
     assert problem(f"{text}240") == "240"
-    assert problem(f"{text}241") == "pod_limits: with limits there may be 250 in all"
+    assert problem(f"{text}241") == "pod_limits: together with limits must be at most 250"
     assert problem("pod_limits: -1").startswith("pod_limits: must be")
 
 
