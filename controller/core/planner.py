@@ -1,18 +1,18 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From snapshots to plans: what to write, why, and everything a reader wants to know of it.
+"""The planner: from snapshots to plans, which hold the writes, their reasons and reports.
 
-The planner is a pure function of the sequence of its inputs: no clock, no file, no order that
-depends on hashing. The same calls in the same order give equal plans.
+The planner is a pure function of the sequence of its inputs. It uses no clock and no file, and no
+result depends on the order of hashing. The same calls in the same order give equal plans.
 
-What it expects of its caller: ``Snapshot.knobs`` holds the last known readings in every tick,
-with the outcomes of writes folded in; ``outcomes`` are those of the last plan's actions. A
-knob without a reading is not acted on.
+Requirements on the caller: ``Snapshot.knobs`` holds the last known readings in every tick, with
+the outcomes of writes folded in, and ``outcomes`` are those of the actions of the last plan. A
+knob without a reading is not moved.
 
-In observe mode nothing is written and there are no outcomes: the planner goes on as if every
-action had been applied, so it shows what it would do, once per change. The plant does not
-answer, of course: a loop that would squeeze ends at full demand. When the mode changes, the
-planner forgets what it pretended and starts from the readings and demand zero.
+In observe mode nothing is written and there are no outcomes. The planner continues as if every
+action had been applied, so that a plan contains every change once. The measurements do not react
+to these actions, so a loop that squeezes ends at full demand. When the mode changes, the planner
+discards the assumed values and starts from the readings and from demand zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,24 +58,24 @@ __all__ = ("Planner",)
 
 
 class Planner:
-    """The arbiter: the only one that decides what is written."""
+    """Decides in every tick which knobs are written; no other component does."""
 
     __slots__ = (
-        "_assignment",
         "_blocked",
-        "_bounds",
         "_cookies",
         "_cpu",
+        "_decision_log",
         "_evictions",
         "_idle",
         "_knobs",
         "_ladders",
         "_last_ns",
         "_loops",
-        "_narrator",
-        "_quota_part",
         "_quotas",
+        "_requested_limits",
+        "_routing",
         "_settings",
+        "_shared_quota",
         "_tracker",
         "_usage",
         "_workload_index",
@@ -88,7 +88,7 @@ class Planner:
         workloads: Sequence[Workload],
         past_evictions: EvictionHistory | None = None,
     ) -> None:
-        """*past_evictions* are those of the planner whose place this one takes.
+        """Create a planner; *past_evictions* are those of the planner that it replaces.
 
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
@@ -100,24 +100,24 @@ class Planner:
         self._knobs = KnobState()
         self._idle = SchedIdlePolicy()
         self._cookies = CookiePolicy(settings.core)
-        self._narrator = DecisionLog()
+        self._decision_log = DecisionLog()
         self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, quota_text)
-        self._bounds = RequestedLimits()
+        self._requested_limits = RequestedLimits()
         self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
-        self._make_channels()
+        self._create_channels()
 
-    def _make_channels(self) -> None:
+    def _create_channels(self) -> None:
         settings = self._settings
-        self._assignment = IndicatorRouting()
-        self._quota_part = SharedQuotaRung()
+        self._routing = IndicatorRouting()
+        self._shared_quota = SharedQuotaRung()
         self._cpu = CpuChannel(settings)
         self._ladders: tuple[LadderChannel, ...] = ()
-        self._make_ladders()
+        self._create_ladders()
 
-    def _make_ladders(self) -> None:
-        """Make a ladder for every channel whose knobs are other ones than before."""
+    def _create_ladders(self) -> None:
+        """Create the ladder of every channel whose knobs differ from those before."""
         settings = self._settings
         before = {each.channel: each for each in self._ladders}
         ladders = []
@@ -126,7 +126,7 @@ class Planner:
                 facts = facts_for(channel, settings.host)
                 ladder = before.get(channel)
                 if ladder is None or ladder.facts != facts:
-                    rungs = rungs_of(channel, settings.host, self._quota_part)
+                    rungs = rungs_of(channel, settings.host, self._shared_quota)
                     ladder = LadderChannel(channel, settings, rungs, facts)
                 ladders.append(ladder)
         self._ladders = tuple(ladders)
@@ -136,10 +136,11 @@ class Planner:
         }
 
     def reconfigure(self, settings: Settings, workloads: Sequence[Workload] | None = None) -> None:
-        """Take new settings without a bump: loops and knobs stay where they are.
+        """Replace the settings without a bump: loops and knobs keep their state.
 
-        With *workloads* these change in the same step, so that either may need the other. A
-        channel whose knobs became others starts anew.
+        *workloads*, if given, are replaced in the same step, because settings and workloads may
+        need each other. A channel whose set of knobs changed starts from demand zero, and so do all
+        channels when the mode or the number of CPUs changed.
 
         :raises KeyError: a profile that is in use is missing; the old settings stay.
         """
@@ -151,13 +152,13 @@ class Planner:
         self._blocked = None
         if settings.mode is not before.mode:
             self._knobs.reset()
-            self._tracker.reset_links()  # they are shaped only while enforcing
+            self._tracker.reset_links()  # links are shaped only while enforcing
             self._evictions = EvictionPolicy(settings.eviction, self.past_evictions)
-            self._make_channels()
+            self._create_channels()
         elif settings.host.cpus != before.host.cpus:
-            self._make_channels()
+            self._create_channels()
         else:
-            self._make_ladders()
+            self._create_ladders()
         self._cpu.reconfigure(settings)
         for channel in self._ladders:
             channel.reconfigure(settings)
@@ -166,7 +167,7 @@ class Planner:
         self._idle.end_hold()
 
     def set_workloads(self, workloads: Sequence[Workload]) -> None:
-        """Take the workloads that are here now. What was done to others is undone.
+        """Replace the workloads. The next step restores the knobs of workloads that are gone.
 
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
@@ -189,8 +190,9 @@ class Planner:
             oldest_ns=2 * tick_ns,
             rebase=dt_ns > self._settings.stale_ticks * tick_ns,
         )
-        specs = self._assignment.update(self._workload_index, self._loops, now_ns)
-        # A channel without a knob and without a source accuses nobody.
+        specs = self._routing.update(self._workload_index, self._loops, now_ns)
+        # The use of a resource is evidence against best-effort work. It is not computed for a
+        # channel that has neither a knob nor a source.
         watched = {
             each.channel: each.demand > 0
             for each in self._ladders
@@ -209,12 +211,12 @@ class Planner:
             knobs=self._knobs,
             usage=self._usage,
         )
-        grants = self._move_channels(specs, context, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
+        grants = self._step_channels(specs, context, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
         actions = self._actions(grants, snapshot.core_overlap_ratio, context)
         self._knobs.commit(actions)
         return self._plan(actions, context, snapshot.evictions)
 
-    def _move_channels(
+    def _step_channels(
         self, specs: Mapping[Channel, Specs], context: TickContext, hold: bool
     ) -> Mapping[CgroupId, float]:
         workload_index, tracker, now_ns = self._workload_index, self._tracker, context.now_ns
@@ -226,8 +228,8 @@ class Planner:
         self._cpu.step(
             tracker, workload_index, specs[Channel.CPU], blocked, now_ns, context.dt_s, hold
         )
-        grants = self._cpu.grant(self._quota_part.part, tracker, workload_index, blocked, now_ns)
-        return self._bounds.apply(grants, workload_index.cpu_limits)
+        grants = self._cpu.grant(self._shared_quota.part, tracker, workload_index, blocked, now_ns)
+        return self._requested_limits.apply(grants, workload_index.cpu_limits)
 
     def _plan(
         self, actions: tuple[Action, ...], context: TickContext, answers: Sequence[EvictionAnswer]
@@ -250,12 +252,12 @@ class Planner:
             indicators=tuple(each for loops in active for each in loops.indicators),
             off=tuple(each for loops in active for each in loops.off),
             verdicts=(
-                *self._narrator.update(self._cpu, ladders, context, self._workloads),
+                *self._decision_log.update(self._cpu, ladders, context, self._workloads),
                 *self._cookies.verdicts,
                 *self._evictions.verdicts,
                 *self._knobs.reports,
             ),
-            quota_ceiling_cpus=rung.ceiling.cpus,
+            quota_ceiling_cpus=rung.ceiling.amount,
             quota_granted_cpus=rung.total,
             safe=self._safe,
             eviction=eviction,
@@ -264,7 +266,7 @@ class Planner:
 
     @property
     def past_evictions(self) -> EvictionHistory:
-        """What the planner that takes this one's place has to know of evictions."""
+        """The past evictions, for the planner that replaces this one."""
         return self._evictions.history
 
     @property
@@ -276,48 +278,51 @@ class Planner:
         self, grants: Mapping[CgroupId, float], overlap: float | None, context: TickContext
     ) -> tuple[Action, ...]:
         quota_loops = self._loops[Channel.CPU]
-        if self._quota_part.part > self._cpu.demand:
+        if self._shared_quota.part > self._cpu.demand:
             quota_loops = self._loops[Channel.CACHE]
         quotas = self._quotas.actions(
             grants,
             self._cpu.rung.floor_each,
             self._workload_index,
             self._knobs,
-            self._narrator.reason(quota_loops),
+            self._decision_log.reason(quota_loops),
             context.resync,
             context.now_ns,
         )
-        quotas = self._bounds.explain(quotas)
+        quotas = self._requested_limits.explain(quotas)
         actions = self._idle_actions(context)
         cache = self._loops[Channel.CACHE]
         actions += self._cookies.actions(cache, overlap, self._idle.on, context)
         if context.resync:
-            quotas.extend(self._undo_others(context.now_ns))
+            quotas.extend(self._restore_ineligible(context.now_ns))
             actions.extend(burst_actions(self._workload_index, self._knobs, context.now_ns))
         actions.extend(sorted(quotas, key=write_order))
         for channel in self._ladders:
-            actions.extend(channel.ladder.actions(context, self._narrator.reason(channel.loops)))
+            actions.extend(
+                channel.ladder.actions(context, self._decision_log.reason(channel.loops))
+            )
         return tuple(actions)
 
     def _idle_actions(self, context: TickContext) -> list[Action]:
-        rest = (self._workload_index, self._knobs, context.resync, context.now_ns)
+        common = (self._workload_index, self._knobs, context.resync, context.now_ns)
         if self._safe:
             restore = self._settings.safe_state is SafeState.RESTORE
-            return self._idle.safe_actions(restore, *rest)
-        return self._idle.actions(self._workload_index.profiles, *rest)
+            return self._idle.safe_actions(restore, *common)
+        return self._idle.actions(self._workload_index.profiles, *common)
 
-    def _undo_others(self, now_ns: int) -> list[Action]:
+    def _restore_ineligible(self, now_ns: int) -> list[Action]:
+        """Restore the knobs that are held on cgroups on which the agent may not hold them now."""
         actions = []
         for target, knob in self._knobs.held():
-            if not self._belongs(target, knob):
+            if not self._is_eligible(target, knob):
                 text = "no longer a best-effort workload"
                 action = self._knobs.restore(target.scope, target.id, knob, text, now_ns)
                 if action is not None:
                     actions.append(action)
         return actions
 
-    def _belongs(self, target: Target, knob: Knob) -> bool:
-        """Whether a knob that we hold is still one that we may hold."""
+    def _is_eligible(self, target: Target, knob: Knob) -> bool:
+        """Whether the agent may hold *knob* on *target*."""
         if target.kind is not TargetKind.CGROUP:
             return True
         cgroup = CgroupId(target.scope, target.id)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether best-effort work is what hurts a service; nobody is squeezed without that evidence."""
+"""Evidence that best-effort work causes a service's deviation; without it nothing is squeezed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,22 +9,24 @@ from controller.core.decision import ChannelState
 
 __all__ = ("Evidence", "EvidenceGate")
 
-# Steal explains a wait when it is at least half as long, and at least 5 % of all CPU time:
-# summed over many CPUs, a little steal elsewhere is long as well.
+# Steal explains a wait if it is at least half as long as the wait, and at least 5 % of all CPU
+# time: summed over many CPUs, a little steal on CPUs without the service is long as well.
 _STEAL_TO_WAIT = 0.5
 _STEAL_PER_CPU = 0.05
 
-# Once squeezed, best-effort inflicts less: the share that keeps a squeeze up is half of the
-# one that starts it, or the squeeze would end itself and come back.
+# Hysteresis. Best-effort work that is squeezed inflicts less, so the share that keeps a squeeze up
+# is half of the share that starts it. Otherwise the squeeze would end itself and start again.
 _KEEP = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known about a service's wait, over the indicator's window.
+    """What is known about the causes of a service's wait, over the indicator's window.
 
     ``be_share`` is best-effort's part of the inflicted wait (``None``: nothing was inflicted).
-    ``inflicted_cpus`` and ``steal_cpus`` are seconds per second; ``cpus`` of the machine.
+    ``throttled_ns`` is the time that the service was throttled by its own quota (``None``: not
+    measurable). ``inflicted_cpus`` and ``steal_cpus`` are seconds per second, ``cpus`` is the
+    number of CPUs of the machine.
     """
 
     be_share: float | None
@@ -35,7 +37,10 @@ class Evidence:
 
 
 class EvidenceGate:
-    """Judges one service in every tick."""
+    """Decides in every tick whether the loops of one service may squeeze.
+
+    ``state`` is the decision: FREE, SQUEEZE, or the cause that rules a squeeze out.
+    """
 
     __slots__ = ("state",)
 
@@ -45,10 +50,11 @@ class EvidenceGate:
     def update(
         self, hurting: bool, find: Callable[[], Evidence], be_share_min: float
     ) -> ChannelState:
-        """Return SQUEEZE if the loops may act, else SELF, STEAL or NOT_BE.
+        """Return SQUEEZE or FREE if the loops may act, else SELF, STEAL or NOT_BE.
 
-        A service that is not *hurting* accuses nobody, and its loops may act: they release. *find*
-        returns the evidence, where it is asked for.
+        Loops of a service that is not *hurting* may always act: they release. *find* returns the
+        evidence; it is called only where the evidence decides. *be_share_min* is the least share
+        of best-effort that justifies a squeeze.
         """
         if not hurting and self.state is not ChannelState.SQUEEZE:
             self.state = ChannelState.FREE

@@ -1,17 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a demand may be applied: squeeze quickly, release in small, spaced steps.
+"""Limits on how fast and how often the output of a loop may move.
 
-A two-state protection: on at once, off only after it was not needed for a while.
+All of them are asymmetric, because a squeeze protects a service and a release does not: towards
+the stricter side they follow at once or nearly so, towards the looser side slowly.
 
-Feed-forward: what best-effort may have of a resource without being in the services' way.
-
-A knob with few settings under a demand that moves freely, without hunting between two of them.
-
-Each setting is a latch: taken at once when the demand asks for it, given back only after a
-while, and after a longer while each time it was needed again soon. Where no setting keeps a
-service exactly at its sweet point, the stricter neighbour is held, and the looser one tried
-less and less often.
+- ``RateLimiter``: a continuous demand; fast squeeze, small and spaced release steps.
+- ``HoldOffLatch``: a decision of two states; on at once, off after a hold-off time.
+- ``StepSelector``: a knob with few settings under a continuous demand; one latch for each setting.
+  ``rescale`` converts a demand when the scale of these settings changes.
+- ``Headroom``: feed-forward. The amount of a resource that best-effort may use without being in the
+  services' way; falls at once, rises slowly.
 """
 
 from collections import deque
@@ -30,11 +29,11 @@ __all__ = (
 
 
 class RateLimiter:
-    """Remembers the demand that is applied.
+    """The applied demand, in [0, 1], limited in its rate of change.
 
-    Releases happen when a new period of ``release_spacing_ns`` begins, on a grid that does not
-    depend on when the last one was: otherwise a little more deviation could shift a release in
-    time and so give best-effort more for a moment.
+    A release step is made when a new period of ``release_spacing_ns`` begins. These periods lie on
+    a fixed grid of time. If they began with the last release, a little more deviation could shift a
+    release in time and so give best-effort more for a moment.
     """
 
     __slots__ = ("_last_ns", "applied")
@@ -55,16 +54,17 @@ class RateLimiter:
         return self.applied
 
     def set(self, applied: float) -> None:
-        """Take over what the kernel really applied."""
+        """Set the applied demand without a limit, for instance to what the knobs could reach."""
         self.applied = applied
 
 
 class HoldOffLatch:
-    """Holds for *hold_ns* after the last need, twice as long each time it is needed again soon.
+    """A latch of two states that stays on for a hold-off time after it was last needed.
 
-    A knob that jumps between two states must not follow a noisy signal: released too early it
-    is needed again, and the pair becomes a cycle. The doubling ends at *longest_ns* and is
-    forgotten once the latch stayed off for as long as it last held, and for *soon_ns*.
+    A knob of two states must not follow a noisy signal: released too early it is needed again, and
+    the two form a cycle. So the hold-off time, at first *hold_ns*, is doubled each time the latch
+    is needed again soon, up to *longest_ns*. "Soon" is within the hold-off time that was in force,
+    and at least within *soon_ns*; after a longer time off the hold-off time is *hold_ns* again.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class HoldOffLatch:
         self.on = False
 
     def update(self, needed: bool, now_ns: int) -> bool:
-        """Take whether it is *needed* at *now_ns* and return whether it is on."""
+        """Return whether the latch is on at *now_ns*, given whether it is *needed* then."""
         if needed:
             if not self.on and self._released_ns is not None:
                 soon = now_ns - self._released_ns < max(self._hold_ns, self._soon_ns)
@@ -100,77 +100,35 @@ class HoldOffLatch:
         return self.on
 
 
-_PEAK_NS = 2_000_000_000
-_RISE_S = 2.0
-
-
-class Headroom:
-    """Tracks what the services need, and moves best-effort's ceiling out of their way.
-
-    ``target`` is the CPUs that best-effort may use, less system work and the reserve, less the
-    peak over *peak_ns* of what the services need: their on-CPU time, and of the wait inflicted on
-    them the part that their sweet points do not accept. ``cpus`` falls to it at once and rises
-    to it with a time constant of *rise_s*.
-    """
-
-    __slots__ = ("_needs", "_peak_ns", "_rise_s", "cpus", "target")
-
-    def __init__(self, cpus: float, peak_ns: int = _PEAK_NS, rise_s: float = _RISE_S) -> None:
-        self._needs: deque[tuple[int, float]] = deque()
-        self._peak_ns = peak_ns
-        self._rise_s = rise_s
-        self.cpus = cpus
-        self.target = cpus
-
-    def update(self, now_ns: int, dt_s: float, available: float, services_need: float) -> float:
-        """Take the services' need in CPUs at *now_ns* and return the ceiling.
-
-        *available* is what is left of the machine for services and best-effort together.
-        """
-        needs = self._needs
-        # A falling deque: its head is the peak, and what a later need exceeds never will be.
-        while needs and needs[-1][1] <= services_need:
-            needs.pop()
-        needs.append((now_ns, services_need))
-        while needs[0][0] < now_ns - self._peak_ns:
-            needs.popleft()
-        self.target = max(0.0, available - needs[0][1])
-        if self.target < self.cpus:
-            self.cpus = self.target
-        else:
-            self.cpus += min(1.0, dt_s / self._rise_s) * (self.target - self.cpus)
-        return self.cpus
-
-    def start_at(self, cpus: float) -> None:
-        """Lower the ceiling to *cpus*, from where it rises again.
-
-        A quota above what best-effort uses has no bite; so a squeeze starts at the use.
-        """
-        self.cpus = min(self.cpus, cpus)
-
-
-# A setting that is only a little too loose is noticed slowly, for the loop's integral has to
-# cross from one end of its range of demand to the other.
+# A setting that is only a little too loose is noticed late: the loop's integral first has to cross
+# its whole range of demand.
 _SOON_NS = 120 * NS_PER_SEC
 
-# Demands closer than this are the same: a demand that lies on a setting's edge does not ask for
-# the next one.
-_SAME = 1e-9
+# Demands closer than this are equal, so a demand on the edge of a setting does not select the next
+# setting.
+_TOLERANCE = 1e-9
 
 
 class StepSelector:
-    """The settings of one knob, from 0 (free) to the strictest. ``level`` is the one in force."""
+    """Selects a setting of a knob that has few of them, from 0 (free) to the strictest.
+
+    ``level`` is the setting in force. Each setting has a ``HoldOffLatch``: it is selected at once
+    when the demand asks for it, and left after the hold-off time, which doubles while it is needed
+    again soon. Where no setting keeps a service exactly at its sweet point, this holds the stricter
+    neighbour and tries the looser one less and less often, instead of a limit cycle between them.
+    """
 
     __slots__ = ("_hold_ns", "_latches", "_longest_ns", "level")
 
     def __init__(self, hold_ns: int, longest_ns: int) -> None:
+        """*hold_ns* and *longest_ns* are the first and the longest hold-off time of a setting."""
         self._hold_ns = hold_ns
         self._longest_ns = longest_ns
         self._latches: list[HoldOffLatch] = []
         self.level = 0
 
     def set_part(self, part: float, edges: Sequence[float], now_ns: int) -> float | None:
-        """Choose the level for a demand of *part*, and return the demand that it stands for.
+        """Select the level for a demand of *part*, and return the demand that the level stands for.
 
         ``edges[n]`` is the largest demand that level n satisfies, from 0 for level 0 up to 1.
         ``None``: the knob is free.
@@ -181,19 +139,23 @@ class StepSelector:
         del latches[max(0, len(edges) - 1) :]
         level = 0
         for number, latch in enumerate(latches, 1):
-            if latch.update(part > edges[number - 1] + _SAME, now_ns):
+            if latch.update(part > edges[number - 1] + _TOLERANCE, now_ns):
                 level = number
         self.level = level
         return max(part, edges[level - 1]) if level else None
 
     def release(self) -> None:
-        """Go free at once."""
+        """Go to level 0 at once and forget all hold-off times."""
         self._latches.clear()
         self.level = 0
 
 
 def rescale(part: float, before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the demand that on the edges *after* stands for what *part* was on those *before*."""
+    """Convert the demand *part* from the scale with the edges *before* to that with *after*.
+
+    Piecewise linear between the edges. Scales of different length cannot be converted; *part* is
+    then returned as it is.
+    """
     if before == after or len(before) != len(after):
         return part
     for number in range(1, len(before)):
@@ -202,3 +164,54 @@ def rescale(part: float, before: Sequence[float], after: Sequence[float]) -> flo
             share = max(0.0, part - low) / (high - low)
             return after[number - 1] + share * (after[number] - after[number - 1])
     return after[-1]
+
+
+_PEAK_NS = 2_000_000_000
+_RISE_S = 2.0
+
+
+class Headroom:
+    """The amount of a resource that is left for best-effort work beside what the services need.
+
+    ``amount`` follows a target: what is available to both, less the peak over *peak_ns* of what the
+    services need. It falls to the target at once, and rises to it with the time constant *rise_s*.
+    All amounts are in the unit of the resource: CPUs, bytes, or bytes per second.
+    """
+
+    __slots__ = ("_needs", "_peak_ns", "_rise_s", "amount")
+
+    def __init__(self, amount: float, peak_ns: int = _PEAK_NS, rise_s: float = _RISE_S) -> None:
+        """*amount* is the amount at the start."""
+        self._needs: deque[tuple[int, float]] = deque()
+        self._peak_ns = peak_ns
+        self._rise_s = rise_s
+        self.amount = amount
+
+    def update(self, now_ns: int, dt_s: float, available: float, services_need: float) -> float:
+        """Take the services' need at *now_ns*, *dt_s* after the last one, and return ``amount``.
+
+        *available* is what services and best-effort may use together. For CPUs that is the machine
+        less system work and the reserve, and the need is the services' on-CPU time and, of the wait
+        inflicted on them, the part that exceeds what their sweet points accept.
+        """
+        needs = self._needs
+        # A monotonic queue: needs in falling order, so its head is the peak. An older need that is
+        # not above a newer one can never be the peak again.
+        while needs and needs[-1][1] <= services_need:
+            needs.pop()
+        needs.append((now_ns, services_need))
+        while needs[0][0] < now_ns - self._peak_ns:
+            needs.popleft()
+        target = max(0.0, available - needs[0][1])
+        if target < self.amount:
+            self.amount = target
+        else:
+            self.amount += min(1.0, dt_s / self._rise_s) * (target - self.amount)
+        return self.amount
+
+    def lower_to(self, amount: float) -> None:
+        """Lower ``amount`` to *amount* if it is above, from where it rises again.
+
+        A limit above what best-effort uses has no effect, so a squeeze starts at the measured use.
+        """
+        self.amount = min(self.amount, amount)

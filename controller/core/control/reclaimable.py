@@ -83,9 +83,9 @@ class Reclaimable:
             available = capacity * (1.0 - self._limits.reserve_ratio)
             self._room.update(now_ns, dt_s, available, self._used)
             if squeezed_to is not None:
-                self._room.start_at(squeezed_to)
+                self._room.lower_to(squeezed_to)
             self.stale = False
-        self.amount = 0.0 if self.stale else max(min(granted, capacity), self._room.cpus)
+        self.amount = 0.0 if self.stale else max(min(granted, capacity), self._room.amount)
         return self.amount
 
 

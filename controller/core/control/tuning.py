@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Default gains and limits, and where they come from."""
+"""Default gains of the loops and default limits of the knobs, with their derivation."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,13 +10,13 @@ from controller.core.units import NS_PER_SEC
 
 __all__ = ("DEFAULT_LIMITS", "auto_gains", "tightest_limits")
 
-# Deviation per unit of demand. Latency grows about in proportion to the quota (the burst at
-# the start of a period is what a service waits for), the quota runs over about four octaves
-# from ceiling to floor, and a deviation of 1 is one octave at a tolerance of 2.
+# Gain of the plant, deviation per unit of demand. Latency grows about in proportion to the quota (a
+# service waits for the burst at the start of a period), the quota runs over about four octaves from
+# ceiling to floor, and a deviation of 1 is one octave at a tolerance of 2.
 _PLANT_GAIN = 4.0
 
-# The closed loop's time constant in dead times. SIMC recommends 1, which leaves a gain margin
-# of about 3; the plant's gain may be wrong by 4.
+# The closed loop's time constant in dead times. SIMC recommends 1, which leaves a gain margin of
+# about 3; the plant's gain may be wrong by a factor of 4.
 _TIGHTNESS = 1.5
 
 
@@ -31,10 +31,11 @@ def _limits(floor: float, squeeze: float, release: float, spacing_ns: int) -> Kn
 
 _MIB = 1024 * 1024
 
-# Floors: CPUs, ways, a share of full bandwidth, a share of the link, bytes, a weight, a share of
-# the disk. What moves in fine steps is released in fine, frequent steps; what has few settings
-# goes setting by setting (``Steps``), far enough apart to see what each one did. Memory above its
-# limit has to be reclaimed while its owner waits, so it is squeezed slowly.
+# Units of the floors: CPUs, ways, a share of full bandwidth, a share of the link, bytes, a weight,
+# a share of the disk. A knob that moves in fine steps is released in fine, frequent steps. A knob
+# with few settings is released setting by setting (``StepSelector``), far enough apart to observe
+# the effect of each. Memory above its limit is reclaimed while its owner waits, so it is squeezed
+# slowly.
 DEFAULT_LIMITS: Mapping[Knob, KnobLimits] = {
     Knob.CPU_QUOTA: _limits(0.05, 2.0, 0.01, NS_PER_SEC // 2),
     Knob.LLC_WAYS: _limits(2.0, 2.0, 0.35, 20 * NS_PER_SEC),
@@ -49,9 +50,9 @@ DEFAULT_LIMITS: Mapping[Knob, KnobLimits] = {
 def auto_gains(window_ns: int, tick_ns: int, filter_ns: int | None = None) -> Gains:
     """Return PI gains for an indicator over *window_ns*, read every *tick_ns* (SIMC rules).
 
-    The dead time is one window (the old waits must leave it before a percentile falls) and one
-    tick; the lag is the low-pass behind it, *filter_ns*, by default two windows. There is no
-    derivative: on a percentile's noise it costs more than it brings.
+    The dead time is one window (the old waits must leave the window before a percentile falls) and
+    one tick. The lag is the low-pass behind the window, *filter_ns*, by default two windows. There
+    is no derivative part: on the noise of a percentile it costs more than it brings.
     """
     dead_time_s = (window_ns + tick_ns) / NS_PER_SEC
     lag_s = (2 * window_ns if filter_ns is None else filter_ns) / NS_PER_SEC
@@ -62,9 +63,10 @@ def auto_gains(window_ns: int, tick_ns: int, filter_ns: int | None = None) -> Ga
 
 
 def tightest_limits(all_limits: Iterable[KnobLimits], default: KnobLimits) -> KnobLimits:
-    """Return the limits that satisfy several services at once; *default* where there are none.
+    """Return the limits that satisfy several services at once; *default* if there are none.
 
-    The highest floor (best-effort was promised it), the fastest squeeze, the slowest release.
+    That is the highest floor (which best-effort work was promised), the fastest squeeze and the
+    slowest release.
     """
     limits = tuple(all_limits) or (default,)
     return KnobLimits(

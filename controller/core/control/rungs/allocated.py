@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rungs that share a resource out among best-effort workloads: memory.high and io.max."""
+"""Rungs that divide a resource among best-effort workloads: memory.high and io.max."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,11 +21,15 @@ _MIB = 1 << 20
 # Lowering memory.high below the use reclaims in the writer's own time (mm/memcontrol.c,
 # memory_high_write), and the writer is the control thread.
 _MEMORY_STEP = 64 * _MIB
-_NOBODY: Mapping[CgroupId, float] = {}
+_NO_BLAME: Mapping[CgroupId, float] = {}
 
 
 class AllocatedRung(ABC):
-    """Moves one knob of every best-effort workload, see ``ProportionalAllocator``."""
+    """Moves one knob of every best-effort workload, see ``ProportionalAllocator``.
+
+    *capacity* is what the machine has of the resource, *least* the smallest amount that can be
+    granted, both in the resource's unit.
+    """
 
     _channel: Channel
 
@@ -34,7 +38,7 @@ class AllocatedRung(ABC):
         self._rates: object = None
         self._last_use: dict[CgroupId, float] = {}
         self.part = 0.0
-        self._share = ProportionalAllocator(capacity, least)
+        self._allocator = ProportionalAllocator(capacity, least)
         self._writer = writer
         self._blocked: frozenset[CgroupId] = frozenset()
         self._grants: Mapping[CgroupId, float] = {}
@@ -52,26 +56,26 @@ class AllocatedRung(ABC):
         return part
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Share out what *part* leaves."""
+        """Divide the total that *part* leaves; return *part*, ``None`` if nothing is limited."""
         self.part = part
         available, need = self._feed_forward(context)
-        share = self._share
-        share.ceiling.update(context.now_ns, context.dt_s, available, need)
+        allocator = self._allocator
+        allocator.ceiling.update(context.now_ns, context.dt_s, available, need)
         floor = self._floor(limits)
-        self._grants = share.update(
+        self._grants = allocator.update(
             part,
             lambda: self._used(context),
             len(context.workload_index.best_effort),
-            _NOBODY,
+            _NO_BLAME,
             self._blocked,
             floor,
             context.now_ns,
         )
-        return part if share.engaged else None
+        return part if allocator.engaged else None
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return what has to be written."""
-        floor, grants = self._share.floor_each, self._limit(self._grants, context)
+        """Return the writes of this tick."""
+        floor, grants = self._allocator.floor_each, self._limit(self._grants, context)
         return self._writer.actions(
             grants,
             floor,
@@ -83,13 +87,13 @@ class AllocatedRung(ABC):
         )
 
     def release(self) -> None:
-        """Go free at once."""
+        """Remove all limits at once."""
         self.part = 0.0
-        self._share.release()
-        self._grants = self._share.grants
+        self._allocator.release()
+        self._grants = self._allocator.grants
 
     def _used(self, context: TickContext) -> dict[CgroupId, float]:
-        """Return what ``_use`` says, which is news once a second."""
+        """Return the result of ``_use``, computed anew when the rates change (once a second)."""
         rates = context.usage.of(self._channel).rates
         if rates is not self._rates or context.resync:
             self._rates = rates
@@ -102,11 +106,11 @@ class AllocatedRung(ABC):
 
     @abstractmethod
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
-        """Return what every best-effort workload uses."""
+        """Return the use of every best-effort workload."""
 
     @abstractmethod
     def _feed_forward(self, context: TickContext) -> tuple[float, float]:
-        """Return what there is for services and best-effort, and what the services use of it."""
+        """Return what services and best-effort may use together, and what the services use."""
 
     def _floor(self, limits: KnobLimits) -> float:
         return limits.floor
@@ -114,7 +118,7 @@ class AllocatedRung(ABC):
     def _limit(
         self, grants: Mapping[CgroupId, float], context: TickContext
     ) -> Mapping[CgroupId, float]:
-        """Return what of *grants* may be written now."""
+        """Return the amounts that may be written in this tick on the way to *grants*."""
         return grants
 
 
@@ -130,21 +134,21 @@ class MemoryHighRung(AllocatedRung):
         writer = GrantActions(Knob.MEMORY_HIGH, parse_amount, value_for, largest=_MEMORY_STEP / 2)
         super().__init__(Knob.MEMORY_HIGH, float(memory_bytes), float(_MIB), writer)
         self._memory_bytes = memory_bytes
-        # Grants that every write may go to at once.
+        # The last grants that no longer have to be approached in steps.
         self._reached: Mapping[CgroupId, float] | None = None
         self._bounds = RequestedLimits()
 
     def usable(self, context: TickContext) -> bool:
-        """Return whether memory can be limited, and whose it is is known."""
+        """Return whether memory.high can be moved, and the use of memory is measured."""
         return context.usage.of(Channel.MEMORY).wanted is not None and super().usable(context)
 
     def describe(self) -> str:
         """Return how much memory best-effort may keep."""
-        total = self._share.total
-        return "memory free" if total is None else f"memory {format_bytes(total)}"
+        total = self._allocator.total
+        return "memory not limited" if total is None else f"memory {format_bytes(total)}"
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return what has to be written, also for the workloads' own limits."""
+        """Return the writes of this tick, also those for the workloads' own limits."""
         return self._bounds.explain(super().actions(context, reason))
 
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
@@ -170,7 +174,7 @@ class MemoryHighRung(AllocatedRung):
             value = context.knobs.value(*cgroup, self.knob)
             now = math.inf if value is None else parse_amount(value)
             start = min(now, use.get(cgroup, now))
-            if start < math.inf:  # before its use is known, its limit has to wait
+            if start < math.inf:  # without a limit and without a known use there is no first step
                 limited[cgroup] = max(amount, start - _MEMORY_STEP)
         if limited == grants:
             self._reached = grants
@@ -206,15 +210,15 @@ class IoMaxRung(AllocatedRung):
         super().__init__(Knob.IO_MAX, self._capacity, self._capacity / 1000, writer)
 
     def describe(self) -> str:
-        """Return what best-effort may read and write."""
-        total = self._share.total
-        return "disks free" if total is None else f"disks {format_bytes(total)}/s"
+        """Return how much best-effort may read and write."""
+        total = self._allocator.total
+        return "disks not limited" if total is None else f"disks {format_bytes(total)}/s"
 
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
         present = context.workload_index.best_effort
         rates = context.usage.of(Channel.IO).rates
         if not rates:
-            # Not measured: as if everybody used the same.
+            # Not measured: equal parts of the capacity are assumed.
             return dict.fromkeys(present, self._capacity / max(1, len(present)))
         return {cgroup: rates[cgroup] for cgroup in present if cgroup in rates}
 

@@ -1,13 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From demand to a share of a resource for each best-effort workload: CPUs, memory, disk bytes.
+"""From a demand to an amount of a resource for each best-effort workload: CPUs, memory, disk bytes.
 
-The total runs geometrically from the ceiling (demand 0) to the floors (demand 1): equal steps
-of demand are equal factors of quota. A service's latency is about proportional to the quota,
-and its deviation is logarithmic, so the loop sees the same gain everywhere. A linear total
-would make the gain at the floor thirty times that at the ceiling.
+The total for all of best-effort runs geometrically from the ceiling (demand 0) to the sum of the
+floors (demand 1): equal steps of demand are equal factors of the total. A service's latency is
+about proportional to the quota, and its deviation is logarithmic, so the loop sees the same gain
+everywhere. With a linear total the gain at the floor would be thirty times that at the ceiling.
 
-The culprit pays: how a total for all best-effort work becomes a quota for each workload.
+The total is divided by blame: the workload that caused most of the wait loses most.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,19 +27,40 @@ __all__ = (
 
 Key = TypeVar("Key")
 
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+# A workload that uses this part of its grant or more is limited by the grant, and would use more
+# without it.
+_LIMITED = 0.85
+_WANT_DECAY_S = 30.0
+# A want below this part of the least amount counts as no want.
+_NOTHING = 1e-3
+# A workload without a grant gets one only if it would lose more than this part of its want.
+_LEAST_CUT = 0.05
+# The total is divided anew when it moved by this part, or after a second: with a thousand workloads
+# the division is the longest part of a tick.
+_LEAST_MOVE = 0.02
+_ALLOCATE_NS = NS_PER_SEC
+# Keeps the geometric total defined while nothing is used, as a part of the least amount.
+_LEAST_FLOOR = 0.1
+# All floors together are at most this part of the capacity. With a floor of 50 mcpu each, forty
+# workloads on two CPUs would be promised the whole machine, and a squeeze would have no effect.
+_FLOORS = 0.25
+
 
 def water_fill(
     cut: float, weights: Mapping[Key, float], room: Mapping[Key, float]
 ) -> dict[Key, float]:
-    """Share *cut* in proportion to *weights*, nobody more than his *room*.
+    """Divide *cut* in proportion to *weights*, at most its *room* to each key.
 
-    What one cannot pay, the others pay in proportion. Weight zero pays nothing before the
-    weighted have paid all they can; then the rest is shared in proportion to room.
+    What exceeds the room of one key is divided among the others in proportion. A key of weight zero
+    gets nothing before the room of all weighted keys is used up; the rest is then divided in
+    proportion to the room.
     """
     paid = dict.fromkeys(room, 0.0)
     remaining = min(cut, sum(room.values()))
     for shares in (weights, room):
-        # Each round either ends the cut or empties somebody, poorest (per weight) first.
+        # In the order of room per weight: each step uses up the room of one key, or ends the cut.
         payers = sorted(
             (key for key in room if shares.get(key, 0.0) > 0 and room[key] > paid[key]),
             key=lambda key: (room[key] - paid[key]) / shares[key],
@@ -63,9 +84,10 @@ def allocate(
     least: Mapping[Key, float],
     blame: Mapping[Key, float],
 ) -> dict[Key, float]:
-    """Return CPUs for each of *wants*, *total* together, the cut shared by *blame*.
+    """Divide *total* among the keys of *wants*, the cut in proportion to *blame*.
 
-    Nobody gets less than his *least*. A total above the wants is spread in proportion to them.
+    No key gets less than its *least*. A total above the sum of the wants is divided in proportion
+    to them.
     """
     wanted = sum(wants.values())
     if wanted <= 0:
@@ -77,49 +99,31 @@ def allocate(
     return {key: want - paid[key] for key, want in wants.items()}
 
 
-_HOLD_NS = 20 * NS_PER_SEC
-_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
-# At this part of its grant a workload is held back by it, and would use more without.
-_LIMITED = 0.85
-_WANT_DECAY_S = 30.0
-# Who wanted less than this part of the least share wants nothing.
-_NOTHING = 1e-3
-# A cut smaller than this is no reason to touch a workload.
-_WORTH_A_WRITE = 0.05
-# The split among the workloads is made anew when the total moved by this part, or in a second:
-# with a thousand workloads it is the longest part of a tick.
-_WORTH_SHARING = 0.02
-_SHARE_NS = NS_PER_SEC
-# Keeps the geometric total defined while nobody uses anything, as a part of the least share.
-_LEAST_FLOOR = 0.1
-# All floors together are at most this part of the machine: with a floor of 50 mcpu each, forty
-# workloads on two CPUs would be promised the whole machine, and a squeeze would have no bite.
-_FLOORS = 0.25
-
-
 def total_for(demand: float, floor: float, ceiling: float) -> float:
-    """Return the total at *demand*, between *floor* > 0 and *ceiling*."""
+    """Return the total at *demand* in [0, 1], between *floor* > 0 and *ceiling*."""
     if ceiling <= floor:
         return floor
     return ceiling * math.pow(floor / ceiling, demand)
 
 
 class ProportionalAllocator:
-    """Engages on demand, from the feed-forward ceiling downward, and lets go after a while.
+    """Grants amounts of one resource to best-effort workloads, from a demand.
 
-    ``grants`` is what the workloads that are limited now may have (empty: everybody is free).
-    ``wants`` is what they would use without.
-    ``total`` and ``floor`` are for all of best-effort together, ``floor_each`` for each; all in
-    the unit of the resource, of which the machine has *capacity*, and of which no less than
-    *least* can be granted.
+    It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
+    releases after a hold-off time without demand.
+
+    ``grants`` is the amount of each workload that is limited now; empty if none is. ``wants`` is
+    what the workloads would use without a limit. ``total`` and ``floor`` are for all of best-effort
+    together, ``floor_each`` is for each workload. All are in the unit of the resource, of which the
+    machine has *capacity*, and of which no less than *least* can be granted.
     """
 
     __slots__ = (
+        "_allocated",
+        "_allocated_ns",
         "_capacity",
         "_latch",
         "_least",
-        "_shared",
-        "_shared_ns",
         "ceiling",
         "floor",
         "floor_each",
@@ -133,8 +137,9 @@ class ProportionalAllocator:
         self._least = least
         self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         self.wants: dict[CgroupId, float] = {}
-        self._shared = 0.0
-        self._shared_ns = 0
+        # The total at the last division, and its time.
+        self._allocated = 0.0
+        self._allocated_ns = 0
         self.ceiling = Headroom(capacity)
         self.grants: dict[CgroupId, float] = {}
         self.total: float | None = None
@@ -143,7 +148,7 @@ class ProportionalAllocator:
 
     @property
     def engaged(self) -> bool:
-        """Whether best-effort work is under a limit of ours."""
+        """Whether best-effort work is limited."""
         return self._latch.on
 
     def update(
@@ -156,34 +161,40 @@ class ProportionalAllocator:
         floor_each: float,
         now_ns: int,
     ) -> dict[CgroupId, float]:
-        """Return what to grant at *demand*; use and *blame* are amounts per workload.
+        """Return the grants at *demand*; use and *blame* are amounts by workload.
 
-        *find_use* is called when the use is needed: it may have to look at every workload. It
-        names those of *users* workloads that use anything, or that ``wants`` names. The *blocked*
-        among them cannot be limited (the kernel or somebody else refuses): they keep what they
-        use, and the others pay for them.
+        *find_use* is called only when the use is needed, because it may have to read the use of
+        every workload. Its result names those of the *users* workloads that use anything, or that
+        ``wants`` names. The *blocked* among them cannot be limited (the kernel refuses, or another
+        program holds the knob): they keep what they use, and the others are cut for them.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
             self.release()
             return self.grants
         if not was_engaged:
-            self.ceiling.start_at(sum(find_use().values()))
-        self.total = total_for(demand, self.floor, self.ceiling.cpus) if was_engaged else None
-        age_ns = now_ns - self._shared_ns
-        if self.total is None or age_ns >= _SHARE_NS or self._moved(self.total):
+            self.ceiling.lower_to(sum(find_use().values()))
+        self.total = total_for(demand, self.floor, self.ceiling.amount) if was_engaged else None
+        age_ns = now_ns - self._allocated_ns
+        if self.total is None or age_ns >= _ALLOCATE_NS or self._has_moved(self.total):
             use = find_use()
             most = _FLOORS * self._capacity / max(1, users)
             self.floor_each = max(self._least, min(floor_each, most))
-            self._update_wants(use, min(age_ns, _SHARE_NS) / 1e9)
-            self._share(demand, blame, blocked)
-            self._shared_ns = now_ns
+            self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9)
+            self._allocate(demand, blame, blocked)
+            self._allocated_ns = now_ns
         return self.grants
 
-    def _moved(self, total: float) -> bool:
-        return abs(total - self._shared) > _WORTH_SHARING * self._shared
+    def release(self) -> None:
+        """Remove all grants and forget the wants."""
+        self.wants.clear()
+        self.grants = {}
+        self.total = None
 
-    def _share(
+    def _has_moved(self, total: float) -> bool:
+        return abs(total - self._allocated) > _LEAST_MOVE * self._allocated
+
+    def _allocate(
         self,
         demand: float,
         blame: Mapping[CgroupId, float],
@@ -195,23 +206,17 @@ class ProportionalAllocator:
             for cgroup, want in wants.items()
         }
         self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
-        self.total = self._shared = total_for(demand, self.floor, self.ceiling.cpus)
+        self.total = self._allocated = total_for(demand, self.floor, self.ceiling.amount)
         before = self.grants
         self.grants = {
-            cgroup: max(floor_each, share)
-            for cgroup, share in allocate(self.total, wants, least, blame).items()
-            if cgroup in before or share < (1 - _WORTH_A_WRITE) * wants[cgroup]
+            cgroup: max(floor_each, amount)
+            for cgroup, amount in allocate(self.total, wants, least, blame).items()
+            if cgroup in before or amount < (1 - _LEAST_CUT) * wants[cgroup]
         }
 
-    def release(self) -> None:
-        """Forget all grants: everybody is free."""
-        self.wants.clear()
-        self.grants = {}
-        self.total = None
-
     def _update_wants(self, use: Mapping[CgroupId, float], dt_s: float) -> None:
-        # What a workload would use without its grant: its use, but held while the grant limits
-        # it, so that a squeeze does not make the squeezed look modest.
+        # The want is the use, but does not fall while the grant limits the use. Otherwise a squeeze
+        # would lower the wants, and with them the share of a squeezed workload.
         keep = math.exp(-dt_s / _WANT_DECAY_S)
         wants: dict[CgroupId, float] = {}
         for cgroup, now in use.items():

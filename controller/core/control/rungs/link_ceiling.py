@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rung of the network channel: the ceiling of best-effort's tier on every shaped link."""
+"""The rung of the network channel: the ceiling of the best-effort tier on every shaped link."""
 
 from dataclasses import dataclass, field
 
@@ -18,17 +18,22 @@ __all__ = ("LinkCeilingRung",)
 
 _HOLD_NS = 20 * NS_PER_SEC
 _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
-# What is left free beside the services' use: 5 % of the link, or 10 % of that use (Heracles,
+# The margin left free beside the services' use: 5 % of the link, or 10 % of that use (Heracles,
 # ISCA 2015, section 4.3, network sub-controller).
 _MARGIN_LINK = 0.05
 _MARGIN_USE = 0.10
+# A change smaller than this part is noise, and is not written.
 _QUANTUM = 0.05
 _LEAST_BYTES_PER_S = 1000.0
 
 
 @dataclass(slots=True)
 class _Link:
-    """A shaped link: what it carries, what best-effort may use, egress first."""
+    """A shaped link. Pairs are egress and ingress, in bytes per second.
+
+    ``ceilings`` is what best-effort may use, ``granted`` what it may use at the present demand
+    (``None``: not limited), ``written`` the last value that was requested (empty: none).
+    """
 
     facts: LinkFacts
     ceilings: tuple[Headroom, Headroom]
@@ -37,7 +42,10 @@ class _Link:
 
 
 class LinkCeilingRung:
-    """Engages on demand, from the feed-forward ceiling downward, as the quota does."""
+    """Moves the ceilings of all shaped links from the feed-forward ceiling to the floor.
+
+    It engages with the first demand and releases after a hold-off time, as the quota does.
+    """
 
     def __init__(self, links: tuple[LinkFacts, ...]) -> None:
         self.knob = Knob.TC_CEILING
@@ -51,7 +59,7 @@ class LinkCeilingRung:
         }
 
     def usable(self, context: TickContext) -> bool:
-        """Return whether there is a link that we shape."""
+        """Return whether there is a shaped link whose ceiling can be moved now."""
         movable = context.knobs.movable(self.knob, context.now_ns)
         return any((target.scope, target.id) in self._links for target in movable)
 
@@ -60,7 +68,7 @@ class LinkCeilingRung:
         return part
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Set the ceilings for *part*."""
+        """Compute the ceilings for *part*; return *part*, ``None`` if nothing is limited."""
         self.part = part
         was_engaged = self._latch.on
         engaged = self._latch.update(part > 0, context.now_ns)
@@ -73,14 +81,14 @@ class LinkCeilingRung:
                 available = (1 - _MARGIN_LINK) * carried
                 ceiling.update(context.now_ns, context.dt_s, available, (1 + _MARGIN_USE) * others)
                 if engaged and not was_engaged and use is not None and use.wanted is not None:
-                    ceiling.start_at(use.wanted)
+                    ceiling.lower_to(use.wanted)
                 floor = max(_LEAST_BYTES_PER_S, limits.floor * carried)
-                grants.append(total_for(part, floor, ceiling.cpus))
+                grants.append(total_for(part, floor, ceiling.amount))
             link.granted = (grants[0], grants[1]) if engaged else None
         return part if engaged else None
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return what has to be written; changes that are noise are not."""
+        """Return the writes of this tick; a change that is noise is not written."""
         actions = []
         for target in context.knobs.targets(self.knob):
             link = self._links.get((target.scope, target.id))
@@ -90,20 +98,20 @@ class LinkCeilingRung:
         return actions
 
     def release(self) -> None:
-        """Go free at once."""
+        """Remove all limits at once."""
         self.part = 0.0
         for link in self._links.values():
             link.granted = None
 
     def describe(self) -> str:
-        """Return what best-effort may send and receive."""
+        """Return how much best-effort may send and receive."""
         sides = [
             f"{link.facts.target.path} {format_bytes(link.granted[0])}/s out, "
             f"{format_bytes(link.granted[1])}/s in"
             for link in self._links.values()
             if link.granted is not None
         ]
-        return "; ".join(sides) or "network free"
+        return "; ".join(sides) or "network not limited"
 
     def _action(
         self, target: Target, link: _Link, context: TickContext, reason: str
@@ -117,14 +125,14 @@ class LinkCeilingRung:
             link.written = []
             return context.knobs.restore(*key, reason, context.now_ns)
         wanted = _numbers(value)
-        if link.written and not context.resync and not _matters(wanted, link.written):
+        if link.written and not context.resync and not _differs(wanted, link.written):
             return None
         link.written = wanted
         return context.knobs.request(*key, value, reason, context.now_ns)
 
 
 def _limited(granted: tuple[float, float], original: KnobValue) -> KnobValue:
-    # A side that is not shaped is 0, and stays so.
+    # A direction that is not shaped is 0 and stays 0.
     words = (
         round(min(grant, most)) if most > 0 else 0
         for grant, most in zip(granted, _numbers(original), strict=True)
@@ -136,7 +144,8 @@ def _numbers(value: KnobValue) -> list[float]:
     return [float(word) for word in value.split()]
 
 
-def _matters(wanted: list[float], written: list[float]) -> bool:
+def _differs(wanted: list[float], written: list[float]) -> bool:
+    """Return whether either direction changed by more than noise."""
     return any(
         abs(new - old) >= _QUANTUM * old for new, old in zip(wanted, written, strict=True) if old
     )

@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a memory bandwidth setting really leaves of the bandwidth, learned from measuring it.
+"""The part of the memory bandwidth that each MBA value really leaves, learned by measurement.
 
 Intel's percent scale throttles requests, and what that does to the bandwidth depends on the
-program: 50 % may leave nine tenths of it. So the bandwidth that best-effort gets is measured at
-each value, and the demand is served from what was measured. Values not tried yet are guessed
-from those that were. Without a measurement the percent scale is believed.
+program: 50 % may leave nine tenths of it. So the bandwidth of best-effort is measured at each value
+in use, and a demand is mapped to a value by these measurements. Values not used so far are
+interpolated. Without any measurement the percent scale is taken as it is.
 """
 
 from collections.abc import Hashable, Mapping
@@ -16,24 +16,26 @@ from controller.core.units import NS_PER_SEC
 
 __all__ = ("MbaCurve",)
 
-# A new value shows in the smoothed bandwidth after this time.
+# The smoothed bandwidth shows the effect of a new value after this time.
 _SETTLE_NS = 3 * NS_PER_SEC
-# More bandwidth than believed is believed quickly, less slowly: best-effort may only have had
-# less to do for a moment.
+# Time constants: a measurement above the learned one is adopted quickly, one below it slowly,
+# because best-effort may only have had less to do for a moment.
 _MORE_S = 1.0
 _LESS_S = 30.0
 _LEAST = 0.01
+# A bandwidth below this part of the expected one is not limited by the value, and teaches nothing.
 _IDLE_PART = 0.3
 _BYTES_PER_UNIT = {MbaUnit.ABSOLUTE: 1e9 / 8, MbaUnit.MBPS: 2.0**20}
 
 
 class MbaCurve:
-    """Remembers the part of the unthrottled bandwidth that each value left."""
+    """The part of the unthrottled bandwidth, in (0, 1], by MBA value."""
 
     __slots__ = ("_facts", "_full", "_last_ns", "_learned", "_since_ns", "_value", "_wanted")
 
     def __init__(self) -> None:
         self._facts: ResctrlFacts | None = None
+        # The unthrottled bandwidth of each user, and of all together.
         self._full: dict[Hashable, float] = {}
         self._learned: dict[int, float] = {}
         self._value: int | None = None
@@ -44,7 +46,10 @@ class MbaCurve:
     def update(
         self, value: int, facts: ResctrlFacts, rates: Mapping[Hashable, float], now_ns: int
     ) -> None:
-        """Take what each of best-effort uses at *value*, in bytes/s; nobody: not measured."""
+        """Take the bandwidth of each best-effort user at *value*, in bytes/s.
+
+        Empty *rates*: not measured.
+        """
         self._facts = facts
         if value != self._value:
             self._value, self._since_ns = value, now_ns
@@ -57,7 +62,7 @@ class MbaCurve:
         part = min(1.0, max(_LEAST, sum(rates.values()) / self._wanted))
         known = self._learned.get(value)
         if part < _IDLE_PART * self.part_at(value):
-            return  # it has too little to do for the setting to hold it back
+            return
         if known is None:
             self._learned[value] = part
         else:
@@ -67,7 +72,7 @@ class MbaCurve:
     def _update_full(
         self, value: int, facts: ResctrlFacts, rates: Mapping[Hashable, float], dt_s: float
     ) -> None:
-        """Follow what everybody would use unthrottled, which shows only while he is."""
+        """Update the unthrottled bandwidth of each user, which shows only at the largest value."""
         keep = math.exp(-dt_s / _LESS_S)
         full: dict[Hashable, float] = {}
         for user, rate in rates.items():
@@ -80,7 +85,7 @@ class MbaCurve:
         self._wanted = sum(full.values()) or None
 
     def part_at(self, value: int) -> float:
-        """Return the part of the bandwidth that *value* is believed to leave, in (0, 1]."""
+        """Return the part of the bandwidth that *value* is expected to leave, in (0, 1]."""
         facts = self._facts
         if facts is None or value >= facts.mba_max:
             return 1.0
@@ -88,7 +93,7 @@ class MbaCurve:
             return max(_LEAST, self._absolute(value, facts))
         if not self._learned:
             return max(_LEAST, value / facts.mba_max)
-        return max(_LEAST, self._between(value, facts.mba_max))
+        return max(_LEAST, self._interpolate(value, facts.mba_max))
 
     def _absolute(self, value: int, facts: ResctrlFacts) -> float:
         if self._wanted is None:
@@ -96,13 +101,13 @@ class MbaCurve:
         limit = value * _BYTES_PER_UNIT[facts.mba_unit] * max(1, len(facts.domains))
         return min(1.0, limit / self._wanted)
 
-    def _between(self, value: int, full: int) -> float:
-        """Return the part on the line through the nearest values that were tried."""
+    def _interpolate(self, value: int, full: int) -> float:
+        """Return the part on the line between the nearest measured values."""
         below, low = 0, 0.0
-        for tried, part in sorted(self._learned.items()):
-            # A larger value never leaves less, whatever a quiet moment made of it.
+        for measured, part in sorted(self._learned.items()):
+            # A larger value never leaves less: a smaller part was measured while less was used.
             part = max(part, low)
-            if tried >= value:
-                return low + (part - low) * (value - below) / (tried - below)
-            below, low = tried, part
+            if measured >= value:
+                return low + (part - low) * (value - below) / (measured - below)
+            below, low = measured, part
         return low + (1.0 - low) * (value - below) / (full - below)

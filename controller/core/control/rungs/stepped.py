@@ -1,12 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A rung whose knob has few settings: what cache ways, memory bandwidth and weights share.
+"""Rungs whose knob has few settings: cache ways, memory bandwidth and io.weight.
 
-The first rung of the io channel: best-effort's weight for the disks, halved step by step.
-
-The rungs of the cache channel that resctrl offers: cache ways, then memory bandwidth.
-
-Both act on the group that best-effort's tasks are in; every domain gets the same.
+Cache ways and memory bandwidth (resctrl) are the first two rungs of the cache channel. They act on
+the resctrl group that best-effort's tasks are in; every domain gets the same setting. io.weight is
+the first rung of the io channel.
 """
 
 from abc import ABC, abstractmethod
@@ -38,13 +36,19 @@ __all__ = (
     "SteppedRung",
 )
 
+_HOLD_NS = 20 * NS_PER_SEC
 _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+# io.weight of a cgroup with no weight set (block/blk-cgroup.h, CGROUP_WEIGHT_DFL).
+_DEFAULT_WEIGHT = 100.0
+# An absolute MBA scale may have thousands of values; this many of them, in equal factors, are
+# enough.
+_MOST_SETTINGS = 24
 
 
 class SteppedRung(ABC):
     """Moves one knob of all its targets through the same settings, see ``StepSelector``.
 
-    ``part`` is the part of the demand that the setting in force would satisfy.
+    ``part`` is the demand, in [0, 1] of this rung's range, that the setting in force satisfies.
     """
 
     def __init__(self, knob: Knob, hold_ns: int) -> None:
@@ -66,18 +70,18 @@ class SteppedRung(ABC):
         )
 
     def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Return the place of *part* on the scale as it is known now."""
+        """Update the scale, and return the demand that stands on it for what *part* stood for."""
         before, self._scale = self._scale, self._edges(limits, context)
         return rescale(part, before, self._scale)
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Choose the setting for *part*."""
-        settled = self._steps.set_part(part, self._scale, context.now_ns)
+        """Select the setting for *part*; return its demand, ``None`` if the knob is free."""
+        applied = self._steps.set_part(part, self._scale, context.now_ns)
         self.part = self._scale[self.level] if self.level else 0.0
-        return settled
+        return applied
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return what has to be written; nothing while the setting stays."""
+        """Return the writes of this tick: none while the setting stays, except on resync."""
         level = self.level
         if level == self._written and not context.resync:
             return []
@@ -103,7 +107,7 @@ class SteppedRung(ABC):
         return actions
 
     def release(self) -> None:
-        """Go free at once."""
+        """Go to the free setting at once."""
         self._steps.release()
         self.part = 0.0
 
@@ -113,34 +117,30 @@ class SteppedRung(ABC):
 
     @abstractmethod
     def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
-        """Return the largest part that each setting satisfies, from free (0) to the stop (1)."""
+        """Return the largest part that each setting satisfies, from 0 (free) to 1 (strictest)."""
 
     @abstractmethod
     def _value(self, original: KnobValue) -> KnobValue:
-        """Return what the setting in force is for a target that was at *original*."""
+        """Return the value of the setting in force for a target whose original is *original*."""
 
 
 def _is_ours(target: Target, context: TickContext) -> bool:
-    # Groups and links are best-effort's as a whole; a cgroup may have become somebody else's.
+    # Groups and links belong to best-effort as a whole. A cgroup belongs to a workload, whose class
+    # may have changed.
     return target.kind is not TargetKind.CGROUP or (target.scope, target.id) in (
         context.workload_index.best_effort
     )
 
 
-_HOLD_NS = 20 * NS_PER_SEC
-# io.weight of a cgroup that nobody touched (block/blk-cgroup.h, CGROUP_WEIGHT_DFL).
-_DEFAULT_WEIGHT = 100.0
-
-
 class IoWeightRung(SteppedRung):
-    """Halves io.weight with every step, down to the floor."""
+    """Halves best-effort's weight for the disks with every step, down to the floor."""
 
     def __init__(self) -> None:
         super().__init__(Knob.IO_WEIGHT, _HOLD_NS)
         self._floor = 1.0
 
     def describe(self) -> str:
-        """Return the part of its weight that best-effort has."""
+        """Return the part of the original weight that is left."""
         if not self.level:
             return "full io.weight"
         left = max(0.5**self.level, self._floor / _DEFAULT_WEIGHT)
@@ -156,24 +156,20 @@ class IoWeightRung(SteppedRung):
         return format_amount(max(self._floor, halved))
 
 
-# An absolute scale may have thousands of values: so many of them, in equal factors, are enough.
-_MOST_SETTINGS = 24
-
-
 class CacheWaysRung(SteppedRung):
-    """Takes cache ways from best-effort's group, from the top; services keep the whole cache."""
+    """Takes cache ways from best-effort's group, highest first; services keep the whole cache."""
 
     def __init__(self) -> None:
         super().__init__(Knob.LLC_WAYS, _HOLD_NS)
         self._ways: tuple[int, ...] = ()
 
     def usable(self, context: TickContext) -> bool:
-        """Return whether there is a group, and a cache whose ways can be counted."""
+        """Return whether there is a group to move, and more than one cache way to divide."""
         facts = context.host.resctrl
         return facts is not None and facts.llc_ways > 1 and super().usable(context)
 
     def describe(self) -> str:
-        """Return how many ways best-effort has."""
+        """Return the number of ways that best-effort may use."""
         return f"{self._ways[self.level]} cache ways" if self.level else "all cache ways"
 
     def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
@@ -192,31 +188,31 @@ class CacheWaysRung(SteppedRung):
 class MbaRung(SteppedRung):
     """Throttles the memory bandwidth of best-effort's group.
 
-    The demand asks for a part of the bandwidth; which value brings that is ``MbaCurve``'s
-    to know, because half of the percent scale is not half of the bandwidth.
+    The demand stands for a part of the bandwidth. ``MbaCurve`` gives the value that leaves this
+    part, because half of the percent scale is not half of the bandwidth.
     """
 
     def __init__(self) -> None:
         super().__init__(Knob.MBA, _HOLD_NS)
-        self._bandwidth = MbaCurve()
+        self._curve = MbaCurve()
         self._values: tuple[int, ...] = ()
         self._unit = MbaUnit.PERCENT
 
     def usable(self, context: TickContext) -> bool:
-        """Return whether there is a group, and hardware that throttles."""
+        """Return whether there is a group to move, and hardware that throttles."""
         facts = context.host.resctrl
         return facts is not None and facts.mba_max > facts.mba_min and super().usable(context)
 
     def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Learn what the value in force brings: *part* may then be elsewhere."""
+        """Learn from the bandwidth at the value in force, which may move *part* on the scale."""
         facts = context.host.resctrl
         assert facts is not None
         value = self._values[self.level] if self.level else facts.mba_max
-        self._bandwidth.update(value, facts, context.usage.bandwidth.rates, context.now_ns)
+        self._curve.update(value, facts, context.usage.bandwidth.rates, context.now_ns)
         return super().rescale(part, limits, context)
 
     def describe(self) -> str:
-        """Return best-effort's memory bandwidth as it was set."""
+        """Return best-effort's memory bandwidth in the unit of the hardware."""
         if not self.level:
             return "full memory bandwidth"
         unit = {MbaUnit.PERCENT: "%", MbaUnit.ABSOLUTE: "/8 GB/s", MbaUnit.MBPS: " MB/s"}
@@ -232,10 +228,10 @@ class MbaRung(SteppedRung):
             self._values = tuple(value for value in values if value >= least)
         else:
             self._values = tuple(
-                value for value in values if self._bandwidth.part_at(value) >= limits.floor
+                value for value in values if self._curve.part_at(value) >= limits.floor
             )
         self._values = self._values or (facts.mba_max,)
-        return _geometric([self._bandwidth.part_at(value) for value in self._values])
+        return _geometric([self._curve.part_at(value) for value in self._values])
 
     def _value(self, original: KnobValue) -> KnobValue:
         value = self._values[self.level]
@@ -244,7 +240,7 @@ class MbaRung(SteppedRung):
 
 
 def _grid(least: int, most: int, step: int) -> list[int]:
-    """Return the values from *most* down to *least*: all, or as many as are worth having."""
+    """Return the values from *most* down to *least*: all, or ``_MOST_SETTINGS`` of them."""
     if (most - least) // step < _MOST_SETTINGS:
         return list(range(most, least - 1, -step))
     ratio = math.pow(least / most, 1 / _MOST_SETTINGS)
@@ -254,9 +250,9 @@ def _grid(least: int, most: int, step: int) -> list[int]:
 
 
 def _geometric(parts: Sequence[float]) -> list[float]:
-    """Return which demand each setting satisfies: equal steps of demand are equal factors.
+    """Return the demand that each setting satisfies; equal steps of demand are equal factors.
 
-    *parts* is what each setting leaves of the resource, falling from (about) 1.
+    *parts* is the part of the resource that each setting leaves, falling from (about) 1.
     """
     last = len(parts) - 1
     least = parts[-1]
