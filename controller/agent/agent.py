@@ -1,9 +1,31 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent: one control thread that measures, plans and acts on an absolute schedule.
+"""The control thread of the agent: it measures, plans and acts once per tick.
 
-Signals are blocked and taken between two ticks, so a tick is never torn: SIGTERM and SIGINT
-restore every knob and end the agent, SIGHUP reads the configuration again, all or nothing.
+A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
+
+1. ``ConfigFollower.poll`` rescans the workloads when a scan is due. A change goes to the planner
+   before it plans.
+2. ``Node.refresh_targets``, every 5 s and after a change, renews the list of knobs to read back.
+3. ``Node.poll`` reads the probes and a part of the knobs. All of it is one ``Snapshot``.
+4. ``Planner.step`` computes a ``Plan`` from the snapshot and from the outcomes of the previous
+   tick's writes. It is pure: no clock, no file, no thread.
+5. ``Recorder.write`` appends these inputs and the plan to the recording, if there is one.
+6. ``Node.execute``, in enforce mode only, writes the actions of the plan and reads them back. The
+   results are the outcomes for the next tick.
+7. ``Node.dispatch`` starts the eviction of the plan, if it has one, and passes the plan on to the
+   cluster; in observe mode as well.
+8. The verdicts of the plan are logged, the agent's own cost is compared with its budget, the
+   ``TickReport`` for /metrics and /statusz is published, and the guardian gets a heartbeat.
+
+If a tick raises, it is abandoned: every knob is restored and the next tick starts with a new
+planner. After five failed ticks in a row the agent ends with exit code 1.
+
+Ticks are due at fixed times. A tick that takes longer than its period is counted as an overrun,
+and the schedule starts again at its end; missed ticks are not made up for.
+
+Signals are blocked and handled between two ticks, so a tick is never interrupted: SIGTERM and
+SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``).
 """
 
 import contextlib
@@ -35,19 +57,20 @@ __all__ = ("Agent", "Options")
 _log = logging.getLogger(__name__)
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-_AUDIT_NS = 5 * NS_PER_SEC
+_REFRESH_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
-# How long another thread may keep the interpreter from a tick that is due: beside a page about a
-# thousand workloads it began 5.2 ms late with Python's own 5 ms, and 1.2 ms with this.
-_SWITCH_S = 0.001
+# How long another thread may hold the interpreter lock while a tick is due. While a page about a
+# thousand workloads was rendered, ticks began 5.2 ms late with Python's default of 5 ms, and
+# 1.2 ms late with this value.
+_SWITCH_INTERVAL_S = 0.001
 _NICE = -10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says about a run. ``mode`` takes the place of the file's."""
+    """Command-line options of a run. ``mode`` overrides the mode of the configuration file."""
 
     config: Path
     mode: Mode | None
@@ -56,12 +79,12 @@ class Options:
 
 
 class Agent:
-    """One run of the agent.
+    """One run of the agent, from the loaded configuration to the restored knobs.
 
-    :raises ConfigError: the configuration, or what it says about this host's cgroups, is wrong.
-    :raises HostError: no cgroup hierarchy with the cpu controller.
+    :raises ConfigError: the configuration is invalid, or does not match this host's cgroups.
+    :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
-    :raises HttpError: the address of the HTTP server is taken.
+    :raises HttpError: the address of the HTTP server is in use.
     :raises OSError: the recording cannot be written.
     """
 
@@ -72,24 +95,25 @@ class Agent:
         loaded = source.load()
         self._heartbeat = heartbeat
         self._recorder = None if options.record is None else Recorder(options.record)
-        self._board = PublishedState()
+        self._published = PublishedState()
         self._http = self._serve(loaded)
         self._node = Node(loaded)
-        self._following = ConfigFollower(source, loaded, self._node)
+        self._follower = ConfigFollower(source, loaded, self._node)
         self._outcomes: tuple[Outcome, ...] = ()
         self._make_planner()
         self._cost = CostMeter(self._config.budget, DETAILS, self._node.sampler.costs)
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
-        self._next_audit_ns = 0
+        self._next_refresh_ns = 0
 
     @property
     def _config(self) -> Config:
-        return self._following.config
+        return self._follower.config
 
     def run(self) -> int:
-        """Run until a signal, or two ticks with ``--once``; return the exit code.
+        """Run until a signal, or for two ticks with ``--once``; return the exit code.
 
-        Whatever happens, every knob is restored before this returns.
+        The exit code is 0, or 1 after five failed ticks in a row. Every knob is restored before
+        this method returns or raises.
         """
         try:
             return self._loop()
@@ -98,21 +122,22 @@ class Agent:
 
     def _loop(self) -> int:
         self._log_start()
-        # Who is to shorten the run queue must not wait in it.
+        # The agent must not wait in the run queues that it is there to shorten.
         with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, _NICE)
-        # A tick makes thousands of records and no cycles: keep the collector off what stays,
-        # and from running several times a tick (a tenth of the tick with 200 workloads).
+        # A tick makes thousands of records and no reference cycles. The garbage collector skips
+        # the objects that exist now, and does not run several times per tick, which took a tenth
+        # of the tick with 200 workloads.
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
-        sys.setswitchinterval(_SWITCH_S)
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         due_ns = time.monotonic_ns()
         while True:
-            self._guarded_tick()
+            self._try_tick()
             if self._failed_in_row >= _FAILED_TICKS:
                 _log.error("%d ticks in a row failed: giving up", _FAILED_TICKS)
                 return 1
-            # The first tick only bases the counters; with the second there is something to tell.
+            # The first tick only reads the counters; indicators are differences of two readings.
             if self._once and self._ticks >= 2:
                 return 0
             due_ns += self._config.settings.tick_ns
@@ -124,56 +149,57 @@ class Agent:
                 return 0
 
     def _wait_until(self, due_ns: int) -> bool:
-        """Sleep until *due_ns* and obey signals; whether to stop."""
+        """Sleep until *due_ns* and handle signals; return whether the agent has to stop."""
         while True:
             left_ns = max(0, due_ns - time.monotonic_ns())
             taken = signal.sigtimedwait(_SIGNALS, left_ns / NS_PER_SEC)
             if taken is None:
                 return False
             if taken.si_signo != signal.SIGHUP:
-                _log.info("%s: restoring", signal.Signals(taken.si_signo).name)
+                _log.info("%s: restoring every knob", signal.Signals(taken.si_signo).name)
                 return True
             self._reload()
 
-    def _guarded_tick(self) -> None:
-        self._board.between_ticks.clear()
+    def _try_tick(self) -> None:
+        self._published.between_ticks.clear()
         try:
             self._tick()
             self._failed_in_row = 0
-        except Exception:  # whatever is broken, the node must get its knobs back
+        except Exception:  # after any error the knobs must not stay as the plan left them
             self._failed_ticks += 1
             self._failed_in_row += 1
-            _log.exception("tick abandoned; restoring every knob and starting afresh")
+            _log.exception("tick abandoned: restoring every knob and starting with a new planner")
             self._node.restore()
             self._reset()
         finally:
-            self._board.between_ticks.set()
+            self._published.between_ticks.set()
 
     def _reset(self) -> None:
         self._outcomes = ()
         self._make_planner()
-        self._next_audit_ns = 0
+        self._next_refresh_ns = 0
 
     def _make_planner(self) -> None:
-        past = self._past_evictions = self._node.eviction_history
-        self._planner = Planner(self._config.settings, self._node.workloads, past)
-        # What a recording must say before its next entry.
+        history = self._initial_evictions = self._node.eviction_history
+        self._planner = Planner(self._config.settings, self._node.workloads, history)
+        # What the next entry of the recording must contain for a replay.
         self._new_planner = self._new_settings = self._new_workloads = True
 
     def _tick(self) -> None:
+        """Measure, plan and act once; the steps are described in the module's docstring."""
         started_ns = time.monotonic_ns()
         self._ticks += 1
-        self._apply_change(self._following.poll(started_ns))
-        if started_ns >= self._next_audit_ns:
-            self._next_audit_ns = started_ns + _AUDIT_NS
-            self._node.audit()
+        self._apply_change(self._follower.poll(started_ns))
+        if started_ns >= self._next_refresh_ns:
+            self._next_refresh_ns = started_ns + _REFRESH_NS
+            self._node.refresh_targets()
         snapshot = self._node.poll()
         plan = self._planner.step(snapshot, self._outcomes)
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
         self._node.dispatch(snapshot, plan, self._planner.past_evictions)
-        self._board.count(plan, self._outcomes, snapshot.evictions)
+        self._published.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
         if self._cost.poll(started_ns) and self._cost.cost is not None:
@@ -182,7 +208,7 @@ class Agent:
         self._heartbeat.beat()
 
     def _apply_change(self, change: Change) -> None:
-        """Plan with what *change* says is new, without a bump."""
+        """Pass new settings or workloads to the planner, which keeps the state of its loops."""
         if change is Change.NOTHING:
             return
         if change is Change.SETTINGS:
@@ -191,16 +217,17 @@ class Agent:
         else:
             self._planner.set_workloads(self._node.workloads)
         self._new_workloads = True
-        self._next_audit_ns = 0
+        self._next_refresh_ns = 0
 
     def _reload(self) -> None:
+        """Reload the configuration on SIGHUP; after an error the old one stays in force."""
         mode = self._config.settings.mode
-        applied = self._following.reload()
-        self._board.count_reload("applied" if applied else "failed")
+        applied = self._follower.reload()
+        self._published.count_reload("applied" if applied else "failed")
         if not applied:
             return
         if self._config.settings.mode is not mode:
-            self._outcomes = ()  # what they tell of was put back
+            self._outcomes = ()  # the values in them were restored with the change of mode
         self._cost.reconfigure(self._config.budget)
         self._apply_change(Change.SETTINGS)
 
@@ -213,7 +240,7 @@ class Agent:
                 outcomes=self._outcomes,
                 plan=plan,
                 anew=self._new_planner,
-                past_evictions=self._past_evictions if self._new_planner else None,
+                past_evictions=self._initial_evictions if self._new_planner else None,
                 settings=self._config.settings if self._new_settings else None,
                 workloads=self._node.workloads if self._new_workloads else None,
             )
@@ -223,8 +250,8 @@ class Agent:
     def _publish(self, snapshot: Snapshot, plan: Plan, started_ns: int) -> None:
         reading = self._node.sampler.reading
         tick_ns = time.monotonic_ns() - started_ns
-        self._board.durations_ns.append(tick_ns)
-        self._board.report = TickReport(
+        self._published.durations_ns.append(tick_ns)
+        self._published.report = TickReport(
             time_ns=time.monotonic_ns(),
             mode=self._config.settings.mode,
             age_ns=None if reading is None else reading.age_ns,
@@ -242,7 +269,7 @@ class Agent:
             cost=self._cost.cost,
             probe_problems=self._node.sampler.problems,
             probe_fallbacks=self._node.sampler.fallbacks,
-            config_problem=self._following.problem,
+            config_problem=self._follower.problem,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,
@@ -260,7 +287,7 @@ class Agent:
         if config.http is None:
             return None
         return StatusServer(
-            self._board,
+            self._published,
             config.http,
             healthy_ns=max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
             token_file=config.http_token_file,
@@ -279,8 +306,8 @@ class Agent:
         )
         for path in self._node.cores.state.idle_partial:
             _log.warning(
-                "sched-idle is partial: %s gives way to its siblings only, and a service is "
-                "elsewhere; keep best-effort work in a cgroup of its own beside the services",
+                "sched-idle is partial: %s yields to its sibling cgroups only, and a service runs "
+                "elsewhere; put best-effort work into a cgroup of its own beside the services",
                 path,
             )
 

@@ -1,11 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who carries an eviction out: the API server for pods, the kernel for what the file names.
+"""Dispatch of evictions, and their history across restarts of the agent.
 
-What is kept of evictions across restarts: an agent that crashes again and again has one budget.
+Pods are evicted through the API server, workloads named in the configuration file by the kernel
+(freeze or kill). The history is a file below the state directory, so that an agent that crashes
+again and again has one budget of evictions.
 
-The times are CLOCK_MONOTONIC, which goes on as long as the kernel runs, whoever sets the date;
-the kernel's boot id is beside them, and with another one they mean nothing.
+Times in the file are CLOCK_MONOTONIC, which no change of the date affects, together with the boot
+id of the kernel. After a reboot the file is ignored.
 """
 
 from collections.abc import Iterable
@@ -30,122 +32,126 @@ __all__ = (
     "write_history",
 )
 
-_NAME = "evictions.json"
-# More than sixty evictions in an hour nobody can ask for.
-_MOST = 60
-_LARGEST_BYTES = 4096
-# A pod's hour to stop, the time to see the effect, a day's cool-down; with room to spare.
-_LONGEST_NS = 48 * 3600 * NS_PER_SEC
+_log = logging.getLogger(__name__)
+
+_FILE_NAME = "evictions.json"
+# The configuration allows at most sixty evictions per hour.
+_MAX_EVICTIONS = 60
+_MAX_BYTES = 4096
+# Upper bound of not_before_ns: an hour for a pod to stop, the time in which the effect is judged,
+# a cool-down of a day, and a reserve.
+_MAX_AHEAD_NS = 48 * 3600 * NS_PER_SEC
 _HOUR_NS = 3600 * NS_PER_SEC
 
 
 def read_history(state_dir: Path, now_ns: int) -> EvictionHistory:
-    """Return what was written last since this kernel started.
+    """Return the history that was written last since the kernel started.
 
-    If that cannot be read, all budgets may have been used up: nobody is evicted for an hour.
+    If the file cannot be read, the budgets may be used up: no eviction is allowed for an hour.
+
+    :param now_ns: CLOCK_MONOTONIC.
     """
-    path = state_dir / _NAME
+    path = state_dir / _FILE_NAME
     try:
         with path.open("rb") as file:
-            return _parse(file.read(_LARGEST_BYTES + 1), now_ns)
+            return _parse(file.read(_MAX_BYTES + 1), now_ns)
     except FileNotFoundError:
         return EvictionHistory()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        _log.error("%s is damaged (%s): nobody is evicted for an hour", path, error)
+        _log.error("%s is damaged (%s): no evictions for an hour", path, error)
         return EvictionHistory(not_before_ns=now_ns + _HOUR_NS)
 
 
-def write_history(state_dir: Path, past: EvictionHistory) -> None:
-    """Write *past* down; call it before what it tells of is done.
+def write_history(state_dir: Path, history: EvictionHistory) -> None:
+    """Write *history* to the state directory. Call it before the newest eviction in it starts.
 
-    :raises OSError: it cannot be written; then nobody must be evicted either.
+    :raises OSError: the file cannot be written; the eviction must not take place.
     """
-    write_json(state_dir / _NAME, {"boot_id": boot_id(), **past._asdict()})
+    write_json(state_dir / _FILE_NAME, {"boot_id": boot_id(), **history._asdict()})
 
 
 def _parse(data: bytes, now_ns: int) -> EvictionHistory:
-    if len(data) > _LARGEST_BYTES:
+    if len(data) > _MAX_BYTES:
         raise ValueError("too large")
     fields = json.loads(data)
     if fields["boot_id"] != boot_id():
         return EvictionHistory()
     asked, not_before = fields["asked_ns"], fields["not_before_ns"]
     if not isinstance(asked, list) or any(type(each) is not int for each in (*asked, not_before)):
-        raise TypeError("not times")
-    if asked != sorted(asked) or len(asked) > _MOST:
-        raise ValueError("no such evictions")
-    if not all(0 <= each <= now_ns for each in asked) or not_before > now_ns + _LONGEST_NS:
-        raise ValueError("a time that is still to come")
+        raise TypeError("times must be integers")
+    if asked != sorted(asked) or len(asked) > _MAX_EVICTIONS:
+        raise ValueError("not sorted, or too many")
+    if not all(0 <= each <= now_ns for each in asked) or not_before > now_ns + _MAX_AHEAD_NS:
+        raise ValueError("a time in the future")
     return EvictionHistory(tuple(asked), not_before)
 
 
-_log = logging.getLogger(__name__)
-
-
 class EvictionDispatcher:
-    """For the control thread. A pod is never touched here, however long its server is away.
+    """Passes the eviction of a plan to the API server or to the kernel. For the control thread.
 
-    ``past`` is what a planner has to know of those before; it is kept below *state_dir*.
+    Processes of a pod are never frozen or killed here, even while the API server is unreachable.
+    ``history`` is the input of a new planner; it is stored below *state_dir*.
 
-    :param pods: ``None`` on a host without Kubernetes.
+    :param host: evictions by freezing or killing, for workloads of the configuration file.
+    :param pods: evictions of pods; ``None`` on a host without Kubernetes.
     """
 
-    def __init__(
-        self, standalone: HostEvictions, pods: PodEvictions | None, state_dir: Path
-    ) -> None:
-        self._standalone = standalone
+    def __init__(self, host: HostEvictions, pods: PodEvictions | None, state_dir: Path) -> None:
+        self._host = host
         self._pods = pods
         self._state_dir = state_dir
         self.history = read_history(state_dir, time.monotonic_ns())
-        self._written = EvictionHistory()  # or nothing
+        self._written = EvictionHistory()  # without evictions no file is written
         self._problem = ""
-        self._held: list[EvictionAnswer] = []
+        self._held_answers: list[EvictionAnswer] = []
 
     def dispatch(
         self,
         plan: Plan,
-        past: EvictionHistory,
+        history: EvictionHistory,
         workloads: Iterable[Workload],
         *,
         enforcing: bool,
         now_ns: int,
     ) -> None:
-        """Begin the eviction that *plan* holds, if any; go on with those under way.
+        """Start the eviction of *plan*, if any, and continue those in progress.
 
-        *past* is what there is to know of evictions with this one.
+        If *history* cannot be stored, the eviction is answered with HELD instead.
+
+        :param history: all evictions up to and including this one.
         """
-        self._store(past)
+        self._store(history)
         eviction = plan.eviction
         if eviction is not None and self._problem:
-            answer = EvictionResult.HELD, f"it cannot be written down: {self._problem}"
-            self._held.append(EvictionAnswer(eviction.cgroup, eviction.channel, *answer))
+            answer = EvictionResult.HELD, f"its record cannot be written: {self._problem}"
+            self._held_answers.append(EvictionAnswer(eviction.cgroup, eviction.channel, *answer))
         elif eviction is not None:
             _log.warning("%s: to be evicted: %s", eviction.name, explain_eviction(eviction, plan))
             if self._pods is None or not self._pods.request(eviction, plan, enforcing=enforcing):
                 path = next((w.path for w in workloads if w.cgroup == eviction.cgroup), "")
-                self._standalone.request(eviction, path, enforcing=enforcing, now_ns=now_ns)
-        self._standalone.reconcile(now_ns)
+                self._host.request(eviction, path, enforcing=enforcing, now_ns=now_ns)
+        self._host.reconcile(now_ns)
 
     def answers(self) -> tuple[EvictionAnswer, ...]:
-        """Return the answers that came since the last call."""
+        """Return the results that arrived since the last call."""
         pods = () if self._pods is None else self._pods.answers()
-        held, self._held = self._held, []
-        return (*held, *pods, *self._standalone.answers())
+        held, self._held_answers = self._held_answers, []
+        return (*held, *pods, *self._host.answers())
 
     def reset(self) -> None:
-        """Begin anew: every knob was restored."""
-        self._standalone.reset()
+        """Forget frozen workloads; call it after every knob was restored."""
+        self._host.reset()
 
-    def _store(self, past: EvictionHistory) -> None:
-        # Before anybody is asked to go: an agent that dies of it must not begin anew.
-        self.history = past
-        if past == self._written:
+    def _store(self, history: EvictionHistory) -> None:
+        # Before the eviction starts: an agent that crashes during it must find it in the history.
+        self.history = history
+        if history == self._written:
             return
         try:
-            write_history(self._state_dir, past)
+            write_history(self._state_dir, history)
         except OSError as error:
             if str(error) != self._problem:
-                _log.error("%s: nobody is evicted until that works", error)
+                _log.error("%s: no evictions until this file can be written", error)
             self._problem = str(error)
         else:
-            self._written, self._problem = past, ""
+            self._written, self._problem = history, ""

@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every knob is set to, as last read back: what is new at once, the rest in turn.
+"""Round-robin reading of knob values: new targets at once, the others a few per tick.
 
-Reading the knobs of one workload takes five files and 50 to 70 us. All of a thousand in one tick
-would make that one 60 ms long, so only a few are read in each: with ticks of 200 ms everybody
-within 5 s, with more than 100 in proportionally longer, a thousand within 50 s. A write of ours
-looks at what is there first anyway.
+The knobs of one workload are five files and take 50 to 70 us to read. Those of a thousand
+workloads would add 60 ms to a tick, so a tick reads at most four targets. With ticks of 200 ms a
+round over up to 100 targets takes 5 s, over more of them proportionally longer (1,000: 50 s). A
+write does not depend on these readings: the executor reads the knob first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,82 +18,86 @@ from controller.core.units import NS_PER_SEC
 __all__ = ("KnobPoller",)
 
 _ROUND_NS = 5 * NS_PER_SEC
-_PER_LOOK = 4
+_MAX_READS = 4  # targets per tick
 
 _ByKnob = dict[Knob, KnobReading]
 
 
 class KnobPoller:
-    """Follows the knobs that we may move or have moved."""
+    """Keeps the last readings of the knobs that the agent may write or has written."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._wanted: dict[Target, frozenset[Knob]] = {}
-        self._turn: list[Target] = []
-        self._due = 0.0
-        self._last_ns = 0
-        self._found: dict[Target, _ByKnob] = {}
-        self._pretended: dict[Target, _ByKnob] = {}
+        self._targets: dict[Target, frozenset[Knob]] = {}
+        self._queue: list[Target] = []
+        self._budget = 0.0
+        self._polled_ns = 0
+        self._readings: dict[Target, _ByKnob] = {}
+        self._assumed: dict[Target, _ByKnob] = {}
         self._all: tuple[KnobReading, ...] | None = None
 
     @property
     def all(self) -> tuple[KnobReading, ...]:
         """Every reading; the same tuple as long as nothing changed."""
         if self._all is None:
-            self._all = tuple(each for found in self._found.values() for each in found.values())
+            self._all = tuple(each for found in self._readings.values() for each in found.values())
         return self._all
 
     def reset(self) -> None:
-        """Begin anew: values were changed past us."""
-        self._wanted.clear()
-        self._turn.clear()
+        """Forget all targets, so that the next ``set_targets`` reads each of them at once.
+
+        For use after a restore, which changes values without ``update``.
+        """
+        self._targets.clear()
+        self._queue.clear()
 
     def set_targets(
-        self, wanted: Mapping[Target, frozenset[Knob]], pretended: Iterable[KnobReading] = ()
+        self, targets: Mapping[Target, frozenset[Knob]], assumed: Iterable[KnobReading] = ()
     ) -> None:
-        """Read these knobs from now on, and no others.
+        """Read exactly these knobs of these targets from now on.
 
-        What is new is read at once; so is whatever is no cgroup, because it may just have been
-        made. The readings *pretended* stand for what is not there to be read.
+        New targets are read at once. So are all targets that are not cgroups, because they may
+        have been made a moment ago. The readings *assumed* are used for knobs that do not exist
+        yet: those of links that are not shaped in observe mode.
         """
-        before, self._wanted = self._wanted, dict(wanted)
+        before, self._targets = self._targets, dict(targets)
         new = [
             target
-            for target, knobs in wanted.items()
-            # Mostly they are the same object.
-            if ((had := before.get(target)) is not knobs and had != knobs)
+            for target, knobs in targets.items()
+            # Compared by identity first: mostly the sets are the same object.
+            if ((known := before.get(target)) is not knobs and known != knobs)
             or target.kind is not TargetKind.CGROUP
         ]
-        if before.keys() - wanted.keys():
-            self._turn = [target for target in self._turn if target in wanted]
-        self._pretended = {}
-        for each in pretended:
-            self._pretended.setdefault(each.target, {})[each.knob] = each
-        for target in self._found.keys() - wanted.keys() - self._pretended.keys():
-            del self._found[target]
+        if before.keys() - targets.keys():
+            self._queue = [target for target in self._queue if target in targets]
+        self._assumed = {}
+        for each in assumed:
+            self._assumed.setdefault(each.target, {})[each.knob] = each
+        for target in self._readings.keys() - targets.keys() - self._assumed.keys():
+            del self._readings[target]
             self._all = None
-        for target in self._pretended.keys() - wanted.keys():
-            self._found[target] = self._pretended[target]
+        for target in self._assumed.keys() - targets.keys():
+            self._readings[target] = self._assumed[target]
             self._all = None
         self._read(new)
 
     def poll(self, now_ns: int) -> None:
-        """Read back those whose turn it is."""
-        elapsed_ns = min(now_ns - self._last_ns, NS_PER_SEC)
-        self._last_ns = now_ns
-        self._due = min(_PER_LOOK, self._due + len(self._wanted) * elapsed_ns / _ROUND_NS)
-        count = min(int(self._due), len(self._wanted))
-        self._due -= count
+        """Read the next targets of the round, at most four."""
+        elapsed_ns = min(now_ns - self._polled_ns, NS_PER_SEC)
+        self._polled_ns = now_ns
+        self._budget = min(_MAX_READS, self._budget + len(self._targets) * elapsed_ns / _ROUND_NS)
+        count = min(int(self._budget), len(self._targets))
+        self._budget -= count
         if count:
-            if len(self._turn) < count:
-                self._turn = [*reversed(self._wanted), *self._turn]
-            self._read([self._turn.pop() for _ in range(count)])
+            if len(self._queue) < count:
+                self._queue = [*reversed(self._targets), *self._queue]
+            self._read([self._queue.pop() for _ in range(count)])
 
     def update(self, outcomes: Iterable[Outcome]) -> None:
-        """Take what was read back after writes."""
+        """Take over the values that were read back after writes."""
         for outcome in outcomes:
             target, knob = outcome.action.target, outcome.action.knob
-            found = self._found.setdefault(target, {})
+            found = self._readings.setdefault(target, {})
             if outcome.applied is None:
                 found.pop(knob, None)
             else:
@@ -103,14 +107,14 @@ class KnobPoller:
     def _read(self, targets: Iterable[Target]) -> None:
         by_knobs: dict[frozenset[Knob], list[Target]] = {}
         for target in targets:
-            by_knobs.setdefault(self._wanted[target], []).append(target)
+            by_knobs.setdefault(self._targets[target], []).append(target)
         for knobs, group in by_knobs.items():
             found: dict[Target, _ByKnob] = {target: {} for target in group}
             for each in self._executor.read(group, knobs):
                 if each.knob not in STRUCTURAL_KNOBS:
                     found[each.target][each.knob] = each
             for target, readings in found.items():
-                readings |= self._pretended.get(target, {})
-                if self._found.get(target) != readings:
-                    self._found[target] = readings
+                readings |= self._assumed.get(target, {})
+                if self._readings.get(target) != readings:
+                    self._readings[target] = readings
                     self._all = None

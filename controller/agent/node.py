@@ -1,6 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node as the agent sees it: who runs here, what they suffer, where the knobs stand."""
+"""This host as the control loop uses it: workloads, probes, knobs, reconcilers, cluster.
+
+``Node`` owns every object of the agent that touches the host or the network. In a tick the agent
+calls ``poll`` (read everything into a ``Snapshot``), ``execute`` (write the actions of the plan)
+and ``dispatch`` (evictions and the cluster). ``ConfigFollower`` calls ``scan`` and
+``set_workloads`` when workloads change, and ``complete`` when the configuration does.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -52,18 +58,19 @@ _KNOBS = frozenset(Knob)
 
 
 class Node:
-    """Probes, workloads and knobs of this host, for the control thread alone.
+    """Probes, workloads and knobs of this host. Not thread-safe: for the control thread only.
 
-    ``enforcing`` tells whether knobs are written.
+    ``enforcing``: whether knobs are written (enforce mode). ``workloads``: the ones measured and
+    steered now.
 
-    :raises ConfigError: what the configuration says about this host's cgroups is wrong.
-    :raises HostError: no cgroup hierarchy with the cpu controller.
+    :raises ConfigError: the configuration does not match this host's cgroups.
+    :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
     """
 
     def __init__(self, config: Config) -> None:
         self._layout = find_cgroup_layout()
-        self._idle = SchedIdlePlacer(self._layout)
+        self._idle_placer = SchedIdlePlacer(self._layout)
         workloads = static.scan(self._layout, config.workloads, missing_ok=False)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
@@ -73,24 +80,26 @@ class Node:
             Journal(config.state_dir / "journal"), registry.build(self._layout, cookies, programs)
         )
         self.resctrl = ControlGroup(config.resctrl, self._executor, self._layout)
-        self._readings = KnobPoller(self._executor)
+        self._knob_poller = KnobPoller(self._executor)
         monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
         self.sampler = Sampler(self._layout, config.counters, monitor)
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
         self.cores.reconfigure(config.settings.core)
         self.services = ServiceLevels(config.service_level)
-        self._unkept: Mapping[str, str] = {}
+        self._own_link_problems: Mapping[str, str] = {}
         self._burst_profiles: frozenset[str] = frozenset()
-        self._left: frozenset[Knob] = frozenset()
-        self._ours = _KNOBS
+        self._ceded: frozenset[Knob] = frozenset()
+        self._own_knobs = _KNOBS
         self.workloads: tuple[Workload, ...] = ()
-        self._best_effort: dict[CgroupId, Target] = {}  # their own cgroups
+        # The cgroup of each best-effort workload.
+        self._best_effort: dict[CgroupId, Target] = {}
+        # Number of workloads with network limits of their own.
         self._limited = 0
-        self._scanned_at: int | None = None
+        self._changes_at_scan: int | None = None
         if self.resctrl.facts is not None:
             self.sampler.load_moves()
-        self.set_workloads(self._idle.place(workloads, time.monotonic_ns()))
-        # Last: it has threads, and what loads the probes is forked off.
+        self.set_workloads(self._idle_placer.place(workloads, time.monotonic_ns()))
+        # Last, because the cluster has threads and the probes are loaded in forked children.
         kubernetes = config.kubernetes
         self.cluster = (
             None
@@ -107,9 +116,10 @@ class Node:
         )
 
     def complete(self, config: Config) -> Config:
-        """Return *config* with what this host was found to have; measure what it wants.
+        """Return *config* with the facts of this host and the profiles of the cluster added.
 
-        To the profiles of *config*, which are those of files, a cluster's are added.
+        *config* holds the profiles of files only. Two settings take effect already here: core
+        scheduling (its overlap is measured from now on) and the profiles that allow a quota burst.
         """
         if self.cluster is not None:
             config = replace(config, settings=self.cluster.with_profiles(config.settings))
@@ -123,41 +133,44 @@ class Node:
 
     @property
     def knobs(self) -> tuple[KnobReading, ...]:
-        """Every knob that we may move, as last read back."""
-        return self._readings.all
+        """The last readings of all knobs that the agent may write or has written."""
+        return self._knob_poller.all
 
     @property
     def overwritten(self) -> Mapping[Knob, int]:
-        """How often somebody else replaced a value of ours, by knob."""
+        """How often a foreign value replaced one that the agent had written, by knob."""
         return self._executor.overwritten
 
     @property
     def link_problems(self) -> Mapping[str, str]:
-        """Why a link is not shaped, by its name; or limits of pods are not kept: ``pod_limits``."""
-        return self._unkept if self.links is None else self.links.problems
+        """Why links are not shaped, by name; under ``pod_limits`` why pod limits do not apply."""
+        return self._own_link_problems if self.links is None else self.links.problems
 
     def has_changed(self) -> bool:
-        """Whether cgroups came or went since the last ``scan``, as far as anybody tells.
+        """Return whether the workloads may be others than at the last ``scan``.
 
-        Of pods also what the API server says of them may change, so they are asked for always.
+        Always true without the sched probe, which counts the cgroups that are made and removed,
+        and with a cluster, because pods also change in the API server.
         """
         changes = self.sampler.cgroup_changes
-        return changes is None or self.cluster is not None or changes != self._scanned_at
+        return changes is None or self.cluster is not None or changes != self._changes_at_scan
 
     def scan(self, config: Config) -> tuple[Workload, ...]:
-        """Return who is here now by the rules of *config*; ``take`` makes it so.
+        """Return the workloads of this host by the rules of *config*, without applying them.
 
-        :raises ConfigError: two rules claim one cgroup, or one workload lies in another.
+        Apply them with ``set_workloads``.
+
+        :raises ConfigError: two rules match one cgroup, or one workload lies inside another.
         """
         now_ns = time.monotonic_ns()
-        self._scanned_at = self.sampler.cgroup_changes
+        self._changes_at_scan = self.sampler.cgroup_changes
         workloads = static.scan(self._layout, config.workloads, missing_ok=True)
         if self.cluster is not None:
             workloads = self.cluster.scan(workloads, config.settings.profiles, now_ns)
-        return self._idle.place(workloads, now_ns)
+        return self._idle_placer.place(workloads, now_ns)
 
     def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
-        """Count for *workloads* from now on, and for nobody else."""
+        """Measure and steer exactly *workloads* from now on."""
         change = diff_workloads(self.workloads, workloads)
         self._limited += sum(map(is_limited, change.added)) - sum(map(is_limited, change.removed))
         for each in change.of_class(QosClass.BE).removed:
@@ -169,47 +182,51 @@ class Node:
         if self.links is not None:
             self.links.set_workloads(workloads)
         elif text := unkept(self._limited, 0, shaped=False):
-            if not self._unkept:
+            if not self._own_link_problems:
                 _log.warning("%s", text)
-            self._unkept = {POD_LIMITS: text}
+            self._own_link_problems = {POD_LIMITS: text}
         else:
-            self._unkept = {}
+            self._own_link_problems = {}
         self.cores.set_workloads(workloads)
 
-    def audit(self) -> None:
-        """Look whose knobs we may move or have moved; who else writes one is seen within a round.
+    def refresh_targets(self) -> None:
+        """Renew the list of knobs to read back: those the agent may write or has written.
 
-        What is new is read at once, the rest in turn, a few with every ``measure``.
+        New ones are read at once, the others a few at a time in ``poll``. Foreign values are
+        noticed by these readings.
         """
-        self._leave_knobs()
+        self._restore_ceded_knobs()
         targets = list(self._best_effort.values())
         idle_at = {w.idle_at for w in self.workloads if w.idle_at is not None}
         targets += sorted(idle_at)
-        # A workload that the configuration no longer names must still be given back its knobs.
+        # Knobs of workloads that the configuration no longer names must still be restored.
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets
         groups = self.resctrl.targets(enforcing=self.enforcing)
         every = (*targets, *links, *groups, *self.cores.targets, *held)
-        pretended = () if self.links is None or self.enforcing else self.links.unlimited()
-        wanted = dict.fromkeys(self._bursting(), SERVICE_KNOBS - self._left)
-        wanted |= dict.fromkeys(every, self._ours)
-        self._readings.set_targets(wanted, pretended)
+        assumed = () if self.links is None or self.enforcing else self.links.unlimited()
+        wanted = dict.fromkeys(self._burst_targets(), SERVICE_KNOBS - self._ceded)
+        wanted |= dict.fromkeys(every, self._own_knobs)
+        self._knob_poller.set_targets(wanted, assumed)
 
-    def _leave_knobs(self) -> None:
-        """Give back what is found to be another agent's; without a reading nothing is planned."""
+    def _restore_ceded_knobs(self) -> None:
+        """Restore the knobs that belong to another agent of this node, and stop reading them.
+
+        The planner plans no action for a knob without a reading.
+        """
         if self.cluster is None:
             return
-        before = self._left
-        self._left = self.cluster.ceded_knobs(self._executor.holds, time.monotonic_ns())
-        if self._left != before:
-            self._ours = _KNOBS - self._left
-        if new := self._left - before:
+        before = self._ceded
+        self._ceded = self.cluster.ceded_knobs(self._executor.holds, time.monotonic_ns())
+        if self._ceded != before:
+            self._own_knobs = _KNOBS - self._ceded
+        if new := self._ceded - before:
             _log_report(self._executor.restore_all(new))
             if Knob.RESCTRL_GROUP in new:
                 self.resctrl.reset()
 
-    def _bursting(self) -> list[Target]:
-        # The services that may save up quota; no other knob of theirs is ours.
+    def _burst_targets(self) -> list[Target]:
+        # Services whose profile allows a quota burst; no other knob of a service is written.
         if not self._burst_profiles:
             return []
         return [
@@ -219,11 +236,11 @@ class Node:
         ]
 
     def poll(self) -> Snapshot:
-        """Read the probes and return everything known at this instant."""
+        """Read the probes and a part of the knobs; return the input of this tick's plan."""
         if self.cluster is not None:
             self.cluster.check()
         measured = self.sampler.poll()
-        self._readings.poll(measured.time_ns)
+        self._knob_poller.poll(measured.time_ns)
         return replace(
             measured,
             knobs=self.knobs,
@@ -234,42 +251,48 @@ class Node:
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
-        """Write what *plan* says and keep what was read back."""
+        """Write the actions of *plan* and run the reconcilers; return what was read back.
+
+        For enforce mode. The reconcilers of links and of the resctrl group run first, because
+        actions of *plan* write to the objects that they make.
+        """
         now_ns = time.monotonic_ns()
         if self.cores.engaged:
             self.sampler.load_moves()
         moves = self.sampler.moves()
-        resctrl_is_ours = Knob.RESCTRL_GROUP not in self._left
-        new_group = resctrl_is_ours and self.resctrl.reconcile(now_ns, moves)
+        resctrl_owned = Knob.RESCTRL_GROUP not in self._ceded
+        new_group = resctrl_owned and self.resctrl.reconcile(now_ns, moves)
         if (self.links is not None and self.links.reconcile(self._executor, now_ns)) or new_group:
-            self.audit()
+            self.refresh_targets()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
-        self._readings.update(outcomes)
+        self._knob_poller.update(outcomes)
         self.cores.reconcile(now_ns, moves)
         return outcomes
 
     @property
     def eviction_history(self) -> EvictionHistory:
-        """What the next planner has to know of evictions, those of earlier runs included."""
+        """The evictions so far, those of earlier runs included: input of a new planner."""
         return self._evictions.history
 
-    def dispatch(self, snapshot: Snapshot, plan: Plan, past: EvictionHistory) -> None:
-        """Evict whom *plan* says, and tell the cluster of what it does; also while observing.
+    def dispatch(self, snapshot: Snapshot, plan: Plan, history: EvictionHistory) -> None:
+        """Start the eviction of *plan*, if any, and pass *plan* on to the cluster.
 
-        *past* is what there is to know of evictions after this plan.
+        In observe mode too, where evictions are only reported.
+
+        :param history: all evictions up to and including this plan's.
         """
         now_ns = time.monotonic_ns()
         self._evictions.dispatch(
-            plan, past, self.workloads, enforcing=self.enforcing, now_ns=now_ns
+            plan, history, self.workloads, enforcing=self.enforcing, now_ns=now_ns
         )
         if self.cluster is not None:
             mode = Mode.ENFORCE if self.enforcing else Mode.OBSERVE
             self.cluster.update(snapshot, plan, self.workloads, mode)
 
     def restore(self) -> RestoreReport:
-        """Put every knob back."""
+        """Restore every knob and forget its reading, log the results and return them."""
         report = self._executor.restore_all()
-        self._readings.reset()
+        self._knob_poller.reset()
         self._evictions.reset()
         self.resctrl.reset()
         self.sampler.monitor.reset()
@@ -279,7 +302,7 @@ class Node:
         return report
 
     def close(self) -> None:
-        """Detach the probes; knobs stay, see ``restore``."""
+        """Detach the probes and end all threads. Knobs are not touched, see ``restore``."""
         for opened in (self.cores, self.services, self.sampler, self.links, self.cluster):
             if opened is not None:
                 opened.close()

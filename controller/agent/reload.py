@@ -1,6 +1,23 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which configuration is in force, and who is here by its rules."""
+"""Follows changes of configuration and workloads: scans in a tick, reloads on SIGHUP.
+
+A scan (``ConfigFollower.poll``, called in every tick) lists the workloads by the rules in force
+and takes over changed profiles of the cluster. It is due a second after the last one if cgroups
+were made or removed, and after 30 s in any case.
+
+A reload (``ConfigFollower.reload``, called between two ticks) goes through these steps:
+
+1. The file and its profiles are read and checked.
+2. ``Node.complete`` adds the facts of this host and the profiles of the cluster.
+3. ``Node.scan`` lists the workloads by the new rules. An error up to here is logged and ends the
+   reload: the old configuration stays in force.
+4. Sections that only a restart can change keep their old values; a warning names them.
+5. If the mode changes, every knob is restored first.
+6. The node and the sources of service levels take over the new configuration.
+
+After a change the agent passes the settings and workloads on to its planner, see ``Change``.
+"""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -17,15 +34,16 @@ __all__ = ("Change", "ConfigFollower", "ConfigSource")
 
 _log = logging.getLogger(__name__)
 
-_SCAN_NS = 1 * NS_PER_SEC
-# Where a thousand workloads change all the time, we look less often, as long as looking takes
-# more than this part of a CPU; what follows from a change takes about as much again.
-_SCAN_CPUS = 0.0025
-_LONGEST_SCAN_NS = 2 * NS_PER_SEC
-# Also when no cgroup came or went: processes of others may have turned up.
-_RESCAN_NS = 30 * NS_PER_SEC
-# What a reload cannot change.
-_FIXED = (
+_MIN_SCAN_NS = 1 * NS_PER_SEC
+# Where a thousand workloads change all the time, a scan takes long. The interval grows so that
+# scans use no more than this part of a CPU; applying the changes takes about as much again.
+_MAX_SCAN_CPUS = 0.0025
+_MAX_SCAN_NS = 2 * NS_PER_SEC
+# Scan at this interval even if no cgroup was made or removed: foreign processes may have been
+# started among the best-effort work, which moves sched-idle.
+_FORCED_SCAN_NS = 30 * NS_PER_SEC
+# Sections of the configuration that a reload does not change.
+_RESTART_ONLY = (
     "state_dir",
     "http",
     "http_token_file",
@@ -38,7 +56,7 @@ _FIXED = (
 
 
 class Change(Enum):
-    """What is new for whoever plans; new settings come with new workloads."""
+    """What the planner has to take over; ``SETTINGS`` includes the workloads."""
 
     NOTHING = auto()
     WORKLOADS = auto()
@@ -47,24 +65,26 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """The file with the configuration; ``mode`` takes the place of the file's."""
+    """The path of the configuration file; ``mode`` overrides the mode in it."""
 
     file: Path
     mode: Mode | None
 
     def load(self) -> Config:
-        """Return what the file says now.
+        """Read and check the file and its profiles.
 
-        :raises ConfigError: it cannot be used.
+        :raises ConfigError: one of them is invalid.
         """
         return load(self.file, mode=self.mode)
 
 
 class ConfigFollower:
-    """Keeps a node with a configuration that changes: its file, a cluster's profiles, workloads.
+    """Applies changes of the configuration file, of cluster profiles and of workloads to a node.
 
-    ``config`` is in force, all of it: a change with a mistake in it is left out as a whole, with
-    the reason in ``problem``. *loaded* is what *source* said when *node* was made of it.
+    ``config`` is the configuration in force. A change with an error in it is not applied at all,
+    and ``problem`` holds the error until new settings are applied.
+
+    :param loaded: the configuration that *node* was made from, as read from *source*.
     """
 
     def __init__(self, source: ConfigSource, loaded: Config, node: Node) -> None:
@@ -72,29 +92,32 @@ class ConfigFollower:
         self._node = node
         self._file_profiles = loaded.settings.profiles
         self._new_profiles = False
-        self._next_scan_ns = self._next_rescan_ns = 0
+        self._next_scan_ns = self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
         self.problem = ""
 
     def poll(self, now_ns: int) -> Change:
-        """Look who is here, when it is time to; a conflict keeps the workloads as they were."""
+        """Scan if a scan is due; return what the planner has to take over.
+
+        After a conflict between rules (logged once) the workloads stay as they were.
+        """
         if not self._is_due(now_ns):
             return Change.NOTHING
-        self._next_rescan_ns = now_ns + _RESCAN_NS
+        self._next_forced_scan_ns = now_ns + _FORCED_SCAN_NS
         began_ns = time.thread_time_ns()
         try:
             return self._scan()
         except ConfigError as error:
             if str(error) != self.problem:
                 self.problem = str(error)
-                _log.error("%s\ngoing on with the workloads as they were", error)
+                _log.error("%s\nkeeping the workloads of the last scan", error)
             return Change.NOTHING
         finally:
-            pause_ns = round((time.thread_time_ns() - began_ns) / _SCAN_CPUS)
-            self._next_scan_ns = now_ns + min(_LONGEST_SCAN_NS, max(_SCAN_NS, pause_ns))
+            pause_ns = round((time.thread_time_ns() - began_ns) / _MAX_SCAN_CPUS)
+            self._next_scan_ns = now_ns + min(_MAX_SCAN_NS, max(_MIN_SCAN_NS, pause_ns))
 
     def _is_due(self, now_ns: int) -> bool:
-        if now_ns >= self._next_rescan_ns:
+        if now_ns >= self._next_forced_scan_ns:
             return True
         return now_ns >= self._next_scan_ns and self._node.has_changed()
 
@@ -113,7 +136,7 @@ class ConfigFollower:
         return Change.WORKLOADS
 
     def reload(self) -> bool:
-        """Read the file again and take what it says; whether that was possible."""
+        """Read the file again and apply it; return whether it was applied."""
         try:
             loaded = self._source.load()
             config = self._node.complete(loaded)
@@ -122,10 +145,10 @@ class ConfigFollower:
             self.problem = str(error)
             _log.error("reload: %s\nreload: nothing changed", error)
             return False
-        for section in _FIXED:
+        for section in _RESTART_ONLY:
             if getattr(config, section) != getattr(self.config, section):
                 _log.warning("reload: %s changes only with a restart", section)
-        config = replace(config, **{each: getattr(self.config, each) for each in _FIXED})
+        config = replace(config, **{each: getattr(self.config, each) for each in _RESTART_ONLY})
         if config.settings.mode is not self.config.settings.mode:
             self._node.restore()
             self._node.enforcing = config.settings.mode is Mode.ENFORCE

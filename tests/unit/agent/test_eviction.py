@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of evictions across restarts, and what becomes of it when it is damaged."""
+"""The history of evictions: kept across restarts, and safe when its file is damaged."""
 
 from dataclasses import replace
 import json
@@ -30,7 +30,7 @@ EVICTION = Eviction(
 PAST = EvictionHistory((NOW_NS - 5, NOW_NS), NOW_NS + HOUR_NS)
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_written_history_is_read_back(tmp_path: Path) -> None:
     assert read_history(tmp_path, NOW_NS) == EvictionHistory()
     for past in (PAST, EvictionHistory()):
         write_history(tmp_path, past)
@@ -39,7 +39,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_times_of_another_start_of_the_kernel_mean_nothing(tmp_path: Path) -> None:
+def test_times_of_an_earlier_boot_are_ignored(tmp_path: Path) -> None:
     write_history(tmp_path, PAST)
     (file,) = tmp_path.iterdir()
     file.write_text(json.dumps({**json.loads(file.read_text()), "boot_id": "another"}))
@@ -68,7 +68,7 @@ def test_times_of_another_start_of_the_kernel_mean_nothing(tmp_path: Path) -> No
         "\udcff",
     ],
 )
-def test_damage_means_that_nobody_is_evicted_for_an_hour(
+def test_after_damage_no_evictions_for_an_hour(
     tmp_path: Path, damage: str | dict[str, object]
 ) -> None:
     write_history(tmp_path, PAST)
@@ -81,44 +81,44 @@ def test_damage_means_that_nobody_is_evicted_for_an_hour(
     assert read_history(tmp_path, NOW_NS) == EvictionHistory((), NOW_NS + HOUR_NS)
 
 
-class Carrier:
-    """What carries evictions out on a host of directories, where nothing may be evicted."""
+class Host:
+    """A dispatcher on a host made of plain directories, whose configuration allows no eviction."""
 
     def __init__(self, home: Path) -> None:
         self.state = home / "state"
         layout = CgroupLayout(hierarchy="v2", version="v2", mount=home, unified=home)
         executor = Executor(Journal(home / "journal"), ())
-        standalone = HostEvictions(EvictionConfig(), layout, executor)
-        self.evictions = EvictionDispatcher(standalone, None, self.state)
+        evictions = HostEvictions(EvictionConfig(), layout, executor)
+        self.dispatcher = EvictionDispatcher(evictions, None, self.state)
 
-    def ask(self, past: EvictionHistory) -> EvictionAnswer:
+    def request(self, past: EvictionHistory) -> EvictionAnswer:
         plan = Plan(time_ns=NOW_NS, eviction=EVICTION)
-        self.evictions.dispatch(plan, past, (), enforcing=True, now_ns=NOW_NS)
-        (answer,) = self.evictions.answers()
+        self.dispatcher.dispatch(plan, past, (), enforcing=True, now_ns=NOW_NS)
+        (answer,) = self.dispatcher.answers()
         return answer
 
 
-def test_it_is_written_before_anybody_is_asked_to_go(tmp_path: Path) -> None:
-    carrier = Carrier(tmp_path)
-    refused = carrier.ask(PAST)
+def test_the_history_is_written_before_the_eviction(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    refused = host.request(PAST)
     assert refused.result is EvictionResult.HELD
-    assert "it cannot be written down" in refused.message
-    carrier.state.mkdir()
-    assert carrier.ask(PAST).result is EvictionResult.REPORTED
-    assert read_history(carrier.state, NOW_NS) == PAST
+    assert "its record cannot be written" in refused.message
+    host.state.mkdir()
+    assert host.request(PAST).result is EvictionResult.REPORTED
+    assert read_history(host.state, NOW_NS) == PAST
     earlier = EvictionHistory((5,), 7)
-    write_history(carrier.state, earlier)
-    assert Carrier(tmp_path).evictions.history == earlier
+    write_history(host.state, earlier)
+    assert Host(tmp_path).dispatcher.history == earlier
 
 
-def test_where_nobody_was_ever_evicted_nothing_is_written(tmp_path: Path) -> None:
-    carrier = Carrier(tmp_path)
+def test_without_evictions_nothing_is_written(tmp_path: Path) -> None:
+    host = Host(tmp_path)
     plan = Plan(time_ns=NOW_NS)
-    carrier.evictions.dispatch(plan, EvictionHistory(), (), enforcing=True, now_ns=NOW_NS)
-    assert not carrier.state.exists()
+    host.dispatcher.dispatch(plan, EvictionHistory(), (), enforcing=True, now_ns=NOW_NS)
+    assert not host.state.exists()
 
 
-def test_a_recording_says_what_its_planner_knew(tmp_path: Path) -> None:
+def test_a_recording_holds_the_history_of_its_planner(tmp_path: Path) -> None:
     node, settings = SimulatedNode(1), make_settings()
     planner = Planner(settings, node.workloads, PAST)
     snapshot = node.snapshot(0)
@@ -135,6 +135,6 @@ def test_a_recording_says_what_its_planner_knew(tmp_path: Path) -> None:
         recorder.write(entry)
     (again,) = read(tmp_path / "recording")
     assert again.past_evictions == PAST
-    # What it pretended to do while observing is no reason to begin anew.
+    # A change of the mode keeps the history, also of evictions only reported in observe mode.
     planner.reconfigure(replace(settings, mode=Mode.OBSERVE))
     assert planner.past_evictions == PAST
