@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One knob each: read, write, undo; the executor and its journal."""
+"""Actuators: one per knob, to read, write and undo it; the executor and its journal."""

@@ -1,11 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every actuator offers, and the two ways in which touching a knob may fail.
+"""The interface of an actuator, its failures, and the report of a restore.
 
-An actuator knows one knob: how to read it, how to write it, and (purely) which values it
-passes through on the way. What is the same for all knobs lives in ``executor``: journal,
-foreign values, back-off, order and roll-back. A third kind of failure, *broken*, is any other
-exception; nobody catches it here.
+An actuator knows one knob: how to read it, how to write it, and, without touching the kernel,
+which intermediate values a write passes through. The functions that are common to all knobs are
+in ``executor``: journal, foreign values, back-off, order and roll-back.
+
+Access to a knob fails in one of three ways: *gone* (``GoneError``), *refused*
+(``RefusedError``), or *broken*, which is any other exception and is not caught in this package.
 """
 
 from collections.abc import Callable
@@ -30,21 +32,24 @@ __all__ = (
     "refused",
 )
 
-# Called with the name of each step that is about to be done or was just done. Only the crash
-# tests pass one, to stop the process there.
+# A callback that gets the name of each step immediately before or after it is executed. Only the
+# crash tests pass one, to end the process at that step.
 Trace = Callable[[str], None]
 
 
 def no_trace(_step: str) -> None:
-    """Do nothing: the ``Trace`` of normal operation."""
+    """Do nothing: the default ``Trace``."""
 
 
 class GoneError(Exception):
-    """The target left (ENOENT, ESRCH, ENODEV, or another object took its path). Normal."""
+    """The target no longer exists: ENOENT, ESRCH, ENODEV, or another object has its path.
+
+    Expected in normal operation: workloads end at any time.
+    """
 
 
 class RefusedError(Exception):
-    """The kernel said no; ``errno`` is its reason, the message names file and value."""
+    """The kernel refused the access: ``errno`` is the reason, the message names file and value."""
 
     def __init__(self, errno: int, message: str) -> None:
         super().__init__(message)
@@ -52,87 +57,87 @@ class RefusedError(Exception):
 
 
 def gone(action: Action, error: GoneError) -> Outcome:
-    """Return what becomes of *action* when its target left."""
+    """Return the outcome of *action* for a target that no longer exists."""
     return Outcome(action=action, applied=None, failure=Failure.GONE, message=str(error))
 
 
 def refused(action: Action, applied: KnobValue | None, code: int | None, message: str) -> Outcome:
-    """Return what becomes of *action* when the kernel said no; *applied* is what there is now."""
+    """Return the outcome of *action* that the kernel refused; *applied* is the present value."""
     return Outcome(
         action=action, applied=applied, failure=Failure.REFUSED, errno=code, message=message
     )
 
 
 class Phase(IntEnum):
-    """When in a tick a write is made, so that none is refused for coming too early."""
+    """Position of a write within a tick, so that no write is refused only for its order."""
 
-    CREATE = -1  # an object that other knobs live in: before them
-    ANY = 0  # accepted at any time, and may make room for others
+    CREATE = -1  # an object that contains other knobs: before those knobs
+    ANY = 0  # accepted at any time, and may make later writes acceptable
     TIGHTEN = 1  # children before parents
     LOOSEN = 2  # parents before children
-    DELETE = 3  # such an object again: after them, inner objects first
+    DELETE = 3  # an object that contains other knobs: after those knobs, inner objects first
 
 
 class Actuator(Protocol):
-    """One knob of the kernel. The methods marked pure touch no file."""
+    """One knob of the kernel. Methods marked *pure* access neither files nor the kernel."""
 
     knob: Knob
-    # Whether the kernel refuses values of a target that do not fit those of its ancestors.
+    # Whether the kernel refuses values of a target that conflict with those of its ancestors.
     checks_ancestors: bool
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: whether *target* is of the kind that has this knob."""
+        """Pure: return whether *target* is of the kind that has this knob."""
         ...
 
     def unsupported_reason(self) -> str | None:
-        """Return why this host does not have the knob now, or ``None`` if it has it. Cheap."""
+        """Return why this host lacks the knob at present; ``None`` if it has it. Cheap."""
         ...
 
     def read(self, target: Target) -> KnobValue:
-        """Return the knob's value now.
+        """Return the present value of the knob.
 
-        :raises GoneError: the target left.
-        :raises RefusedError: the target has no such knob, or reading it is not allowed.
+        :raises GoneError: the target no longer exists.
+        :raises RefusedError: the target has no such knob, or reading is not permitted.
         """
         ...
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
-        """Bring the knob from ``action.previous``, its value now, to ``action.value``.
+        """Change the knob from ``action.previous``, its present value, to ``action.value``.
 
-        Reads back after the last write; a value that the kernel rounded counts as applied.
-        A refusal leaves the knob between the two values; going back is the caller's part.
+        The value is read back after the last write; a value that the kernel rounded counts as
+        applied. A refusal may leave the knob at an intermediate value; the caller reverts it.
 
         :raises ValueError: ``action.value`` is not a value of this knob.
         """
         ...
 
     def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
-        """Pure: every value the knob has in turn on the way, both ends included."""
+        """Pure: return the values that the knob has in turn, *previous* and *value* included."""
         ...
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: whether *found* is *expected*, or what the kernel makes of it by itself."""
+        """Pure: return whether *found* is *expected*, or the kernel's own change of it."""
         ...
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: when in a tick this write is made."""
+        """Pure: return the position of this write within a tick."""
         ...
 
 
 class Restored(StrEnum):
-    """What became of one journal record."""
+    """Result of restoring one journal record."""
 
     RESTORED = "restored"
     ALREADY = "already"  # the knob had its original value
-    GONE = "gone"  # the target left and took the knob with it
-    FOREIGN = "foreign"  # somebody else owns the value now: left alone
-    FAILED = "failed"  # the record stays, the next restore tries again
-    UNKNOWN = "unknown"  # a record of a newer version: kept, not touched
+    GONE = "gone"  # the target no longer exists, and the knob with it
+    FOREIGN = "foreign"  # another program wrote the present value: left unchanged
+    FAILED = "failed"  # the record is kept, and the next restore tries again
+    UNKNOWN = "unknown"  # a record of a newer version: kept, not evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """One journal record after a restore; ``message`` is one line for people."""
+    """Result for one journal record; ``message`` is one line of text for the operator."""
 
     subject: str
     result: Restored
@@ -141,13 +146,13 @@ class RestoreResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """All records of a restore, and the journal files that could not be read."""
+    """Results of all records, and the paths of journal files that could not be read."""
 
     results: tuple[RestoreResult, ...] = ()
     unreadable: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
-        """Whether nothing of ours is left in the kernel, as far as the journal knows."""
-        left = (Restored.FAILED, Restored.UNKNOWN)
-        return not self.unreadable and not any(r.result in left for r in self.results)
+        """Whether the kernel has no more values of ours, according to the journal."""
+        pending = (Restored.FAILED, Restored.UNKNOWN)
+        return not self.unreadable and not any(r.result in pending for r in self.results)

@@ -1,12 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The only way from a plan to the kernel: journal, compare, write, read back.
+"""The executor: carries out the actions of a plan and undoes them.
 
-What holds for every knob lives here. Before a write the knob is read, and it is only written
-if it has the value that we left there, or that the planner saw. Anything else is somebody
-else's value: it stays, it becomes the new original, and the outcome says so.
+All writes of knobs pass through this module. It implements the rules that hold for every knob:
+read, compare, journal, write, read back. A knob is written only if it has the value that the
+executor wrote last or, for a knob that is not held, the value that the planner decided from.
+Any other value is foreign: it stays, it becomes the new original, and the outcome reports it.
 
-Journal and kernel are changed by the control thread alone.
+Only the control thread changes journal and kernel.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ from actuators.base import (
 from actuators.held_knobs import HeldKnobs
 from actuators.journal import Journal, JournalError, Record
 from actuators.ordering import Backoff, group_actions, order_actions
-from actuators.reading import Support, read_knobs
+from actuators.reading import SupportCache, read_knobs
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
 
@@ -39,17 +40,17 @@ __all__ = ("Executor", "restore_leftovers")
 
 _log = logging.getLogger(__name__)
 
-# A removed cgroup counts against the quota of its v1 parent until the kernel has freed it:
-# 15 ms on an idle 6.18.
+# On v1 a removed cgroup counts against the quota of its parent until the kernel has freed it:
+# 15 ms on an idle 6.18. A restore therefore tries again for a second.
 _RESTORE_RETRY_S = 1.0
 _RESTORE_RETRY_STEP_S = 0.02
 
 
 class Executor:
-    """Executes actions and undoes them.
+    """Executes actions and restores original values.
 
-    :param journal: records that it has loaded are those of an earlier run; restore them
-        before anything else.
+    :param journal: its loaded records are those of an earlier run; the caller restores them
+        before executing the first action.
     :param actuators: one per knob.
     :param trace: see ``base.Trace``.
     """
@@ -59,18 +60,18 @@ class Executor:
     ) -> None:
         self._journal = journal
         self._actuators = {actuator.knob: actuator for actuator in actuators}
-        self._holdings = HeldKnobs(journal, self._actuators)
+        self._held = HeldKnobs(journal, self._actuators)
         self._trace = trace
         self._backoff = Backoff()
-        self._support = Support(self._actuators)
+        self._support = SupportCache(self._actuators)
 
     def read(
         self, targets: Iterable[Target], knobs: Container[Knob] = frozenset(Knob)
     ) -> tuple[KnobReading, ...]:
-        """Return *knobs* of *targets* as they are now; what is gone or refused is left out.
+        """Return the present values of *knobs* of *targets*.
 
-        So is what this host does not support. A knob that we hold and somebody else changed is
-        theirs from now on.
+        Knobs that are gone, refused, or not supported by this host are left out. A held knob
+        with a foreign value is released: from then on it belongs to the other program.
         """
         readings = []
         wanted = [actuator for knob, actuator in self._actuators.items() if knob in knobs]
@@ -82,29 +83,29 @@ class Executor:
                 elif isinstance(found, RefusedError):
                     _log.debug("%s", found)
                 else:
-                    self._holdings.disown_foreign(target, knob, found)
+                    self._held.disown_foreign(target, knob, found)
                     readings.append(KnobReading(target, knob, found))
         return tuple(readings)
 
     @property
     def overwritten(self) -> Mapping[Knob, int]:
-        """How often somebody else replaced a value of ours, by knob, since the start."""
-        return dict(self._holdings.overwritten)
+        """How often another program replaced a value of ours, by knob, since the start."""
+        return dict(self._held.overwritten)
 
     def held(self) -> tuple[Target, ...]:
-        """Return the targets of which at least one knob is not as others left it."""
-        return tuple(dict.fromkeys(record.target for record in self._holdings.records()))
+        """Return the targets with at least one held knob."""
+        return tuple(dict.fromkeys(record.target for record in self._held.records()))
 
     def execute(self, actions: Sequence[Action], *, now_ns: int) -> tuple[Outcome, ...]:
-        """Execute the actions of one tick and return one outcome for each, in their order.
+        """Execute the actions of one tick and return their outcomes in the same order.
 
         Actions that the kernel checks against each other succeed or fail together.
 
         :param now_ns: CLOCK_MONOTONIC; a refused knob is not written again before its
-            back-off is over.
+            back-off has ended.
         :raises OSError: the kernel failed in a way that is neither *gone* nor *refused*.
         :raises JournalError: a record could not be removed.
-        :raises KeyError: an action for a knob without actuator.
+        :raises KeyError: there is no actuator for the knob of an action.
         """
         if any(action.knob in STRUCTURAL_KNOBS for action in actions):
             self._support.reset()
@@ -115,16 +116,16 @@ class Executor:
         return tuple(outcomes[id(action)] for action in actions)
 
     def holds(self, cgroup: CgroupId, knob: Knob) -> bool:
-        """Return whether *knob* of *cgroup* is not as others left it."""
-        records = self._holdings.records()
+        """Return whether *knob* of *cgroup* is held."""
+        records = self._held.records()
         return any(each.target[1:3] == cgroup and each.knob is knob for each in records)
 
     def restore_all(self, knobs: Container[Knob] = frozenset(Knob)) -> RestoreReport:
-        """Bring every one of *knobs* in the journal back to its original value. Idempotent.
+        """Restore the original values of all *knobs* in the journal. Idempotent.
 
-        A knob that somebody else changed is left alone, a vanished target is forgotten, and
-        what fails is tried again for up to a second, then reported; its record stays. No
-        failure stops the others.
+        A knob with a foreign value is left unchanged. The record of a target that no longer
+        exists is dropped. A failed restore is repeated for up to a second and then reported;
+        its record stays. A failure does not prevent the restore of other knobs.
         """
         self._support.reset()
         deadline = time.monotonic() + _RESTORE_RETRY_S
@@ -132,7 +133,7 @@ class Executor:
         while _any_failed(results) and time.monotonic() < deadline:
             time.sleep(_RESTORE_RETRY_STEP_S)
             results |= self._restore_once(knobs)
-        newer = "written by a newer version: use that version's 'sweetpoint release'"
+        newer = "written by a newer version: run 'sweetpoint release' of that version"
         unknown = [
             RestoreResult(subject=path, result=Restored.UNKNOWN, message=newer)
             for path in self._journal.unknown
@@ -144,7 +145,7 @@ class Executor:
     def _restore_once(self, knobs: Container[Knob]) -> dict[tuple[Target, Knob], RestoreResult]:
         results: dict[tuple[Target, Knob], RestoreResult] = {}
         pending: list[Action] = []
-        for record in self._holdings.records():
+        for record in self._held.records():
             if record.knob not in knobs:
                 continue
             try:
@@ -156,7 +157,7 @@ class Executor:
             else:
                 results[record.target, record.knob] = step
         for action in order_actions(pending, self._actuators):
-            held = self._holdings.get(action.target, action.knob)
+            held = self._held.get(action.target, action.knob)
             assert held is not None
             try:
                 result = self._restore(action, held)
@@ -166,8 +167,8 @@ class Executor:
         return results
 
     def _execute_group(self, actions: Sequence[Action], now_ns: int) -> list[Outcome]:
-        # First look at all of them, then write: a member that has to wait keeps the others
-        # from being written and taken back again in every tick.
+        # All members are checked before the first one is written. Otherwise a member in back-off
+        # would cause the others to be written and reverted in every tick.
         checked = [(action, self._check(action, now_ns)) for action in actions]
         outcomes = [found for _, found in checked if isinstance(found, Outcome)]
         obstacle = next((o for o in outcomes if o.failure is Failure.REFUSED), None)
@@ -187,10 +188,10 @@ class Executor:
                 written.append((outcome, current))
         if obstacle is None:
             return outcomes + [outcome for outcome, _ in written]
-        return outcomes + [self._take_back(o, was, obstacle) for o, was in reversed(written)]
+        return outcomes + [self._revert(o, was, obstacle) for o, was in reversed(written)]
 
     def _check(self, action: Action, now_ns: int) -> Outcome | KnobValue:
-        # The knob's value if it may be written now, otherwise what became of the action.
+        # Returns the present value if the knob may be written, otherwise the action's outcome.
         key = action.target, action.knob
         try:
             current = self._actuators[action.knob].read(action.target)
@@ -201,8 +202,8 @@ class Executor:
             outcome = refused(action, None, error.errno, str(error))
             self._count(outcome, now_ns)
             return outcome
-        if self._holdings.disown_foreign(*key, current) or not self._expected(action, current):
-            message = f"{action.target.path}: somebody set {action.knob} to '{current}'"
+        if self._held.disown_foreign(*key, current) or not self._expected(action, current):
+            message = f"{action.target.path}: another program set {action.knob} to '{current}'"
             return Outcome(action=action, applied=current, foreign=current, message=message)
         refusal = self._backoff.waiting(*key, now_ns)
         if refusal is not None:
@@ -210,21 +211,21 @@ class Executor:
         return current
 
     def _write(self, action: Action, current: KnobValue) -> Outcome:
-        # Write, and bring a knob that stopped half way back to *current*.
+        # Writes. After a refusal at an intermediate value the knob is set back to *current*.
         outcome = self._write_once(action, current)
-        half_way = outcome.applied
-        if outcome.failure is Failure.REFUSED and half_way is not None and half_way != current:
-            back = self._write_once(replace(action, value=current), half_way)
-            return replace(outcome, applied=back.applied)
+        found = outcome.applied
+        if outcome.failure is Failure.REFUSED and found is not None and found != current:
+            reverted = self._write_once(replace(action, value=current), found)
+            return replace(outcome, applied=reverted.applied)
         return outcome
 
     def _write_once(self, action: Action, current: KnobValue) -> Outcome:
         key = action.target, action.knob
-        original = self._holdings.original(*key, current)
+        original = self._held.original(*key, current)
         record = Record(*key, original=original, previous=current, intended=action.value)
         try:
             if action.value != current:
-                self._holdings.begin(record)
+                self._held.begin(record)
         except JournalError as error:
             return refused(action, current, error.errno, str(error))
         actuator = self._actuators[action.knob]
@@ -233,20 +234,20 @@ class Executor:
         if outcome.failure is Failure.GONE:
             self._forget(*key)
         elif applied is not None:
-            self._holdings.finish(record, applied, refused=outcome.failure is not None)
+            self._held.finish(record, applied, refused=outcome.failure is not None)
         return replace(outcome, action=action)
 
-    def _take_back(self, outcome: Outcome, before: KnobValue, obstacle: Outcome) -> Outcome:
-        # Undo a write because another member of its group was refused.
+    def _revert(self, outcome: Outcome, before: KnobValue, obstacle: Outcome) -> Outcome:
+        # Undoes a write because another member of its group was refused.
         action, applied = outcome.action, outcome.applied
         if applied is None:
             return outcome
-        back = self._write(replace(action, value=before), applied)
-        return _refused_with(action, back.applied, obstacle)
+        reverted = self._write(replace(action, value=before), applied)
+        return _refused_with(action, reverted.applied, obstacle)
 
     def _expected(self, action: Action, current: KnobValue) -> bool:
-        # A knob that we do not hold must still have the value from which the planner decided.
-        if self._holdings.get(action.target, action.knob) is not None:
+        # A knob that is not held must still have the value from which the planner decided.
+        if self._held.get(action.target, action.knob) is not None:
             return True
         return self._actuators[action.knob].matches(action.previous, current)
 
@@ -260,16 +261,16 @@ class Executor:
             _log.warning("%s", outcome.message)
 
     def _first_restore_step(self, record: Record) -> Action | RestoreResult:
-        # What is to be written for a record, or what became of it if nothing is.
+        # Returns the write that restores a record, or the result if there is nothing to write.
         actuator = self._actuators.get(record.knob)
         if actuator is None:
-            return _result(record, Restored.UNKNOWN, "this host has no actuator for it")
+            return _result(record, Restored.UNKNOWN, "no actuator for this knob on this host")
         try:
             current = actuator.read(record.target)
         except GoneError as error:
             self._forget(record.target, record.knob)
             return _result(record, Restored.GONE, str(error))
-        if current != record.original and self._holdings.is_ours(record, current):
+        if current != record.original and self._held.is_ours(record, current):
             return Action(
                 target=record.target,
                 knob=record.knob,
@@ -277,10 +278,10 @@ class Executor:
                 value=record.original,
                 reason="restore",
             )
-        self._holdings.release(record.target, record.knob)
+        self._held.release(record.target, record.knob)
         if actuator.matches(record.original, current):
-            return _result(record, Restored.ALREADY, f"is '{current}' as it was")
-        message = f"is '{current}', set by somebody else: left alone"
+            return _result(record, Restored.ALREADY, f"is '{current}', the original value")
+        message = f"is '{current}', set by another program: left unchanged"
         return _result(record, Restored.FOREIGN, message)
 
     def _restore(self, action: Action, record: Record) -> RestoreResult:
@@ -288,8 +289,8 @@ class Executor:
         if outcome.failure is Failure.GONE:
             return _result(record, Restored.GONE, outcome.message)
         applied = outcome.applied
-        same = self._actuators[record.knob].matches
-        if outcome.failure is not None or applied is None or not same(record.original, applied):
+        matches = self._actuators[record.knob].matches
+        if outcome.failure is not None or applied is None or not matches(record.original, applied):
             message = outcome.message or f"is '{applied}', wanted '{record.original}'"
             return _result(record, Restored.FAILED, message)
         self._forget(record.target, record.knob)
@@ -297,12 +298,12 @@ class Executor:
         return _result(record, Restored.RESTORED, message)
 
     def _forget(self, target: Target, knob: Knob) -> None:
-        self._holdings.release(target, knob)
+        self._held.release(target, knob)
         self._backoff.clear(target, knob)
 
 
 def restore_leftovers(state_dir: Path, actuators: Iterable[Actuator]) -> RestoreReport:
-    """Restore whatever an earlier run left behind, from the journal below *state_dir*.
+    """Restore the knobs that an earlier run left changed, from the journal below *state_dir*.
 
     :raises JournalError: the journal directory cannot be used.
     """

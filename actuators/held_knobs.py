@@ -1,9 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The knobs that we hold, and whether a value found in the kernel is ours or somebody else's.
+"""Held knobs: those with a value of ours, and the test of ownership of a value.
 
-After a write in this process the answer is exact: what we left there, or not. For records of
-an earlier process the journal answers: any value on the way of its last write is ours.
+A knob is held from the first write until it has its original value again or another program
+writes it. For a knob that this process wrote, a value is ours if it matches the value read back
+after the write. For a record of an earlier process, every intermediate value of its last write
+is ours, because that process may have ended during the write.
 """
 
 from collections import Counter
@@ -20,10 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 class HeldKnobs:
-    """The journal, and the values that this process left in the kernel.
+    """The journal, and the values that this process wrote and read back.
 
-    Every method that changes something raises JournalError if the journal cannot follow.
-    ``overwritten`` counts the values of ours that somebody else replaced.
+    Every method that changes the journal raises JournalError if the change cannot be stored.
+    ``overwritten`` counts, by knob, the values of ours that another program replaced.
     """
 
     def __init__(self, journal: Journal, actuators: Mapping[Knob, Actuator]) -> None:
@@ -33,59 +35,59 @@ class HeldKnobs:
         self.overwritten: Counter[Knob] = Counter()
 
     def records(self) -> list[Record]:
-        """Return all knobs held."""
+        """Return the records of all held knobs."""
         return list(self._journal.records.values())
 
     def get(self, target: Target, knob: Knob) -> Record | None:
-        """Return the record of a knob, ``None`` if we do not hold it."""
+        """Return the record of a knob; ``None`` if it is not held."""
         return self._journal.get(target, knob)
 
     def original(self, target: Target, knob: Knob, current: KnobValue) -> KnobValue:
-        """Return what the knob goes back to; *current* if we do not hold it."""
+        """Return the value to restore; *current* for a knob that is not held."""
         record = self.get(target, knob)
         return current if record is None else record.original
 
     def is_ours(self, record: Record, current: KnobValue) -> bool:
-        """Return whether the value found is one that we wrote, or were about to write."""
+        """Return whether *current* was written, or was about to be written, by this program."""
         actuator = self._actuators[record.knob]
         applied = self._applied.get((record.target, record.knob))
         if applied is not None:
             return actuator.matches(applied, current)
-        on_the_way = actuator.intermediate_values(record.previous, record.intended)
-        return any(actuator.matches(value, current) for value in on_the_way)
+        values = actuator.intermediate_values(record.previous, record.intended)
+        return any(actuator.matches(value, current) for value in values)
 
     def disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
-        """Give a knob up, once and with a warning, if its value is somebody else's now."""
+        """Release a held knob and log a warning if *current* is foreign; return whether it is."""
         record = self.get(target, knob)
         if record is None or self.is_ours(record, current):
             return False
-        had = self._applied.get((target, knob), record.intended)
+        ours = self._applied.get((target, knob), record.intended)
         _log.warning(
-            "%s: somebody set %s to '%s' (we had '%s'): it is theirs now",
+            "%s: another program set %s to '%s' (was '%s'): the value is kept",
             target.path,
             knob,
             current,
-            had,
+            ours,
         )
         self.overwritten[knob] += 1
         self.release(target, knob)
         return True
 
     def begin(self, record: Record) -> None:
-        """Write down a write that is about to be made."""
+        """Store *record* in the journal; called before the kernel is written."""
         self._journal.put(record)
 
     def finish(self, record: Record, applied: KnobValue, *, refused: bool) -> None:
-        """Take note of what the kernel has after the write of *record*."""
+        """Store *applied*, the value that was read back after the write of *record*."""
         if applied == record.original:
             self.release(record.target, record.knob)
             return
         self._applied[record.target, record.knob] = applied
         if not refused and applied != record.intended:
-            self._journal.put(record._replace(intended=applied))  # rounded by the kernel
+            self._journal.put(record._replace(intended=applied))  # the kernel rounded it
 
     def release(self, target: Target, knob: Knob) -> None:
-        """Forget a knob: nothing of ours is in the kernel any more."""
+        """Drop the record of a knob that has no value of ours any more."""
         record = self.get(target, knob)
         if record is not None:
             self._journal.remove(record)

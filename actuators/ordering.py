@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: in which order the writes of one tick are made, and which of them belong together.
+"""Order and grouping of the writes of one tick, and the back-off after a refused write.
 
-PURE: when a knob that the kernel refused may be tried again.
+All functions and classes are pure: the caller passes the time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,16 +22,16 @@ __all__ = (
 
 
 def order_actions(actions: Iterable[Action], actuators: Mapping[Knob, Actuator]) -> list[Action]:
-    """Return *actions* so that no write is refused only because it came too early.
+    """Return *actions* in an order in which no write is refused only for its order.
 
-    On v1 a child may at no moment be granted more than its parent; see ``base.Turn``.
+    On cgroup v1 a child may at no time have a higher quota than its parent; see ``base.Phase``.
     """
 
     def key(action: Action) -> tuple[Phase, int]:
         depth = len(list(_ancestors(action.target.path)))
-        turn = actuators[action.knob].phase(action.previous, action.value)
-        outer_first = turn in (Phase.CREATE, Phase.LOOSEN)
-        return turn, depth if outer_first else -depth
+        phase = actuators[action.knob].phase(action.previous, action.value)
+        outer_first = phase in (Phase.CREATE, Phase.LOOSEN)
+        return phase, depth if outer_first else -depth
 
     return sorted(actions, key=key)
 
@@ -39,9 +39,9 @@ def order_actions(actions: Iterable[Action], actuators: Mapping[Knob, Actuator])
 def group_actions(
     actions: Iterable[Action], actuators: Mapping[Knob, Actuator]
 ) -> list[list[Action]]:
-    """Split *actions* into groups that the kernel checks against each other, order kept.
+    """Split *actions* into groups that the kernel checks against each other, in given order.
 
-    If one of a group is refused, the others of that group are taken back as well.
+    If one action of a group is refused, the executor reverts the others of that group.
     """
     actions = list(actions)
     touched = {(action.knob, action.target.path) for action in actions}
@@ -57,7 +57,7 @@ def group_actions(
 
 
 def _ancestors(path: str) -> Iterator[str]:
-    # "/a/b/c" has "/a/b", "/a" and "/"; the nearest first.
+    # The ancestors of "/a/b/c" are "/a/b", "/a" and "/", nearest first.
     while path not in ("/", ""):
         path = path.rpartition("/")[0] or "/"
         yield path
@@ -68,7 +68,7 @@ _LONGEST_NS = 60 * NS_PER_SEC
 
 
 class Refusal(NamedTuple):
-    """The last refusal of a knob and how many there were without a success in between."""
+    """The last refusal of a knob; ``times`` counts refusals since the last success."""
 
     times: int
     retry_at_ns: int
@@ -77,18 +77,18 @@ class Refusal(NamedTuple):
 
 
 class Backoff:
-    """Refusals by target and knob; 1 s after the first, doubling up to 60 s."""
+    """Refusals by target and knob: 1 s of back-off after the first, doubling up to 60 s."""
 
     def __init__(self) -> None:
         self._refusals: dict[tuple[Target, Knob], Refusal] = {}
 
     def waiting(self, target: Target, knob: Knob, now_ns: int) -> Refusal | None:
-        """Return the refusal for which the knob still has to wait, if any."""
+        """Return the last refusal of a knob if its back-off has not ended."""
         refusal = self._refusals.get((target, knob))
         return refusal if refusal is not None and now_ns < refusal.retry_at_ns else None
 
     def refused(self, target: Target, knob: Knob, now_ns: int, errno: int, message: str) -> int:
-        """Count a refusal and return how many there were in a row."""
+        """Count a refusal; return the number of consecutive refusals."""
         before = self._refusals.get((target, knob))
         times = 1 if before is None else before.times + 1
         wait_ns = min(_FIRST_NS << min(times - 1, 10), _LONGEST_NS)
@@ -96,5 +96,5 @@ class Backoff:
         return times
 
     def clear(self, target: Target, knob: Knob) -> None:
-        """Forget the refusals of a knob that was written, or whose target left."""
+        """Drop the refusals of a knob that was written, or whose target no longer exists."""
         self._refusals.pop((target, knob), None)

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which knobs this host has, asked now and then: the answers come from files that may be long.
+"""Reading of knobs: which of them the host supports, and all knobs of one target at once.
 
-Several knobs of one target, read from one directory where they lie in the same.
-
-To find a cgroup takes longer than to read a file in it, see ``kernfs``.
+Both are optimisations of the executor. Whether a host supports a knob is answered from files
+that may be long, so the answers are cached. Opening a cgroup takes longer than reading a file in
+it (see ``kernfs``), so the knobs of one target share one open directory per mount.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,16 +17,16 @@ from actuators.kernfs import Cgroup
 from controller.core.model import Knob, KnobValue, Target
 
 __all__ = (
-    "Found",
-    "Support",
+    "ReadResult",
+    "SupportCache",
     "read_knobs",
 )
 
-_AGAIN_S = 5.0
+_LIFETIME_S = 5.0
 
 
-class Support:
-    """The actuators' own answers, at most five seconds old."""
+class SupportCache:
+    """Cached results of ``Actuator.unsupported_reason``, at most five seconds old."""
 
     def __init__(self, actuators: Mapping[Knob, Actuator]) -> None:
         self._actuators = actuators
@@ -35,27 +35,30 @@ class Support:
     def has(self, knob: Knob) -> bool:
         """Return whether this host has *knob*."""
         now = time.monotonic()
-        asked, answer = self._answers.get(knob, (-_AGAIN_S, False))
-        if now - asked >= _AGAIN_S:
+        checked, answer = self._answers.get(knob, (-_LIFETIME_S, False))
+        if now - checked >= _LIFETIME_S:
             answer = self._actuators[knob].unsupported_reason() is None
             self._answers[knob] = (now, answer)
         return answer
 
     def reset(self) -> None:
-        """Ask anew: something was made or removed that knobs live in."""
+        """Drop all answers: an object that contains knobs was created or removed."""
         self._answers.clear()
 
 
-# A knob's value, or why there is none.
-Found = KnobValue | GoneError | RefusedError
+# The value of a knob, or the reason why it could not be read.
+ReadResult = KnobValue | GoneError | RefusedError
 
 
-def read_knobs(actuators: Iterable[Actuator], target: Target) -> Iterator[tuple[Knob, Found]]:
-    """Yield what *actuators* find at *target*, all of which it concerns."""
+def read_knobs(actuators: Iterable[Actuator], target: Target) -> Iterator[tuple[Knob, ReadResult]]:
+    """Yield the knobs of *target* with their present values or the errors of reading.
+
+    :param actuators: of knobs that apply to *target*.
+    """
     with contextlib.ExitStack() as stack:
         opened: dict[object, Cgroup] = {}
         for actuator in actuators:
-            found: Found
+            found: ReadResult
             try:
                 if isinstance(actuator, CgroupKnob):
                     if actuator.mount not in opened:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every actuator there is, in one tuple; nothing registers itself by being imported."""
+"""The list of all actuators. Importing an actuator has no side effect: it is listed here."""
 
 from actuators.base import Actuator
 from actuators.core_scheduling.cookie import CoreCookie
@@ -22,12 +22,13 @@ CGROUP_KNOBS = (CpuIdle, CpuQuota, MemoryHigh, IoWeight, IoMax)
 def build(
     layout: CgroupLayout, cookies: CoreCookie, programs: Programs | None = None
 ) -> tuple[Actuator, ...]:
-    """Return the actuators for a host; ask each whether it is ``supported``.
+    """Return the actuators for a host; see ``Actuator.unsupported_reason`` for each.
 
-    Also those for which it has no use now: an earlier run may have left something.
+    Actuators of features that are switched off are included, because knobs that an earlier run
+    changed have to be restored.
 
-    :param cookies: the actuator that knows which cookies are ours.
-    :param programs: what tells packets apart on links; needed to shape a link, not to undo it.
+    :param cookies: the actuator of core-scheduling cookies, with its registry.
+    :param programs: the programs that classify packets; needed to shape a link, not to undo it.
     """
     return (
         *(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS),

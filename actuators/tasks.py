@@ -1,7 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tasks there are: of the host, of a process, of a cgroup. What leaves meanwhile is not
-told, what comes meanwhile may be missed."""
+"""Enumeration of tasks: of the host, of a process, of cgroups.
+
+The lists are not atomic. A task that ends during the enumeration is left out without an error; a
+task that starts during it may be missing.
+"""
 
 from collections.abc import Iterable, Iterator
 import contextlib
@@ -14,19 +17,19 @@ from controller.core.model import Target
 __all__ = ("all_tasks", "is_kernel_thread", "members", "threads")
 
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
-# Field 9 of /proc/PID/stat, counted from after the command's name (proc_pid_stat(5)).
+# Field 9 of /proc/PID/stat (proc_pid_stat(5)), as an index after the name of the command.
 _FLAGS_FIELD = 6
 
 
 def all_tasks() -> Iterator[int]:
-    """Yield every task of this process-id namespace."""
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names, thousands of them
+    """Yield all tasks of this PID namespace."""
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - only names are needed, of thousands
         if entry.isdecimal():
             yield from threads(int(entry))
 
 
 def threads(pid: int) -> Iterator[int]:
-    """Yield the threads of a process; none if it is gone."""
+    """Yield the threads of a process; none if it has ended."""
     with contextlib.suppress(OSError):
         yield from map(int, os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208 - as above
 
@@ -34,7 +37,12 @@ def threads(pid: int) -> Iterator[int]:
 def members(
     mount: Path, version: Literal["v1", "v2"], groups: Iterable[tuple[Target, str]]
 ) -> Iterator[tuple[int, str]]:
-    """Yield (task, group) of all tasks in these cgroups and below, as long as they are there."""
+    """Yield (task, group) for all tasks in the cgroups of *groups* and below.
+
+    A cgroup that no longer exists is skipped.
+
+    :param groups: pairs of a cgroup and the name to yield with its tasks.
+    """
     file = "tasks" if version == "v1" else "cgroup.threads"
     for target, group in groups:
         top = mount / target.path[1:]
@@ -46,12 +54,12 @@ def members(
         for folder, _, _ in os.walk(top):
             with contextlib.suppress(OSError):
                 text = (Path(folder) / file).read_text(encoding="ascii")
-                # 0 is a task of another process-id namespace, which cannot be named from here.
+                # 0 stands for a task of another PID namespace, which has no id in this one.
                 yield from ((int(tid), group) for tid in text.split() if tid != "0")
 
 
 def is_kernel_thread(tid: int) -> bool:
-    """Return whether a task is the kernel's own; one that is gone counts as such."""
+    """Return whether a task is a kernel thread; also true for a task that has ended."""
     try:
         text = Path(f"/proc/{tid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
