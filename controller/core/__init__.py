@@ -1,7 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The decision, pure: no clock, file, thread or log.
+"""The decision: vocabulary, indicators, controllers and the planner.
 
-Vocabulary, indicators, controllers and the planner. Time is an argument, so a recording replays to
-the same plans.
+The package is pure: it uses no clock, file, thread or log. Time is an argument, so a recording
+replays to the same plans.
 """

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a tick decides, and what became of it: from indicators over demands to a plan."""
+"""Records of a decision: indicators, demands, actions and their outcomes, and the plan."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,9 +25,10 @@ __all__ = (
 
 
 class IndicatorStatus(StrEnum):
-    """``fresh``: usable. ``idle``: the service hardly ran, so nothing can hurt it; release.
+    """Status of an indicator.
 
-    ``stale``: the source is dead; the safe state follows.
+    ``fresh``: it can be used. ``idle``: the service hardly ran, so nothing slows it down, and
+    best-effort work is released. ``stale``: the source is dead; the safe state follows.
     """
 
     FRESH = "fresh"
@@ -37,12 +38,13 @@ class IndicatorStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indicator:
-    """A service's value of one indicator, of its worst workload on this node.
+    """The value of one indicator of a service, which is that of its worst workload on this node.
 
     Unit of ``value``: ns for latencies and backlog, 1 for ratios, cycles per instruction, misses
     per 1,000 instructions, bytes/s for rates. ``samples`` is the number of events behind it: waits,
-    thousands of instructions, packets. ``sweet_point`` is that of the load bin that the worst
-    workload is in, ``None`` where the sweet point does not depend on the load.
+    thousands of instructions, packets. ``worst`` is the cgroup of the worst workload,
+    ``sweet_point`` that of the load bin of that workload; ``None`` where the sweet point does not
+    depend on the load.
     """
 
     service: str
@@ -55,7 +57,13 @@ class Indicator:
 
 
 class ChannelState(StrEnum):
-    """Why a channel squeezes or does not."""
+    """Why a channel squeezes best-effort work or does not.
+
+    ``free``: no service exceeds its sweet point. ``squeeze``: one does, with evidence against
+    best-effort work. ``self``: its own quota throttles the service. ``steal``: the hypervisor takes
+    the CPU. ``not-be``: there is no evidence against best-effort work. ``hold``: data is missing
+    for a few ticks. ``safe``: data is missing for longer, the safe state holds.
+    """
 
     FREE = "free"
     SQUEEZE = "squeeze"
@@ -68,10 +76,10 @@ class ChannelState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How hard best-effort work should be squeezed on a channel; 0 leaves it free.
+    """How hard best-effort work is squeezed on a channel; 0 is free, 1 is the floor.
 
-    ``wanted`` is what the winning loop asks for, ``applied`` what was commanded after limits
-    and slew; both in [0, 1]. ``service`` and ``indicator`` name the winner.
+    ``wanted`` is the demand of the selected loop, ``applied`` the demand after limits and rate
+    limiter; both in [0, 1]. ``service`` and ``indicator`` name the selected loop.
     """
 
     channel: Channel
@@ -84,9 +92,9 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopReport:
-    """One loop after a tick, for metrics, log and recording.
+    """State of one loop after a tick, for metrics, log and recording.
 
-    ``is_time``: value and sweet point are ns.
+    ``is_time``: ``value`` and ``sweet_point`` are in ns. ``demand`` is in [0, 1].
     """
 
     service: str
@@ -104,7 +112,7 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class OffLoop:
-    """A loop that does nothing, because its service never had a source for its indicator."""
+    """A loop that is off, because its service has never had a source for its indicator."""
 
     service: str
     indicator: IndicatorName
@@ -113,10 +121,10 @@ class OffLoop:
 
 @dataclass(frozen=True, slots=True)
 class RungReport:
-    """One rung of a channel's ladder after a tick.
+    """State of one rung of a channel's ladder after a tick.
 
-    ``part`` is how far it is from free (0) to its stop (1), ``setting`` the same in words.
-    ``usable``: something can be moved by it now.
+    ``part`` is the position between free (0) and the floor (1), ``setting`` the same in words.
+    ``usable``: the rung has a knob that can be moved now.
     """
 
     channel: Channel
@@ -128,7 +136,7 @@ class RungReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One write. ``previous`` is what the planner read; ``value`` what it wants."""
+    """One write. ``previous`` is the value that the planner read, ``value`` the wanted one."""
 
     target: Target
     knob: Knob
@@ -138,9 +146,10 @@ class Action:
 
 
 class Failure(StrEnum):
-    """``gone``: the target left, which is normal. ``refused``: the kernel said no.
+    """Expected failure of a write; any other failure is raised as an exception.
 
-    A third kind, broken, is an exception.
+    ``gone``: the target does not exist any more, which is normal. ``refused``: the kernel returned
+    an error.
     """
 
     GONE = "gone"
@@ -149,10 +158,10 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of an action; ``applied`` is the value read back afterwards.
+    """Result of an action; ``applied`` is the value read back after it.
 
-    ``foreign`` is set when somebody else's value was found in place of ours: nothing was
-    written, and that value is the new original. Applying again is the planner's decision.
+    ``foreign`` is set when the knob had a value that another program wrote. Then nothing was
+    written and that value is the new original; whether to write again is decided by the planner.
     """
 
     action: Action
@@ -165,7 +174,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One changed decision in one sentence, with the numbers that led to it."""
+    """A change of a decision, in one sentence with the numbers that led to it."""
 
     subject: str
     text: str
@@ -173,10 +182,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """The decision that a best-effort workload has to go; told once, in the tick that made it.
+    """The decision to evict a best-effort workload; only in the plan of the tick that made it.
 
-    ``blame`` is in the unit in which the channel attributes: CPUs of inflicted wait for cpu, the
-    use of the resource per second, or bytes of memory, for the others.
+    ``blame`` is in the unit in which the channel attributes: CPUs of inflicted wait for cpu, bytes
+    for memory, use of the resource per second for the others.
     """
 
     cgroup: CgroupId
@@ -189,7 +198,7 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one tick decided. In observe mode the actions are reported and not written."""
+    """All decisions of one tick. In observe mode the actions are reported and not written."""
 
     time_ns: int
     actions: tuple[Action, ...] = ()

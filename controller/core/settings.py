@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration as the pure core sees it: profiles, and the facts of the machine."""
+"""Configuration of the core: settings, profiles, and facts of the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,14 +30,18 @@ __all__ = (
 
 
 class EvictionLimits(NamedTuple):
-    """How many may be evicted on this node in an hour, and the shortest time between two."""
+    """Largest number of evictions on this node in an hour, and the shortest time between two."""
 
     per_hour: int = 3
     cool_down_ns: int = 60_000_000_000
 
 
 class SafeState(StrEnum):
-    """What to hold when the data is dead."""
+    """State of the knobs while the data is stale.
+
+    ``static``: sched-idle stays, the other knobs get their original values. ``restore``: all knobs
+    get their original values. ``floor``: sched-idle stays, the graded knobs are at their floors.
+    """
 
     STATIC = "static"
     RESTORE = "restore"
@@ -46,7 +50,7 @@ class SafeState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gains:
-    """PID gains per unit of deviation: proportional, integral time and derivative time."""
+    """PID gains per unit of deviation: proportional gain, integral and derivative time."""
 
     kp: float
     ti_s: float
@@ -54,7 +58,7 @@ class Gains:
 
 
 class LoadBin(NamedTuple):
-    """The sweet point of a workload that runs ``above_cpus`` CPUs or more."""
+    """The sweet point of a workload that uses ``above_cpus`` CPUs or more."""
 
     above_cpus: float
     sweet_point: float
@@ -62,14 +66,15 @@ class LoadBin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndicatorSpec:
-    """A sweet point: the value that an indicator should not exceed, and how to steer to it.
+    """A sweet point (the value that an indicator should not exceed) and its control parameters.
 
-    ``tolerance`` is the factor over the sweet point that counts as deviation 1,
-    ``resolution`` the smallest value worth telling apart, ``dead_zone`` the half-width of the
-    zone around deviation 0 in which nothing moves, ``window_ns`` what the value is taken over
-    and ``filter_ns`` the time constant of the low-pass behind it. ``bins``, by rising load,
-    replace the sweet point where it moves with the load, as that of CPI does. ``is_time``: the
-    unit of sweet point and resolution is ns.
+    ``sweet_point`` and ``resolution`` are in the unit of the indicator (``decision.Indicator``);
+    ``is_time``: that unit is ns. ``tolerance`` is the factor over the sweet point that counts as
+    deviation 1, ``resolution`` the smallest difference of values that matters, ``dead_zone`` the
+    half-width of the zone around deviation 0 in which the demand does not move. ``window_ns`` is
+    the window over which the value is computed, ``filter_ns`` the time constant of the low-pass
+    after it, ``min_samples`` the fewest events behind a value. ``bins``, by rising load, replace
+    the sweet point where it depends on the load, as that of CPI does.
     """
 
     name: IndicatorName
@@ -90,10 +95,11 @@ class IndicatorSpec:
 class KnobLimits:
     """How far and how fast a graded knob may be moved.
 
-    ``floor`` is in the knob's unit: CPUs of each best-effort workload for cpu.quota, bytes of
-    each for memory.high, ways for resctrl.l3, a weight for io.weight, a share of what there is
-    for resctrl.mb, tc.ceiling and io.max. ``squeeze`` and ``release`` are the largest steps of
-    demand per second and per release, of the knob's part of its channel's demand.
+    ``floor`` is in the unit of the knob: CPUs of each best-effort workload for cpu.quota, bytes of
+    each for memory.high, ways for resctrl.l3, a weight for io.weight, a share of the capacity for
+    resctrl.mb, tc.ceiling and io.max. ``squeeze_per_s`` is the largest rise per second and
+    ``release_step`` the largest fall per ``release_spacing_ns``, both of the knob's part of its
+    channel's demand.
     """
 
     floor: float
@@ -104,10 +110,12 @@ class KnobLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """An administrator's numbers for one type of service.
+    """The numbers that an administrator sets for one type of service.
 
-    ``channels`` are those on which best-effort may be squeezed for it. ``cpu_burst_us`` is what
-    the service may save up of a quota of its own; 0: nothing is changed.
+    ``channels`` are those on which best-effort work may be squeezed for the service.
+    ``cpu_burst_us`` is the part of its own unused quota that the service may accumulate; 0: its
+    burst is not changed. ``be_share_min`` is the smallest share of best-effort work in the cause
+    that counts as evidence. Below ``idle_oncpu_ratio`` CPUs the service is idle.
     """
 
     name: str
@@ -123,19 +131,20 @@ class Profile:
 
 
 class MbaUnit(StrEnum):
-    """What the number in an ``MB:`` line of schemata means."""
+    """Unit of the number in an ``MB:`` line of schemata."""
 
     PERCENT = "percent"  # Intel: throttling, only roughly linear
     ABSOLUTE = "absolute"  # AMD: multiples of 1/8 GB/s
-    MBPS = "mbps"  # mounted with mba_MBps: the kernel's own loop
+    MBPS = "mbps"  # mounted with mba_MBps: the kernel controls the bandwidth itself
 
 
 class ResctrlFacts(NamedTuple):
-    """What ``info/`` of a resctrl mount says; 0 in ``mba_max`` or ``llc_ways``: not there.
+    """Contents of ``info/`` of a resctrl mount.
 
-    ``domains`` are the cache ids in schemata. MBA values are in ``mba_unit``; ``llc_ways`` is
-    the width of the mask and ``llc_min_ways`` the fewest contiguous bits. ``bandwidth`` tells
-    whether the memory bandwidth can be measured.
+    ``mba_max`` or ``llc_ways`` of 0: the resource does not exist. ``domains`` are the cache ids in
+    schemata. MBA values are in ``mba_unit``; ``llc_ways`` is the width of the mask of cache ways
+    and ``llc_min_ways`` the fewest contiguous bits. ``bandwidth``: the memory bandwidth can be
+    measured.
     """
 
     domains: tuple[int, ...]
@@ -149,7 +158,7 @@ class ResctrlFacts(NamedTuple):
 
 
 class LinkFacts(NamedTuple):
-    """A link that we shape: what it carries in each direction, bytes per second."""
+    """A link that the agent shapes, and its capacity in each direction in bytes per second."""
 
     target: Target
     egress_bytes_per_s: float
@@ -157,7 +166,7 @@ class LinkFacts(NamedTuple):
 
 
 class DiskSpec(NamedTuple):
-    """A disk, ``/dev/NAME`` or ``MAJOR:MINOR``, and what it carries in bytes per second."""
+    """A disk of the configuration (``/dev/NAME`` or ``MAJOR:MINOR``), capacity in bytes/s."""
 
     device: str
     read_bytes_per_s: int
@@ -165,7 +174,7 @@ class DiskSpec(NamedTuple):
 
 
 class DiskFacts(NamedTuple):
-    """A disk that io.max may limit, ``MAJOR:MINOR``, and what it carries, bytes per second."""
+    """A disk that io.max may limit (``MAJOR:MINOR``), and its capacity in bytes per second."""
 
     device: str
     read_bytes_per_s: float
@@ -174,7 +183,7 @@ class DiskFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What the pure core must know of the machine."""
+    """Facts of the machine that the core needs; ``None``: the resource cannot be controlled."""
 
     cpus: int
     resctrl: ResctrlFacts | None = None
@@ -184,10 +193,10 @@ class HostFacts:
 
 
 class CoreMode(StrEnum):
-    """When best-effort work gets a core-scheduling cookie, so that no service shares its core.
+    """When best-effort work gets a core-scheduling cookie, which keeps it off services' cores.
 
-    ``auto``: when sharing cores is measured, the cache channel demands it, and it helps. ``on``:
-    as long as a service is present.
+    ``auto``: when services are measured to share cores with it, the cache channel has a demand, and
+    the cookie helps. ``on``: while a service is present.
     """
 
     OFF = "off"
@@ -196,7 +205,11 @@ class CoreMode(StrEnum):
 
 
 class CoreSettings(NamedTuple):
-    """How cookies are used: from which overlap on, and how long they may take to prove useful."""
+    """Parameters of core scheduling.
+
+    ``overlap_min`` is the smallest ``Snapshot.core_overlap_ratio`` that justifies cookies,
+    ``verify_ns`` the time within which they must improve the deviation.
+    """
 
     mode: CoreMode = CoreMode.OFF
     overlap_min: float = 0.1
@@ -205,10 +218,10 @@ class CoreSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The whole configuration as the pure core sees it, without workloads.
+    """The whole configuration of the core, without workloads.
 
-    ``mode`` tells the planner whether its actions are written: in observe mode it goes on as
-    if they had been.
+    ``mode`` states whether the actions of the planner are written. In observe mode the planner
+    continues as if they had been.
     """
 
     tick_ns: int

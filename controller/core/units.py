@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers with units: parsing what an operator writes, printing what an operator reads.
+"""Quantities with units: parsing of configuration, formatting for messages.
 
-Everything inside the program is in base units that its name carries (``_ns``, ``_bytes``,
-``_cpus``, ``_ratio``); text with a unit exists only in configuration and on the screen.
+Inside the program all quantities are in base units, which their names carry (``_ns``, ``_bytes``,
+``_cpus``, ``_ratio``). Text with a unit exists only in the configuration and in messages.
 """
 
 import re
@@ -48,13 +48,13 @@ _SIZES_BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-# Bits per second, as link speeds are told; in bytes per second.
+# Bits per second, the usual unit of link speeds, in bytes per second.
 _BANDWIDTHS = {"kbit": 125, "mbit": 125_000, "gbit": 125_000_000}
 _NUMBER_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)\s*")
 
 
 class UnitError(ValueError):
-    """A quantity that cannot be read; the message says which units are accepted."""
+    """A text that is not a quantity; the message names the accepted units."""
 
 
 def parse_duration(text: str) -> int:
@@ -100,7 +100,7 @@ def parse_ratio(text: str) -> float:
 
 
 def parse_number(text: str) -> float:
-    """Return *text* such as ``1.35``, for what has no unit.
+    """Return *text* such as ``1.35``, a quantity without a unit.
 
     :raises UnitError: not a number, negative, or with a unit.
     """
@@ -125,7 +125,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def format_duration(ns: float) -> str:
-    """Return *ns* with the unit that keeps it readable: ``740us``, ``1.9ms``, ``2.5s``."""
+    """Return *ns* in the largest unit not above it: ``740us``, ``1.9ms``, ``2.5s``."""
     for unit, scale in (("s", NS_PER_SEC), ("ms", NS_PER_MS), ("us", NS_PER_US)):
         if abs(ns) >= scale:
             return f"{ns / scale:.3g}{unit}"
@@ -141,7 +141,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Return a bandwidth with the unit that keeps it readable: ``200mbit``."""
+    """Return a bandwidth in the largest unit not above it: ``200mbit``."""
     for unit in ("gbit", "mbit"):
         if bytes_per_s >= _BANDWIDTHS[unit]:
             return f"{bytes_per_s / _BANDWIDTHS[unit]:.4g}{unit}"
@@ -149,7 +149,7 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def format_cpus(cpus: float) -> str:
-    """Return *cpus* for a person: ``1.50cpu``."""
+    """Return *cpus* with its unit: ``1.50cpu``."""
     return f"{cpus:.2f}cpu"
 
 

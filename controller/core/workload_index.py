@@ -1,12 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who is here, sorted by how they are treated.
+"""Index of the workloads by class and service, and the difference between two lists of workloads.
 
-PURE: who came and who went between two looks at the workloads.
-
-Of a thousand workloads a handful changes in a second. Whoever keeps something for each of them is
-told everybody who is here now, compares that with whom it was told last, and touches only what
-differs. Nothing is lost by that when somebody misses a look: the next comparison makes up for it.
+Of 1,000 workloads a handful changes in a second. A component that keeps state per workload receives
+the full list at every scan and applies the difference to the previous list, so the next scan
+repairs a missed one. Objects are compared by identity first, because unchanged workloads keep their
+object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Latency-sensitive workloads that are judged together."""
+    """A service: latency-sensitive workloads that have their indicators in common."""
 
     name: str
     profile: Profile
@@ -35,13 +34,14 @@ class Service:
 
 
 class WorkloadIndex:
-    """The workloads of one moment.
+    """The workloads of one instant, by class and by service.
 
-    ``best_effort``, ``sensitive`` and ``system`` are by cgroup, in the order in which they
-    were given. ``profiles`` are those in use by a service, ``longest_window_ns`` the longest of
-    their windows, ``idle_targets`` the cgroups on which best-effort's cpu.idle belongs.
-    ``cpu_limits`` and ``memory_limits`` are what best-effort workloads are held to in any case, in
-    CPUs and bytes.
+    ``best_effort`` and ``system`` map cgroups to workloads, ``sensitive`` maps the cgroups of
+    latency-sensitive workloads to the names of their services; all in the order of the list.
+    ``profiles`` are those in use by a service, ``longest_window_ns`` the longest of their windows.
+    ``idle_targets`` are the cgroups on which cpu.idle is set for best-effort work. ``cpu_limits``
+    (CPUs) and ``memory_limits`` (bytes) are the limits that best-effort workloads requested
+    themselves, which hold in any case.
     """
 
     __slots__ = (
@@ -57,7 +57,10 @@ class WorkloadIndex:
     )
 
     def __init__(self, workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> None:
-        """:raises KeyError: a latency-sensitive workload names a profile that does not exist."""
+        """Sort *workloads*; *profiles* are by name.
+
+        :raises KeyError: a latency-sensitive workload names a profile that does not exist.
+        """
         by_class: dict[QosClass, dict[CgroupId, Workload]] = {qos: {} for qos in QosClass}
         for workload in workloads:
             by_class[workload.qos][workload.cgroup] = workload
@@ -97,50 +100,55 @@ class WorkloadIndex:
 
 
 class WorkloadDiff(NamedTuple):
-    """Who differs. A workload that was changed (its class, its name) went as it was, and came."""
+    """Difference between two lists of workloads.
+
+    A workload of which a field changed (its class, its name) is in ``removed`` with the old fields
+    and in ``added`` with the new ones.
+    """
 
     added: tuple[Workload, ...]
     removed: tuple[Workload, ...]
 
     def of_class(self, qos: QosClass) -> "WorkloadDiff":
-        """Return those of a class; who left the class went."""
+        """Return the difference among workloads of class *qos*; leaving the class is a removal."""
         return WorkloadDiff(*(tuple(w for w in part if w.qos is qos) for part in self))
 
     def by_fields(self, *fields: str) -> "WorkloadDiff":
-        """Return those who came or went also where only these *fields* are compared."""
+        """Return the difference where only *fields* are compared; other changes are left out."""
         key = attrgetter(*fields)
-        gone, came = set(map(key, self.removed)), set(map(key, self.added))
+        removed, added = set(map(key, self.removed)), set(map(key, self.added))
         return WorkloadDiff(
-            tuple(w for w in self.added if key(w) not in gone),
-            tuple(w for w in self.removed if key(w) not in came),
+            tuple(w for w in self.added if key(w) not in removed),
+            tuple(w for w in self.removed if key(w) not in added),
         )
 
 
-_Roll = tuple[Workload, ...]
-# Many ask for the same: both rolls, and the answer.
-_last: tuple[_Roll, _Roll, WorkloadDiff] = ((), (), WorkloadDiff((), ()))
+_Workloads = tuple[Workload, ...]
+# The last comparison, because many components compare the same two lists.
+_last: tuple[_Workloads, _Workloads, WorkloadDiff] = ((), (), WorkloadDiff((), ()))
 
 
-def diff_workloads(before: _Roll, after: _Roll) -> WorkloadDiff:
-    """Return who is in one of *before* and *after* only, *came* in the order of *after*.
+def diff_workloads(before: _Workloads, after: _Workloads) -> WorkloadDiff:
+    """Return the workloads that are in only one of *before* and *after*.
 
-    It is quick where those who stayed are the same objects, and right where they are not.
+    ``added`` is in the order of *after*, ``removed`` in that of *before*. The comparison is fast
+    where unchanged workloads are the same objects, and correct where they are only equal.
     """
     global _last
-    known = _last
-    if known[0] is before and known[1] is after:
-        return known[2]
-    found = _compare(before, after)
-    _last = before, after, found
-    return found
+    last = _last
+    if last[0] is before and last[1] is after:
+        return last[2]
+    diff = _compare(before, after)
+    _last = before, after, diff
+    return diff
 
 
-def _compare(before: _Roll, after: _Roll) -> WorkloadDiff:
-    left = dict(zip(map(id, before), before, strict=True))
-    came = [workload for workload in after if left.pop(id(workload), None) is None]
-    gone = list(left.values())
-    if came and gone:
-        stayed = set(came).intersection(gone)
-        came = [workload for workload in came if workload not in stayed]
-        gone = [workload for workload in gone if workload not in stayed]
-    return WorkloadDiff(tuple(came), tuple(gone))
+def _compare(before: _Workloads, after: _Workloads) -> WorkloadDiff:
+    unmatched = dict(zip(map(id, before), before, strict=True))
+    added = [workload for workload in after if unmatched.pop(id(workload), None) is None]
+    removed = list(unmatched.values())
+    if added and removed:
+        unchanged = set(added).intersection(removed)
+        added = [workload for workload in added if workload not in unchanged]
+        removed = [workload for workload in removed if workload not in unchanged]
+    return WorkloadDiff(tuple(added), tuple(removed))
