@@ -41,10 +41,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _ask(config: "ServiceLevelConfig | None") -> int:
-    from controller.probes.service_level.poll import ask_all
+    from controller.probes.service_level.poll import fetch_all
 
     failed = False
-    for source, answer in ask_all(() if config is None else config.sources):
+    for source, answer in fetch_all(() if config is None else config.sources):
         failed |= isinstance(answer, Exception)
         print(f"{source.service}: {answer}")
     return FAILED if failed else DONE

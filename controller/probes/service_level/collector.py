@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""All sources of service levels, in one thread beside the control thread."""
+"""Polls all configured service-level sources and receives pushes, in one background thread."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,17 +13,21 @@ from controller.core.model import ServiceReading
 from controller.probes.service_level.fetch import FetchLoop
 from controller.probes.service_level.ledger import Ledger, ServiceState
 from controller.probes.service_level.poll import poll
-from controller.probes.service_level.push import Inbox
+from controller.probes.service_level.push import PushSocket
 
 __all__ = ("ServiceLevels",)
 
 _log = logging.getLogger(__name__)
 
-_END_S = 2.0
+_JOIN_TIMEOUT_S = 2.0
 
 
 class ServiceLevels:
-    """Asks and listens as configured, until closed; reading costs no system call."""
+    """The sources of *config* and their last figures, until closed; reading costs no system call.
+
+    A push socket that cannot be created is logged as an error; the sources that are polled still
+    work then.
+    """
 
     def __init__(self, config: ServiceLevelConfig | None) -> None:
         self._config: ServiceLevelConfig | None = None
@@ -31,7 +35,7 @@ class ServiceLevels:
         self.reconfigure(config)
 
     def reconfigure(self, config: ServiceLevelConfig | None) -> None:
-        """Go on with *config*; sources that it does not change keep what is known of them."""
+        """Switch to *config*; sources that are equal in both keep their figures and errors."""
         if config == self._config:
             return
         known = [] if self._runner is None else self._runner.ledgers
@@ -41,15 +45,10 @@ class ServiceLevels:
             self._runner = _Runner(config, {ledger.source: ledger for ledger in known})
 
     @property
-    def problem(self) -> str:
-        """Why nobody can push, if that is so."""
-        return "" if self._runner is None else self._runner.problem
-
-    @property
     def refused_pushes(self) -> Mapping[str, int]:
-        """Pushes that no service got, by reason."""
-        inbox = None if self._runner is None else self._runner.inbox
-        return {} if inbox is None else inbox.errors.copy()
+        """Number of pushes that could not be assigned to a service, by reason."""
+        pushes = None if self._runner is None else self._runner.pushes
+        return {} if pushes is None else pushes.errors.copy()
 
     def poll(self, now_ns: int) -> tuple[ServiceReading, ...]:
         """Return one reading per service that has a source."""
@@ -58,39 +57,39 @@ class ServiceLevels:
         )
 
     def states(self, now_ns: int) -> tuple[ServiceState, ...]:
-        """Return everything there is to tell of each source."""
+        """Return the full state of each source, for reports."""
         return () if self._runner is None else tuple(x.state(now_ns) for x in self._runner.ledgers)
 
     def close(self) -> None:
-        """Stop asking and listening; questions that are under way are dropped."""
+        """Stop polling and listening; requests in progress are dropped."""
         if self._runner is not None:
             self._runner.close()
         self._runner = self._config = None
 
 
 class _Runner:
+    """The thread with its event loop, for one configuration."""
+
     def __init__(self, config: ServiceLevelConfig, known: Mapping[ServiceSource, Ledger]) -> None:
         self.ledgers = [known.get(source) or Ledger(source) for source in config.sources]
-        self.problem = ""
-        self.inbox = self._listen(config)
+        self.pushes = self._listen(config)
         self._loop = FetchLoop()
         self._thread = threading.Thread(target=self._run, name="service-level", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_END_S)
-        if self.inbox is not None:
-            self.inbox.close()
+        self._thread.join(_JOIN_TIMEOUT_S)
+        if self.pushes is not None:
+            self.pushes.close()
 
-    def _listen(self, config: ServiceLevelConfig) -> Inbox | None:
+    def _listen(self, config: ServiceLevelConfig) -> PushSocket | None:
         pushers = {x.source.service: x for x in self.ledgers if isinstance(x.source.source, Push)}
         if not pushers:
             return None
         try:
-            return Inbox(config, pushers)
+            return PushSocket(config, pushers)
         except OSError as error:
-            self.problem = str(error)
             _log.error("%s", error)
             return None
 
@@ -102,11 +101,11 @@ class _Runner:
             for ledger in self.ledgers
             if not isinstance(ledger.source.source, Push)
         ]
-        if self.inbox is not None:
-            self.inbox.start(self._loop)
+        if self.pushes is not None:
+            self.pushes.start(self._loop)
         self._loop.run_forever()
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0))  # connections that were cut off, close
+        self._loop.run_until_complete(asyncio.sleep(0))  # lets aborted connections close
         self._loop.close()

@@ -1,11 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Why a source gave no figure.
+"""The state of one service-level source: last answer, last problem, error counts by reason.
 
-What is known of one source: its last answer, and what went wrong.
-
-Written by the thread of the sources, read by others. Every field is replaced as a whole or
-keeps its size, so a reader never sees half of a change.
+A ledger is written by the thread of the sources and read by other threads without a lock: every
+field is replaced as a whole or keeps its size, so a reader never sees half of a change.
 """
 
 from collections.abc import Mapping
@@ -35,11 +33,11 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """What is known of the source of a service's own figure.
+    """The source of a service's own figure, as reported in /statusz and /metrics.
 
-    ``kind`` is prometheus, metrics, json or push. ``value`` is in ns if ``is_time``, and
-    ``None`` when there is none or it is too old; ``age_ns`` is that of the last answer, and
-    ``problem`` is empty while all is well.
+    ``kind`` is prometheus, metrics, json or push. ``value`` is in ns if ``is_time``; ``None`` if
+    there is no answer, the service was idle, or the last answer is too old. ``age_ns`` is the age
+    of the last answer. ``problem`` is empty while the source works.
     """
 
     service: str
@@ -52,25 +50,25 @@ class ServiceState:
 
 
 class Reason(StrEnum):
-    """The kinds that are counted apart."""
+    """Kinds of failure, counted separately."""
 
-    CONNECT = "connect"  # no such host, nobody listens, the connection broke
+    CONNECT = "connect"  # unknown host, refused or broken connection
     TLS = "tls"
     TIMEOUT = "timeout"
     STATUS = "status"  # an HTTP status other than 200
     REDIRECT = "redirect"  # never followed: it could lead anywhere
     TOO_BIG = "too-big"
-    FORMAT = "format"  # not what was expected, or not a number
+    FORMAT = "format"  # unexpected syntax, or not a number
     EMPTY = "empty"  # no such series or field
     AMBIGUOUS = "ambiguous"  # more than one
     SECRET = "secret"  # noqa: S105 - a token or header file cannot be read
-    FORBIDDEN = "forbidden"  # a push by somebody who may not
+    FORBIDDEN = "forbidden"  # a push by a user that is not configured for the service
     UNKNOWN = "unknown"  # a push for a service that does not push
-    INTERNAL = "internal"  # a bug of ours
+    INTERNAL = "internal"  # a bug in this program
 
 
 class SourceError(Exception):
-    """A source gave no figure; the message says why, in one line."""
+    """A source gave no figure; the message gives the cause in one line."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -89,7 +87,7 @@ class _Answer(NamedTuple):
 
 
 class Ledger:
-    """The account of *source*."""
+    """The state of *source*."""
 
     def __init__(self, source: ServiceSource) -> None:
         self.source = source
@@ -98,38 +96,38 @@ class Ledger:
         self._problem = ""
 
     def answered(self, figure: float, now_ns: int) -> None:
-        """Take *figure* in the source's unit; NaN: the service had nothing to do."""
+        """Record *figure*, in the source's unit; NaN means that the service was idle."""
         value = None if math.isnan(figure) else figure * (self.source.unit_ns or 1)
-        # The answer last: who sees it in another thread finds the problem gone, and in the log.
+        # The answer is set last: a thread that reads it sees that the problem is gone and logged.
         if self._problem:
             _log.info("service level of %s: answers again", self.source.service)
         self._problem = ""
         self._answer = _Answer(value, now_ns)
 
     def count(self, reason: Reason) -> None:
-        """Count a failure, and nothing else."""
+        """Count a failure without recording it as the current problem."""
         self._errors[reason] += 1
 
     def failed(self, error: SourceError) -> None:
-        """Count *error* and keep it as the problem; only a new one is logged."""
+        """Count *error* and record it as the current problem; it is logged only if it changed."""
         if self._problem != str(error):
             _log.warning("service level of %s: %s", self.source.service, error)
         self._problem = str(error)
         self.count(error.reason)
 
     def reading(self, now_ns: int) -> ServiceReading:
-        """Return the answer if it is young enough; see ``ServiceReading``."""
+        """Return the last answer unless it is older than ``max_age_ns``; see ``ServiceReading``."""
         answer = self._answer
         if answer is None or now_ns - answer.time_ns > self.source.max_age_ns:
             return ServiceReading(self.source.service, None, None)
         return ServiceReading(self.source.service, answer.value, max(0, now_ns - answer.time_ns))
 
     def state(self, now_ns: int) -> ServiceState:
-        """Return everything there is to tell; the age also of an answer that is too old."""
+        """Return the full state; the age is given even if the answer is too old to be used."""
         answer, reading = self._answer, self.reading(now_ns)
         problem = self._problem
         if not problem and answer is not None and reading.age_ns is None:
-            problem = f"no news for more than {format_duration(self.source.max_age_ns)}"
+            problem = f"no answer for more than {format_duration(self.source.max_age_ns)}"
         return ServiceState(
             service=self.source.service,
             kind=_KINDS[type(self.source.source)],

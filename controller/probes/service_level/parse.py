@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One number out of what a server answered.
+"""Parsers of server answers: Prometheus queries, pages of metrics, JSON documents; one number each.
 
-NaN is an answer: the service had nothing to do, so there was nothing to measure. What the
-server wrote is not trusted: only the candidates of a long page are parsed, and whatever is odd
-is a ``SourceError``.
+NaN is valid and means that the service was idle, so there was nothing to measure. The input is
+not trusted: of a long page only the candidate lines are parsed, and everything unexpected is a
+``SourceError``.
 """
 
 from collections.abc import Iterable
@@ -16,28 +16,28 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.probes.service_level.ledger import Reason, SourceError
 
-__all__ = ("json_value", "metric_value", "number", "prometheus_value", "shown")
+__all__ = ("json_value", "metric_value", "number", "printable", "prometheus_value")
 
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?|[Nn]a[Nn]")
-_SHOWN = 60
-_NOTHING = object()
+_MAX_PRINTABLE = 60
+_MISSING = object()
 
 
 def number(text: str) -> float:
     """Return the decimal number *text*, NaN included.
 
-    :raises SourceError: it is none, or not finite.
+    :raises SourceError: *text* is no number, or longer than 64 characters, or infinite.
     """
     value = float(text) if len(text) <= 64 and _NUMBER.fullmatch(text) else math.inf
     if math.isinf(value):
-        raise SourceError(Reason.FORMAT, f"{shown(text)} is not a finite number")
+        raise SourceError(Reason.FORMAT, f"{printable(text)} is not a finite number")
     return value
 
 
 def prometheus_value(body: bytes) -> float:
-    """Return the value of an answer to ``/api/v1/query``: a scalar or a vector of one.
+    """Return the value in an answer to ``/api/v1/query``: a scalar, or a vector of one element.
 
-    :raises SourceError: anything else.
+    :raises SourceError: the answer is anything else.
     """
     answer = _load(body)
     try:
@@ -51,7 +51,7 @@ def prometheus_value(body: bytes) -> float:
                 raise SourceError(Reason.AMBIGUOUS, text)
             result = result[0]["value"]
         elif kind != "scalar":
-            text = f"the query gives a {shown(kind)}, not a scalar or a vector"
+            text = f"the query gives a {printable(kind)}, not a scalar or a vector"
             raise SourceError(Reason.FORMAT, text)
         _, text = result
     except (KeyError, TypeError, ValueError, IndexError):
@@ -64,11 +64,11 @@ def prometheus_value(body: bytes) -> float:
 def metric_value(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -> float:
     """Return the value of the series of *metric* that has all of *labels*.
 
-    :param body: a page in Prometheus' text form.
-    :raises SourceError: there is none, or more than one, or the page cannot be read.
+    :param body: a page in the Prometheus text format.
+    :raises SourceError: no series or several series match, or the lines cannot be parsed.
     """
     wanted = dict(labels)
-    # Parsing costs some 20 us a line: only lines that may be it.
+    # Parsing costs some 20 us a line, so only candidate lines are parsed.
     lines = re.findall(rb"^%s[{ \t].*$" % re.escape(metric).encode(), body, re.MULTILINE)
     for name, value in wanted.items():
         escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
@@ -89,32 +89,32 @@ def metric_value(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) ->
 def json_value(body: bytes, pointer: str) -> float:
     """Return the number at *pointer* (RFC 6901) in a JSON document; null is NaN.
 
-    :raises SourceError: there is none, or the document cannot be read.
+    :raises SourceError: there is no number at *pointer*, or *body* is not JSON.
     """
     node = _load(body)
     for part in pointer.split("/")[1:]:
         node = _child(node, part.replace("~1", "/").replace("~0", "~"))
-        if node is _NOTHING:
-            raise SourceError(Reason.EMPTY, f"nothing at {shown(pointer)}")
+        if node is _MISSING:
+            raise SourceError(Reason.EMPTY, f"nothing at {printable(pointer)}")
     if node is None:
         return math.nan
     if isinstance(node, bool) or not isinstance(node, int | float):
-        raise SourceError(Reason.FORMAT, f"what is at {shown(pointer)} is not a number")
+        raise SourceError(Reason.FORMAT, f"the value at {printable(pointer)} is not a number")
     return number(repr(node)[:65])
 
 
-def shown(value: object) -> str:
-    """Return somebody else's text fit for a log: one line, ASCII, short."""
-    text = ascii(str(value)[: _SHOWN + 1])
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+def printable(value: object) -> str:
+    """Return untrusted text in a form that is safe to log: one line, ASCII, 60 characters."""
+    text = ascii(str(value)[: _MAX_PRINTABLE + 1])
+    return text if len(text) <= _MAX_PRINTABLE else text[: _MAX_PRINTABLE - 3] + "..."
 
 
 def _child(node: object, key: str) -> object:
     if isinstance(node, dict):
-        return node.get(key, _NOTHING)
+        return node.get(key, _MISSING)
     if isinstance(node, list) and re.fullmatch("0|[1-9][0-9]{0,8}", key) and int(key) < len(node):
         return node[int(key)]
-    return _NOTHING
+    return _MISSING
 
 
 def _load(body: bytes) -> object:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asking one source, once and again and again."""
+"""Requests to service-level sources: one request, a periodic poll, one request to each source."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from controller.probes.service_level.fetch import FetchLoop, fetch
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.parse import json_value, metric_value, prometheus_value
 
-__all__ = ("ask", "ask_all", "pause_s", "poll")
+__all__ = ("fetch_all", "fetch_figure", "pause_s", "poll")
 
 # A page of metrics is searched line by line; JSON is parsed as a whole, which holds the
 # interpreter for some 10 ms per MiB.
@@ -32,16 +32,16 @@ _MAX_PAUSE_S = 60.0
 _JITTER = 0.1
 
 
-async def ask(source: ServiceSource) -> float:
-    """Return the figure in the source's unit; NaN: the service had nothing to do.
+async def fetch_figure(source: ServiceSource) -> float:
+    """Return the current figure in the source's unit; NaN means that the service was idle.
 
-    :raises SourceError: there is none.
+    :raises SourceError: there is no figure within the source's time-out.
     """
     try:
         async with asyncio.timeout(source.timeout_ns / NS_PER_SEC):
             match source.source:
                 case PrometheusQuery(endpoint=endpoint, query=query):
-                    return await _ask_prometheus(endpoint, query)
+                    return await _query_prometheus(endpoint, query)
                 case MetricLine(endpoint=endpoint, metric=metric, labels=labels):
                     page = await fetch(
                         endpoint, _target(endpoint), accept="text/plain", limit=_MAX_PAGE_BYTES
@@ -50,25 +50,25 @@ async def ask(source: ServiceSource) -> float:
                 case JsonField(endpoint=endpoint, pointer=pointer):
                     return json_value(await _get_json(endpoint, _target(endpoint)), pointer)
                 case _:
-                    raise SourceError(Reason.INTERNAL, "cannot be asked")
+                    raise SourceError(Reason.INTERNAL, "a source that is not polled")
     except TimeoutError:
         text = f"no answer within {format_duration(source.timeout_ns)}"
         raise SourceError(Reason.TIMEOUT, text) from None
 
 
 async def poll(ledger: Ledger, random: Random) -> None:
-    """Ask again and again; never returns and never raises, but for cancellation."""
+    """Poll the source of *ledger* forever; ends only by cancellation and raises nothing else."""
     every_s = ledger.source.every_ns / NS_PER_SEC
     failures = 0
-    # Sources that were configured together are not asked together.
+    # Spreads the requests to sources that were configured at the same time.
     await asyncio.sleep(random.uniform(0, min(every_s, 1.0)))
     while True:
         try:
-            figure = await ask(ledger.source)
+            figure = await fetch_figure(ledger.source)
         except SourceError as error:
             failures += 1
             ledger.failed(error)
-        except Exception as error:  # one source must not end the others
+        except Exception as error:  # a failure of one source must not end the others
             failures += 1
             ledger.failed(SourceError(Reason.INTERNAL, f"{type(error).__name__}: {error}"))
         else:
@@ -77,38 +77,42 @@ async def poll(ledger: Ledger, random: Random) -> None:
         await asyncio.sleep(pause_s(every_s, failures, random))
 
 
-def ask_all(sources: Iterable[ServiceSource]) -> list[tuple[ServiceSource, str | SourceError]]:
-    """Ask all *sources* that can be asked, at the same time, once; return what they say."""
+def fetch_all(sources: Iterable[ServiceSource]) -> list[tuple[ServiceSource, str | SourceError]]:
+    """Poll each of *sources* once, all at the same time; return a text or an error for each."""
 
-    async def one(source: ServiceSource) -> str | SourceError:
+    async def fetch_one(source: ServiceSource) -> str | SourceError:
         if isinstance(source.source, Push):
-            return "pushes; not asked"
+            return "a push source, not polled"
         try:
-            figure = await ask(source)
+            figure = await fetch_figure(source)
         except SourceError as error:
             return error
         if math.isnan(figure):
-            return "nothing to do"
+            return "idle"
         return f"{figure:g}" if source.unit_ns is None else format_duration(figure * source.unit_ns)
 
-    async def everyone() -> list[str | SourceError]:
-        return await asyncio.gather(*map(one, asked))
+    async def gather() -> list[str | SourceError]:
+        return await asyncio.gather(*map(fetch_one, listed))
 
-    asked = list(sources)
+    listed = list(sources)
     loop = FetchLoop()
     try:
-        return list(zip(asked, loop.run_until_complete(everyone()), strict=True))
+        return list(zip(listed, loop.run_until_complete(gather()), strict=True))
     finally:
         loop.close()
 
 
 def pause_s(every_s: float, failures: int, random: Random) -> float:
-    """Return how long to wait after *failures* in a row: doubling to a minute, with jitter."""
+    """Return the pause in seconds before the next request.
+
+    It doubles with each of *failures* in a row up to 60 s, or *every_s* if that is longer, with
+    a jitter of 10 %.
+    """
     pause = min(every_s * 2.0 ** min(failures, 10), max(every_s, _MAX_PAUSE_S))
     return pause * random.uniform(1 - _JITTER, 1 + _JITTER)
 
 
-async def _ask_prometheus(endpoint: Endpoint, query: str) -> float:
+async def _query_prometheus(endpoint: Endpoint, query: str) -> float:
     path = urlsplit(endpoint.url).path.rstrip("/")
     target = f"{path}/api/v1/query?query={quote(query, safe='')}"
     return prometheus_value(await _get_json(endpoint, target))

@@ -1,10 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Figures that services send themselves: datagrams ``SERVICE NUMBER`` to a unix socket.
+"""Figures that services push: datagrams ``SERVICE NUMBER`` to a unix socket.
 
-Datagrams, because there is then no connection that somebody could leave hanging, and the kernel
-says with each who sent it (SCM_CREDENTIALS, unix(7)): a process of a user namespace cannot claim
-a user that is not its own. Whoever sends a lot delays other pushes and nobody else.
+Datagrams need no connection, so no client can keep one open. With each datagram the kernel gives
+the sender's user (SCM_CREDENTIALS, unix(7)); a process in a user namespace cannot claim a user
+that is not its own. The rate is limited for all senders together: a fast sender delays other
+pushes, and nothing else.
 """
 
 import asyncio
@@ -21,27 +22,27 @@ import time
 
 from controller.config.sections.service_level import Push, ServiceLevelConfig
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
-from controller.probes.service_level.parse import number, shown
+from controller.probes.service_level.parse import number, printable
 
-__all__ = ("Inbox",)
+__all__ = ("PushSocket",)
 
 _log = logging.getLogger(__name__)
 
 _MAX_BYTES = 512
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
-# Room for the credentials and nothing else: descriptors that somebody attaches are then closed
-# by the kernel instead of becoming ours.
+# Room for the credentials and nothing else: the kernel then closes attached descriptors instead
+# of installing them in this process.
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size)
 _PER_WINDOW = 64
 _WINDOW_S = 0.1
-_SAY_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 
 
-class Inbox:
-    """The socket. ``errors`` counts what was not taken, by reason.
+class PushSocket:
+    """The socket. ``errors`` counts the datagrams that belong to no service, by reason.
 
-    :param ledgers: of the services that may push.
-    :raises OSError: the socket cannot be made; the message names its path.
+    :param ledgers: by name, of the services that may push.
+    :raises OSError: the socket cannot be created; the message names its path.
     """
 
     def __init__(self, config: ServiceLevelConfig, ledgers: Mapping[str, Ledger]) -> None:
@@ -49,19 +50,19 @@ class Inbox:
         self._users = {name: _users_of(ledger) for name, ledger in ledgers.items()}
         self.errors = dict.fromkeys(map(str, Reason), 0)
         self._window_s, self._left = 0.0, _PER_WINDOW
-        self._said_s: dict[Reason, float] = {}
+        self._logged_s: dict[Reason, float] = {}
         self._path = config.socket
         only_root = config.group is None and all(u == {0} for u in self._users.values())
         self._socket = _bind(config.socket, config.group, only_root=only_root)
         self._inode = config.socket.stat().st_ino
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take datagrams from now on, in *loop*."""
+        """Receive datagrams from now on, in *loop*."""
         self._loop = loop
         loop.add_reader(self._socket, self._read)
 
     def close(self) -> None:
-        """Stop listening and remove the socket, if it is still ours."""
+        """Stop listening and remove the socket, unless its path is another file by now."""
         self._socket.close()
         try:
             if self._path.stat(follow_symlinks=False).st_ino == self._inode:
@@ -82,14 +83,14 @@ class Inbox:
                 return
             self._left -= 1
             try:
-                self._take(data, _sender(ancillary), truncated=bool(flags & socket.MSG_TRUNC))
+                self._accept(data, _sender(ancillary), truncated=bool(flags & socket.MSG_TRUNC))
             except SourceError as error:
                 self._refuse(error)
-        # Somebody sends faster than anybody needs: they wait, and the tick does not.
+        # Rate limit: further datagrams stay in the kernel's queue until the next window.
         self._loop.remove_reader(self._socket)
         self._loop.call_later(_WINDOW_S, self.start, self._loop)
 
-    def _take(self, data: bytes, uid: int | None, *, truncated: bool) -> None:
+    def _accept(self, data: bytes, uid: int | None, *, truncated: bool) -> None:
         if truncated:
             raise SourceError(Reason.TOO_BIG, f"a push of more than {_MAX_BYTES} bytes")
         try:
@@ -100,7 +101,7 @@ class Inbox:
             raise SourceError(Reason.FORMAT, "a push must be: SERVICE NUMBER")
         ledger = self._ledgers.get(service)
         if ledger is None:
-            text = f"a push for {shown(service)}, which is not a service that pushes"
+            text = f"a push for {printable(service)}, which is not a service that pushes"
             raise SourceError(Reason.UNKNOWN, text)
         if uid not in self._users[service]:
             raise SourceError(Reason.FORBIDDEN, f"a push for {service} by user {uid}")
@@ -115,11 +116,11 @@ class Inbox:
         self._log(error)
 
     def _log(self, error: SourceError) -> None:
-        # Whoever may write to the socket must not be able to fill the log.
+        # Limited per reason, because any process that may write to the socket could fill the log.
         now_s = time.monotonic()
-        if now_s - self._said_s.get(error.reason, -_SAY_EVERY_S) >= _SAY_EVERY_S:
-            self._said_s[error.reason] = now_s
-            _log.warning("%s: %s (told once a minute at most)", self._path, error)
+        if now_s - self._logged_s.get(error.reason, -_LOG_EVERY_S) >= _LOG_EVERY_S:
+            self._logged_s[error.reason] = now_s
+            _log.warning("%s: %s (logged once a minute at most)", self._path, error)
 
 
 def _users_of(ledger: Ledger) -> set[int]:
@@ -147,8 +148,8 @@ def _bind(path: Path, group: str | None, *, only_root: bool) -> socket.socket:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         _remove_dead(path)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        # Nobody may send before owner and mode are right: bind(2) makes the file by the umask,
-        # and sending needs the right to write.
+        # Sending needs the right to write. bind(2) applies the umask, with which (022) only the
+        # owner may write, so no other user can send before owner and mode are set.
         listener.bind(str(path))
         if group is not None:
             os.chown(path, -1, grp.getgrnam(group).gr_gid, follow_symlinks=False)
@@ -161,7 +162,7 @@ def _bind(path: Path, group: str | None, *, only_root: bool) -> socket.socket:
 
 
 def _remove_dead(path: Path) -> None:
-    """Remove a socket that an agent left behind when it was killed."""
+    """Remove a socket that a killed agent left behind."""
     try:
         is_socket = stat.S_ISSOCK(path.stat(follow_symlinks=False).st_mode)
     except FileNotFoundError:

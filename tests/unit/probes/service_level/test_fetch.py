@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asking real HTTP servers, most of them bad."""
+"""HTTP requests to real servers, most of which send invalid or hostile answers."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ from controller.config.sections.service_level import (
 from controller.core.units import NS_PER_SEC
 from controller.probes.service_level.fetch import FetchLoop
 from controller.probes.service_level.ledger import SourceError
-from controller.probes.service_level.poll import ask
+from controller.probes.service_level.poll import fetch_figure
 from tests.raw_http_server import RawHttpServer, ok
 
 JSON = ok(b'{"p99": 12.5}')
@@ -33,12 +33,12 @@ def endpoint(url: str, **fields: object) -> Endpoint:
     return Endpoint(url=url, **(none | fields))  # type: ignore[arg-type]
 
 
-def source(
-    asked: PrometheusQuery | MetricLine | JsonField, timeout_s: float = 5.0
+def service_source(
+    source: PrometheusQuery | MetricLine | JsonField, timeout_s: float = 5.0
 ) -> ServiceSource:
     return ServiceSource(
         service="web",
-        source=asked,
+        source=source,
         unit_ns=NS_PER_SEC,
         every_ns=NS_PER_SEC,
         timeout_ns=round(timeout_s * NS_PER_SEC),
@@ -46,22 +46,22 @@ def source(
     )
 
 
-def run(asked: PrometheusQuery | MetricLine | JsonField, timeout_s: float = 5.0) -> float:
+def run(source: PrometheusQuery | MetricLine | JsonField, timeout_s: float = 5.0) -> float:
     loop = FetchLoop()
     try:
-        return loop.run_until_complete(ask(source(asked, timeout_s)))
+        return loop.run_until_complete(fetch_figure(service_source(source, timeout_s)))
     finally:
         loop.close()
 
 
-def ask_json(server: RawHttpServer, timeout_s: float = 5.0, **fields: object) -> float:
-    asked = JsonField(endpoint=endpoint(server.url + "/x?y=1", **fields), pointer="/p99")
-    return run(asked, timeout_s)
+def fetch_json(server: RawHttpServer, timeout_s: float = 5.0, **fields: object) -> float:
+    source = JsonField(endpoint=endpoint(server.url + "/x?y=1", **fields), pointer="/p99")
+    return run(source, timeout_s)
 
 
 def test_json_field() -> None:
     with RawHttpServer(JSON) as server:
-        assert ask_json(server) == 12.5
+        assert fetch_json(server) == 12.5
     line, *headers = server.requests[0].splitlines()
     assert line == "GET /x?y=1 HTTP/1.1"
     assert f"Host: 127.0.0.1:{server.port}" in headers
@@ -71,8 +71,8 @@ def test_json_field() -> None:
 def test_prometheus_query_is_quoted() -> None:
     body = b'{"data":{"resultType":"scalar","result":[1,"0.5"]}}'
     with RawHttpServer(ok(body)) as server:
-        asked = PrometheusQuery(endpoint=endpoint(server.url + "/prom/"), query='a{b="c d&e"}')
-        assert run(asked) == 0.5
+        source = PrometheusQuery(endpoint=endpoint(server.url + "/prom/"), query='a{b="c d&e"}')
+        assert run(source) == 0.5
     first = server.requests[0].splitlines()[0]
     assert first == "GET /prom/api/v1/query?query=a%7Bb%3D%22c%20d%26e%22%7D HTTP/1.1"
 
@@ -124,7 +124,7 @@ BAD = {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
         "too-big",
     ),
-    "said too long": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "too-big"),
+    "announced too long": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "too-big"),
     "packed": (ok(b"\x1f\x8b\x08", "Content-Encoding: gzip"), "format"),
     "html": (ok(b"<html>"), "format"),
     "huge": (huge, "too-big"),
@@ -135,60 +135,60 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_answers_are_named(name: str) -> None:
+def test_bad_answers_give_their_reason(name: str) -> None:
     answer, reason = BAD[name]
     with RawHttpServer(answer) as server, pytest.raises(SourceError) as error:
-        ask_json(server)
+        fetch_json(server)
     assert error.value.reason == reason, str(error.value)
     assert len(server.requests) == 1  # a redirect was not followed
 
 
 @pytest.mark.parametrize("manner", ["hang", "drip"])
-def test_the_deadline_holds_for_the_whole_question(manner: str) -> None:
+def test_the_deadline_covers_the_whole_request(manner: str) -> None:
     with RawHttpServer(b"") as server:
         server.answer = getattr(server, manner)
         with pytest.raises(SourceError, match="no answer within 200ms") as error:
-            ask_json(server, timeout_s=0.2)
+            fetch_json(server, timeout_s=0.2)
     assert error.value.reason == "timeout"
 
 
-def test_nobody_listens() -> None:
+def test_a_closed_port_is_a_connect_error() -> None:
     with RawHttpServer(b"") as server:
         pass
     with pytest.raises(SourceError, match="refused") as error:
-        ask_json(server)
+        fetch_json(server)
     assert error.value.reason == "connect"
 
 
 def test_a_host_that_does_not_exist() -> None:
-    asked = JsonField(endpoint=endpoint("http://no-such-host.invalid:1/"), pointer="")
+    source = JsonField(endpoint=endpoint("http://no-such-host.invalid:1/"), pointer="")
     with pytest.raises(SourceError, match=r"cannot find 'no-such-host.invalid'") as error:
-        run(asked, timeout_s=60)
+        run(source, timeout_s=60)
     assert error.value.reason == "connect"
 
 
-def test_a_name_server_that_hangs_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_server_that_hangs_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs(*_: object, **__: object) -> list[object]:
         time.sleep(3)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", hangs)
-    asked = JsonField(endpoint=endpoint("http://somewhere.invalid/"), pointer="")
+    source = JsonField(endpoint=endpoint("http://somewhere.invalid/"), pointer="")
     started = time.monotonic()
     with pytest.raises(SourceError, match="no answer within 50ms"):
-        run(asked, timeout_s=0.05)
+        run(source, timeout_s=0.05)
     assert time.monotonic() - started < 3
 
 
-def test_secrets_come_from_files_each_time(tmp_path: Path) -> None:
+def test_secrets_are_read_from_files_for_each_request(tmp_path: Path) -> None:
     token, tenant = tmp_path / "token", tmp_path / "tenant"
     token.write_text("first\n")
     tenant.write_text("me")
     fields = {"token_file": token, "header_files": (("X-Scope-OrgID", tenant),)}
     with RawHttpServer(JSON) as server:
-        ask_json(server, **fields)
+        fetch_json(server, **fields)
         token.write_text("second\n")
-        ask_json(server, **fields)
+        fetch_json(server, **fields)
     heads = [request.splitlines() for request in server.requests]
     assert "Authorization: Bearer first" in heads[0]
     assert "X-Scope-OrgID: me" in heads[0]
@@ -196,20 +196,20 @@ def test_secrets_come_from_files_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"a\r\nEvil: yes", b"\xff", b"x" * 9000])
-def test_a_secret_that_is_no_header(tmp_path: Path, content: bytes) -> None:
+def test_a_secret_that_is_no_valid_header_is_refused(tmp_path: Path, content: bytes) -> None:
     token = tmp_path / "token"
     token.write_bytes(content)
     with RawHttpServer(JSON) as server, pytest.raises(SourceError) as error:
-        ask_json(server, token_file=token)
+        fetch_json(server, token_file=token)
     assert error.value.reason == "secret"
     assert server.requests == []
     with RawHttpServer(JSON) as server, pytest.raises(SourceError, match="No such file"):
-        ask_json(server, token_file=tmp_path / "none")
+        fetch_json(server, token_file=tmp_path / "none")
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that vouches for itself, with its key beside it."""
+    """A directory with a self-signed certificate for 127.0.0.1 and its key."""
     home = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
@@ -227,17 +227,17 @@ def test_tls_is_verified(authority: Path, tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
     with RawHttpServer(JSON, tls=context) as server:
-        assert ask_json(server, ca_file=authority / "cert.pem") == 12.5
+        assert fetch_json(server, ca_file=authority / "cert.pem") == 12.5
         with pytest.raises(SourceError, match="self-signed") as error:
-            ask_json(server)
+            fetch_json(server)
         assert error.value.reason == "tls"
         (tmp_path / "empty.pem").write_text("")
         with pytest.raises(SourceError) as error:
-            ask_json(server, ca_file=tmp_path / "empty.pem")
+            fetch_json(server, ca_file=tmp_path / "empty.pem")
         assert error.value.reason == "tls"
 
 
-def test_check_asks_every_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_polls_every_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.yaml"
     with RawHttpServer(JSON) as server, RawHttpServer(b"HTTP/1.1 500 Oops\r\n\r\n") as bad:
         workloads = "".join(
@@ -251,25 +251,24 @@ def test_check_asks_every_source(tmp_path: Path, capsys: pytest.CaptureFixture[s
         )
         config.write_text(good)
         assert main(["check", "--ask", "--config", str(config)]) == 0
-        assert capsys.readouterr().out == "web: 12.5ms\nqueue: pushes; not asked\n"
+        assert capsys.readouterr().out == "web: 12.5ms\nqueue: a push source, not polled\n"
         config.write_text(good + f'    shop: {{json: {{url: "{bad.url}", pointer: /p99}}}}\n')
         assert main(["check", "--ask", "--config", str(config)]) == 1
         assert "shop: HTTP status 500\n" in capsys.readouterr().out
 
 
-def test_many_questions_at_once_are_one_thread() -> None:
-    async def all_of(asked: ServiceSource, count: int) -> list[object]:
-        return list(
-            await asyncio.gather(*(ask(asked) for _ in range(count)), return_exceptions=True)
-        )
+def test_many_requests_at_once_need_one_thread() -> None:
+    async def fetch_often(source: ServiceSource, count: int) -> list[object]:
+        fetches = (fetch_figure(source) for _ in range(count))
+        return list(await asyncio.gather(*fetches, return_exceptions=True))
 
     with RawHttpServer(b"") as server:
         server.answer = server.hang
-        asked = source(JsonField(endpoint=endpoint(server.url), pointer=""), timeout_s=0.5)
+        field = JsonField(endpoint=endpoint(server.url), pointer="")
         loop = FetchLoop()
         started = time.monotonic()
-        answers = loop.run_until_complete(all_of(asked, 50))
+        answers = loop.run_until_complete(fetch_often(service_source(field, timeout_s=0.5), 50))
         loop.close()
     assert all(isinstance(answer, SourceError) for answer in answers)
-    # One after the other it would have been 25 s.
+    # In sequence they would take 25 s.
     assert time.monotonic() - started < 10

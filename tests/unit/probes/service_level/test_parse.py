@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One number out of answers, among them odd and hostile ones."""
+"""Parsing of server answers, also of invalid and hostile ones."""
 
 import json
 import math
@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 import pytest
 
 from controller.probes.service_level.ledger import SourceError
-from controller.probes.service_level.parse import json_value, metric_value, prometheus_value, shown
+from controller.probes.service_level.parse import (
+    json_value,
+    metric_value,
+    printable,
+    prometheus_value,
+)
 from controller.probes.service_level.poll import pause_s
 
 PAGE = b"""\
@@ -38,7 +43,7 @@ def vector(*values: object) -> bytes:
     ).encode()
 
 
-def why(error: pytest.ExceptionInfo[SourceError]) -> str:
+def reason_of(error: pytest.ExceptionInfo[SourceError]) -> str:
     return error.value.reason
 
 
@@ -66,10 +71,10 @@ def test_prometheus_answers_with_a_vector_of_one_or_a_scalar() -> None:
         (b"", "format"),
     ],
 )
-def test_what_prometheus_should_not_answer(body: bytes, reason: str) -> None:
+def test_an_invalid_answer_of_prometheus_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(SourceError) as error:
         prometheus_value(body)
-    assert why(error) == reason
+    assert reason_of(error) == reason
 
 
 def test_a_series_is_found_by_name_and_labels() -> None:
@@ -92,12 +97,12 @@ def test_a_series_is_found_by_name_and_labels() -> None:
         ("broken", [], "format"),
     ],
 )
-def test_a_page_without_that_one_series(
+def test_a_page_without_exactly_one_matching_series(
     metric: str, labels: list[tuple[str, str]], reason: str
 ) -> None:
     with pytest.raises(SourceError) as error:
         metric_value(PAGE, metric, labels)
-    assert why(error) == reason
+    assert reason_of(error) == reason
 
 
 DOCUMENT = json.dumps(
@@ -113,7 +118,7 @@ def test_a_pointer_finds_a_number(pointer: str, value: float) -> None:
     assert json_value(DOCUMENT, pointer) == value
 
 
-def test_null_says_that_there_was_nothing_to_measure() -> None:
+def test_null_is_nan_the_service_was_idle() -> None:
     assert math.isnan(json_value(DOCUMENT, "/latency/none"))
 
 
@@ -133,11 +138,11 @@ def test_null_says_that_there_was_nothing_to_measure() -> None:
 def test_a_pointer_to_no_number(pointer: str, reason: str) -> None:
     with pytest.raises(SourceError) as error:
         json_value(DOCUMENT, pointer)
-    assert why(error) == reason
+    assert reason_of(error) == reason
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 300, "Infinity"])
-def test_numbers_without_end(number: str) -> None:
+def test_infinite_numbers_are_refused(number: str) -> None:
     with pytest.raises(SourceError):
         json_value(f'{{"a": {number}}}'.encode(), "/a")
 
@@ -156,8 +161,8 @@ def test_garbage_is_a_number_or_a_source_error(body: bytes, pointer: str) -> Non
 
 
 @given(st.text())
-def test_shown_text_is_one_short_line(text: str) -> None:
-    line = shown(text)
+def test_printable_text_is_one_short_line(text: str) -> None:
+    line = printable(text)
     assert len(line) <= 60
     assert line.isascii() and line.isprintable()
 
@@ -168,5 +173,5 @@ def test_the_pause_doubles_up_to_a_minute() -> None:
     for failures, pause in enumerate(pauses):
         middle = min(5 * 2**failures, 60)
         assert 0.9 * middle <= pause <= 1.1 * middle
-    assert 81 <= pause_s(90, 3, random) <= 99  # never more often than in good times
+    assert 81 <= pause_s(90, 3, random) <= 99  # never shorter than without failures
     assert len(set(pauses)) == len(pauses)

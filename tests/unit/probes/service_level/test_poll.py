@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus server, scraping a page that the test sets."""
+"""Figures from a real Prometheus server that scrapes a page of the test."""
 
 from collections.abc import Iterator
 import shutil
@@ -13,7 +13,7 @@ import pytest
 from controller.config.sections.service_level import Endpoint, PrometheusQuery, ServiceSource
 from controller.core.units import NS_PER_SEC
 from controller.probes.service_level.ledger import SourceError
-from controller.probes.service_level.poll import ask_all
+from controller.probes.service_level.poll import fetch_all
 from tests.raw_http_server import RawHttpServer, ok
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,7 @@ idle NaN
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address, once it has scraped the page."""
+    """The URL of the server, which has scraped the page once."""
     home = tmp_path_factory.mktemp("prometheus")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -47,7 +47,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             deadline = time.monotonic() + 30
-            while not isinstance(ask(f"http://{address}", "up == 1"), str):
+            while not isinstance(query_once(f"http://{address}", "up == 1"), str):
                 assert process.poll() is None, (home / "log").read_text()
                 assert time.monotonic() < deadline, (home / "log").read_text()
                 time.sleep(0.1)
@@ -57,7 +57,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait()
 
 
-def ask(url: str, query: str) -> str | SourceError:
+def query_once(url: str, query: str) -> str | SourceError:
     endpoint = Endpoint(url=url, token_file=None, header_files=(), ca_file=None)
     source = ServiceSource(
         service="web",
@@ -67,7 +67,7 @@ def ask(url: str, query: str) -> str | SourceError:
         timeout_ns=5 * NS_PER_SEC,
         max_age_ns=10 * NS_PER_SEC,
     )
-    ((_, answer),) = ask_all([source])
+    ((_, answer),) = fetch_all([source])
     return answer
 
 
@@ -78,12 +78,12 @@ def ask(url: str, query: str) -> str | SourceError:
         ("max(request_seconds)", "2s"),
         ("scalar(max(request_seconds)) / 2", "1s"),
         ("max(request_seconds) and on() (time() - timestamp(request_seconds) < 30)", "2s"),
-        ("idle", "nothing to do"),
-        ("0 / 0", "nothing to do"),
+        ("idle", "idle"),
+        ("0 / 0", "idle"),
     ],
 )
 def test_figures(prometheus: str, query: str, answer: str) -> None:
-    assert ask(prometheus, query) == answer
+    assert query_once(prometheus, query) == answer
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_figures(prometheus: str, query: str, answer: str) -> None:
     ],
 )
 def test_queries_that_give_no_figure(prometheus: str, query: str, reason: str) -> None:
-    error = ask(prometheus, query)
+    error = query_once(prometheus, query)
     assert isinstance(error, SourceError)
     assert error.reason == reason

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The collector with real pushes, by processes of several users, and with real servers."""
+"""The collector, with pushes by processes of several users and polls of real servers."""
 
 from collections.abc import Callable, Iterator
 import logging
@@ -52,7 +52,10 @@ def pushes(service: str, *users: str | int, max_age_ns: int = 60 * NS_PER_SEC) -
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that every user may enter, with a short name."""
+    """The path of a socket in a directory that every user may enter.
+
+    Short, because the kernel limits paths of sockets to 108 bytes.
+    """
     with tempfile.TemporaryDirectory(prefix="sweetpoint-") as name:
         Path(name).chmod(0o755)
         yield Path(name) / "deep" / "socket"
@@ -62,7 +65,7 @@ def place() -> Iterator[Path]:
 def levels(place: Path) -> Iterator[ServiceLevels]:
     sources = (pushes("web"), pushes("shop cart", NOBODY), pushes("old", max_age_ns=1))
     opened = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=sources))
-    assert opened.problem == ""
+    assert place.is_socket()
     yield opened
     opened.close()
 
@@ -100,7 +103,7 @@ def test_a_figure_is_taken_in_its_unit(levels: ServiceLevels, place: Path) -> No
     assert age_ns is not None and age_ns < 10 * NS_PER_SEC
     send(place, b"web nan")
     eventually(lambda: reading(levels, "web").value is None)
-    assert reading(levels, "web").age_ns is not None  # alive, with nothing to do
+    assert reading(levels, "web").age_ns is not None  # an answer of an idle service
 
 
 def test_users_push_for_their_own_services(levels: ServiceLevels, place: Path) -> None:
@@ -133,10 +136,10 @@ def test_an_old_figure_is_not_used(levels: ServiceLevels, place: Path) -> None:
     send(place, b"old 5")
     eventually(lambda: state(levels, "old").age_ns is not None)
     assert reading(levels, "old") == ("old", None, None)
-    assert state(levels, "old").problem == "no news for more than 1ns"
+    assert state(levels, "old").problem == "no answer for more than 1ns"
 
 
-def test_hostile_pushes_are_counted_and_told_once(
+def test_hostile_pushes_are_counted_and_logged_once(
     levels: ServiceLevels, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = [b"", b"web", b"\xff\xfe 1", b"web 1" + b" " * 600, b"\x1b[31m\nevil 1", b"evil 2"]
@@ -161,12 +164,14 @@ def test_figures_now_good_now_bad_do_not_fill_the_log(
             send(place, b"web 1", b"web x%d" % number)
         eventually(lambda: state(levels, "web").errors["format"] == 20)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{place}: a push for web: 'x0' is not a finite number (told once a minute at most)"
+        f"{place}: a push for web: 'x0' is not a finite number (logged once a minute at most)"
     ]
 
 
 @pytest.mark.parametrize("figure", [b"inf", b"1e999", b"0x10", b"1_0", b"--1", b"9" * 200])
-def test_a_figure_that_is_none(levels: ServiceLevels, place: Path, figure: bytes) -> None:
+def test_a_figure_that_is_no_number_is_refused(
+    levels: ServiceLevels, place: Path, figure: bytes
+) -> None:
     send(place, b"web " + figure)
     eventually(lambda: state(levels, "web").errors["format"] == 1)
     assert reading(levels, "web").value is None
@@ -192,35 +197,36 @@ def test_a_flood_is_slowed_down(levels: ServiceLevels, place: Path) -> None:
         for _ in range(500):
             sender.send(b"evil 1")
         sent_s = time.monotonic() - started
-    # 64 in a tenth of a second; the kernel's queue fills up, and the sender waits. A slow
-    # machine only makes it slower.
+    # 64 datagrams are read in a tenth of a second; the kernel's queue fills up and the sender
+    # blocks. A slow machine takes longer, so only the lower bound is checked.
     queue = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
     assert sent_s > (500 - queue) // 64 * 0.1 - 0.1
     send(place, b"web 1")
     eventually(lambda: reading(levels, "web").value == 1e6)
 
 
-def test_a_socket_of_a_killed_agent_is_replaced(place: Path) -> None:
+def test_a_socket_of_a_killed_agent_is_replaced(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),))
     place.parent.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
         killed.bind(str(place))
         alive = ServiceLevels(config)
-        assert alive.problem == f"service level: {place}: Address already in use"
+        assert caplog.messages == [f"service level: {place}: Address already in use"]
         alive.close()
-        assert place.exists()  # it is not ours
+        assert place.exists()  # it belongs to the other process
     levels = ServiceLevels(config)
-    assert levels.problem == ""
     send(place, b"web 1")
     eventually(lambda: reading(levels, "web").value == 1e6)
     levels.close()
 
 
-def test_what_is_no_socket_stays(place: Path) -> None:
+def test_a_file_that_is_no_socket_is_kept(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     place.parent.mkdir()
     place.write_text("precious")
     levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),)))
-    assert "Address already in use" in levels.problem
+    assert "Address already in use" in caplog.text
     levels.close()
     assert place.read_text() == "precious"
 
@@ -239,16 +245,16 @@ def polls(
     )
 
 
-def test_what_can_be_read_is_in_the_log_already(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_is_logged_before_it_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
     ledger = Ledger(pushes("web"))
     seen = []
 
-    def look(_: logging.LogRecord) -> bool:
-        told = ledger.state(0)
-        seen.append((told.value, told.errors["status"], told.problem))
+    def read_state(_: logging.LogRecord) -> bool:
+        now = ledger.state(0)
+        seen.append((now.value, now.errors["status"], now.problem))
         return True
 
-    with caplog.at_level(logging.INFO), caplog.filtering(look):
+    with caplog.at_level(logging.INFO), caplog.filtering(read_state):
         ledger.failed(SourceError(Reason.STATUS, "HTTP status 503"))
         ledger.answered(3, 0)
     assert seen == [(None, 0, ""), (None, 1, "HTTP status 503")]
@@ -260,7 +266,7 @@ def test_a_source_that_fails_and_recovers(place: Path, caplog: pytest.LogCapture
     with RawHttpServer(ok(b'{"a": 3}')) as server:
         config = ServiceLevelConfig(socket=place, group=None, sources=(polls(server),))
         levels = ServiceLevels(config)
-        assert not place.exists()  # nobody pushes
+        assert not place.exists()  # no service pushes
         eventually(lambda: reading(levels, "web").value == 3)
         server.answer = b"HTTP/1.1 503 Busy\r\n\r\n"
         eventually(lambda: state(levels, "web").errors["status"] >= 2)
@@ -276,7 +282,7 @@ def test_a_source_that_fails_and_recovers(place: Path, caplog: pytest.LogCapture
     ]
 
 
-def test_one_that_hangs_does_not_keep_others_waiting(place: Path) -> None:
+def test_a_server_that_hangs_does_not_delay_other_sources(place: Path) -> None:
     with RawHttpServer(b"") as dead, RawHttpServer(ok(b'{"a": 3}')) as server:
         dead.answer = dead.hang
         sources = (polls(dead, "dead", 100 * NS_PER_MS), polls(server))
@@ -286,7 +292,7 @@ def test_one_that_hangs_does_not_keep_others_waiting(place: Path) -> None:
         levels.close()
 
 
-def test_a_reload_keeps_what_did_not_change(levels: ServiceLevels, place: Path) -> None:
+def test_a_reload_keeps_the_state_of_unchanged_sources(levels: ServiceLevels, place: Path) -> None:
     send(place, b"web 1")
     eventually(lambda: reading(levels, "web").value == 1e6)
     other = place.with_name("other")
