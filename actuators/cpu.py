@@ -1,22 +1,21 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""cpu.quota: how much CPU a cgroup may use per period (CFS bandwidth control).
+"""Actuators of the cpu controller: cpu.quota and cpu.idle.
 
-Canonical value: ``QUOTA_US PERIOD_US BURST_US``, the quota ``max`` for none. Files: on v1
-``cpu.cfs_quota_us`` (-1 for none), ``cpu.cfs_period_us``, ``cpu.cfs_burst_us``; on v2
-``cpu.max`` and ``cpu.max.burst``. The kernel's own limits (quota at least 1,000 us, period
-1,000 to 1,000,000 us) are left to the kernel: what it refuses is reported.
+cpu.quota is the CPU time that a cgroup may use per period (CFS bandwidth control). Canonical
+value: ``QUOTA_US PERIOD_US BURST_US``, the quota ``max`` for no limit. Files: on v1
+``cpu.cfs_quota_us`` (-1 for no limit), ``cpu.cfs_period_us``, ``cpu.cfs_burst_us``; on v2
+``cpu.max`` and ``cpu.max.burst``. The limits of the kernel (quota at least 1,000 us, period 1,000
+to 1,000,000 us) are not checked here; a refusal by the kernel is reported. Kernels before commit
+f4183717b370 ("sched/fair: Introduce the burstable CFS controller", in v5.14) have no burst file;
+the burst is then 0.
 
-Kernels before commit f4183717b370 ("sched/fair: Introduce the burstable CFS controller") (in
-v5.14) have no burst file; there the burst reads 0.
-
-cpu.idle: whether a cgroup only runs when none of its siblings wants the CPU.
-
-Canonical value: ``0 WEIGHT`` (normal; the weight is ``cpu.shares`` on v1, ``cpu.weight`` on
-v2) or ``1`` (idle). The weight belongs to the value because the kernel forgets it: an idle
-cgroup's weight is pinned (v1 reads 3, v2 reads 1), writing it is EINVAL, and going back to
-normal leaves 1024 on v1 and 100 on v2 (measured on 6.18 and 6.12). Since Linux kernel commit
-304000390f88 ("sched: Cgroup SCHED_IDLE support") (in v5.15).
+cpu.idle makes a cgroup run only while no sibling is runnable (Linux commit 304000390f88, "sched:
+Cgroup SCHED_IDLE support", in v5.15). Canonical value: ``1`` (idle) or ``0 WEIGHT`` (normal; the
+weight is ``cpu.shares`` on v1, ``cpu.weight`` on v2). The weight is part of the value because the
+kernel does not keep it: the weight of an idle cgroup is fixed (v1 reads 3, v2 reads 1), writing it
+fails with EINVAL, and a cgroup that becomes normal again gets 1024 on v1 and 100 on v2 (measured
+on 6.18 and 6.12).
 """
 
 import errno
@@ -41,7 +40,7 @@ __all__ = (
     "CpuQuota",
 )
 
-_MAX_PERIOD_US = 1_000_000
+_MAX_PERIOD_US = 1_000_000  # max_cfs_quota_period in kernel/sched/core.c
 
 
 class CpuQuota(CgroupKnob):
@@ -52,7 +51,8 @@ class CpuQuota(CgroupKnob):
 
     def __init__(self, mount: Path, hierarchy: str, version: Literal["v1", "v2"]) -> None:
         super().__init__(mount, hierarchy, version)
-        # tg_cfs_schedulable_down: on v1 a child's ratio above its parent's is EINVAL.
+        # On v1 a ratio of quota to period above that of the parent is refused with EINVAL
+        # (tg_cfs_schedulable_down in kernel/sched/core.c).
         self.checks_ancestors = version == "v1"
 
     def read_from(self, cgroup: Cgroup) -> KnobValue:
@@ -74,12 +74,12 @@ class CpuQuota(CgroupKnob):
         return format_quota(parse_quota(KnobValue(f"{quota} {period} {burst}")))
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: the writes from *previous* to *value*.
+        """Pure: return the writes from *previous* to *value*.
 
-        The burst outlives its quota and the kernel refuses a quota below it, so it goes first
-        to 0 and last to its new value. On v1 the period cannot change under a quota without
-        changing the ratio, which the kernel checks against parent and children: the quota is
-        lifted, the period changed, the quota set.
+        The burst stays when the quota changes, and the kernel refuses a quota below the burst:
+        so the burst is set to 0 first and to its new value last. On v1 a change of the period
+        alone changes the ratio, which the kernel checks against parent and children: so the
+        quota is lifted, the period changed, and the quota set.
         """
         now, goal = parse_quota(previous), parse_quota(value)
         if now == goal:
@@ -101,7 +101,7 @@ class CpuQuota(CgroupKnob):
         return tuple(steps)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal, or doubled by the kernel.
+        """Pure: return whether *found* is *expected* or a doubling of it by the kernel.
 
         When the period timer cannot keep up, the kernel doubles quota, period and burst
         together (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
@@ -112,10 +112,11 @@ class CpuQuota(CgroupKnob):
         return want == got
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: lifting a quota first, then cutting from the leaves, then granting from the top.
+        """Pure: quotas are lifted first, then lowered leaves first, then raised top first.
 
-        No quota means the nearest ancestor's on v1. So lifting one is always accepted and lets
-        an ancestor shrink; setting one where there was none may have to wait for an ancestor.
+        On v1 a cgroup without a quota has that of its nearest ancestor. Lifting a quota is
+        therefore always accepted, and may make a lower quota of an ancestor acceptable. A first
+        quota may be acceptable only after that of an ancestor was raised.
         """
         now, goal = parse_quota(previous), parse_quota(value)
         if goal.quota_us is None:
@@ -147,7 +148,7 @@ def _v1_limit_steps(now: Quota, goal: Quota) -> list[Step]:
 
 _WEIGHT_FILE = {"v1": "cpu.shares", "v2": "cpu.weight"}
 _WEIGHT_AFTER_IDLE = {"v1": 1024, "v2": 100}
-# The v1 kernel clamps (MIN_SHARES, MAX_SHARES); the v2 kernel refuses what is out of range.
+# The kernel clamps cpu.shares (MIN_SHARES, MAX_SHARES) and refuses a cpu.weight out of range.
 _SHARES_MIN, _SHARES_MAX = 2, 262_144
 
 
@@ -164,7 +165,7 @@ class CpuIdle(CgroupKnob):
         return format_idle(int(cgroup.read(_WEIGHT_FILE[self.version])))
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: the writes from *previous* to *value*."""
+        """Pure: return the writes from *previous* to *value*."""
         now, goal = parse_idle(previous), parse_idle(value)
         if goal is None:
             return () if now is None else (Step("cpu.idle", "1", IDLE),)
@@ -179,6 +180,6 @@ class CpuIdle(CgroupKnob):
         return tuple(steps)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: less weight first; the kernel does not care."""
+        """Pure: lower weights first; the kernel accepts any order."""
         less = (parse_idle(value) or 0) < (parse_idle(previous) or 0)
         return Phase.TIGHTEN if less else Phase.LOOSEN

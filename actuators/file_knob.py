@@ -1,12 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What knobs in cgroup files have in common: where the hierarchy is, and who has the files.
+"""Base classes of knobs that consist of files: ``StepKnob``, and ``CgroupKnob`` for cgroups.
 
-What knobs made of files have in common: planned steps, taken one after the other.
-
-A knob may be spread over several files that the kernel checks against each other. The pure
-``steps`` of a knob says what to write in which order and which value the knob has after each
-write, so that a process that died in the middle is recognised by the one that restores.
+A knob may be spread over several files that the kernel checks against each other. The pure method
+``steps`` returns the writes in their order and the value of the knob after each of them. By these
+values a restoring process recognises a knob whose writer died between two writes.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +26,7 @@ _Dir = TypeVar("_Dir", bound=Directory)
 
 
 class Step(NamedTuple):
-    """One write of *text* to *file*; *state* is the knob's value once the kernel took it."""
+    """One write of *text* to *file*; *state* is the value of the knob after an accepted write."""
 
     file: str
     text: str
@@ -36,7 +34,7 @@ class Step(NamedTuple):
 
 
 class StepKnob(ABC, Generic[_Dir]):
-    """Base of the actuators that work in one directory; implements ``base.Actuator``."""
+    """Base of the actuators whose files are in one directory; implements ``base.Actuator``."""
 
     knob: Knob
 
@@ -44,46 +42,46 @@ class StepKnob(ABC, Generic[_Dir]):
 
     @abstractmethod
     def applies_to(self, target: Target) -> bool:
-        """Pure: whether *target* is of the kind that has this knob."""
+        """Pure: return whether *target* is of the kind that has this knob."""
 
     @abstractmethod
     def unsupported_reason(self) -> str | None:
-        """Return why this host does not have the knob now, or ``None``."""
+        """Return why this host lacks the knob at present, or ``None``."""
 
     @abstractmethod
     def open(self, target: Target) -> _Dir:
-        """Return the open directory that *target* means; errors as ``kernfs.Directory``."""
+        """Return the open directory of *target*; errors as ``kernfs.Directory``."""
 
     @abstractmethod
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: the writes from *previous* to *value*; empty if they are equal.
+        """Pure: return the writes from *previous* to *value*; none if they are equal.
 
-        :raises ValueError: one of them is not a value of this knob.
+        :raises ValueError: *previous* or *value* is not a value of this knob.
         """
 
     @abstractmethod
     def read_from(self, directory: _Dir) -> KnobValue:
-        """Return the knob's value in an open directory; errors as ``Directory.read``."""
+        """Return the value of the knob in an open directory; errors as ``Directory.read``."""
 
     @abstractmethod
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: when in a tick this write is made."""
+        """Pure: return the position of this write within a tick."""
 
     def write_step(self, directory: _Dir, step: Step) -> None:
-        """Take one step; errors as ``Directory.write``."""
+        """Carry out one step; errors as ``Directory.write``."""
         directory.write(step.file, step.text)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal, unless a knob says otherwise."""
+        """Pure: return whether the values are equal; subclasses add changes by the kernel."""
         return expected == found
 
     def read(self, target: Target) -> KnobValue:
-        """Return the knob's value now; errors as ``base.Actuator.read``."""
+        """Return the present value of the knob; errors as ``base.Actuator.read``."""
         with self.open(target) as directory:
             return self.read_from(directory)
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
-        """Take the steps of *action* and read back; see ``base.Actuator.apply``."""
+        """Carry out the steps of *action* and read back; see ``base.Actuator.apply``."""
         steps = self.steps(action.previous, action.value)
         try:
             with self.open(action.target) as directory:
@@ -94,7 +92,7 @@ class StepKnob(ABC, Generic[_Dir]):
             return refused(action, None, error.errno, str(error))
 
     def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
-        """Pure: every value on the way, both ends included."""
+        """Pure: return *previous*, the value after each step, and *value*."""
         return (previous, *(step.state for step in self.steps(previous, value)), value)
 
     def _write_steps(
@@ -110,19 +108,19 @@ class StepKnob(ABC, Generic[_Dir]):
         return Outcome(action=action, applied=self.read_from(directory))
 
 
-# What every cgroup with the controller has, whatever the kernel was built with.
-_ALWAYS = {"cpu": "cpu.weight", "io": "io.stat", "memory": "memory.current"}
+# By controller, a file that a cgroup with that controller has in every kernel configuration.
+_PERMANENT_FILES = {"cpu": "cpu.weight", "io": "io.stat", "memory": "memory.current"}
 
 
 class CgroupKnob(StepKnob[Cgroup]):
     """Base of the actuators for cgroup files; implements ``base.Actuator``.
 
-    :param mount: where the hierarchy with the cpu controller is mounted.
-    :param hierarchy: its name in ``Target.scope``.
-    :param version: which files it has.
+    :param mount: the mount point of the hierarchy.
+    :param hierarchy: the name of the hierarchy in ``Target.scope``.
+    :param version: the cgroup version, which decides about names and formats of files.
     """
 
-    # Files that tell, per version, whether the kernel has the knob.
+    # By version, a file that exists if the kernel has the knob.
     files: ClassVar[dict[Literal["v1", "v2"], str]]
 
     def __init__(self, mount: Path, hierarchy: str, version: Literal["v1", "v2"]) -> None:
@@ -132,26 +130,26 @@ class CgroupKnob(StepKnob[Cgroup]):
 
     @abstractmethod
     def read_from(self, cgroup: Cgroup) -> KnobValue:
-        """Return the knob's value in an open cgroup; errors as ``Cgroup.read``."""
+        """Return the value of the knob in an open cgroup; errors as ``Cgroup.read``."""
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: every cgroup."""
+        """Pure: return whether *target* is a cgroup."""
         return target.kind is TargetKind.CGROUP
 
     def open(self, target: Target) -> Cgroup:
         """Return the open cgroup.
 
-        :raises ValueError: it is in another hierarchy.
+        :raises ValueError: *target* is in another hierarchy.
         """
         if target.scope != self.hierarchy:
             raise ValueError(f"{target.path}: hierarchy {target.scope}, not {self.hierarchy}")
         return Cgroup(self.mount, target)
 
     def unsupported_reason(self) -> str | None:
-        """Return why this host does not have the knob, or ``None``.
+        """Return why this host lacks the knob, or ``None``.
 
-        On v2 the root has no such files: any first-level cgroup that has the controller is
-        asked, and where there is none yet the kernel gets the benefit of the doubt.
+        On v2 the root has no such files, so the first-level cgroups with the controller are
+        examined. If there is none, the knob is assumed to be supported.
         """
         name = self.files.get(self.version)
         if name is None:
@@ -162,7 +160,7 @@ class CgroupKnob(StepKnob[Cgroup]):
             controller = name.partition(".")[0]
             if controller not in (self.mount / "cgroup.controllers").read_text().split():
                 return f"the {controller} controller is not in {self.mount}"
-            has_controller = _ALWAYS[controller]
+            has_controller = _PERMANENT_FILES[controller]
             children = [p for p in self.mount.iterdir() if (p / has_controller).exists()]
             missing = bool(children) and not any((p / name).exists() for p in children)
         return f"this kernel has no {name} in {self.mount}" if missing else None

@@ -1,18 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""cgroup.freeze, on v1 freezer.state: whether the tasks of a cgroup run at all.
+"""Actuator of cgroup.freeze (freezer.state on v1), and killing of all processes in a cgroup.
 
-Canonical value: ``0`` or ``1``. On v1 the freezer is a hierarchy of its own, so the target is the
-cgroup there. Its scope is ``freezer`` on v2, too: nobody moves this knob but who evicts.
+Canonical value of the knob: ``1`` (frozen) or ``0``. On v1 the freezer is a hierarchy of its own,
+and the target is a cgroup of that hierarchy. The scope of targets is ``freezer`` on v2 as well,
+because only the eviction on the host uses this knob. Freezing is asynchronous: until it is
+complete freezer.state reads FREEZING; cgroup.freeze reads the written value at once
+(Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst, cgroup-v2.rst).
 
-Freezing is asked for and takes a moment: v1 says FREEZING until then, v2 has what was written at
-once (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst, cgroup-v2.rst).
-
-The end of everything in a cgroup, and of nothing outside it.
-
-Where the kernel has cgroup.kill (v2 since 5.14) it does that, forks included. Elsewhere each
-process is held by a pidfd, looked at once more, and only then killed: a number may be another
-process by now.
+``kill`` ends the processes of a cgroup and its descendants, and no others. It uses cgroup.kill (v2
+since 5.14), which includes concurrent forks. Without that file each process is opened as a pidfd,
+its cgroup is read again, and then it is killed: its PID may belong to another process by then.
 """
 
 import contextlib
@@ -49,22 +47,22 @@ class CgroupFreeze(CgroupKnob):
     files: ClassVar[dict[Literal["v1", "v2"], str]] = _FILES
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: the cgroups of its hierarchy."""
+        """Pure: return whether *target* is a cgroup of the freezer's scope."""
         return super().applies_to(target) and target.scope == self.hierarchy
 
     def unsupported_reason(self) -> str | None:
-        """Return why this host does not have the knob, or ``None``; the root never has it."""
+        """Return why this host lacks the knob, or ``None``; the root cgroup never has it."""
         name = _FILES[self.version]
         below = [path for path in self.mount.iterdir() if path.is_dir()]
         missing = bool(below) and not any((path / name).exists() for path in below)
         return f"this kernel has no {name} in {self.mount}" if missing else None
 
     def read_from(self, cgroup: Cgroup) -> KnobValue:
-        """Return whether an open cgroup is frozen, or about to be."""
+        """Return ``1`` if an open cgroup is frozen or being frozen, otherwise ``0``."""
         return KnobValue("0" if cgroup.read(_FILES[self.version]) in ("0", "THAWED") else "1")
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: the one write from *previous* to *value*."""
+        """Pure: return the write from *previous* to *value*."""
         if value not in _STATES:
             raise ValueError(f"{value!r} is neither 0 nor 1")
         if previous == value:
@@ -78,7 +76,7 @@ class CgroupFreeze(CgroupKnob):
 
 
 def freezers(layout: CgroupLayout) -> tuple[CgroupFreeze, ...]:
-    """Return the actuator for a host; none where a v1 host has no freezer hierarchy."""
+    """Return the actuator for a host; none for a v1 host without freezer hierarchy."""
     if layout.version == "v2":
         return (CgroupFreeze(layout.mount, FREEZER, "v2"),)
     found = [mount for mount in mounts(None, {"cgroup"}) if FREEZER in mount.options]
@@ -86,16 +84,16 @@ def freezers(layout: CgroupLayout) -> tuple[CgroupFreeze, ...]:
 
 
 def kill(layout: CgroupLayout, target: Target) -> int:
-    """Kill what is in the cgroup *target* and below; return how many processes were there.
+    """Kill all processes in the cgroup *target* and below; return how many there were.
 
-    Call it again until that is none.
+    Processes may have been forked meanwhile: repeat the call until it returns 0.
 
-    :raises GoneError: the cgroup left.
-    :raises RefusedError: the kernel does not let us, or we are in there ourselves.
+    :raises GoneError: the cgroup no longer exists.
+    :raises RefusedError: the kernel refused, or the agent itself is in that cgroup.
     """
     found = processes(layout.mount, target)
     if os.getpid() in found or is_inside(os.getpid(), layout.hierarchy, target.path):
-        raise RefusedError(errno.EPERM, f"{target.path}: the agent itself runs in there")
+        raise RefusedError(errno.EPERM, f"{target.path}: the agent itself runs in it")
     with Cgroup(layout.mount, target) as cgroup:
         if found and cgroup.has("cgroup.kill"):
             cgroup.write("cgroup.kill", "1")
@@ -106,30 +104,33 @@ def kill(layout: CgroupLayout, target: Target) -> int:
 
 
 def processes(mount: Path, target: Target) -> list[int]:
-    """Return the processes in the cgroup *target* and below, as far as they have a number here.
+    """Return the processes in the cgroup *target* and below that are in this PID namespace.
 
-    :raises GoneError: the cgroup left.
+    :raises GoneError: the cgroup no longer exists.
     """
-    with Cgroup(mount, target):  # it is the one that was meant
+    with Cgroup(mount, target):  # verifies the kernfs id
         found = []
         for folder, _, _ in os.walk(mount / target.path[1:]):
-            with contextlib.suppress(OSError):  # it left, or is threaded
+            with contextlib.suppress(OSError):  # removed meanwhile, or threaded
                 text = (Path(folder) / "cgroup.procs").read_text(encoding="ascii")
                 found += [int(pid) for pid in text.split() if pid != "0"]
     return found
 
 
 def is_inside(pid: int, hierarchy: str, path: str) -> bool:
-    """Whether a process is in the cgroup *path* of *hierarchy* or below; not if it is gone."""
+    """Return whether a process is in the cgroup *path* of *hierarchy* or below.
+
+    False for a process that has ended.
+    """
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return False
     for line in lines:
-        number, controllers, place = line.split(":", 2)
-        mine = number == "0" if hierarchy == "v2" else hierarchy in controllers.split(",")
-        if mine:
-            return place == path or place.startswith(f"{path}/")
+        number, controllers, cgroup = line.split(":", 2)
+        matches = number == "0" if hierarchy == "v2" else hierarchy in controllers.split(",")
+        if matches:
+            return cgroup == path or cgroup.startswith(f"{path}/")
     return False
 
 

@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What we changed in the kernel and how to undo it: one small file per knob we hold.
+"""The journal: write-ahead records of changed knobs, one small file for each held knob.
 
-A record is on disk before the kernel is written, so that whoever runs after us, however we
-ended, can tell our values from other people's. The state of knobs dies with the kernel: the
-directory belongs on a tmpfs, and a record of another boot is dropped. Files are replaced by
-rename and not synced: they must outlive processes, not the machine.
+A record is on disk before the kernel is written. After any end of this process, the next one can
+therefore distinguish values of ours from foreign values, and restore the originals. Knobs are
+reset by a reboot: the directory belongs on a tmpfs, and records of another boot are dropped. Files
+are replaced by rename without fsync, because they have to survive processes but not the machine.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _FORMAT = 1
 
 
 class JournalError(Exception):
-    """The journal cannot be kept; ``errno`` is why, the message says what to do."""
+    """The journal cannot be read or written; ``errno`` is the cause, the message has a remedy."""
 
     def __init__(self, error: OSError, what: str, remedy: str) -> None:
         super().__init__(f"{what}: {error.strerror}; {remedy}")
@@ -37,10 +37,10 @@ class JournalError(Exception):
 
 
 class Record(NamedTuple):
-    """A knob we hold.
+    """A held knob.
 
-    ``original`` is what to go back to. The last write went from ``previous`` to ``intended``;
-    the knob has one of the two, or a value on the way between them.
+    ``original`` is the value to restore. The last write changed the knob from ``previous`` to
+    ``intended``; the knob has one of these values or one between them.
     """
 
     target: Target
@@ -51,14 +51,14 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """The records on disk, and the same in memory.
+    """The records on disk, and a copy of them in memory.
 
-    :param directory: created with mode 0700 if missing.
+    The constructor loads all records. ``unreadable`` has the paths of damaged files, which are
+    renamed to ``*.bad``; ``unknown`` those of records of a newer version, which are kept.
+
+    :param directory: created if missing; its mode is set to 0700.
     :param trace: see ``base.Trace``.
     :raises JournalError: the directory can be neither created nor read.
-
-    Opening loads what is there. ``unreadable`` names the damaged files (moved aside to
-    ``*.bad``), ``unknown`` those of a newer version (kept and never touched).
     """
 
     def __init__(self, directory: Path, trace: Trace = no_trace) -> None:
@@ -70,7 +70,8 @@ class Journal:
         self._boot_id = boot_id()
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            directory.chmod(0o700)  # who can write here can have us write to any cgroup
+            # Write permission here amounts to write permission to any cgroup.
+            directory.chmod(0o700)
             self._load()
         except OSError as error:
             raise JournalError(
@@ -86,13 +87,13 @@ class Journal:
         return self._records
 
     def get(self, target: Target, knob: Knob) -> Record | None:
-        """Return the record of a knob, or ``None`` if we do not hold it."""
+        """Return the record of a knob; ``None`` if it is not held."""
         return self._records.get((target, knob))
 
     def put(self, record: Record) -> None:
-        """Write *record* down; call it before the kernel is written.
+        """Store *record*; call this before the kernel is written.
 
-        :raises JournalError: it could not be written; then the knob must not be either.
+        :raises JournalError: the record could not be stored; the knob must not be written then.
         """
         path = self._path(record.target, record.knob)
         temporary = path.with_suffix(".tmp")
@@ -104,14 +105,14 @@ class Journal:
             self._trace("after journal rename")
         except OSError as error:
             raise JournalError(
-                error, f"cannot write {path}", "the knob is left as it is until that works"
+                error, f"cannot write {path}", "the knob is not changed until this succeeds"
             ) from None
         self._records[record.target, record.knob] = record
 
     def remove(self, record: Record) -> None:
-        """Forget a knob that has its original value, is gone or belongs to somebody else.
+        """Drop the record of a knob that is restored, gone, or written by another program.
 
-        :raises JournalError: its file could not be removed.
+        :raises JournalError: the file could not be removed.
         """
         path = self._path(record.target, record.knob)
         try:
@@ -125,7 +126,7 @@ class Journal:
     def _load(self) -> None:
         for path in sorted(self.directory.iterdir()):
             if path.suffix == ".tmp":
-                path.unlink(missing_ok=True)  # a write that never came to count
+                path.unlink(missing_ok=True)  # an incomplete write
             elif path.suffix == ".json":
                 self._load_file(path)
 
@@ -137,20 +138,20 @@ class Journal:
                 return
             record = _record(fields)
         except (ValueError, KeyError, TypeError) as error:
-            _log.error("journal record %s is damaged (%s): moved to *.bad", path, error)
+            _log.error("journal record %s is damaged (%s): renamed to *.bad", path, error)
             self.unreadable.append(str(path))
             path.replace(path.with_suffix(".bad"))
             return
         if record is None:
-            _log.warning("journal record %s is of a newer version: kept, not touched", path)
+            _log.warning("journal record %s is of a newer version: kept unchanged", path)
             self.unknown.append(str(path))
             return
         self._records[record.target, record.knob] = record
 
     def _path(self, target: Target, knob: Knob) -> Path:
         scope = re.sub(r"[^A-Za-z0-9]", "-", target.scope)
-        # The tag keeps apart scopes that look alike once made file names, and objects that have
-        # no id before they are made.
+        # The tag distinguishes scopes that become equal in a file name, and objects that have no
+        # id before they are created.
         tag = zlib.crc32((target.scope if target.id else f"{target.scope}\0{target.path}").encode())
         return self.directory / f"{knob}.{target.kind}.{scope}.{target.id}.{tag:08x}.json"
 
@@ -176,7 +177,8 @@ def _crc(body: Mapping[str, object]) -> int:
 
 
 def _checked(data: bytes) -> dict[str, object]:
-    # The fields of a record whose checksum is right; ValueError and the like if it is not one.
+    # Returns the fields of a record with a valid checksum; raises ValueError, KeyError or
+    # TypeError otherwise.
     body = json.loads(data)
     if not isinstance(body, dict):
         raise TypeError("not a record")
@@ -186,7 +188,7 @@ def _checked(data: bytes) -> dict[str, object]:
 
 
 def _record(fields: Mapping[str, object]) -> Record | None:
-    # None: nothing is wrong with it, but only a newer version knows what it means.
+    # Returns None for a valid record that only a newer version can interpret.
     kinds, knobs = [str(kind) for kind in TargetKind], [str(knob) for knob in Knob]
     if fields["format"] != _FORMAT or fields["kind"] not in kinds or fields["knob"] not in knobs:
         return None

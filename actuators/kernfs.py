@@ -1,13 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Directories and files of cgroup and resctrl file systems, reached through checked fds.
+"""Access to files of kernfs (cgroup and resctrl) through verified directory descriptors.
 
-The only module that opens such files for actuation. A path may be taken by another object at
-any moment, so the directory is opened component by component without following links, its
-inode number is compared with the expected one, and every file is opened relative to it: what
-is written lands in the object that was meant, or nowhere.
-
-One cgroup, held by a directory fd whose kernfs id was checked.
+All writes to such files pass through this module. A path may belong to another object at any
+moment. A directory is therefore opened component by component without following links, its inode
+number (the kernfs id) is compared with the expected one, and every file is opened relative to its
+descriptor. A write then reaches the intended object or fails.
 """
 
 import errno
@@ -28,7 +26,7 @@ __all__ = (
 )
 
 GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENODEV})
-# On the way to the directory also: a component is a file or a link, so no such object.
+# ENOTDIR and ELOOP: a component of the path is a file or a link, so the object does not exist.
 _NO_SUCH_OBJECT = GONE | {errno.ENOTDIR, errno.ELOOP}
 _REFUSED = frozenset(
     {
@@ -51,17 +49,17 @@ _CHUNK_BYTES = 65536
 class Directory:
     """One open directory; use as a context manager.
 
-    :param mount: where the file system is mounted.
-    :param path: followed below the mount.
-    :param inode: what has to be found there; ``None``: whatever is there.
-    :raises GoneError: nothing at this path, or an object with another inode number.
-    :raises RefusedError: the directory may not be entered.
-    :raises ValueError: the path tries to leave the mount.
+    :param mount: the mount point of the file system.
+    :param path: the path of the directory below *mount*.
+    :param inode: the expected inode number; ``None`` accepts any.
+    :raises GoneError: there is no object at this path, or one with another inode number.
+    :raises RefusedError: the directory may not be opened.
+    :raises ValueError: the path contains ``..``.
     """
 
     noun: ClassVar[str] = "directory"
-    # A file that every living directory of this kind has.
-    always: ClassVar[str]
+    # A file that every directory of this kind has until it is removed.
+    permanent_file: ClassVar[str]
 
     def __init__(self, mount: Path, path: str, inode: int | None = None) -> None:
         self.path = path
@@ -88,7 +86,7 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        """Give the directory fd back."""
+        """Close the descriptor of the directory."""
         os.close(self._fd)
 
     def has(self, name: str) -> bool:
@@ -102,8 +100,8 @@ class Directory:
     def read(self, name: str) -> str:
         """Return the stripped text of the file *name*.
 
-        :raises GoneError: the directory was removed meanwhile.
-        :raises RefusedError: it has no such file, or it may not be read.
+        :raises GoneError: the directory has been removed.
+        :raises RefusedError: there is no such file, or it may not be read.
         """
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
@@ -118,12 +116,13 @@ class Directory:
             raise self._failure(error, f"read {name}") from None
 
     def write(self, name: str, text: str) -> None:
-        """Write *text* to the file *name* in one system call, as kernfs wants it.
+        """Write *text* to the file *name* in one system call, as kernfs requires.
 
-        Without blocking where the kernel can: lowering memory.high below the usage otherwise
-        makes the writer reclaim the rest (memory_high_write in mm/memcontrol.c since v6.16).
+        The file is opened with O_NONBLOCK. Since v6.16 this keeps memory_high_write
+        (mm/memcontrol.c) from reclaiming memory in the writer's context when memory.high is
+        lowered below the usage.
 
-        :raises GoneError: the directory was removed meanwhile.
+        :raises GoneError: the directory has been removed.
         :raises RefusedError: the kernel refused the value, or there is no such file.
         """
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -137,9 +136,9 @@ class Directory:
             raise self._failure(error, f"write '{text.strip()}' to {name}") from None
 
     def _failure(self, error: OSError, what: str) -> Exception:
-        # In a removed directory every open fails with ENOENT; in a living one it means that
-        # this kernel, or this subtree, does not have the file.
-        if error.errno in GONE and not self.has(self.always):
+        # In a removed directory every open fails with ENOENT. In an existing one ENOENT means that
+        # the kernel or this subtree does not have the file.
+        if error.errno in GONE and not self.has(self.permanent_file):
             return GoneError(f"{self.noun} {self.path} was removed")
         what = f"{self.path}: cannot {what}"
         if error.errno in GONE and error.errno is not None:
@@ -148,12 +147,12 @@ class Directory:
 
 
 def open_below(mount: Path, path: str) -> int:
-    """Return an fd of the directory *path* below *mount*; links are not followed.
+    """Return a descriptor of the directory *path* below *mount*; links are not followed.
 
-    :raises OSError: it cannot be opened.
-    :raises ValueError: the path tries to leave the mount.
+    :raises OSError: the directory cannot be opened.
+    :raises ValueError: the path contains ``..``.
     """
-    # O_NOFOLLOW looks at the last component only, so each component is opened on its own.
+    # O_NOFOLLOW applies to the last component only, so each component is opened separately.
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ValueError(f"path {path!r} leaves its file system")
@@ -168,21 +167,21 @@ def open_below(mount: Path, path: str) -> int:
 
 
 def classified(error: OSError, what: str) -> Exception:
-    """Return *error* as a RefusedError that says *what*, or as it is if nobody expects it."""
+    """Return a RefusedError with the text *what* for expected error numbers, else *error*."""
     if error.errno in _REFUSED:
         return RefusedError(error.errno or 0, f"{what}: {error.strerror}")
     return error
 
 
 class Cgroup(Directory):
-    """One open cgroup; use as a context manager. Errors as ``kernfs.Directory``.
+    """One open cgroup; use as a context manager. Errors as ``Directory``.
 
-    :param mount: where the hierarchy is mounted.
-    :param target: ``path`` is followed below the mount, ``id`` is the kernfs id to find there.
+    :param mount: the mount point of the hierarchy.
+    :param target: ``path`` is the path below *mount*, ``id`` the expected kernfs id.
     """
 
     noun: ClassVar[str] = "cgroup"
-    always: ClassVar[str] = "cgroup.procs"
+    permanent_file: ClassVar[str] = "cgroup.procs"
 
     def __init__(self, mount: Path, target: Target) -> None:
         super().__init__(mount, target.path, target.id)

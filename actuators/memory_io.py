@@ -1,25 +1,22 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""memory.high: above how much memory a cgroup is throttled and reclaimed from (v2 only).
+"""Actuators of the memory and io controllers: memory.high, io.weight, io.max (cgroup v2 only).
 
-Canonical value: bytes, or ``max``. The kernel keeps whole pages and rounds down
-(page_counter_memparse in mm/page_counter.c). v1 has memory.soft_limit_in_bytes, which acts
-only when the whole machine is short of memory: no substitute.
+memory.high is the usage above which a cgroup is throttled and its memory reclaimed. Canonical
+value: bytes, or ``max``. The kernel stores whole pages and rounds down (page_counter_memparse in
+mm/page_counter.c). memory.soft_limit_in_bytes of v1 is no substitute, because it acts only when
+the whole machine is short of memory. Kernels before 6.16 reclaim in the writer's context, up to 16
+rounds, when the limit is lowered below the usage (memory_high_write in mm/memcontrol.c): it has to
+be lowered in small steps.
 
-Lowering it below the usage makes kernels before 6.16 reclaim in the writer's context, up to
-16 rounds (memory_high_write in mm/memcontrol.c): lower it in small steps.
+io.weight is the share of a cgroup of a busy disk. Canonical value: the default weight, 1 to
+10,000. Weights of single devices, which another program may have set, are neither read nor
+written. The file belongs to iocost and has an effect on disks for which ``io.cost.qos`` of the
+root has ``enable=1``.
 
-io.weight: a cgroup's share of a disk that is busy (v2 only).
-
-Canonical value: the default weight, 1 to 10,000. Weights of single devices, which others may
-have set beside it, are neither read nor written. The file is iocost's: it counts on disks for
-which ``io.cost.qos`` of the root says ``enable=1``.
-
-io.max: how much a cgroup may read from and write to each disk (v2 only).
-
-Canonical value: ``MAJOR:MINOR KEY=LIMIT ...;...``, sorted by device, keys in the kernel's order
-(rbps, wbps, riops, wiops) and only those that limit; ``max`` when nothing does. One write sets
-one device, all four keys of it.
+io.max limits reads from and writes to each disk. Canonical value: ``MAJOR:MINOR KIND=LIMIT
+...;...``, sorted by device, with only the kinds that have a limit, in the kernel's order (rbps,
+wbps, riops, wiops); ``max`` for no limit at all. One write sets all four kinds of one device.
 """
 
 import math
@@ -56,21 +53,21 @@ class MemoryHigh(CgroupKnob):
     files: ClassVar[dict[Literal["v1", "v2"], str]] = {"v2": "memory.high"}
 
     def read_from(self, cgroup: Cgroup) -> KnobValue:
-        """Return the limit of an open cgroup."""
+        """Return memory.high of an open cgroup."""
         return KnobValue(cgroup.read("memory.high"))
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: the one write from *previous* to *value*."""
+        """Pure: return the write from *previous* to *value*."""
         parse_amount(value)
         return () if previous == value else (Step("memory.high", value, value),)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal, or rounded down to a page."""
+        """Pure: return whether *found* is *expected*, possibly rounded down to a page."""
         want, got = parse_amount(expected), parse_amount(found)
         return want == got or (want < math.inf and want - want % _PAGE == got)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: less first; the kernel does not care."""
+        """Pure: lower values first; the kernel accepts any order."""
         now, goal = parse_amount(previous), parse_amount(value)
         return Phase.TIGHTEN if goal < now else Phase.LOOSEN
 
@@ -90,12 +87,12 @@ class IoWeight(CgroupKnob):
         raise RefusedError(0, f"{cgroup.path}: io.weight has no default weight")
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: the one write from *previous* to *value*."""
+        """Pure: return the write from *previous* to *value*."""
         weight = parse_weight(value)
         return () if previous == value else (Step("io.weight", f"default {weight}", value),)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: less first; the kernel does not care."""
+        """Pure: lower values first; the kernel accepts any order."""
         less = parse_weight(value) < parse_weight(previous)
         return Phase.TIGHTEN if less else Phase.LOOSEN
 
@@ -107,12 +104,12 @@ class IoMax(CgroupKnob):
     files: ClassVar[dict[Literal["v1", "v2"], str]] = {"v2": "io.max"}
 
     def read_from(self, cgroup: Cgroup) -> KnobValue:
-        """Return the limits of an open cgroup."""
+        """Return the limits of all disks of an open cgroup."""
         lines = cgroup.read("io.max").splitlines()
         return format_disks(parse_disks(KnobValue(";".join(lines) or "max")))
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: one write per device whose limits change."""
+        """Pure: return one write for each device whose limits change."""
         now, goal = parse_disks(previous), parse_disks(value)
         steps = []
         for disk in disks_in((*now, *goal)):
@@ -126,5 +123,5 @@ class IoMax(CgroupKnob):
         return tuple(steps)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: any time; nothing depends on it."""
+        """Pure: at any time; the kernel accepts any order."""
         return Phase.ANY

@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The resctrl file system: groups, schemata, tasks, mount."""
+"""Actuators of the resctrl file system: mount, groups, schemata; and the tasks of groups."""

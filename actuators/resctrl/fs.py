@@ -1,9 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of resctrl, held by directory fds; every refusal carries what the kernel says of it.
+"""Access to resctrl groups through directory descriptors, with the kernel's reason of a refusal.
 
-resctrl leaves the reason of the last refusal in ``info/last_cmd_status``; some refusals leave
-``ok`` there (an unknown domain), so the error number is reported beside it.
+``Group`` is an existing group, with its files. ``GroupPath`` is the path of a group that may not
+exist: its parent directory and its name, by which the group is created and removed.
+
+resctrl stores the reason of the last refusal in ``info/last_cmd_status``; messages of
+``RefusedError`` include that text. Some refusals (an unknown domain) leave ``ok`` there, so the
+error number is always part of the message.
 """
 
 import contextlib
@@ -17,18 +21,19 @@ from controller.core.model import Target
 
 __all__ = ("PREFIX", "Group", "GroupPath", "monitored_by_others")
 
-# Groups whose names begin like this are ours; no other is ever made or removed.
+# Prefix of the names of our groups. Groups with other names are never created or removed.
 PREFIX = "sweetpoint-"
 
 
 class Group(Directory):
-    """One open control or monitoring group, the root group included; errors as ``Directory``.
+    """An open control or monitoring group, or the root group; errors as ``Directory``.
 
-    :param target: ``scope`` is the mount, ``path`` the group below it, ``id`` the inode to find.
+    :param target: ``scope`` is the mount point, ``path`` the group below it, ``id`` the expected
+        inode number.
     """
 
     noun: ClassVar[str] = "resctrl group"
-    always: ClassVar[str] = "tasks"
+    permanent_file: ClassVar[str] = "tasks"
 
     def __init__(self, target: Target) -> None:
         self._mount = Path(target.scope)
@@ -39,52 +44,53 @@ class Group(Directory):
 
 
 class GroupPath(Directory):
-    """Where a group is or could be: the open directory above it, and its name there.
+    """The path of a group that may not exist: the open parent directory, and the group's name.
 
-    :raises GoneError: the directory above is gone, or resctrl is not mounted there.
+    :param target: ``scope`` is the mount point, ``path`` that of the group below it.
+    :raises GoneError: there is no parent directory, or resctrl is not mounted.
     """
 
     noun: ClassVar[str] = "resctrl directory"
-    always: ClassVar[str] = "."
+    permanent_file: ClassVar[str] = "."
 
     def __init__(self, target: Target) -> None:
         self._mount = Path(target.scope)
-        above, _, self.name = target.path.rpartition("/")
-        super().__init__(self._mount, above)
+        parent, _, self.name = target.path.rpartition("/")
+        super().__init__(self._mount, parent)
         self.group = target.path
         if not (self._mount / "info" / "last_cmd_status").exists():
             self.close()
             raise GoneError(f"resctrl is not mounted on {self._mount}")
 
-    def found(self) -> int | None:
-        """Return the inode number of the group, ``None`` if there is none."""
+    def group_inode(self) -> int | None:
+        """Return the inode number of the group; ``None`` if it does not exist."""
         try:
             return os.stat(self.name, dir_fd=self._fd, follow_symlinks=False).st_ino
         except FileNotFoundError:
             return None
 
-    def make(self) -> None:
-        """Make the group.
+    def create(self) -> None:
+        """Create the group.
 
-        :raises GoneError: the directory above was removed.
-        :raises RefusedError: there are as many as the hardware can tell apart (ENOSPC), or one of
-            this name (EEXIST).
+        :raises GoneError: the parent directory has been removed.
+        :raises RefusedError: the hardware has no more CLOSIDs or RMIDs (ENOSPC), or the group
+            exists (EEXIST).
         """
         try:
             os.mkdir(self.name, 0o755, dir_fd=self._fd)
         except FileExistsError as error:
-            raise RefusedError(error.errno or 0, f"{self.group}: is there already") from None
+            raise RefusedError(error.errno or 0, f"{self.group}: exists already") from None
         except FileNotFoundError:
-            raise GoneError(f"{self.group}: what it was to be made in was removed") from None
+            raise GoneError(f"{self.group}: its parent group was removed") from None
         except OSError as error:
-            failure = classified(error, f"cannot make resctrl group {self.group}")
+            failure = classified(error, f"cannot create resctrl group {self.group}")
             raise _with_status(self._mount, failure) from None
 
     def remove(self) -> None:
-        """Remove the group; its tasks fall back to the group above.
+        """Remove the group; the kernel moves its tasks to the parent group.
 
-        :raises GoneError: there is none.
-        :raises RefusedError: it is in use.
+        :raises GoneError: there is no such group.
+        :raises RefusedError: the group is in use.
         """
         try:
             os.rmdir(self.name, dir_fd=self._fd)
@@ -96,7 +102,7 @@ class GroupPath(Directory):
 
 
 def monitored_by_others(mount: Path) -> frozenset[int]:
-    """Return the tasks of the root group that somebody else measures in a group of their own."""
+    """Return the tasks of the root group that are in monitoring groups of other programs."""
     found: set[int] = set()
     for group in (mount / "mon_groups").glob("*"):
         if not group.name.startswith(PREFIX):

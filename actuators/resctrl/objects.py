@@ -1,20 +1,19 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""resctrl.group and resctrl.monitor: groups of our own, made before use and removed after.
+"""Actuators of resctrl objects: the mount (resctrl.mount) and groups (resctrl.group, .monitor).
 
-Values: ``absent``, ``present`` and, as read back, ``present INODE``. The target's id is 0: a
-group's name is its address, and the inode number in the value tells ours from one that
-somebody else made under that name later. What is set in a control group goes with it, and its
-tasks fall back to the root group.
+These knobs are structural: other knobs or tasks are in these objects. An object is created before
+its use and removed after it; undoing the knob removes the object.
 
-There are few groups: a control group takes one of the CLOSIDs, and where the hardware can
-monitor, every group also one of the RMIDs. The kernel then refuses with ENOSPC and "Out of
-CLOSIDs" or "Out of RMIDs".
+Values of a group: ``absent``, ``present`` and, as read back, ``present INODE``. The id of the
+target is 0, because a group is addressed by its name. The inode number in the value distinguishes
+our group from one that another program created later with the same name. Removing a control group
+also removes its settings, and its tasks return to the root group. Groups are scarce: a control
+group needs a CLOSID and, on hardware with monitoring, every group needs an RMID. When there is
+none left the kernel refuses with ENOSPC and "Out of CLOSIDs" or "Out of RMIDs".
 
-resctrl.mount: the resctrl file system, mounted by us where the configuration says so.
-
-Values: ``absent``, ``mounted``, and ``shared`` once it holds groups of others. Unmounting drops
-every group there is, so what others use by now is theirs and stays.
+Values of the mount: ``absent``, ``mounted``, and ``shared`` when other programs have groups in it.
+Unmounting removes all groups, so a shared mount counts as foreign and is not unmounted.
 """
 
 import ctypes
@@ -29,7 +28,7 @@ from actuators.file_knob import Step, StepKnob
 from actuators.kernfs import Directory, classified
 from actuators.resctrl.fs import PREFIX, GroupPath
 from controller.core.model import Knob, KnobValue, Target, TargetKind
-from controller.host.facts import mounts
+from controller.host.facts import libc, mounts
 from controller.host.resctrl import find_mount
 
 __all__ = (
@@ -51,9 +50,11 @@ _NAME = re.escape(PREFIX) + r"[A-Za-z0-9._-]+"
 
 
 class ResctrlGroup(StepKnob[GroupPath]):
-    """The actuator of groups whose path has the form *pattern*.
+    """The actuator of a kind of groups.
 
-    :param info: below ``info/``: what the hardware must have for such groups.
+    :param knob: the knob of this kind.
+    :param pattern: regular expression for the paths of our groups of this kind.
+    :param info: directories below ``info/``; the hardware supports such groups if one exists.
     """
 
     def __init__(self, knob: Knob, pattern: str, info: tuple[str, ...]) -> None:
@@ -62,7 +63,7 @@ class ResctrlGroup(StepKnob[GroupPath]):
         self._info = info
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: paths of the form of ours, without an id."""
+        """Pure: return whether *target* is the path of a group of ours, without an id."""
         return (
             target.kind is TargetKind.RESCTRL_GROUP
             and target.id == 0
@@ -70,7 +71,7 @@ class ResctrlGroup(StepKnob[GroupPath]):
         )
 
     def unsupported_reason(self) -> str | None:
-        """Return why this host does not have such groups now, or ``None``."""
+        """Return why this host has no such groups at present, or ``None``."""
         mount = find_mount()
         if mount is None:
             return "resctrl is not mounted"
@@ -79,23 +80,23 @@ class ResctrlGroup(StepKnob[GroupPath]):
         return f"this hardware has none of {', '.join(self._info)} in {mount.point}/info"
 
     def open(self, target: Target) -> GroupPath:
-        """Return the place of the group.
+        """Return the open path of the group.
 
-        :raises ValueError: it is not to be a group of ours.
+        :raises ValueError: the path is not that of a group of ours.
         """
         if not self.applies_to(target):
             raise ValueError(f"{target.path}: not the path of a group of ours")
         return GroupPath(target)
 
-    def read_from(self, place: GroupPath) -> KnobValue:
-        """Return whether the group is there, and which one it is."""
-        inode = place.found()
+    def read_from(self, path: GroupPath) -> KnobValue:
+        """Return whether the group exists, with its inode number."""
+        inode = path.group_inode()
         return ABSENT if inode is None else KnobValue(f"{PRESENT} {inode}")
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: one step, to make or to remove the group.
+        """Pure: return the step that creates or removes the group.
 
-        :raises ValueError: no value of this knob, or a group is to become another one.
+        :raises ValueError: *value* is no value of this knob, or that of another existing group.
         """
         if self.matches(value, previous):
             return ()
@@ -105,19 +106,19 @@ class ResctrlGroup(StepKnob[GroupPath]):
             raise ValueError(f"cannot turn {previous!r} into {value!r}")
         return (Step("group", "mkdir", value),)
 
-    def write_step(self, place: GroupPath, step: Step) -> None:
-        """Make or remove the group."""
+    def write_step(self, path: GroupPath, step: Step) -> None:
+        """Create or remove the group; errors as ``GroupPath``."""
         if step.state == ABSENT:
-            place.remove()
+            path.remove()
         else:
-            place.make()
+            path.create()
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal, or there, where it was not known yet which one it would be."""
+        """Pure: return whether the values are equal; ``present`` matches any inode number."""
         return expected == found or (expected == PRESENT and found != ABSENT)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: made before what is set in it, removed after."""
+        """Pure: created before the knobs in it are written, removed after them."""
         return Phase.DELETE if value == ABSENT else Phase.CREATE
 
 
@@ -142,10 +143,10 @@ _MNT_DETACH = 2
 
 
 class MountPoint(Directory):
-    """The directory to mount on."""
+    """The mount point of resctrl, as an open directory."""
 
     noun: ClassVar[str] = "mount point"
-    always: ClassVar[str] = "."
+    permanent_file: ClassVar[str] = "."
 
     def __init__(self, target: Target) -> None:
         super().__init__(Path("/"), target.scope)
@@ -158,54 +159,54 @@ class ResctrlMounter(StepKnob[MountPoint]):
     knob = Knob.RESCTRL_MOUNT
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: the root group's path, without an id."""
+        """Pure: return whether *target* is the root group, without an id."""
         return target.kind is TargetKind.RESCTRL_GROUP and target.id == 0 and target.path == ""
 
     def unsupported_reason(self) -> str | None:
-        """Return why this kernel cannot mount it, or ``None``."""
+        """Return why this kernel cannot mount resctrl, or ``None``."""
         known = Path("/proc/filesystems").read_text(encoding="ascii").split()
         return None if "resctrl" in known else "this kernel, or this CPU, has no resctrl"
 
     def open(self, target: Target) -> MountPoint:
-        """Return the directory to mount on."""
+        """Return the open mount point."""
         return MountPoint(target)
 
-    def read_from(self, place: MountPoint) -> KnobValue:
-        """Return whether it is mounted, and whether others have groups there."""
-        if not any(mount.point == place.point for mount in mounts(None, {"resctrl"})):
+    def read_from(self, directory: MountPoint) -> KnobValue:
+        """Return whether resctrl is mounted, and whether other programs have groups in it."""
+        if not any(mount.point == directory.point for mount in mounts(None, {"resctrl"})):
             return NOT_MOUNTED
-        return _SHARED if _has_others(place.point) else MOUNTED
+        return _SHARED if _has_foreign_groups(directory.point) else MOUNTED
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: one step, to mount or to unmount."""
+        """Pure: return the step that mounts or unmounts."""
         if previous == value:
             return ()
         return (Step(str(self.knob), "mount" if value == MOUNTED else "umount", value),)
 
-    def write_step(self, place: MountPoint, step: Step) -> None:
+    def write_step(self, directory: MountPoint, step: Step) -> None:
         """Mount or unmount.
 
-        :raises RefusedError: the kernel does not.
+        :raises RefusedError: the kernel refused.
         """
-        libc = ctypes.CDLL(None, use_errno=True)
-        point = os.fsencode(place.point)
+        point = os.fsencode(directory.point)
         if step.state == MOUNTED:
             flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-            failed = libc.mount(b"resctrl", point, b"resctrl", flags, None)
+            failed = libc().mount(b"resctrl", point, b"resctrl", flags, None)
         else:
-            # Our own probe may still have files open there; the groups go when it closes them.
-            failed = libc.umount2(point, _MNT_DETACH)
+            # Detached, because our own probe may have open files in it; the kernel removes the
+            # groups when these are closed.
+            failed = libc().umount2(point, _MNT_DETACH)
         if failed:
             code = ctypes.get_errno() or errno.EIO
-            what = f"{place.point}: cannot {step.text} resctrl"
+            what = f"{directory.point}: cannot {step.text} resctrl"
             raise classified(OSError(code, os.strerror(code)), what)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: mounted before there are groups, unmounted after."""
+        """Pure: mounted before groups are created, unmounted after they are removed."""
         return Phase.CREATE if value == MOUNTED else Phase.DELETE
 
 
-def _has_others(point: Path) -> bool:
+def _has_foreign_groups(point: Path) -> bool:
     groups = [path for path in point.iterdir() if (path / "tasks").is_file()]
     monitored = [path for group in (point, *groups) for path in group.glob("mon_groups/*")]
     return any(not path.name.startswith(PREFIX) for path in (*groups, *monitored))

@@ -1,21 +1,19 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the knobs in ``schemata`` of a control group have in common.
+"""Actuators of the ``schemata`` file of a resctrl control group: resctrl.l3 and resctrl.mb.
 
-Canonical value: ``DOMAIN=VALUE;...`` sorted by domain. All domains are written in one go: the
-kernel takes all of them or none (rdtgroup_schemata_write in the resctrl file system).
+Canonical value: ``DOMAIN=VALUE;...`` sorted by domain. All domains are written at once, and the
+kernel accepts all of them or none (rdtgroup_schemata_write in the resctrl file system).
 
-resctrl.l3: which ways of the last-level cache the tasks of a control group may fill.
+resctrl.l3 is the set of ways of the last-level cache into which the tasks of the group may
+allocate. Values are masks in lower-case hex. With separate masks for code and data (mount option
+``cdp``) both get the same mask. Restrictions (a minimum of bits, contiguous bits, exclusive ways
+of another group) are not checked here; the refusal of the kernel is reported.
 
-Values are masks in lower-case hex. Where code and data have masks of their own (mounted with
-``cdp``) both get the same one. What the kernel refuses (too few bits, a hole where the
-hardware knows none, somebody's exclusive ways) is its to say.
-
-resctrl.mb: how much memory bandwidth the tasks of a control group may use.
-
-The unit is the mount's (``model.MbaUnit``): percent of throttling on Intel, which is only
-roughly linear in bandwidth; absolute steps on AMD; MB/s where resctrl is mounted with
-``mba_MBps``. Percent is rounded up to ``bandwidth_gran``; below ``min_bandwidth`` is refused.
+resctrl.mb limits the memory bandwidth of the tasks of the group. Its unit is that of the mount
+(``settings.MbaUnit``): percent of throttling on Intel, which is only roughly linear in bandwidth;
+absolute steps on AMD; MB/s with the mount option ``mba_MBps``. The kernel rounds percent up to
+``bandwidth_gran`` and refuses values below ``min_bandwidth``.
 """
 
 from typing import ClassVar
@@ -35,18 +33,18 @@ __all__ = (
 
 
 class SchemataKnob(StepKnob[Group]):
-    """Base of the actuators of one resource; ``base`` is that of its numbers."""
+    """Base of the actuators of one resource; ``base`` is the radix of its numbers."""
 
-    # Resources that are set alike: one, or the two that it is split into.
+    # Names in schemata that get the same value: the resource, or its parts for code and data.
     resources: ClassVar[frozenset[str]]
     base: ClassVar[int]
-    missing: ClassVar[str]
+    missing: ClassVar[str]  # the reason on hardware without the resource
 
     def __init__(self) -> None:
         self.info: ResctrlInfo | None = None
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: control groups that are there, and the root group, which is only read."""
+        """Pure: return whether *target* is an existing control group, or the root group (read-only)."""
         return (
             target.kind is TargetKind.RESCTRL_GROUP
             and target.id != 0
@@ -54,7 +52,7 @@ class SchemataKnob(StepKnob[Group]):
         )
 
     def unsupported_reason(self) -> str | None:
-        """Return why this host does not have the knob now, or ``None``."""
+        """Return why this host lacks the knob at present, or ``None``."""
         mount = find_mount()
         if mount is None:
             return "resctrl is not mounted"
@@ -62,15 +60,16 @@ class SchemataKnob(StepKnob[Group]):
         return None if has else f"{mount.point}/info: {self.missing}"
 
     def open(self, target: Target) -> Group:
-        """Return the open control group, with ``info`` up to date."""
+        """Return the open control group, and read ``info`` again."""
         mount = find_mount()
         self.info = None if mount is None else read_info(mount)
         return Group(target)
 
     def read_from(self, group: Group) -> KnobValue:
-        """Return the group's values.
+        """Return the value of the group.
 
-        :raises RefusedError: it has none, or different ones where this knob would set equal ones.
+        :raises RefusedError: the group has no such resource, or different masks for code and
+            data, which this knob cannot express.
         """
         schemata = parse_schemata(group.read("schemata"))
         found = {
@@ -85,22 +84,22 @@ class SchemataKnob(StepKnob[Group]):
         return found.pop()
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
-        """Pure: the one write from *previous* to *value*."""
+        """Pure: return the write from *previous* to *value*."""
         goal = format_domains(parse_domains(value, self.base), self.base)
         return () if previous == goal else (Step("schemata", goal, goal),)
 
     def write_step(self, group: Group, step: Step) -> None:
         """Write all domains of all resources.
 
-        :raises ValueError: the root group is to be restricted, in which everybody else runs.
+        :raises ValueError: *group* is the root group, which contains all other tasks.
         """
         if group.path.strip("/") == "":
-            raise ValueError("the root group of resctrl is not ours to restrict")
-        there = parse_schemata(group.read("schemata")).keys() & self.resources
-        group.write(step.file, "".join(f"{r}:{step.text}\n" for r in sorted(there)))
+            raise ValueError("the root group of resctrl must not be restricted")
+        present = parse_schemata(group.read("schemata")).keys() & self.resources
+        group.write(step.file, "".join(f"{r}:{step.text}\n" for r in sorted(present)))
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: less first; the kernel does not care."""
+        """Pure: lower values first; the kernel accepts any order."""
         now, goal = parse_domains(previous, self.base), parse_domains(value, self.base)
         less = sum(goal.values()) < sum(now.values())
         return Phase.TIGHTEN if less else Phase.LOOSEN
@@ -124,7 +123,10 @@ class ResctrlMb(SchemataKnob):
     missing: ClassVar[str] = "no memory bandwidth allocation (MB)"
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Touches no file: equal, or rounded up by the granularity that was read last."""
+        """Return whether *found* is *expected* or rounded up by less than the granularity.
+
+        Accesses no file: the granularity is that of the last ``open``, 1 before the first.
+        """
         step = 1 if self.info is None else self.info.facts.mba_step
         want, got = parse_bandwidth(expected), parse_bandwidth(found)
         return want.keys() == got.keys() and all(0 <= got[d] - want[d] < step for d in want)

@@ -1,15 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tasks are in a control group of ours, and moving them there from the root group.
+"""Tasks of resctrl groups: moving them into groups of ours, and back.
 
-Nobody needs a journal for them: they come from the root group and nowhere else, and removing
-the group puts them back there. A task in any other group was put there by somebody else, a
-container runtime for one, and stays. A child starts in its parent's group.
+Tasks need no journal. Those of a control group of ours come from the root group only, and return
+there when the group is removed. Those of a monitoring group come from the control group that
+contains it; they keep the limits of that control group throughout, and return to its own monitor
+when the monitoring group is removed.
 
-Putting tasks into a monitoring group of ours, and back.
-
-Nobody needs a journal for them: they come from the control group that the monitoring group is
-in, keep its limits all the time, and fall back to its own monitor when the group is removed.
+A task in a group of another program (for example a container runtime) is not moved. A child starts
+in the groups of its parent.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,21 +28,22 @@ __all__ = (
     "put",
 )
 
-# The kernel takes one page per write; seven digits and a comma fit 500 times.
+# The kernel accepts one page per write; 500 ids of seven digits and a comma fit into a page.
 _TIDS_PER_WRITE = 500
 
 
 class TaskSets(NamedTuple):
-    """The tasks of our group, and those of the root group that nobody else watches."""
+    """Tasks of our group, and those of the root group without a monitor of another program."""
 
     ours: frozenset[int]
     root: frozenset[int]
 
 
 class MoveCounts(NamedTuple):
-    """How many were moved, and how many are inside now.
+    """Result of ``TaskMover.reconcile``, in tasks.
 
-    ``elsewhere`` are in groups of others and stay there.
+    ``inside`` are in our group now; ``joined`` and ``left`` were moved in and out. ``elsewhere``
+    has the wanted tasks that are in groups of other programs and stay there.
     """
 
     inside: int
@@ -53,22 +53,28 @@ class MoveCounts(NamedTuple):
 
 
 class TaskMover:
-    """The tasks of one control group of ours.
+    """Moves tasks between the root group and one control group of ours.
+
+    ``poll`` reads which tasks are in either group; ``reconcile`` moves the difference to the tasks
+    that are wanted in our group. Both work on thread ids.
 
     :param root: the root group.
-    :param group: the control group.
+    :param group: the control group of ours.
     """
 
     def __init__(self, root: Target, group: Target) -> None:
         self._root = root
         self._group = group
-        self._lists = True
+        self._lists = True  # whether the kernel accepts a list of ids in one write
 
     def poll(self) -> TaskSets:
-        """Return who is where now. Look here before listing who should be in the group.
+        """Return the tasks of both groups.
+
+        Call this before enumerating the wanted tasks: a task that starts in between is then not
+        mistaken for one in a group of another program.
 
         :raises GoneError: the group was removed.
-        :raises RefusedError: the kernel does not tell.
+        :raises RefusedError: the groups cannot be read.
         """
         with Group(self._group) as group, Group(self._root) as root:
             ours = _tids(group.read("tasks"))
@@ -76,26 +82,28 @@ class TaskMover:
             return TaskSets(ours, _tids(root.read("tasks")) - others)
 
     def reconcile(
-        self, sight: TaskSets, wanted: Collection[int], leavers: Collection[int]
+        self, current: TaskSets, wanted: Collection[int], leavers: Collection[int]
     ) -> MoveCounts:
-        """Move those of *wanted* that are in the root group, and of *leavers* that are in ours.
+        """Move tasks of *wanted* from the root group to ours, and *leavers* from ours back.
 
-        Who ended meanwhile is passed over. Errors as ``look``.
+        Tasks that have ended meanwhile are skipped. Errors as ``poll``.
+
+        :param current: the result of ``poll``.
         """
-        joining = [tid for tid in wanted if tid in sight.root and _may_move(tid)]
-        leaving = [tid for tid in leavers if tid in sight.ours]
+        joining = [tid for tid in wanted if tid in current.root and _may_move(tid)]
+        leaving = [tid for tid in leavers if tid in current.ours]
         with Group(self._group) as group, Group(self._root) as root:
             joined, left = self.write(group, joining), self.write(root, leaving)
-        here = sight.root | sight.ours
+        known = current.root | current.ours
         return MoveCounts(
-            inside=len(sight.ours) + joined - left,
+            inside=len(current.ours) + joined - left,
             joined=joined,
             left=left,
-            elsewhere=frozenset(t for t in wanted if t not in here and self._is_elsewhere(t)),
+            elsewhere=frozenset(t for t in wanted if t not in known and self._is_elsewhere(t)),
         )
 
     def _is_elsewhere(self, tid: int) -> bool:
-        # It may also have been born after we looked.
+        # A task outside the polled sets may also have started after the poll.
         try:
             text = Path(f"/proc/{tid}/cpu_resctrl_groups").read_text(encoding="ascii")
         except OSError:
@@ -106,17 +114,17 @@ class TaskMover:
         return group != self._group.path
 
     def write(self, group: Group, tids: list[int]) -> int:
-        """Move tasks into *group* and return how many of them were still alive.
+        """Move tasks into *group* and return the number of those that still existed.
 
-        :raises RefusedError: one of them may not be moved; those before it have been.
+        :raises RefusedError: a task may not be moved; those before it in *tids* have been moved.
         """
         size = _TIDS_PER_WRITE if self._lists else 1
         chunks = (tids[start : start + size] for start in range(0, len(tids), size))
         return sum(self._write_chunk(group, chunk) for chunk in chunks)
 
     def _write_chunk(self, group: Group, tids: list[int]) -> int:
-        # Returns how many were taken. A dead task in a list is ESRCH, and those before it have
-        # been moved then; older kernels know no lists (EINVAL): both go on one by one.
+        # Returns the number of tasks moved. In a list an ended task causes ESRCH after those before
+        # it were moved; older kernels refuse lists (EINVAL). Both continue with single ids.
         try:
             group.write("tasks", ",".join(map(str, tids)))
         except RefusedError as error:
@@ -130,7 +138,7 @@ class TaskMover:
 
 
 def _may_move(tid: int) -> bool:
-    # The kernel would take both.
+    # The kernel would accept the init process and kernel threads as well.
     return tid != 1 and not is_kernel_thread(tid)
 
 
@@ -139,15 +147,17 @@ def _tids(text: str) -> frozenset[int]:
 
 
 def put(group: Target, tids: Iterable[int]) -> frozenset[int]:
-    """Put *tids* into *group*, one by one, and return those that were alive and taken.
+    """Move *tids* into *group* one by one; return those that existed and were moved.
+
+    The init process and kernel threads are skipped.
 
     :raises GoneError: the group was removed.
-    :raises RefusedError: the kernel does not take one of them.
+    :raises RefusedError: a task may not be moved.
     """
     taken: set[int] = set()
     with Group(group) as opened:
         for tid in tids:
-            if tid == 1 or is_kernel_thread(tid):  # the kernel would take both
+            if not _may_move(tid):
                 continue
             try:
                 opened.write("tasks", str(tid))
