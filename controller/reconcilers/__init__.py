@@ -1,7 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel objects that outlive one write, kept in line with the workloads.
+"""Reconcilers: keep kernel objects that outlive one write in line with the workloads.
 
-Resctrl groups, core-scheduling cookies, shaped links, frozen cgroups. They write through actuators
-only and do not import each other.
+The objects are resctrl groups, core-scheduling cookies, shaped links and frozen cgroups. The
+reconcilers write through actuators only and do not import each other.
 """

@@ -1,11 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Core scheduling for the node: whether it is there, who carries a cookie, who shares a core.
+"""Core scheduling of best-effort work: the cookies of its tasks, and the measured core sharing.
 
-Keeps the core-scheduling cookies of tasks in line with the cgroups that they are in.
-
-A child inherits its parent's cookie, so most of what is born into a best-effort cgroup has the
-right one. What is moved there, or made there from outside, has not; what leaves keeps ours.
+A task inherits the cookie of its parent, so most tasks that are forked in a best-effort cgroup
+carry the right cookie. A task that is moved into such a cgroup, or created in it from outside, does
+not carry the cookie, and a task that is moved out keeps it. The reconciler repairs both.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,18 +41,18 @@ __all__ = (
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_NS = 10 * NS_PER_SEC
-# With more moves than this it is cheaper to look at everybody.
-_MAX_MOVED = 2000
+# With more pending moves than this, a scan of all tasks is cheaper.
+_MAX_MOVES = 2000
 
 
 class CoreState(NamedTuple):
-    """What is known of core scheduling, and of where sched-idle orders nothing.
+    """State of core scheduling, and of sched-idle where it does not cover every service.
 
-    ``problem`` says why there are no cookies. ``carrying`` and ``foreign`` are tasks with our
-    cookie and with somebody else's as of the last look at everybody, ``None`` before any;
-    ``given``, ``cleared`` and ``failed`` count tasks, ``helpers`` processes since the start.
-    ``overlap_ratio`` is ``Snapshot.core_overlap_ratio``. ``idle_partial`` are the cgroups whose
-    idle does not give way to every service.
+    ``problem`` is the reason why no cookies are used. ``carrying`` and ``foreign`` are the numbers
+    of tasks with a cookie of the agent and with a cookie of another program at the last full scan,
+    ``None`` before the first. Since the start, ``given``, ``cleared`` and ``failed`` count tasks,
+    and ``helpers`` counts helper processes. ``overlap_ratio`` is ``Snapshot.core_overlap_ratio``.
+    ``idle_partial`` are the cgroups with cpu.idle that do not yield to every service.
     """
 
     problem: str = ""
@@ -68,19 +67,21 @@ class CoreState(NamedTuple):
 
 
 class CookieReconciler:
-    """Sends helpers when tasks must be given a cookie or relieved of it.
+    """Starts helper processes that set and clear the cookies of tasks.
 
-    :param actuator: whose orders are to be kept; it runs the helpers.
+    :param layout: the hierarchy with the cgroups of the workloads.
+    :param actuator: holds the groups that are to carry a cookie, and runs the helpers.
     """
 
     def __init__(self, layout: CgroupLayout, actuator: CoreCookie) -> None:
         self._layout = layout
         self._actuator = actuator
-        self._followed: tuple[Workload, ...] = ()
-        self._groups: dict[CgroupId, tuple[Target, str]] = {}  # of the best-effort ones
+        self._workloads: tuple[Workload, ...] = ()
+        # The core group of every best-effort cgroup.
+        self._groups: dict[CgroupId, tuple[Target, str]] = {}
         self._orders: frozenset[str] = frozenset()
-        self._scan = TaskScan(_MAX_MOVED)
-        # New here, of another group, or no longer best-effort.
+        self._scan = TaskScan(_MAX_MOVES)
+        # Cgroups that were added, have another group, or are best-effort no more (group "").
         self._changed: dict[CgroupId, tuple[Target, str]] = {}
         self._started_ns = 0
         self._scanning = False
@@ -89,15 +90,15 @@ class CookieReconciler:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The groups of those best-effort workloads that are here."""
+        """The core groups of the present best-effort workloads."""
         names = dict.fromkeys(group for _, group in self._groups.values())
         return tuple(map(core_group, names))
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Keep the best-effort ones of *workloads* from now on."""
-        before, self._followed = self._followed, tuple(workloads)
+        """Set the present workloads; the cookies of the best-effort ones are reconciled."""
+        before, self._workloads = self._workloads, tuple(workloads)
         change = (
-            diff_workloads(before, self._followed)
+            diff_workloads(before, self._workloads)
             .of_class(QosClass.BE)
             .by_fields("cgroup", "path", "core_group")
         )
@@ -110,9 +111,9 @@ class CookieReconciler:
             self._groups[each.cgroup] = self._changed[each.cgroup] = entry
 
     def reconcile(self, now_ns: int, moves: Moves | None) -> None:
-        """Look after what happened since the last tick; a helper's work shows in later ones.
+        """Start a helper if a scan is due or tasks were moved; its report is read in a later tick.
 
-        :param moves: as told by the members probe, ``None`` without one.
+        :param moves: the moves since the last tick, ``None`` without a move probe.
         """
         self._finish(now_ns)
         orders = self._actuator.registry.groups
@@ -129,16 +130,16 @@ class CookieReconciler:
             return
         if self._scan.due(now_ns):
             self._scan.begin(now_ns)
-            self._send(self._all_tasks(), now_ns, scanning=True)
+            self._start_helper(self._all_tasks(), now_ns, scanning=True)
         elif self._scan.moves or self._changed:
             self._scan.rest(now_ns)
-            self._send(self._moved_tasks(self._scan.take_moves()), now_ns, scanning=False)
+            self._start_helper(self._moved_tasks(self._scan.take_moves()), now_ns, scanning=False)
 
     def close(self) -> None:
-        """End a helper that is at work."""
+        """Kill a running helper."""
         self._actuator.cancel()
 
-    def _send(self, wanted: Callable[[], Wanted], now_ns: int, *, scanning: bool) -> None:
+    def _start_helper(self, wanted: Callable[[], Wanted], now_ns: int, *, scanning: bool) -> None:
         self._changed = {}
         self._scanning = scanning
         self._started_ns = now_ns
@@ -146,7 +147,7 @@ class CookieReconciler:
             self._actuator.start(wanted, create=scanning)
         except OSError as error:
             self._scan.request()
-            self._log_problem(f"no process for the cookies: {error.strerror}")
+            self._log_problem(f"cannot fork a helper for cookies: {error.strerror}")
 
     def _all_tasks(self) -> Callable[[], Wanted]:
         mount, version = self._layout.mount, self._layout.version
@@ -159,7 +160,7 @@ class CookieReconciler:
         return wanted
 
     def _moved_tasks(self, moves: Iterable[Move]) -> Callable[[], Wanted]:
-        # The last move of a task is where it is.
+        # Of several moves of a task the last one counts: it has the present cgroup.
         moved = [(move, self._group(move.cgroup)) for move in moves]
         mount, version = self._layout.mount, self._layout.version
         changed = [
@@ -185,7 +186,8 @@ class CookieReconciler:
         if self._actuator.busy and now_ns - self._started_ns > _TIMEOUT_NS:
             self._actuator.cancel()
             self._scan.request()
-            self._log_problem("the helper for the cookies did not come back")
+            seconds = _TIMEOUT_NS // NS_PER_SEC
+            self._log_problem(f"the helper for cookies did not end within {seconds} s: killed")
         report = self._actuator.poll()
         if report is None:
             return
@@ -210,16 +212,16 @@ class CookieReconciler:
         )
 
     def _log_problem(self, problem: str) -> None:
-        # Once per kind of trouble: it may come again with every helper.
+        # Logged when the text changes: the same problem may recur with every helper.
         if problem != self._problem:
             self._problem = problem
             _log.warning("%s", problem)
 
 
 class CoreScheduling:
-    """The cookies of best-effort work and the measure that they are gated by.
+    """The cookies of best-effort work, and the measurement that decides whether they are used.
 
-    :param probe: tells who runs where; without it nothing is known of shared cores.
+    :param probe: tells which slot runs on which CPU; without it core sharing is not measured.
     """
 
     def __init__(
@@ -227,7 +229,7 @@ class CoreScheduling:
     ) -> None:
         self._probe = probe
         self._actuator = actuator
-        self._keeper = CookieReconciler(layout, actuator)
+        self._reconciler = CookieReconciler(layout, actuator)
         self._meter: OverlapMeter | None = None
         self._overlap: float | None = None
         self._workloads: tuple[Workload, ...] = ()
@@ -236,23 +238,23 @@ class CoreScheduling:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The groups that may get a cookie; none where there is no core scheduling."""
-        return () if self.problem else self._keeper.targets
+        """The core groups that may get a cookie; none where the host has no core scheduling."""
+        return () if self.problem else self._reconciler.targets
 
     @property
     def engaged(self) -> bool:
-        """Whether some group is to carry a cookie now."""
+        """Whether at least one group is to carry a cookie."""
         return bool(self._actuator.registry.groups)
 
     @property
     def state(self) -> CoreState:
-        """What there is to tell of it now."""
-        return self._keeper.state._replace(
+        """The present state, for reports."""
+        return self._reconciler.state._replace(
             problem=self.problem, overlap_ratio=self._overlap, idle_partial=self._idle_partial
         )
 
     def reconfigure(self, settings: CoreSettings) -> None:
-        """Measure from now on if *settings* want it, and only then."""
+        """Start or stop measuring, as *settings* demand."""
         wanted = settings.mode is CoreMode.AUTO and not self.problem
         siblings = core_siblings() if wanted else ()
         if siblings and self._meter is None and self._probe is not None:
@@ -262,10 +264,10 @@ class CoreScheduling:
             self._stop_measuring()
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Take the workloads that are here now; the sched probe must know them already."""
+        """Set the present workloads, after the sched probe has assigned their slots."""
         self._workloads = tuple(workloads)
         self._idle_partial = partial_idle(self._workloads)
-        self._keeper.set_workloads(self._workloads)
+        self._reconciler.set_workloads(self._workloads)
         if self._meter is None or self._probe is None:
             return
         by_class = {
@@ -280,14 +282,14 @@ class CoreScheduling:
         return self._overlap
 
     def reconcile(self, now_ns: int, moves: Moves | None) -> None:
-        """Look after the cookies; only where knobs are written."""
+        """Reconcile the cookies; to be called in enforce mode only."""
         if not self.problem:
-            self._keeper.reconcile(now_ns, moves)
+            self._reconciler.reconcile(now_ns, moves)
 
     def close(self) -> None:
-        """Stop measuring and end a helper that is at work."""
+        """Stop measuring and kill a running helper."""
         self._stop_measuring()
-        self._keeper.close()
+        self._reconciler.close()
 
     def _stop_measuring(self) -> None:
         if self._meter is not None:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evictions on a host without Kubernetes: a workload is frozen for a while, or killed.
 
-Only if the configuration says so, and only in the cgroup that was meant. Freezing is a knob like
-every other: journaled, and undone when the agent ends, whatever ends it.
+Both happen only if ``eviction.standalone`` says so, and only in the cgroup of the workload itself.
+Freezing is a knob like the others: it is journaled, and undone when the agent ends for any reason.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ from controller.host.facts import CgroupLayout
 
 __all__ = ("HostEvictions",)
 
-# What is only reported is reported again after this time.
+# An eviction that is only reported is reported again after this time.
 _REPORT_NS = 600 * NS_PER_SEC
-# A killed task needs a moment to go; what makes new ones faster than we kill is given up.
+# A killed task needs a moment to end. A workload that forks faster than it is killed is given up.
 _KILL_NS = 5 * NS_PER_SEC
 
 
@@ -42,9 +42,11 @@ class _Kill(NamedTuple):
 
 
 class HostEvictions:
-    """Carries evictions out at once; for the control thread.
+    """Carries out evictions; for the control thread alone.
 
-    :param executor: writes the freezer's files.
+    :param config: the section ``eviction``.
+    :param layout: the hierarchy with the cgroups of the workloads.
+    :param executor: writes the files of the freezer.
     """
 
     def __init__(self, config: EvictionConfig, layout: CgroupLayout, executor: Executor) -> None:
@@ -57,31 +59,34 @@ class HostEvictions:
         self._answers: list[EvictionAnswer] = []
 
     def request(self, eviction: Eviction, path: str, *, enforcing: bool, now_ns: int) -> None:
-        """Begin *eviction* of the workload whose cgroup of the cpu controller is at *path*."""
+        """Begin *eviction* of the workload whose cgroup of the cpu controller is at *path*.
+
+        The result is among the ``answers`` of this or a later tick.
+        """
         action = self._config.standalone
         target = Target(TargetKind.CGROUP, *eviction.cgroup, path)
         if not enforcing or action is StandaloneAction.OFF:
-            why = "eviction.standalone is off" if enforcing else "the agent only observes"
-            self._answer(eviction, EvictionResult.REPORTED, why, _REPORT_NS)
+            reason = "eviction.standalone is off" if enforcing else "the agent only observes"
+            self._answer(eviction, EvictionResult.REPORTED, reason, _REPORT_NS)
         elif action is StandaloneAction.KILL:
             self._kills.append(_Kill(eviction, target, now_ns + _KILL_NS))
         else:
             self._freeze(eviction, target, now_ns)
 
     def reconcile(self, now_ns: int) -> None:
-        """Go on with what takes longer than a tick, and thaw what was frozen long enough."""
-        self._kills = [each for each in self._kills if not self._killed(each, now_ns)]
+        """Continue kills that take longer than a tick, and thaw workloads whose time is over."""
+        self._kills = [each for each in self._kills if not self._try_kill(each, now_ns)]
         for target in [each for each, due_ns in self._thaw_ns.items() if now_ns >= due_ns]:
             del self._thaw_ns[target]
             self._executor.execute([_freezing(target, "1", "0")], now_ns=now_ns)
 
     def answers(self) -> Iterator[EvictionAnswer]:
-        """Yield the answers since the last call."""
+        """Yield the results since the last call."""
         answers, self._answers = self._answers, []
         yield from answers
 
     def reset(self) -> None:
-        """Begin anew: everything was restored past us."""
+        """Forget all evictions in progress, because every knob was restored."""
         self._thaw_ns.clear()
         self._kills.clear()
 
@@ -96,8 +101,8 @@ class HostEvictions:
             self._answer(eviction, EvictionResult.REFUSED, "this host has no freezer")
             return
         try:
-            place = _place(self._freezer, self._layout, target)
-            value = self._freezer.read(place)
+            frozen = _frozen_cgroup(self._freezer, self._layout, target)
+            value = self._freezer.read(frozen)
         except GoneError as error:
             self._answer(eviction, EvictionResult.GONE, str(error))
             return
@@ -105,12 +110,12 @@ class HostEvictions:
             self._answer(eviction, EvictionResult.REFUSED, str(error))
             return
         if value == "1":
-            self._answer(eviction, EvictionResult.REFUSED, "somebody else has frozen it")
+            self._answer(eviction, EvictionResult.REFUSED, "another program has frozen it")
             return
-        (outcome,) = self._executor.execute([_freezing(place, "0", "1")], now_ns=now_ns)
+        (outcome,) = self._executor.execute([_freezing(frozen, "0", "1")], now_ns=now_ns)
         if outcome.applied == "1" and outcome.failure is None:
             lasts_ns = self._config.freeze_ns
-            self._thaw_ns[place] = now_ns + lasts_ns
+            self._thaw_ns[frozen] = now_ns + lasts_ns
             message = f"frozen for {format_duration(lasts_ns)}"
             self._answer(eviction, EvictionResult.FROZEN, message, lasts_ns)
         elif outcome.failure is Failure.GONE:
@@ -118,7 +123,8 @@ class HostEvictions:
         else:
             self._answer(eviction, EvictionResult.REFUSED, outcome.message)
 
-    def _killed(self, trial: _Kill, now_ns: int) -> bool:
+    def _try_kill(self, trial: _Kill, now_ns: int) -> bool:
+        """Kill the processes that are left; return whether the eviction is over."""
         try:
             left = kill(self._layout, trial.target)
         except GoneError:
@@ -129,7 +135,7 @@ class HostEvictions:
         if left and now_ns < trial.until_ns:
             return False
         if left:
-            message = f"{left} of its processes do not end"
+            message = f"{left} of its processes did not end within {_KILL_NS // NS_PER_SEC} s"
             self._answer(trial.eviction, EvictionResult.REFUSED, message)
         else:
             self._answer(trial.eviction, EvictionResult.KILLED, "all its processes were killed")
@@ -146,27 +152,29 @@ def _freezing(target: Target, previous: str, value: str) -> Action:
     )
 
 
-def _place(freezer: CgroupFreeze, layout: CgroupLayout, target: Target) -> Target:
+def _frozen_cgroup(freezer: CgroupFreeze, layout: CgroupLayout, target: Target) -> Target:
     """Return the cgroup to freeze for the workload at *target*.
 
-    On v1 that is the freezer's cgroup of the same path, if it holds the workload and nobody else.
+    On v2 it is the cgroup of the workload. On v1 it is the cgroup of the same path in the freezer
+    hierarchy, provided that it holds the processes of the workload and no others.
 
-    :raises GoneError: the workload left.
+    :raises GoneError: the workload is gone.
     :raises RefusedError: there is no such cgroup.
     """
     if freezer.version == "v2":
         return target._replace(scope=FREEZER)
     path = target.path
-    mine = processes(layout.mount, target)
+    of_workload = processes(layout.mount, target)
     try:
         inode = (freezer.mount / path[1:]).stat().st_ino
         place = target._replace(scope=FREEZER, id=inode)
-        theirs = processes(freezer.mount, place)
+        of_freezer = processes(freezer.mount, place)
     except (FileNotFoundError, GoneError):
-        theirs = []
-    # Looked at one by one: there may be new ones in either since it was read.
-    whole = theirs and all(is_inside(pid, FREEZER, path) or _ended(pid) for pid in mine)
-    alone = all(is_inside(pid, layout.hierarchy, path) or _ended(pid) for pid in theirs)
+        of_freezer = []
+    # The two lists were read one after the other, so a process that is only in one of them may be
+    # new. Each process is therefore checked on its own.
+    whole = of_freezer and all(is_inside(pid, FREEZER, path) or _ended(pid) for pid in of_workload)
+    alone = all(is_inside(pid, layout.hierarchy, path) or _ended(pid) for pid in of_freezer)
     if not (whole and alone):
         text = f"{path}: the freezer hierarchy has no cgroup of that path with the same processes"
         raise RefusedError(errno.ENOENT, text)

@@ -125,7 +125,7 @@ def test_freeze_thaw_after_its_time_and_the_journal_between(
     again = ask(standalone, target)
     assert (again.result, again.message) == (
         EvictionResult.REFUSED,
-        "somebody else has frozen it",
+        "another program has frozen it",
     )
     standalone.reconcile(59 * SECOND)
     assert not hog.runs()

@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Shaped links, the filters of pods, and the limits that pods ask for."""
+"""Shaped links, filters at the veths of pods, and bandwidth limits of single pods."""

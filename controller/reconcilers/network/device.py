@@ -1,9 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One link of the configuration, as it is found on this host: what is to be made of it.
-
-How fast a link is, as its driver says.
-"""
+"""A link of the configuration on this host: its speed, and the qdisc tree that shapes it."""
 
 import array
 from dataclasses import dataclass
@@ -33,7 +30,7 @@ _UNKNOWN = (0, 0xFFFF, 0xFFFFFFFF)
 
 
 def link_speed(name: str) -> int | None:
-    """Return the speed in bytes per second; ``None`` where the driver does not know it."""
+    """Return the speed of a link in bytes per second; ``None``: its driver does not report one."""
     # struct ethtool_cmd, 44 bytes: the halves of the speed in Mbit/s are at 12 and 28.
     command = array.array("B", struct.pack("=I40x", _ETHTOOL_GSET))
     request = struct.pack("16sP16x", name.encode(), command.buffer_info()[0])
@@ -47,19 +44,21 @@ def link_speed(name: str) -> int | None:
     return None if mbit in _UNKNOWN else mbit * _BYTES_PER_S
 
 
-# What waits must wait here, where the tiers are, and not in the card or at the switch.
+# Packets must queue in the tiers of the tree and not in the card or the switch, so the tree sends
+# a little less than the link can.
 _AUTO_SHARE = 0.95
 
 
 class DeviceError(Exception):
-    """A link that cannot be shaped as it is; the message says why and what to do."""
+    """A link that cannot be shaped as it is; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A link to shape; ``tree`` is ``None`` where a class of somebody else's HTB is moved.
+    """A link to shape, or a class of a foreign HTB qdisc whose ceiling is set.
 
-    ``unlimited`` is the value of ``tc.ceiling`` that limits nothing beyond the configuration.
+    ``tree`` is the qdisc tree to make, ``None`` for an adopted class. ``unlimited`` is the value of
+    ``tc.ceiling`` (bytes per second, egress and ingress) without a limit beyond the configuration.
     """
 
     target: Target
@@ -69,9 +68,9 @@ class Device:
 
 
 def open_device(netlink: Netlink, device: DeviceConfig, config: NetworkConfig) -> Device:
-    """Return what is to be made of *device*; nothing is changed.
+    """Return the link of *device* with its tree; nothing is changed on the host.
 
-    :raises DeviceError: it is not there, or cannot be shaped.
+    :raises DeviceError: the link does not exist or cannot be shaped.
     """
     link = netlink.find(device.name)
     if link is None:
@@ -82,7 +81,7 @@ def open_device(netlink: Netlink, device: DeviceConfig, config: NetworkConfig) -
     ingress = _speed(device, device.ingress)
     _refuse_multiqueue(netlink, link, config)
     if not link.queue_packets:
-        # HTB's leaves would have it for their length, and drop everything.
+        # The leaves of HTB would take over the length 0 and drop every packet.
         text = f"its txqueuelen is 0: ip link set {link.name} txqueuelen 1000"
         raise DeviceError(f"{device.name}: {text}")
     tree = Tree(
@@ -124,7 +123,7 @@ def _speed(device: DeviceConfig, given: int | str | None) -> int | None:
     assert given == AUTO
     speed = link_speed(device.name)
     if speed is None:
-        text = "its driver does not tell its speed: give egress and ingress a number, or off"
+        text = "its driver does not report a speed: give egress and ingress a number, or off"
         raise DeviceError(f"{device.name}: {text}")
     return round(speed * _AUTO_SHARE)
 
@@ -149,5 +148,5 @@ def _refuse_multiqueue(netlink: Netlink, link: Link, config: NetworkConfig) -> N
     if {"mq", "mqprio"} & set(kinds) and not config.force_multiqueue:
         raise DeviceError(
             f"{link.name}: it has several queues ({kinds[0]}), and one HTB would put all of them "
-            "behind one lock, which costs at high packet rates: multiqueue: force accepts that"
+            "behind one lock, which costs CPU at high packet rates: multiqueue: force accepts that"
         )

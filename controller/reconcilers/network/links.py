@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The links of this host that are shaped: their trees, their pods' veths, and what they carry.
+"""Shaped links: their qdisc trees, the filters at the veths of pods, and their traffic.
 
-In observe mode nothing is made: the links' facts and the ceilings that they would have are all
-there is. In enforce mode the trees are made through the executor, looked after, and made again
-when somebody damages them, three times in ten minutes.
+In observe mode nothing is made: only the facts of the links and their unlimited ceilings are
+returned. In enforce mode the trees are made through the executor, verified every 5 s, and repaired
+when another program changes them, at most three times in ten minutes.
 """
 
 from collections.abc import Iterable
@@ -49,23 +49,24 @@ __all__ = ("ShapedLinks",)
 
 _log = logging.getLogger(__name__)
 
-_LOOK_NS = 5 * NS_PER_SEC
+_VERIFY_NS = 5 * NS_PER_SEC
 _REPAIRS = 3
 _REPAIRS_WITHIN_NS = 600 * NS_PER_SEC
 
 
 class ShapedLinks:
-    """The devices of the section ``network:``; for the control thread alone.
+    """The devices of the section ``network``; for the control thread alone.
 
-    ``problems`` has the reason for every device that is not shaped, by its name, and for
-    ``classify`` if the programs cannot be loaded. ``programs`` are for the actuators.
+    ``problems`` has the reason for every device that is not shaped, by the name of the device. It
+    has an entry ``classify`` if the BPF programs cannot be loaded, and ``pod_limits`` if limits of
+    pods are not enforced.
     """
 
     def __init__(self, config: NetworkConfig, layout: CgroupLayout) -> None:
         self.problems: dict[str, str] = {}
         self._devices = self._open(config)
         self._classifier = self._load(config) if any(d.tree for d in self._devices) else None
-        self._marks = (
+        self._filters = (
             None
             if self._classifier is None
             else PodFilters(layout, config.limits, self._classifier)
@@ -78,68 +79,72 @@ class ShapedLinks:
         numbers[QosClass.BE] += range(FIRST_LIMIT, self._pods.classes.stop)
         self._tiers = {t: [MAJOR << 16 | one for one in ones] for t, ones in numbers.items()}
         self._made: dict[Target, int | None] = {}  # with the ifindex of the ifb
-        self._shaped: dict[Target, Tree] = {}  # as we left them
+        self._shaped: dict[Target, Tree] = {}  # the tree that was written last
         self._repaired_ns: dict[Target, list[int]] = {}
         self._due_ns = 0
         self._reader = QdiscReader()
 
     @property
     def programs(self) -> Programs | None:
-        """What the actuators need to make trees."""
+        """The loaded BPF programs that the actuators attach; ``None``: no tree can be made."""
         fds = None if self._classifier is None else self._classifier.program_fds
         return None if fds is None else Programs(**fds)
 
     @property
     def facts(self) -> tuple[LinkFacts, ...]:
-        """What the links carry, for the planner."""
+        """The capacities of the links, for the planner."""
         return tuple(device.facts for device in self._devices)
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The links whose ceiling may be moved; to be read with the other knobs."""
+        """The links whose ceiling is a knob, to be read with the other knobs."""
         return tuple(device.target for device in self._devices)
 
     def unlimited(self) -> tuple[KnobReading, ...]:
-        """Return the readings of links without limit: what observe mode starts from."""
+        """Return readings of unlimited links, which observe mode plans with."""
         return tuple(
             KnobReading(device.target, Knob.TC_CEILING, device.unlimited)
             for device in self._devices
         )
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Tell the packets of *workloads* apart from now on."""
+        """Set the present workloads, whose packets are classified by the next ``reconcile``."""
         workloads = tuple(workloads)
-        # Who has a class by the configuration stays there: his own limit may be a higher one.
+        # A workload with a class by the configuration stays there, also with a limit of its own:
+        # that limit may be higher.
         others = (w for w in workloads if class_of(w, self._limits) == BEST_EFFORT)
         if self._pods.set_workloads(others):
             self._due_ns = 0
         self._log_limits()
-        if self._marks is not None:
-            self._marks.set_workloads(workloads, self._pods.numbers)
+        if self._filters is not None:
+            self._filters.set_workloads(workloads, self._pods.numbers)
 
     def reconcile(self, executor: Executor, now_ns: int) -> bool:
-        """Make what is missing, in enforce mode; whether a tree was made or found damaged."""
+        """Make missing trees and filters, in enforce mode.
+
+        :return: whether a tree was made, changed or found damaged.
+        """
         changed = False
         if now_ns >= self._due_ns:
-            self._due_ns = now_ns + _LOOK_NS
+            self._due_ns = now_ns + _VERIFY_NS
             for device in self._devices:
                 if device.tree is not None:
                     tree = self._with_limits(device.tree)
                     changed |= self._reconcile_device(executor, device, tree, now_ns)
-        if self._marks is not None and self._made:
-            self._marks.reconcile(executor, now_ns)
+        if self._filters is not None and self._made:
+            self._filters.reconcile(executor, now_ns)
         return changed
 
     def reset(self) -> None:
-        """Take note that everything was undone."""
+        """Start over after all trees and filters were removed."""
         self._made.clear()
         self._shaped.clear()
         self._due_ns = 0
-        if self._marks is not None:
-            self._marks.reset()
+        if self._filters is not None:
+            self._filters.reset()
 
     def samples(self) -> tuple[LinkSample, ...]:
-        """Return what the tiers of all trees carried; nothing where there is no tree."""
+        """Return the counters of every tier of every tree that was made."""
         places = [
             (target, ifindex, ingress)
             for target, ifb in self._made.items()
@@ -161,7 +166,7 @@ class ShapedLinks:
         return tuple(samples)
 
     def close(self) -> None:
-        """Give the programs up; the trees stay, see ``Executor.restore_all``."""
+        """Close the programs; the trees stay until ``Executor.restore_all``."""
         self._reader.close()
         if self._classifier is not None:
             self._classifier.close()
@@ -192,21 +197,21 @@ class ShapedLinks:
     def _reconcile_device(
         self, executor: Executor, device: Device, tree: Tree, now_ns: int
     ) -> bool:
-        """Bring one link's tree in line; whether anything was to be done."""
+        """Bring the tree of one link in line; return whether the tree was written."""
         target = device.target
         found = {r.knob: r.value for r in executor.read([target])}.get(Knob.TC_TREE)
         if found is None:
             self._made.pop(target, None)
-            self.problems[target.path] = f"{target.path}: the device left"
+            self.problems[target.path] = f"{target.path}: the device is gone"
             return False
         if _fits(found, tree):
             if target not in self._made:
                 self._adopt(target, tree)
             return False
-        # As we left it: a limit is another one now, and nobody has changed anything.
+        # The tree found is the one written last, so only a limit in the wanted tree is new.
         untouched = target in self._shaped and _fits(found, self._shaped[target])
         if target in self._made and not untouched and not self._may_repair(target, now_ns):
-            self.problems[target.path] = f"{target.path}: somebody else keeps changing the tree"
+            self.problems[target.path] = f"{target.path}: another program keeps changing the tree"
             return False
         action = Action(
             target=target,
@@ -260,12 +265,12 @@ class ShapedLinks:
         if len(recent) >= _REPAIRS:
             return False
         recent.append(now_ns)
-        _log.warning("%s: somebody changed the tree: making it again", target.path)
+        _log.warning("%s: another program changed the tree: repairing it", target.path)
         return True
 
 
 def _fits(found: KnobValue, tree: Tree) -> bool:
-    """Whether *found* is *tree*, wherever the ceiling of best-effort work is now."""
+    """Return whether *found* is *tree*, whatever the ceiling of best-effort work is."""
     try:
         return same_layout(decode(found), tree)
     except ValueError:

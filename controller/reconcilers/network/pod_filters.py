@@ -1,15 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the classifying programs and the filters at pods' veths in line with who is here.
+"""Traffic classes of workloads: assigned to cgroups and veths, with filters at the veths of pods.
 
-A workload in a network namespace of its own is known by its veth, one in the host's by its
-cgroup2 directory. Where workloads of several classes share a namespace, their sockets' cgroups
-tell them apart, and what has no socket counts for the best class of them.
+Packets of a workload in a network namespace of its own are classified at its veth, packets of a
+workload in the host's namespace by its cgroup2 directory. Where workloads of several classes share
+a namespace, the cgroups of their sockets decide, and a packet without a socket gets the best class
+among them.
 
-Where a pod's network comes out on this host: the host's ends of its veths.
-
-The pod's side tells the number of the other end. It is believed only if the host's side says
-the same of the pod's namespace, which is the kernel's word and not the pod's.
+``host_ends`` finds the host's ends of the veths of a pod. The link in the pod's namespace has the
+index of its peer, but a pod with CAP_NET_ADMIN can make links. A pair is therefore accepted only if
+the link in the host's namespace has the index of the pod's link and the id of the pod's namespace
+as its peer: these are set by the kernel.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +46,7 @@ _IFLA_LINK, _IFLA_LINK_NETNSID = 5, 37
 
 
 def first_process(layout: CgroupLayout, workload: Workload) -> int | None:
-    """Return a process in a workload's cgroup or below; ``None``: none is there."""
+    """Return the pid of a process in the cgroup of *workload* or below; ``None``: there is none."""
     for folder, _, _ in os.walk(f"{layout.mount}{workload.path}"):
         with contextlib.suppress(OSError):
             processes = Path(folder, "cgroup.procs").read_text(encoding="ascii").split()
@@ -55,11 +56,12 @@ def first_process(layout: CgroupLayout, workload: Workload) -> int | None:
 
 
 def host_ends(netlink: Netlink, pid: int) -> tuple[Link, ...] | None:
-    """Return the host's ends of the veths of a process's network namespace.
+    """Return the host's ends of the veths of the network namespace of process *pid*.
 
-    ``None``: it is in the host's own namespace. Nothing: it left, or has no veth.
+    ``None``: the process is in the host's own namespace. Empty: the process has ended, or its
+    namespace has no veth.
 
-    :raises OSError: its namespace may not be entered.
+    :raises OSError: the agent may not enter the namespace.
     """
     try:
         fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -84,28 +86,28 @@ def host_ends(netlink: Netlink, pid: int) -> tuple[Link, ...] | None:
 
 
 def _peers(netns: int) -> list[tuple[int, int]]:
-    # (number in the namespace, number of the other end) of what has its other end elsewhere.
+    # (ifindex in the namespace, ifindex of the peer) of links with a peer in another namespace.
     found = []
     with contextlib.closing(RouteSocket(netns)) as inside:
         for answer in inside.dump(_GET_LINK, _LINK.pack(0, 0, 0, 0, 0)):
-            told = attributes(answer, _LINK.size)
-            if _IFLA_LINK in told and _IFLA_LINK_NETNSID in told:
-                (outer,) = _U32.unpack(told[_IFLA_LINK])
+            found_attributes = attributes(answer, _LINK.size)
+            if _IFLA_LINK in found_attributes and _IFLA_LINK_NETNSID in found_attributes:
+                (outer,) = _U32.unpack(found_attributes[_IFLA_LINK])
                 found.append((_LINK.unpack_from(answer)[2], outer))
     return found
 
 
-# A pod gets its namespace within moments, and keeps it. A container that starts is in the host's
-# for an instant.
-_LOOK_NS = NS_PER_SEC
-_LOOK_HOST_NS = 30 * NS_PER_SEC
-_LOOK_AGAIN_NS = 600 * NS_PER_SEC
-_LOOKS_AT_ONCE = 20
+# After how long the veths of a workload are looked up again. A pod gets its namespace within
+# moments and keeps it; a starting container is in the host's namespace for an instant.
+_LOOKUP_NS = NS_PER_SEC  # none found so far
+_LOOKUP_HOST_NS = 30 * NS_PER_SEC  # in the host's namespace
+_LOOKUP_FOUND_NS = 600 * NS_PER_SEC
+_LOOKUPS_PER_RUN = 20
 _RETRY_NS = 10 * NS_PER_SEC
 
 
 def class_of(workload: Workload, limits: tuple[LimitRule, ...]) -> int:
-    """Return the number of the class that a workload belongs to."""
+    """Return the number of the HTB class of *workload*: that of its first limit, else its tier."""
     if workload.qos is QosClass.BE:
         for number, limit in enumerate(limits, FIRST_LIMIT):
             if fnmatchcase(workload.name, limit.workload):
@@ -114,9 +116,11 @@ def class_of(workload: Workload, limits: tuple[LimitRule, ...]) -> int:
 
 
 class PodFilters:
-    """Finds the veths of workloads and has filters put there.
+    """Assigns the classes of workloads, and places filters at the veths of their pods.
 
-    :param limits: what has a class below the best-effort tier.
+    :param layout: the hierarchy with the cgroups of the workloads.
+    :param limits: the rules of the configuration that have classes below the best-effort tier.
+    :param classifier: holds the classes by cgroup and by link.
     """
 
     def __init__(
@@ -128,43 +132,40 @@ class PodFilters:
         self._classes: dict[CgroupId, int] = {}
         self._workloads: dict[CgroupId, Workload] = {}
         self._ends: dict[CgroupId, tuple[Target, ...]] = {}
-        self._look_due_ns: dict[CgroupId, int] = {}
-        self._placed: dict[Target, KnobValue] = {}  # with what was there before
+        self._lookup_due_ns: dict[CgroupId, int] = {}
+        self._placed: dict[Target, KnobValue] = {}  # with the value before
         self._retry_ns: dict[Target, int] = {}
-        self._round: list[Target] = []
+        self._unverified: list[Target] = []
         self._due_ns = 0
-
-    @property
-    def placed(self) -> int:
-        """How many veths have our filters."""
-        return len(self._placed)
 
     def set_workloads(
         self, workloads: Iterable[Workload], own: Mapping[CgroupId, int] | None = None
     ) -> None:
-        """Classify *workloads* from the next ``tick`` on; all others are system.
+        """Set the workloads to classify from the next ``reconcile`` on.
 
-        *own* are the classes of those that have one for themselves.
+        Packets of all other processes are in the class of the system tier.
+
+        :param own: the classes of the workloads that have a class of their own.
         """
         self._workloads = {w.cgroup: w for w in workloads if w.qos is not QosClass.SYSTEM}
         self._classes = {c: class_of(w, self._limits) for c, w in self._workloads.items()}
         self._classes |= {c: number for c, number in (own or {}).items() if c in self._classes}
         self._ends = {c: ends for c, ends in self._ends.items() if c in self._workloads}
-        self._look_due_ns = {c: self._look_due_ns.get(c, 0) for c in self._workloads}
+        self._lookup_due_ns = {c: self._lookup_due_ns.get(c, 0) for c in self._workloads}
         self._due_ns = 0
 
     def reset(self) -> None:
-        """Take note that all filters were removed."""
+        """Start over after all filters were removed."""
         self._placed.clear()
         self._retry_ns.clear()
         self._due_ns = 0
 
     def reconcile(self, executor: Executor, now_ns: int) -> None:
-        """Look for veths and place what is missing, once a second."""
+        """Look up veths, assign classes and place missing filters; at most once a second."""
         if now_ns < self._due_ns:
             return
-        self._due_ns = now_ns + _LOOK_NS
-        self._scan(now_ns)
+        self._due_ns = now_ns + _LOOKUP_NS
+        self._look_up(now_ns)
         links: dict[Target, int] = {}
         for cgroup, ends in self._ends.items():
             for end in ends:
@@ -180,8 +181,8 @@ class PodFilters:
         for target in self._placed.keys() - links.keys():
             self._remove(executor, target, now_ns)
 
-    def _scan(self, now_ns: int) -> None:
-        due = [c for c, at in self._look_due_ns.items() if now_ns >= at][:_LOOKS_AT_ONCE]
+    def _look_up(self, now_ns: int) -> None:
+        due = [c for c, at in self._lookup_due_ns.items() if now_ns >= at][:_LOOKUPS_PER_RUN]
         if not due:
             return
         with Netlink() as netlink:
@@ -192,8 +193,11 @@ class PodFilters:
                 self._ends[cgroup] = tuple(
                     Target(TargetKind.VETH, scope, link.ifindex, link.name) for link in links or ()
                 )
-                rest_ns = _LOOK_HOST_NS if links is None else _LOOK_AGAIN_NS if links else _LOOK_NS
-                self._look_due_ns[cgroup] = now_ns + rest_ns
+                if links is None:
+                    rest_ns = _LOOKUP_HOST_NS
+                else:
+                    rest_ns = _LOOKUP_FOUND_NS if links else _LOOKUP_NS
+                self._lookup_due_ns[cgroup] = now_ns + rest_ns
 
     def _cgroups(self) -> dict[int, int]:
         found = {}
@@ -209,20 +213,20 @@ class PodFilters:
         return found
 
     def _verify_one(self, executor: Executor) -> None:
-        # Every veth gets its turn; asking all of them at once would be a long tick.
-        if not self._round:
-            self._round = list(self._placed)
-        if not self._round:
+        # One veth in each run: reading all of them at once would make a long tick.
+        if not self._unverified:
+            self._unverified = list(self._placed)
+        if not self._unverified:
             return
-        target = self._round.pop()
+        target = self._unverified.pop()
         readings = {r.knob: r.value for r in executor.read([target])}
         if target in self._placed and readings.get(Knob.TC_MARK) != CLASSIFIED:
             del self._placed[target]
-            self._look_due_ns = dict.fromkeys(self._look_due_ns, 0)
+            self._lookup_due_ns = dict.fromkeys(self._lookup_due_ns, 0)
 
     def _place(self, executor: Executor, target: Target, now_ns: int) -> None:
         before = next((r.value for r in executor.read([target])), None)
-        if before is None:  # it left
+        if before is None:  # the veth is gone
             self._retry_ns[target] = now_ns + _RETRY_NS
             return
         outcome = self._write(executor, target, before, CLASSIFIED, now_ns)

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: which best-effort pod with a limit of its own has which class of a link's tree.
+"""Assignment of HTB classes to best-effort pods with a bandwidth limit of their own.
 
-The classes are made with the tree, as many as the configuration says, and lent: a pod that comes
-or goes changes the ceiling of one class and nothing else.
+The classes are made with the tree, ``network.pod_limits`` of them, and assigned to pods. A pod that
+is added or removed changes the ceiling of one class, and the tree stays.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,34 +12,39 @@ from controller.core.model import CgroupId, QosClass, Workload
 
 __all__ = ("POD_LIMITS", "PodLimits", "is_limited", "unkept")
 
-# What a problem with them is told under.
+# The key of the limits among the problems of the links.
 POD_LIMITS = "pod_limits"
 
 
 def is_limited(workload: Workload) -> bool:
-    """Return whether *workload* has a limit of its own."""
+    """Return whether *workload* is best-effort and has a bandwidth limit of its own."""
     return workload.qos is QosClass.BE and not (
         workload.limit_egress_bytes_per_s is None and workload.limit_ingress_bytes_per_s is None
     )
 
 
 def unkept(without: int, classes: int, *, shaped: bool) -> str:
-    """Return what to say of *without* pods whose limits are not kept; empty if there are none.
+    """Return the problem that *without* pods have limits but no class; empty if there are none.
 
-    Without their number, which changes with every pod: the text is a label of a metric.
+    The text does not contain the number of pods: it is the value of a metric label and must not
+    change with every pod.
+
+    :param classes: the number of classes for pods.
+    :param shaped: whether at least one link is shaped.
     """
     if not without:
         return ""
-    text = "pods have limits of their own (koordinator.sh/networkQOS) that are not kept: "
+    text = "pods have limits of their own (koordinator.sh/networkQOS) that are not enforced: "
     if not shaped:
         return f"{text}no link is shaped here (section network)"
     return f"{text}there are classes for {classes} of them (network.pod_limits)"
 
 
 class PodLimits:
-    """Lends *count* classes, numbers from *first* on.
+    """Assigns *count* classes, with numbers from *first* on.
 
-    ``numbers`` are the classes of who has one; ``without`` tells how many have none.
+    ``numbers`` are the classes of the pods that have one. ``without`` is the number of pods with a
+    limit and without a class.
     """
 
     def __init__(self, first: int, count: int) -> None:
@@ -54,9 +59,11 @@ class PodLimits:
         return self._all
 
     def set_workloads(self, workloads: Iterable[Workload]) -> bool:
-        """Lend the classes to those of *workloads* that are limited; whether anything changes.
+        """Assign the classes to those of *workloads* that are limited.
 
-        Who has one keeps it. The others get what is left, in the order in which they come.
+        A workload that has a class keeps it. The others get the free classes in their order.
+
+        :return: whether an assignment or a limit changed.
         """
         limited = {w.cgroup: w for w in workloads if is_limited(w)}
         numbers = {c: number for c, number in self.numbers.items() if c in limited}
@@ -70,7 +77,7 @@ class PodLimits:
         return self._workloads != before
 
     def ceilings(self, rate: int, *, ingress: bool) -> tuple[int, ...]:
-        """Return the ceiling of every class on a link of *rate* bytes per second."""
+        """Return the ceiling of every class, in bytes per second, on a link of *rate*."""
         return tuple(
             min(rate, rate if limit is None else limit)
             for limit in (self._limit(number, ingress) for number in self._all)

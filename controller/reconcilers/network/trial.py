@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes a link once, in a network namespace that nobody else sees; for ``sweetpoint doctor``."""
+"""Trial of link shaping in a new network namespace, for ``sweetpoint doctor``."""
 
 import ctypes
 import os
@@ -23,13 +23,14 @@ _SHAPE = Shape(_RATE, (_RATE, _RATE), (_RATE, _RATE), (_RATE, _RATE))
 
 
 def trial() -> tuple[bool, str]:
-    """Return whether a link can be shaped in both directions, and what to tell.
+    """Return whether a link can be shaped in both directions, and the detail or the reason.
 
-    The process is in a network namespace of its own afterwards: end it.
+    To be called in a child process that ends afterwards: the process stays in a new network
+    namespace.
     """
     system = CLASS_OF_TIER[QosClass.SYSTEM]
     try:
-        import pyroute2  # noqa: F401 - said by name, because nothing else needs it
+        import pyroute2  # noqa: F401 - so that the error names the missing package
 
         classifier = Classifier(major=MAJOR, system_class=system, mark_mask=0xF)
     except (BtfError, ImportError, LoadError, OSError) as error:

@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The control group of best-effort work and the monitoring groups of services."""
+"""The resctrl control group of best-effort work, and the monitoring groups of workloads."""

@@ -1,9 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The resctrl control group of best-effort work: made, filled, and told of.
+"""The resctrl control group of best-effort work.
 
-A group takes one of the few CLOSIDs, so there is one for all best-effort work. In a group that
-the configuration adopts nobody is moved: who made it says who runs in it.
+A control group takes one of the few CLOSIDs, so all best-effort work shares one group. An adopted
+group (``resctrl.adopt``) belongs to another program, which also decides what runs in it: its limits
+are set, but no task is moved into it or out of it.
 """
 
 from collections import deque
@@ -38,17 +39,18 @@ __all__ = (
 _log = logging.getLogger(__name__)
 
 _CHECK_NS = 5 * NS_PER_SEC
-# Somebody removes our group: it is made again that often in that time.
-_AGAIN_LIMIT = 3
-_AGAIN_WINDOW_NS = 600 * NS_PER_SEC
+# How often a group that another program removed is made again within the window.
+_REPAIR_LIMIT = 3
+_REPAIR_WINDOW_NS = 600 * NS_PER_SEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """The resctrl control group of best-effort work; ``problem`` says why it is not there.
+    """State of the resctrl control group; ``problem`` is the reason why it does not exist.
 
-    ``tasks`` are in it; ``elsewhere`` are tasks of best-effort work that somebody else put into
-    another group. ``joined`` and ``left`` count tasks that were moved since the start.
+    ``tasks`` is the number of tasks in it, ``elsewhere`` the number of tasks of best-effort work
+    that another program put into another group. ``joined`` and ``left`` count the tasks that were
+    moved into and out of the group since the start.
     """
 
     group: str = ""
@@ -61,10 +63,10 @@ class GroupState:
 
 
 class ControlGroup:
-    """resctrl for the node; switched off with the reason in ``problem`` if it cannot be used.
+    """Creates and fills the control group; off, with the reason in ``problem``, if it cannot.
 
-    :param executor: mounts, makes and sets; its journal undoes all of that.
-    :param layout: where the cgroups of the workloads are.
+    :param executor: mounts resctrl, makes the group and writes its tasks; its journal undoes that.
+    :param layout: the hierarchy with the cgroups of the workloads.
     """
 
     def __init__(self, config: ResctrlConfig, executor: Executor, layout: CgroupLayout) -> None:
@@ -73,34 +75,34 @@ class ControlGroup:
         self.facts: ResctrlFacts | None = None
         self.problem = ""
         if config.mount:
-            self._mount_it(now_ns=0)
+            self._mount_resctrl(now_ns=0)
         self._mount = find_mount()
         self._group: Target | None = None
         self._tasks: TaskMover | None = None
-        self._keeper = GroupTasks(layout)
-        self._made_ns: deque[int] = deque(maxlen=_AGAIN_LIMIT + 1)
+        self._group_tasks = GroupTasks(layout)
+        self._made_ns: deque[int] = deque(maxlen=_REPAIR_LIMIT + 1)
         self._check_due_ns = 0
         self._read_facts()
 
     @property
     def state(self) -> GroupState:
-        """What there is now."""
-        keeper, present = self._keeper, self._group is not None
+        """The present state, for reports."""
+        tasks, present = self._group_tasks, self._group is not None
         return GroupState(
             group=self._config.group,
             present=present,
             problem=self.problem,
-            tasks=keeper.inside if present else 0,
-            elsewhere=keeper.elsewhere if present else 0,
-            joined=keeper.joined,
-            left=keeper.left,
+            tasks=tasks.inside if present else 0,
+            elsewhere=tasks.elsewhere if present else 0,
+            joined=tasks.joined,
+            left=tasks.left,
         )
 
     def targets(self, *, enforcing: bool) -> tuple[Target, ...]:
-        """Return the group whose values the planner is to see.
+        """Return the group whose limits are read for the planner, if there is one.
 
-        When only observing, there is no group: then it is the root group, which has the values
-        that a new one would have.
+        In observe mode no group is made: the root group is returned, because its limits are those
+        that a new group would have.
         """
         if self._mount is None or self.facts is None:
             return ()
@@ -113,14 +115,14 @@ class ControlGroup:
         return () if group is None else (group,)
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Keep the tasks of the best-effort ones of *workloads* in the group from now on."""
-        self._keeper.set_workloads(workloads)
+        """Set the present workloads; tasks of the best-effort ones belong into the group."""
+        self._group_tasks.set_workloads(workloads)
 
     def reconcile(self, now_ns: int, moves: Moves | None) -> bool:
-        """Make the group if it is not there and settle who came and went; only when enforcing.
+        """Make the group if it is missing and move tasks; to be called in enforce mode only.
 
-        :param moves: as told by the members probe, ``None`` without one.
-        :return: whether ``targets`` are others now.
+        :param moves: the moves since the last tick, ``None`` without a move probe.
+        :return: whether ``targets`` changed.
         """
         if not self._config.manage or self._config.adopted:
             return False
@@ -129,7 +131,7 @@ class ControlGroup:
             self._check_due_ns = now_ns + _CHECK_NS
             self._check(now_ns)
         try:
-            self._keeper.reconcile(self._tasks, now_ns, moves)
+            self._group_tasks.reconcile(self._tasks, now_ns, moves)
         except GoneError:
             self._mark_lost()
         except RefusedError as error:
@@ -137,14 +139,14 @@ class ControlGroup:
         return self._group != before
 
     def reset(self) -> None:
-        """Take note that everything of ours was undone."""
+        """Start over after everything of the agent was undone."""
         self._mark_lost()
         self._made_ns.clear()
 
     def _check(self, now_ns: int) -> None:
-        """See that the group is there, and is the one that we made."""
+        """Verify that the group exists and is the one that the agent made; make it otherwise."""
         if self._config.mount and find_mount() is None:
-            self._mount_it(now_ns)
+            self._mount_resctrl(now_ns)
             self._mount = find_mount()
         if self._mount is None or self.facts is None:
             return
@@ -153,16 +155,16 @@ class ControlGroup:
         if self._group is not None and found == {f"{PRESENT} {self._group.id}"}:
             return
         if self._group is not None:
-            _log.warning("resctrl group %s: somebody removed it", self._config.group)
+            _log.warning("resctrl group %s was removed by another program", self._config.group)
             self._mark_lost()
-        if not self._keeper.idle:
+        if not self._group_tasks.idle:
             self._make(place, now_ns)
 
     def _make(self, place: Target, now_ns: int) -> None:
-        while self._made_ns and self._made_ns[0] <= now_ns - _AGAIN_WINDOW_NS:
+        while self._made_ns and self._made_ns[0] <= now_ns - _REPAIR_WINDOW_NS:
             self._made_ns.popleft()
-        if len(self._made_ns) > _AGAIN_LIMIT:
-            self._log_problem(f"{place.path} was removed by somebody else too often: left alone")
+        if len(self._made_ns) > _REPAIR_LIMIT:
+            self._log_problem(f"{place.path} was removed too often by another program: left alone")
             return
         action = Action(
             target=place,
@@ -183,10 +185,10 @@ class ControlGroup:
             root = self._find("")
             self._tasks = None if root is None else TaskMover(root, self._group)
             self._made_ns.append(now_ns)
-            self._keeper.start()
+            self._group_tasks.reset()
             _log.info("resctrl group %s made", place.path)
 
-    def _mount_it(self, now_ns: int) -> None:
+    def _mount_resctrl(self, now_ns: int) -> None:
         action = Action(
             target=Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, ""),
             knob=Knob.RESCTRL_MOUNT,

@@ -1,11 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cache occupancy and memory bandwidth of workloads, by monitoring groups of resctrl.
+"""Cache occupancy and memory bandwidth of workloads, measured by resctrl monitoring groups.
 
-A group costs one of the few RMIDs, so services come first, and some are left to others. A
-group lies in the control group that the tasks are in anyway: it changes what is counted and
-nothing else. Tasks that somebody else watches stay where they are; if that group holds a
-workload and nobody else, its counters are used as they are.
+A monitoring group takes one of the few RMIDs. Services get groups before other workloads, and
+``rmid_reserve`` RMIDs are left to other programs. A group is made inside the control group that
+the tasks are already in, so it changes what is counted and no limit.
+
+Tasks in a monitoring group of another program stay there. If such a group holds all tasks of one
+workload and no other task, it is adopted: its counters are used for the workload.
 """
 
 from collections import deque
@@ -38,96 +40,97 @@ __all__ = ("ResctrlMonitor",)
 
 _READ_NS = NS_PER_SEC
 _SCAN_NS = 5 * NS_PER_SEC
-# What one tick does at most: reading a group asks a CPU of each cache, some 10 us here; a scan
-# lists a cgroup's tasks and asks where the new ones are.
+# Bounds of the work in one tick. To read a group, the kernel runs code on a CPU of each cache, some
+# 10 us here; a scan lists the tasks of a cgroup and reads the group of the new ones.
 _READS_PER_TICK = 8
 _SCANS_PER_TICK = 2
-# All tasks are asked again now and then: their numbers are used again by others.
-_SCANS_UNTIL_ANEW = 12
-# Somebody removes a group of ours: that often it is made again in ten minutes.
-_AGAIN_LIMIT = 3
-_SCANS_UNTIL_FORGIVEN = 120
+# In every 12th scan (a minute) the group of all tasks is read: the kernel reuses task ids.
+_SCANS_PER_FULL_SCAN = 12
+# How often a group that another program removed is made again in 120 scans (ten minutes).
+_REPAIR_LIMIT = 3
+_SCANS_UNTIL_RESET = 120
 _CLASS_ORDER = (QosClass.LS, QosClass.BE, QosClass.SYSTEM)
 
 
 class ResctrlMonitor:
-    """Follows the cache use of workloads; off, with the reason in ``problem``, if it cannot.
+    """Measures the cache use of workloads; off, with the reason in ``problem``, if it cannot.
 
-    ``state`` is what there was a second ago at most, for metrics.
+    ``state`` is the state for reports, at most one second old.
 
     :param executor: makes and removes the groups; its journal undoes that.
-    :param layout: where the cgroups of the workloads are.
+    :param layout: the hierarchy with the cgroups of the workloads.
     """
 
     def __init__(self, config: ResctrlConfig, executor: Executor, layout: CgroupLayout) -> None:
         self._config = config
         self._executor = executor
         self._layout = layout
-        self._watches: dict[CgroupId, MonitoredWorkload] = {}
+        self._monitored: dict[CgroupId, MonitoredWorkload] = {}
         self._queue: deque[MonitoredWorkload] = deque()
-        self._room = 0
-        self._room_due_ns = self._state_due_ns = 0
+        # How many groups may still be made; negative: so many have to be removed.
+        self._free = 0
+        self._limit_due_ns = self._state_due_ns = 0
         self.problem = ""
         self._mount: ResctrlMount | None = None
         self._info: ResctrlInfo | None = None
         self._features: frozenset[str] = frozenset()
         self._open()
-        self.state = summary(self.problem, self._watches.values())
+        self.state = summary(self.problem, self._monitored.values())
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Watch some of *workloads* from now on, and nobody else."""
+        """Set the present workloads; as many of them as there are RMIDs for are measured."""
         if self._mount is None:
             return
         wanted = {w.cgroup: w for w in workloads}
-        for cgroup in [c for c in self._watches if c not in wanted]:
-            self._release(self._watches.pop(cgroup))
+        for cgroup in [c for c in self._monitored if c not in wanted]:
+            self._release(self._monitored.pop(cgroup))
         for cgroup, workload in wanted.items():
-            self._watches.setdefault(cgroup, MonitoredWorkload(workload)).workload = workload
-        self._watches = dict(sorted(self._watches.items(), key=_by_class))
-        # Who waited longest is looked at next, the new ones at once.
-        self._queue = deque(sorted(self._watches.values(), key=attrgetter("scan_due_ns")))
+            self._monitored.setdefault(cgroup, MonitoredWorkload(workload)).workload = workload
+        self._monitored = dict(sorted(self._monitored.items(), key=_by_class))
+        # The workload whose scan is due longest is first; new ones are due at once.
+        self._queue = deque(sorted(self._monitored.values(), key=attrgetter("scan_due_ns")))
 
     def poll(self, now_ns: int) -> Mapping[CgroupId, CacheUse]:
-        """Keep up with tasks, and return what is known; at most some seconds old.
+        """Move new tasks into their groups and return the cache use of the measured workloads.
 
-        Only a bounded part of the work is done in each call.
+        Each call does a bounded part of the work, so a value can be some seconds old.
         """
         if self._mount is None:
             return {}
-        if now_ns >= self._room_due_ns:
-            self._room_due_ns = now_ns + _SCAN_NS
+        if now_ns >= self._limit_due_ns:
+            self._limit_due_ns = now_ns + _SCAN_NS
             try:
-                self._make_room()
+                self._enforce_limit()
                 self.problem = ""
-            except OSError as error:  # unmounted under our hands
+            except OSError as error:  # resctrl was unmounted
                 self.problem = str(error)
-                self.state = summary(self.problem, self._watches.values())
+                self.state = summary(self.problem, self._monitored.values())
                 return {}
         for _ in range(min(_SCANS_PER_TICK, len(self._queue))):
-            watch = self._queue[0]
-            if watch.scan_due_ns > now_ns:
+            entry = self._queue[0]
+            if entry.scan_due_ns > now_ns:
                 break
             self._queue.rotate(-1)
-            watch.scan_due_ns = now_ns + _SCAN_NS
-            self._guarded_scan(watch)
-        counted = [w for w in self._watches.values() if w.group is not None]
+            entry.scan_due_ns = now_ns + _SCAN_NS
+            self._guarded_scan(entry)
+        measured = [w for w in self._monitored.values() if w.group is not None]
         due = sorted(
-            (w for w in counted if w.count_due_ns <= now_ns), key=attrgetter("count_due_ns")
+            (w for w in measured if w.count_due_ns <= now_ns), key=attrgetter("count_due_ns")
         )
-        for watch in due[:_READS_PER_TICK]:
-            watch.count_due_ns = now_ns + _READ_NS
-            if not watch.count():
-                self._mark_lost(watch)
+        for entry in due[:_READS_PER_TICK]:
+            entry.count_due_ns = now_ns + _READ_NS
+            if not entry.count():
+                self._mark_lost(entry)
         if now_ns >= self._state_due_ns:
             self._state_due_ns = now_ns + _READ_NS
-            self.state = summary(self.problem, self._watches.values())
-        return {w.workload.cgroup: w.use for w in counted if w.use != NOTHING}
+            self.state = summary(self.problem, self._monitored.values())
+        return {w.workload.cgroup: w.use for w in measured if w.use != NOTHING}
 
     def reset(self) -> None:
-        """Take note that everything of ours was undone; begin again."""
-        for watch in self._watches.values():
-            watch.detach()
-        self._room_due_ns = 0
+        """Start over after everything of the agent was undone."""
+        for entry in self._monitored.values():
+            entry.detach()
+        self._limit_due_ns = 0
 
     def _open(self) -> None:
         self._mount = find_mount()
@@ -145,81 +148,81 @@ class ResctrlMonitor:
             if not self._features:
                 self.problem, self._mount = "this hardware cannot monitor caches", None
 
-    def _make_room(self) -> None:
-        """Count how many groups we may have, and let those go that come last if too many."""
+    def _enforce_limit(self) -> None:
+        """Count how many groups may be made, and remove the last ones if there are too many."""
         assert self._mount is not None and self._info is not None
         limit = self._info.rmids - self._config.rmid_reserve - count_others(self._mount.point)
-        owners = [w for w in self._watches.values() if w.owns]
-        self._room = limit - len(owners)
-        # A service that found no room takes the place of the last one that is none.
-        waiting = [w for w in self._watches.values() if w.wants and w.is_service]
-        for watch in reversed(owners):
-            if self._room < (0 if watch.is_service else len(waiting)):
-                self._release(watch)
-        if self._room > 0:
-            for watch in waiting:
-                self._scan_soon(watch)
+        owners = [w for w in self._monitored.values() if w.owns]
+        self._free = limit - len(owners)
+        # A service without a group takes the RMID of the last workload that is not a service.
+        waiting = [w for w in self._monitored.values() if w.wants and w.is_service]
+        for entry in reversed(owners):
+            if self._free < (0 if entry.is_service else len(waiting)):
+                self._release(entry)
+        if self._free > 0:
+            for entry in waiting:
+                self._scan_soon(entry)
 
-    def _scan_soon(self, watch: MonitoredWorkload) -> None:
-        watch.scan_due_ns = 0
-        self._queue.remove(watch)
-        self._queue.appendleft(watch)
+    def _scan_soon(self, entry: MonitoredWorkload) -> None:
+        entry.scan_due_ns = 0
+        self._queue.remove(entry)
+        self._queue.appendleft(entry)
 
-    def _guarded_scan(self, watch: MonitoredWorkload) -> None:
+    def _guarded_scan(self, entry: MonitoredWorkload) -> None:
         try:
-            self._scan(watch)
+            self._scan(entry)
         except (GoneError, FileNotFoundError):
-            self._mark_lost(watch)
+            self._mark_lost(entry)
         except RefusedError as error:
-            watch.log_problem(str(error))
+            entry.log_problem(str(error))
 
-    def _scan(self, watch: MonitoredWorkload) -> None:
-        """Bring the group of *watch* and the tasks in it in line with where its tasks are."""
-        target = Target(TargetKind.CGROUP, *watch.workload.cgroup, watch.workload.path)
+    def _scan(self, entry: MonitoredWorkload) -> None:
+        """Bring the group of *entry* in line with the tasks of its workload."""
+        target = Target(TargetKind.CGROUP, *entry.workload.cgroup, entry.workload.path)
         found = members(self._layout.mount, self._layout.version, [(target, "")])
         tids = {tid for tid, _ in found}
-        self._send_back(watch, watch.tasks - tids)
-        watch.tasks &= tids
-        watch.scans += 1
-        watch.wants = False
-        if watch.scans % _SCANS_UNTIL_FORGIVEN == 0:
-            watch.lost = 0
-        if watch.scans % _SCANS_UNTIL_ANEW == 0 or _was_moved(watch):
-            watch.tasks = set()
-        places = dict(group_membership(iter(sorted(tids - watch.tasks))))
+        self._return_tasks(entry, entry.tasks - tids)
+        entry.tasks &= tids
+        entry.scans += 1
+        entry.wants = False
+        if entry.scans % _SCANS_UNTIL_RESET == 0:
+            entry.lost = 0
+        if entry.scans % _SCANS_PER_FULL_SCAN == 0 or _was_moved(entry):
+            entry.tasks = set()
+        places = dict(group_membership(iter(sorted(tids - entry.tasks))))
         if not places:
             return
-        if watch.adopted or watch.group is None or not watch.tasks:
-            self._choose(watch, places)
-        group = watch.group
-        if group is None or watch.adopted:
+        if entry.adopted or entry.group is None or not entry.tasks:
+            self._choose(entry, places)
+        group = entry.group
+        if group is None or entry.adopted:
             return
-        ours = watch.place
-        movable = [t for t, place in places.items() if place == GroupMembership(watch.control, "")]
-        watch.tasks |= {t for t, place in places.items() if place == ours} | put(group, movable)
-        watch.elsewhere = len(tids) - len(watch.tasks)
+        ours = entry.place
+        movable = [t for t, place in places.items() if place == GroupMembership(entry.control, "")]
+        entry.tasks |= {t for t, place in places.items() if place == ours} | put(group, movable)
+        entry.elsewhere = len(tids) - len(entry.tasks)
 
-    def _choose(self, watch: MonitoredWorkload, places: Mapping[int, GroupMembership]) -> None:
-        """Decide which group counts for *watch*, by where its tasks are."""
-        free = [p.control for p in places.values() if p.monitor in ("", watch.name)]
+    def _choose(self, entry: MonitoredWorkload, places: Mapping[int, GroupMembership]) -> None:
+        """Choose the group that measures *entry*, by the groups that its tasks are in."""
+        free = [p.control for p in places.values() if p.monitor in ("", entry.name)]
         free = [control for control in free if control in ("", self._config.group)]
         if self._config.adopted:
             free = [control for control in free if control == ""]
         if not free:
-            self._adopt(watch, places)
+            self._adopt(entry, places)
             return
         control = max(sorted(set(free)), key=free.count)
-        if watch.group is None or watch.adopted or watch.control != control:
-            self._release(watch)
-            self._make(watch, control)
+        if entry.group is None or entry.adopted or entry.control != control:
+            self._release(entry)
+            self._make(entry, control)
 
-    def _adopt(self, watch: MonitoredWorkload, places: Mapping[int, GroupMembership]) -> None:
-        """Use the counters of somebody else's group that holds this workload and nobody else."""
+    def _adopt(self, entry: MonitoredWorkload, places: Mapping[int, GroupMembership]) -> None:
+        """Use the group of another program if it holds all tasks of *entry* and no others."""
         assert self._mount is not None
         groups = {group_path(place) for place in places.values()}
         if len(groups) != 1:
-            self._release(watch)
-            watch.elsewhere = len(places)
+            self._release(entry)
+            entry.elsewhere = len(places)
             return
         (path,) = groups
         directory = self._mount.point / path
@@ -228,32 +231,32 @@ class ResctrlMonitor:
             inside = {int(tid) for tid in (directory / "tasks").read_text("ascii").split()}
         except OSError:
             return
-        if inside - places.keys():  # others are in it, or came just now
-            self._release(watch)
-            watch.elsewhere = len(places)
-        elif watch.group is None or watch.group.id != inode:
-            self._release(watch)
+        if inside - places.keys():  # other tasks, or tasks that were forked just now
+            self._release(entry)
+            entry.elsewhere = len(places)
+        elif entry.group is None or entry.group.id != inode:
+            self._release(entry)
             group = Target(TargetKind.RESCTRL_GROUP, str(self._mount.point), inode, path)
-            watch.attach(group, self._features, adopted=True)
+            entry.attach(group, self._features, adopted=True)
 
-    def _make(self, watch: MonitoredWorkload, control: str) -> None:
+    def _make(self, entry: MonitoredWorkload, control: str) -> None:
         assert self._mount is not None
-        waiting = sum(w.wants and w.is_service for w in self._watches.values())
-        watch.wants = self._room <= (0 if watch.is_service else waiting)
-        if watch.wants or watch.lost > _AGAIN_LIMIT:
+        waiting = sum(w.wants and w.is_service for w in self._monitored.values())
+        entry.wants = self._free <= (0 if entry.is_service else waiting)
+        if entry.wants or entry.lost > _REPAIR_LIMIT:
             return
-        path = group_path(GroupMembership(control, watch.name))
+        path = group_path(GroupMembership(control, entry.name))
         place = Target(TargetKind.RESCTRL_GROUP, str(self._mount.point), 0, path)
         outcome = self._act(place, ABSENT, PRESENT)
         if outcome.failure is not None or outcome.applied is None:
-            watch.log_problem(outcome.message)
+            entry.log_problem(outcome.message)
         elif outcome.foreign is not None:
-            watch.log_problem(f"resctrl group {path} was not made by this program: remove it")
+            entry.log_problem(f"resctrl group {path} was not made by this program: remove it")
         else:
-            self._room -= 1
-            watch.control = control
+            self._free -= 1
+            entry.control = control
             inode = int(outcome.applied.split()[1])
-            watch.attach(place._replace(id=inode), self._features, adopted=False)
+            entry.attach(place._replace(id=inode), self._features, adopted=False)
 
     def _act(self, place: Target, previous: KnobValue, value: KnobValue) -> Outcome:
         action = Action(
@@ -266,38 +269,38 @@ class ResctrlMonitor:
         (outcome,) = self._executor.execute([action], now_ns=time.monotonic_ns())
         return outcome
 
-    def _release(self, watch: MonitoredWorkload) -> None:
-        """Remove the group of *watch*, if it is ours; its tasks fall back."""
-        if watch.group is not None and not watch.adopted:
-            value = KnobValue(f"{PRESENT} {watch.group.id}")
-            self._act(watch.group._replace(id=0), value, ABSENT)
-            self._room += 1
-        watch.detach()
+    def _release(self, entry: MonitoredWorkload) -> None:
+        """Remove the group of *entry* if the agent made it; the kernel moves its tasks back."""
+        if entry.group is not None and not entry.adopted:
+            value = KnobValue(f"{PRESENT} {entry.group.id}")
+            self._act(entry.group._replace(id=0), value, ABSENT)
+            self._free += 1
+        entry.detach()
 
-    def _mark_lost(self, watch: MonitoredWorkload) -> None:
-        """Somebody removed the group: make it again, but not for ever."""
-        if watch.group is not None and not watch.adopted:
-            watch.lost += 1
-            self._room += 1
-            self._executor.read([watch.group._replace(id=0)])  # the journal hears of it
-        if watch.lost > _AGAIN_LIMIT:
-            watch.log_problem(f"{watch.name} was removed by somebody else too often")
-        watch.detach()
-        self._scan_soon(watch)
+    def _mark_lost(self, entry: MonitoredWorkload) -> None:
+        """Handle a removed group: it is made again, but only ``_REPAIR_LIMIT`` times."""
+        if entry.group is not None and not entry.adopted:
+            entry.lost += 1
+            self._free += 1
+            self._executor.read([entry.group._replace(id=0)])  # a read removes it from the journal
+        if entry.lost > _REPAIR_LIMIT:
+            entry.log_problem(f"{entry.name} was removed too often by another program")
+        entry.detach()
+        self._scan_soon(entry)
 
-    def _send_back(self, watch: MonitoredWorkload, tids: set[int]) -> None:
-        """Take those of *tids* that left the workload, but not its group, out of the group."""
-        ours = watch.place
+    def _return_tasks(self, entry: MonitoredWorkload, tids: set[int]) -> None:
+        """Move those of *tids* out of the group that left the workload but are still in it."""
+        ours = entry.place
         left = [tid for tid, place in group_membership(iter(tids)) if place == ours]
-        if left and watch.group is not None:
+        if left and entry.group is not None:
             assert self._mount is not None
-            path = self._mount.point / watch.control
-            put(watch.group._replace(path=watch.control, id=path.stat().st_ino), left)
+            path = self._mount.point / entry.control
+            put(entry.group._replace(path=entry.control, id=path.stat().st_ino), left)
 
 
-def _was_moved(watch: MonitoredWorkload) -> bool:
-    """Whether one of the tasks in the group is not there any more, so perhaps all of them."""
-    return any(p != watch.place for _, p in group_membership(itertools.islice(watch.tasks, 1)))
+def _was_moved(entry: MonitoredWorkload) -> bool:
+    """Whether a task of the group is in another group now, as all of them may be then."""
+    return any(p != entry.place for _, p in group_membership(itertools.islice(entry.tasks, 1)))
 
 
 def _by_class(item: tuple[CgroupId, MonitoredWorkload]) -> int:

@@ -1,10 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One workload and the group of resctrl that counts for it.
+"""A workload with the resctrl group that measures it, and the number of RMIDs that are in use.
 
-How many of the RMIDs are taken by groups that are not monitoring groups of ours.
-
-The kernel tells how many there are (``info/L3_MON/num_rmids``) and not how many are free.
+The kernel exports the number of all RMIDs (``info/L3_MON/num_rmids``) but not of the free ones, so
+the groups that are not monitoring groups of the agent are counted.
 """
 
 from collections.abc import Collection, Iterator
@@ -34,11 +33,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorState:
-    """The groups of resctrl that count for workloads.
+    """State of the monitoring groups; ``problem`` is the reason why there are none.
 
-    ``groups`` are ours and ``adopted`` those of others that hold one workload each;
-    ``without_room`` are workloads for which there was no RMID, ``elsewhere`` tasks that somebody
-    else watches, and ``errors`` readings that the kernel refused.
+    ``groups`` counts the groups of the agent, ``adopted`` those of other programs that hold one
+    workload each, ``without_room`` workloads for which there was no RMID, ``elsewhere`` tasks in
+    monitoring groups of other programs, and ``errors`` readings that the kernel refused.
     """
 
     problem: str
@@ -54,12 +53,12 @@ NOTHING = CacheUse(None, None)
 
 @dataclass(slots=True)
 class MonitoredWorkload:
-    """What is known of *workload*; ``group`` counts for it, made by us unless ``adopted``.
+    """A workload and ``group``, which measures it: made by the agent unless ``adopted``.
 
-    ``control`` is the control group that ``group`` lies in, ``tasks`` are those known to be in
-    it, ``elsewhere`` counts those that are not. ``wants``: it would have a group if there were
-    room. ``lost`` counts how often somebody else removed its group, ``errors`` what the kernel
-    could not read.
+    ``control`` is the control group that contains ``group``. ``tasks`` are the tasks that are known
+    to be in ``group``, ``elsewhere`` is the number of the other ones. ``wants``: the workload has
+    no group because there is no free RMID. ``lost`` counts how often another program removed the
+    group, ``errors`` the readings that the kernel refused.
     """
 
     workload: Workload
@@ -77,37 +76,37 @@ class MonitoredWorkload:
     problem: str = ""
     use: CacheUse = NOTHING
     _counters: GroupCounters | None = None
-    _before_bytes: int = 0  # counted by groups that are no more
+    _before_bytes: int = 0  # counted by earlier groups
 
     @property
     def name(self) -> str:
-        """The name of a group of ours for it."""
+        """The name of the group that the agent makes for the workload."""
         return f"{PREFIX}{self.workload.cgroup.id}"
 
     @property
     def place(self) -> GroupMembership:
-        """Where a task in the group of ours is."""
+        """The membership of a task in the group that the agent makes."""
         return GroupMembership(self.control, self.name)
 
     @property
     def owns(self) -> bool:
-        """Whether it has a group that we made."""
+        """Whether the agent made the group."""
         return self.group is not None and not self.adopted
 
     @property
     def is_service(self) -> bool:
-        """Whether its group may take the place of others."""
+        """Whether the workload gets an RMID before others."""
         return self.workload.qos is QosClass.LS
 
     def attach(self, group: Target, features: frozenset[str], *, adopted: bool) -> None:
-        """Let *group* count for it from now on."""
+        """Measure the workload by *group* from now on."""
         self.group, self.adopted = group, adopted
         self._counters = GroupCounters(group, features)
         self.elsewhere = 0
         self.problem = ""
 
     def detach(self) -> None:
-        """Nothing counts for it any more."""
+        """Stop measuring; the bytes counted so far stay in the total."""
         if self._counters is not None:
             self._before_bytes += self._counters.counted_bytes
         self.group = self._counters = None
@@ -116,7 +115,7 @@ class MonitoredWorkload:
         self.use = NOTHING
 
     def count(self) -> bool:
-        """Read the counters; whether the group is still there."""
+        """Read the counters of the group into ``use``; return whether the group still exists."""
         if self._counters is None:
             return True
         try:
@@ -135,27 +134,27 @@ class MonitoredWorkload:
         return True
 
     def log_problem(self, text: str) -> None:
-        """Keep *text* as the problem, and log it if it is a new one."""
+        """Set *text* as the problem, and log it if the problem was another one."""
         if self.problem != text:
             _log.warning("%s", text)
         self.problem = text
 
 
 def group_path(place: GroupMembership) -> str:
-    """Return the path of a group below the mount; that of the root group is empty."""
+    """Return the path of a group below the mount; the path of the root group is empty."""
     inner = f"mon_groups/{place.monitor}" if place.monitor else ""
     return "/".join(filter(None, (place.control, inner)))
 
 
-def summary(problem: str, watches: Collection[MonitoredWorkload]) -> MonitorState:
-    """Return what there is; *problem* is why there is nothing, if that is so."""
+def summary(problem: str, monitored: Collection[MonitoredWorkload]) -> MonitorState:
+    """Return the state of *monitored*; *problem*, unless empty, goes before their problems."""
     return MonitorState(
-        problem=problem or next((w.problem for w in watches if w.problem), ""),
-        groups=sum(w.owns for w in watches),
-        adopted=sum(w.adopted for w in watches),
-        without_room=sum(w.wants for w in watches),
-        elsewhere=sum(w.elsewhere for w in watches),
-        errors=sum(w.errors for w in watches),
+        problem=problem or next((w.problem for w in monitored if w.problem), ""),
+        groups=sum(w.owns for w in monitored),
+        adopted=sum(w.adopted for w in monitored),
+        without_room=sum(w.wants for w in monitored),
+        elsewhere=sum(w.elsewhere for w in monitored),
+        errors=sum(w.errors for w in monitored),
     )
 
 
@@ -164,9 +163,12 @@ _FIXED = frozenset({"info", "mon_data", _MONITORS})
 
 
 def count_others(mount: Path) -> int:
-    """Return the number of groups, the root group and control groups of ours included.
+    """Return the number of RMIDs in use, less those of the agent's monitoring groups.
 
-    :raises OSError: nothing is mounted there any more.
+    Every group takes one RMID: the root group, control groups (the agent's own included), and
+    monitoring groups.
+
+    :raises OSError: resctrl is not mounted at *mount* any more.
     """
     (mount / "tasks").stat()
     controls = [e.name for e in mount.iterdir() if e.is_dir() and e.name not in _FIXED]
@@ -177,5 +179,5 @@ def count_others(mount: Path) -> int:
 def _monitors(group: Path) -> Iterator[str]:
     try:
         yield from (entry.name for entry in (group / _MONITORS).iterdir())
-    except FileNotFoundError:  # the group was removed just now
+    except FileNotFoundError:  # the group was removed meanwhile
         return
