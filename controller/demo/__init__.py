@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration: real programs side by side, alone, unmanaged and managed; a simulated node.
+"""The demonstration: real programs or a simulated node, alone, unmanaged and managed.
 
-It may start processes and cgroups of its own. The agent imports nothing of it.
+The demonstration starts processes and creates cgroups of its own. The agent imports nothing of it.
 """

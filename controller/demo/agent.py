@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The real agent as a child of the demonstration: its configuration, its start, its state.
+"""The agent as a child process of the demonstration: configuration, start, stop, state.
 
-From the agent's /statusz to the few numbers that the demonstration follows.
+The state comes from the agent's ``/statusz``, of which ``parse_status`` extracts the numbers that
+the demonstration records.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ READY_WITHIN_S = 20.0
 STOP_WITHIN_S = 15.0
 ANSWER_WITHIN_S = 2.0
 PROFILE = "nginx"
-# What the quota loop is shown with; one sweet point moves.
+# The only indicator in the phases of the quota loop, which change its sweet point.
 INDICATOR = "runq_delay_p99"
 
 
@@ -40,8 +41,8 @@ def write_config(
 ) -> Path:
     """Write a configuration for the cgroups below *cgroup* into *home* and return its path.
 
-    With *quota_only* the profile leaves sched-idle off; *sweet_point* replaces that of the
-    profile.
+    *sweet_point* (such as ``2ms``) replaces the sweet point of the indicator in the profile. With
+    *quota_only* the profile turns sched-idle off and has no other indicator.
     """
     profile = yaml.safe_load((profiles_dir() / f"{PROFILE}.yaml").read_text())
     if sweet_point is not None:
@@ -70,7 +71,7 @@ def write_config(
 
 
 class Agent:
-    """``sweetpoint run`` in *mode*, asked for its state over HTTP."""
+    """A process of ``sweetpoint run`` in *mode*, with its HTTP pages as the source of its state."""
 
     def __init__(self, home: Path, cgroup: str, mode: str, **profile: Any) -> None:
         self._home, self._cgroup = home, cgroup
@@ -78,13 +79,13 @@ class Agent:
         config = write_config(home, cgroup, self._port, **profile)
         command = [sys.executable, "-m", "controller.cli.main", "run"]
         command += ["--config", str(config), "--mode", mode]
-        # A dying agent restores what it changed, so it gets the chance to.
+        # SIGTERM and not SIGKILL if this process dies: the agent then restores its knobs.
         self.process = start("agent", command, home, dies_by=signal.SIGTERM)
 
     def wait_until_ready(self) -> None:
-        """Return when the agent measures.
+        """Block until the agent measures.
 
-        :raises DemoError: it ended, or is not ready in time.
+        :raises DemoError: the agent ended, or is not ready within 20 s.
         """
         deadline_s = time.monotonic() + READY_WITHIN_S
         while self._get("/readyz") is None:
@@ -100,12 +101,12 @@ class Agent:
         self.process.popen.send_signal(signal.SIGHUP)
 
     def status(self) -> Mapping[str, Any] | None:
-        """Return the agent's state, None when it does not answer in time."""
+        """Return the agent's ``/statusz``, ``None`` without an answer within 2 s."""
         body = self._get("/statusz")
         return json.loads(body) if body is not None else None
 
     def stop(self) -> None:
-        """End the agent; it restores every knob first."""
+        """End the agent, which restores every knob first."""
         self.process.stop(signal.SIGTERM, STOP_WITHIN_S)
 
     def _get(self, path: str) -> bytes | None:
@@ -120,7 +121,7 @@ class Agent:
             connection.close()
 
 
-# Indicator: the fields of its value and of its sweet point.
+# Fields of ``results.Sample`` for the value and the sweet point of each indicator.
 _INDICATORS = {
     "runq_p99": ("runq_p99_ms", "sweet_point_ms"),
     "runq_delay_p99": ("delay_p99_ms", "delay_sweet_point_ms"),
@@ -128,9 +129,9 @@ _INDICATORS = {
 
 
 def parse_status(status: Mapping[str, Any], be_prefix: str) -> dict[str, Any]:
-    """Return the fields of ``results.Sample`` that *status* tells; only those it does tell.
+    """Return those fields of ``results.Sample`` that *status* contains.
 
-    *be_prefix* is what the paths of the best-effort cgroups begin with.
+    *be_prefix* is the common prefix of the paths of the best-effort cgroups.
     """
     plan = status.get("plan") or {}
     loops = [loop for loop in plan.get("loops", ()) if loop["indicator"] in _INDICATORS]

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration's own cgroups: made, filled, accounted, emptied and removed.
+"""The cgroups of the demonstration: creation, members, CPU time, removal.
 
-They hang below ``sweetpoint-demo-PID`` in the hierarchy of the cpu controller and, on cgroup
-v1 hosts that mount it apart, below the same name in cpuacct. No other cgroup is touched.
+They are below ``sweetpoint-demo-PID`` in the hierarchy of the cpu controller and, on cgroup v1
+hosts with a separate mount of cpuacct, below the same name there. No other cgroup is changed.
 """
 
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ RETRY_S = 0.02
 
 
 class DemoError(RuntimeError):
-    """The demonstration cannot go on; the message is for the person who started it."""
+    """The demonstration cannot continue; the message is printed."""
 
 
 class DemoCgroups:
-    """A parent and its children *names*; on v2 the cpu controller is enabled below the parent.
+    """A parent cgroup and its children; on v2 the cpu controller is enabled for the children.
 
-    *cpu_mount* is the mount of the cpu hierarchy, *cpuacct_mount* that of cpuacct where it is
-    another one (v1 only), *version* ``v1`` or ``v2``; *tag* (default: the pid) tells two
-    demonstrations apart.
+    *cpu_mount* is the mount of the cpu hierarchy; *cpuacct_mount* is the mount of cpuacct if that
+    is a different one (v1 only). *version* is ``v1`` or ``v2``. *tag* (default: the pid)
+    distinguishes two demonstrations on one host.
     """
 
     def __init__(
@@ -40,9 +40,10 @@ class DemoCgroups:
         self._parents = [mount / self.path[1:] for mount in mounts]
 
     def create(self, names: tuple[str, ...]) -> None:
-        """Make the cgroups.
+        """Create the parent and its children *names*.
 
-        :raises DemoError: the hierarchy is read-only, or v2 does not hand out cpu.
+        :raises DemoError: the hierarchy is read-only, or the cpu controller of v2 is not enabled
+            for the parent.
         """
         for parent in self._parents:
             try:
@@ -52,24 +53,24 @@ class DemoCgroups:
                 for name in names:
                     (parent / name).mkdir()
             except OSError as error:
-                raise DemoError(f"cannot make cgroups in {parent.parent}: {error}") from error
+                raise DemoError(f"cannot create cgroups in {parent.parent}: {error}") from error
 
     def join(self, name: str) -> None:
-        """Move the calling process into *name*; for use between fork and exec."""
+        """Move the calling process into the child *name*; for use between fork and exec."""
         for parent in self._parents:
             (parent / name / "cgroup.procs").write_text("0")
 
     def oncpu_ns(self, name: str) -> int:
-        """Return the CPU time that the members of *name* have used so far, ns."""
+        """Return the CPU time that members of the child *name* have used so far, ns."""
         if not self._v2:
             return int((self._parents[-1] / name / "cpuacct.usage").read_text())
         stat = (self._parents[0] / name / "cpu.stat").read_text()
         return int(stat.split("usage_usec ", 1)[1].split("\n", 1)[0]) * 1000
 
     def kill(self, name: str) -> None:
-        """Kill whatever lives in *name* and return when it is empty.
+        """Kill all members of the child *name* and return when it is empty.
 
-        :raises DemoError: something survives for ten seconds.
+        :raises DemoError: the cgroup still has members after 10 s.
         """
         deadline_s = time.monotonic() + EMPTY_WITHIN_S
         directories = [parent / name for parent in self._parents]
@@ -81,15 +82,15 @@ class DemoCgroups:
             time.sleep(RETRY_S)
 
     def remove(self) -> None:
-        """Kill whatever lives in the cgroups and remove them; repeat at will.
+        """Kill all members of the cgroups and remove the cgroups; can be repeated.
 
-        :raises DemoError: something survives for ten seconds.
+        :raises DemoError: a cgroup still has members after 10 s.
         """
         deadline_s = time.monotonic() + EMPTY_WITHIN_S
         while any(parent.exists() for parent in self._parents):
             for directory in self._directories():
                 _kill_members(directory)
-                # Busy while the dead are still being buried: try again.
+                # rmdir fails with EBUSY until all members are reaped; the loop repeats it.
                 with contextlib.suppress(OSError):
                     directory.rmdir()
             if time.monotonic() > deadline_s:
@@ -106,16 +107,18 @@ class DemoCgroups:
     def _enable_cpu(parent: Path) -> None:
         if "cpu" not in (parent / "cgroup.controllers").read_text().split():
             raise DemoError(
-                f"cgroup v2 does not hand out the cpu controller in {parent.parent}: "
-                "cgroup.subtree_control there must hold cpu"
+                f"the cpu controller of cgroup v2 is not enabled in {parent.parent}: "
+                "cgroup.subtree_control there must contain cpu"
             )
         (parent / "cgroup.subtree_control").write_text("+cpu")
 
 
 def find_cpuacct_mount(cpu_mount: Path, mountinfo: str | None = None) -> Path | None:
-    """Return where v1's cpuacct is mounted, None where *cpu_mount* has it as well.
+    """Return the mount of cpuacct on cgroup v1, ``None`` if it is *cpu_mount*.
 
-    :raises DemoError: it is mounted nowhere.
+    *mountinfo* (default: of this process) is text as in ``/proc/PID/mountinfo``.
+
+    :raises DemoError: cpuacct is not mounted.
     """
     if mountinfo is None:
         mountinfo = Path("/proc/self/mountinfo").read_text()
@@ -125,12 +128,12 @@ def find_cpuacct_mount(cpu_mount: Path, mountinfo: str | None = None) -> Path | 
         if "cpuacct" in tail.rpartition(" ")[2].split(","):
             found.append(Path(head.split()[4]))
     if not found:
-        raise DemoError("the cgroup controller cpuacct is mounted nowhere")
+        raise DemoError("the cgroup controller cpuacct is not mounted")
     return None if cpu_mount in found else found[0]
 
 
 def _kill_members(directory: Path) -> None:
-    """Kill the members by pidfd, so that a pid that was reused meanwhile is never hit."""
+    """Kill the members through pidfds, so that a pid that was reused is never signalled."""
     try:
         pids = (directory / "cgroup.procs").read_text().split()
     except OSError:

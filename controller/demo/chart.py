@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A time line as SVG text, drawn by hand: a report needs no plotting library for this.
+"""Line charts over time as SVG text.
 
-Colours are CSS classes of the page, so that the drawing follows its light or dark theme.
+Written by hand, because a plotting library would be a dependency for this report only. Colours
+are CSS classes of the page, so that a chart follows the light or dark theme.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ WIDTH = 1120
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 30
 MIN_TICK_PX = 60
-LABEL_PX = 7.2  # about the width of a letter of a label
+LABEL_PX = 7.2  # average width of a character of a label
 
-# A time in seconds and a value; None breaks the line.
+# (time in seconds, value); a value of None interrupts the line.
 Point = tuple[float, float | None]
 
 
@@ -34,7 +35,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A span of time behind the lines, labelled at the top; ``style`` is a CSS class."""
+    """A time range drawn behind the lines, labelled at the top; ``style`` is a CSS class."""
 
     from_s: float
     to_s: float
@@ -44,7 +45,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart with a linear or (``log``) logarithmic value axis over ``seconds`` of time."""
+    """A chart of ``seconds`` of time with a linear or (``log``) logarithmic value axis."""
 
     title: str
     unit: str

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """An open-loop HTTP/1.1 load generator for the loopback, as a process of its own.
 
-Requests follow an absolute schedule, whatever the service does. They go out on keep-alive
-connections, one at a time on each; when none is free a request waits, and that wait is part
-of its latency. One thread, epoll and one timer, because a request has to cost some tens of
-microseconds. Run it outside the cgroups under test and, where permitted, as a real-time
-task: then what is measured is the service's waiting and not the generator's.
+Requests follow an absolute schedule that does not depend on the answers. They are sent on
+keep-alive connections, one at a time on each. If no connection is free a request waits, and the
+wait is part of its latency. One thread with epoll and one timer serves all connections, which
+keeps the cost of a request at some tens of microseconds. The generator runs outside the cgroups
+under test and, if permitted, as a real-time task, so that latencies contain the waits of the
+service and not those of the generator.
 
-Output: JSON lines. First the facts of the run, then one line per second of the schedule as
-soon as nothing of that second is pending, then a summary.
+Output: JSON lines. The first has the parameters of the run, the next ones one second of the
+schedule each, as soon as no request of that second is pending; the last has the end time.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from controller.host.facts import die_with_parent
 
 __all__ = ("Generator", "arrivals", "main")
 
-# Far above what a local service keeps anybody waiting for, well below the length of a phase.
+# Far above the latency of a local service, far below the length of a phase.
 TIMEOUT_S = 5.0
 SWEEP_NS = 100 * NS_PER_MS
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -42,9 +43,9 @@ TFD_TIMER_ABSTIME = 1  # uapi/linux/timerfd.h
 
 
 def arrivals(rate: float, start_ns: int, seed: int | None) -> Iterator[int]:
-    """Yield send times for *rate* requests/s from *start_ns*, for ever.
+    """Yield send times in ns for *rate* requests/s from *start_ns* on, without end.
 
-    With a *seed* the gaps are exponential (Poisson arrivals), without they are equal.
+    With a *seed* the gaps are exponential (Poisson arrivals), otherwise equal.
     """
     gap_ns = NS_PER_SEC / rate
     elapsed_ns = 0.0
@@ -59,7 +60,7 @@ def arrivals(rate: float, start_ns: int, seed: int | None) -> Iterator[int]:
 
 
 class _Timer:
-    """A timerfd: epoll's own time-out is rounded up to whole milliseconds."""
+    """A timerfd, because the time-out of epoll_wait(2) has a resolution of 1 ms."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -76,7 +77,7 @@ class _Timer:
 
 
 class _Connection:
-    """One keep-alive connection; ``intended_ns`` is that of its request under way."""
+    """A keep-alive connection; ``intended_ns`` is the intended send time of its pending request."""
 
     __slots__ = ("intended_ns", "response", "sock")
 
@@ -86,9 +87,9 @@ class _Connection:
         self.response = b""
 
     def complete(self) -> bool:
-        """Return whether the response has arrived up to its Content-Length.
+        """Return whether the response has arrived completely, by its Content-Length.
 
-        :raises ValueError: not a response with status 200 and a length.
+        :raises ValueError: the status is not 200, or there is no length.
         """
         head, blank, body = self.response.partition(b"\r\n\r\n")
         if not blank:
@@ -102,7 +103,7 @@ class _Connection:
 
 
 class Generator:
-    """Sends to 127.0.0.1:*port* on *connections* connections, booked in ``ledger``."""
+    """Sends requests to 127.0.0.1:*port* on *connections* connections; counts in *ledger*."""
 
     def __init__(
         self,
@@ -187,7 +188,8 @@ class Generator:
             return
         connection.response = connection.response + data if connection.response else data
         try:
-            # Parsing costs more than the rest: the next response is as long as the last one.
+            # Parsing is the most expensive part and is skipped for a response of the same length
+            # as the last one: all responses are equal.
             if len(connection.response) != self._last_size or not data.startswith(b"HTTP/1.1 200"):
                 if not connection.complete():
                     return
@@ -203,7 +205,7 @@ class Generator:
             self._idle.append(connection)
 
     def _drop(self, connection: _Connection) -> None:
-        """Close a connection; its request, if any, failed. ``_sweep`` opens another one."""
+        """Close a connection; its pending request failed. ``_sweep`` opens another connection."""
         if connection.intended_ns is not None:
             self._ledger.failed(connection.intended_ns)
         elif connection in self._idle:
@@ -226,7 +228,7 @@ class Generator:
 
     def _reconnect(self) -> None:
         while self._missing:
-            try:  # on the loopback the kernel answers, also for a service that stalls
+            try:  # the kernel completes the handshake, also if the service stalls
                 sock = socket.create_connection(self._address, timeout=1.0)
             except OSError:
                 return
@@ -255,8 +257,8 @@ def _line(second: SecondOfLoad, cpu_ns: int) -> str:
     return json.dumps(record, separators=(",", ":")) + "\n"
 
 
-def _become_urgent() -> str:
-    """Ask for the best scheduling that is permitted and return what was granted."""
+def _raise_priority() -> str:
+    """Set the highest scheduling priority that is permitted and return its name."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
@@ -271,21 +273,21 @@ def _become_urgent() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the generator as a program; SIGTERM and SIGINT end it in good order."""
+    """Run the generator as a program; after SIGTERM or SIGINT it awaits pending answers."""
     parser = argparse.ArgumentParser(prog="controller.demo.loadgen", description=__doc__)
     parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
     parser.add_argument("--path", default="", help="path of the request, without its first slash")
     parser.add_argument("--rate", type=float, default=1500.0, help="requests per second")
     parser.add_argument("--connections", type=int, default=256)
-    parser.add_argument("--seed", type=int, default=1, help="of the Poisson arrivals")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the Poisson arrivals")
     parser.add_argument("--fixed", action="store_true", help="equal gaps instead of Poisson")
     parser.add_argument("--seconds", type=float, default=600.0, help="end after this time")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="s to wait for an answer")
     parser.add_argument("--output", type=Path, help="file for the JSON lines (default: stdout)")
     args = parser.parse_args(argv)
-    # Whatever happens to the demonstration, no load stays behind.
+    # The generator ends with the demonstration, also if that is killed.
     die_with_parent()
-    scheduling = _become_urgent()
+    scheduling = _raise_priority()
     start_ns = time.monotonic_ns() + 200 * NS_PER_MS
     timeout_ns = round(args.timeout * NS_PER_SEC)
     generator = Generator(
@@ -303,7 +305,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     gc.freeze()
-    gc.disable()  # a collection would be a stall of our own; a run leaves no cycles behind
+    gc.disable()  # a collection would delay requests; a run creates no reference cycles
     with args.output.open("w") if args.output else sys.stdout as out:
         facts = {"start_ns": start_ns, "rate": args.rate, "scheduling": scheduling}
         out.write(json.dumps(facts) + "\n")

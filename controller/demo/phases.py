@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The phases of the demonstration on a real host.
 
-nginx and the load generator run from beginning to end. Around them come and go the agent, in
-observe mode (so that run-queue latency is measured by the same probe, at the same cost, in
-every phase) or in enforce mode, and one best-effort job at a time.
+nginx and the load generator run through all phases. Each phase has an agent and at most one
+best-effort job. The agent runs in observe mode in the unmanaged phases, so that run-queue latency
+is measured by the same probe and at the same cost in every phase; in the managed phases it runs
+in enforce mode.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,16 +29,20 @@ __all__ = ("Driver", "PhaseSpec", "phase_plan")
 LS = "ls"
 POLL_S = 0.2
 WARM_UP_S = 1.0
-# After a phase: long enough for the last answers of the second before to come in.
+# Pause after a phase in which the last answers arrive.
 SETTLE_S = 1.5
-# stress-ng waits for all its workers before it writes its account, squeezed or not.
-ACCOUNT_WITHIN_S = 15.0
+# stress-ng writes its output file after all its workers have ended, which are squeezed.
+OUTPUT_WITHIN_S = 15.0
 LOOP_SWEET_POINTS = ("2ms", "8ms", "2ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSpec:
-    """What runs in a phase. *loop_sweet_point*: sched-idle off, this sweet point."""
+    """A phase to run: mode of the agent, best-effort job, length.
+
+    ``against`` is the key of the phase to compare with. With ``loop_sweet_point`` the agent has
+    this sweet point and the quota as its only knob.
+    """
 
     key: str
     title: str
@@ -51,7 +56,11 @@ class PhaseSpec:
 def phase_plan(
     jobs: Sequence[BestEffort], seconds: float, rounds: int, loop_seconds: float | None
 ) -> list[PhaseSpec]:
-    """Return the phases in order; with *rounds* the whole order repeats, so they interleave."""
+    """Return the phases in order.
+
+    The sequence is repeated *rounds* times, so that the repetitions of a phase interleave with
+    the other phases. The phases of the quota loop follow; ``None``: without them.
+    """
     one = [PhaseSpec(key="alone", title="alone", mode="observe", seconds=seconds)]
     for job in jobs:
         plain = f"{job.name} unmanaged"
@@ -76,42 +85,44 @@ def phase_plan(
 
 
 class Driver:
-    """Runs phases in a session; *tell* gets one line of progress five times a second."""
+    """Runs phases in a session; *report_progress* gets one line of text five times a second."""
 
-    def __init__(self, session: Session, rate: float, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, session: Session, rate: float, report_progress: Callable[[str], None]
+    ) -> None:
         self._session = session
         self._rate = rate
-        self._tell = tell
+        self._report_progress = report_progress
         self._load = _LoadFile(session.home / "load.jsonl")
         self._job: tuple[BestEffort, Process, Path] | None = None
 
     def start(self, jobs: Sequence[BestEffort]) -> Mapping[str, Any]:
-        """Make the cgroups, start nginx and the generator; return the generator's facts.
+        """Create the cgroups, start nginx and the generator; return the generator's parameters.
 
-        :raises DemoError: one of them does not start.
+        :raises DemoError: a program does not start.
         """
         cgroups, home = self._session.cgroups, self._session.home
         cgroups.create((LS, *(job.cgroup for job in jobs)))
         nginx, port = start_nginx(home, lambda: cgroups.join(LS))
-        self._session.own(nginx)
+        self._session.add(nginx)
         command = [sys.executable, "-m", "controller.demo.loadgen", "--port", str(port)]
         command += ["--path", "page", "--rate", str(self._rate)]
         command += ["--output", str(self._load.path)]
-        self._session.own(start("loadgen", command, home))
+        self._session.add(start("loadgen", command, home))
         self._sleep(WARM_UP_S)
-        return self._load.facts()
+        return self._load.parameters()
 
     def run(self, spec: PhaseSpec, *, keep_job: bool) -> Phase:
-        """Run one phase; *keep_job*: the next one is its continuation.
+        """Run one phase; with *keep_job* its job continues in the next phase.
 
-        :raises DemoError: a program ended before its time.
+        :raises DemoError: a program ended during the phase.
         """
         self._prepare_agent(spec)
         continued = self._job is not None
         if spec.job is not None and not continued:
             self._start_job(spec.job)
         start_s = time.monotonic()
-        samples = list(self._watch(spec, start_s))
+        samples = list(self._sample_phase(spec, start_s))
         elapsed_s = time.monotonic() - start_s
         work = None
         if not keep_job and self._job is not None:
@@ -136,12 +147,12 @@ class Driver:
         elif self._session.agent is not None:
             self._session.agent.set_sweet_point(spec.loop_sweet_point)
 
-    def _watch(self, spec: PhaseSpec, start_s: float) -> Iterator[Sample]:
+    def _sample_phase(self, spec: PhaseSpec, start_s: float) -> Iterator[Sample]:
         next_s = start_s
         while (now_s := time.monotonic()) < start_s + spec.seconds:
             self._session.check()
             sample = self._sample(spec, start_s)
-            self._tell(_progress(spec, now_s - start_s, sample))
+            self._report_progress(_progress(spec, now_s - start_s, sample))
             yield sample
             next_s = max(next_s + POLL_S, time.monotonic())
             time.sleep(next_s - time.monotonic() if next_s > time.monotonic() else 0)
@@ -159,23 +170,23 @@ class Driver:
 
     def _start_job(self, job: BestEffort) -> None:
         home = self._session.home
-        account = home / f"{job.name}.account"
-        account.unlink(missing_ok=True)
+        output = home / f"{job.name}.account"
+        output.unlink(missing_ok=True)
         process = start(
             job.name,
-            job.command(account),
+            job.command(output),
             home,
             join=lambda: self._session.cgroups.join(job.cgroup),
         )
-        self._job = (job, self._session.own(process), account)
+        self._job = (job, self._session.add(process), output)
 
     def _stop_job(self, elapsed_s: float, *, whole: bool) -> Work:
         assert self._job is not None
-        (job, process, account), self._job = self._job, None
-        self._session.disown(process)
-        process.stop(job.stop_by, ACCOUNT_WITHIN_S)
+        (job, process, output), self._job = self._job, None
+        self._session.remove(process)
+        process.stop(job.stop_by, OUTPUT_WITHIN_S)
         self._session.cgroups.kill(job.cgroup)
-        amount = job.work(account.read_text()) if whole and account.exists() else None
+        amount = job.work(output.read_text()) if whole and output.exists() else None
         return Work(job=job.name, unit=job.unit, amount=amount, seconds=elapsed_s)
 
     def _sleep(self, seconds: float) -> None:
@@ -184,28 +195,28 @@ class Driver:
 
 
 class _LoadFile:
-    """The load generator's output, read again from where the last reading ended."""
+    """The output file of the load generator, read incrementally."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seconds: list[dict[str, Any]] = []
-        self._facts: dict[str, Any] = {}
+        self._parameters: dict[str, Any] = {}
         self._offset = 0
 
-    def facts(self) -> Mapping[str, Any]:
-        """Return what the generator wrote first.
+    def parameters(self) -> Mapping[str, Any]:
+        """Return the first line of the file.
 
-        :raises DemoError: it wrote nothing yet.
+        :raises DemoError: the file is still empty.
         """
         self._read()
-        if not self._facts:
+        if not self._parameters:
             raise DemoError("the load generator did not start")
-        return self._facts
+        return self._parameters
 
     def between(self, from_s: float, to_s: float) -> Iterator[LoadSecond]:
-        """Yield the seconds that lie wholly within two times of CLOCK_MONOTONIC."""
+        """Yield the seconds that are completely between two times of CLOCK_MONOTONIC, in s."""
         self._read()
-        first_s = self._facts["start_ns"] / NS_PER_SEC
+        first_s = self._parameters["start_ns"] / NS_PER_SEC
         for line in self._seconds:
             start_s = first_s + line["second"]
             if from_s <= start_s and start_s + 1 <= to_s:
@@ -232,11 +243,11 @@ class _LoadFile:
             if "second" in record:
                 self._seconds.append(record)
             elif "start_ns" in record:
-                self._facts = record
+                self._parameters = record
 
 
 def steal_s() -> float:
-    """Return the time that the hypervisor has taken from this machine, CPU seconds."""
+    """Return the steal time of this machine since boot, CPU seconds."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
 

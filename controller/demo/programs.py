@@ -1,10 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that the demonstration runs, and how each tells what it got done.
+"""The programs of the demonstration: a service and best-effort jobs, and their units of work.
 
 The service is nginx with two workers and one small file. The best-effort jobs are an endless
-video encoding (work: frames) and stress-ng as the harsh case (work: its bogo operations):
-many computing threads, pairs that do nothing but switch, and a storm of forks.
+video encoding with ffmpeg (work: frames) and stress-ng as the harsh case (work: bogo operations
+of the CPU stressor), with many computing threads, pairs of processes that only switch contexts,
+and continuous forks.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,23 +55,23 @@ http {{
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A program under way; ``log`` holds what it wrote to stderr."""
+    """A running program; ``log`` is the file with its stderr."""
 
     name: str
     popen: subprocess.Popen[bytes]
     log: Path
 
     def check(self) -> None:
-        """Do nothing while the program runs.
+        """Check that the program runs.
 
-        :raises DemoError: it ended, with its last words.
+        :raises DemoError: it ended; the message has its last three lines on stderr.
         """
         if (code := self.popen.poll()) is not None:
             words = self.log.read_text(errors="replace").strip().splitlines()[-3:]
             raise DemoError(f"{self.name} ended with {code}: {' | '.join(words) or 'no message'}")
 
     def stop(self, signum: int = signal.SIGTERM, within_s: float = STOP_WITHIN_S) -> None:
-        """Ask the program to end and, when it does not, kill it."""
+        """Send *signum*, and SIGKILL if the program does not end within *within_s*."""
         with contextlib.suppress(ProcessLookupError):
             self.popen.send_signal(signum)
         try:
@@ -89,9 +90,9 @@ def start(
     stdout: IO[bytes] | None = None,
     dies_by: int = signal.SIGKILL,
 ) -> Process:
-    """Start *command* in a session of its own; it gets *dies_by* when this process dies.
+    """Start *command* in a session of its own; it gets the signal *dies_by* if this process dies.
 
-    *join* runs in the child before the program does, to enter its cgroup.
+    *join* runs in the child before exec, to enter a cgroup.
 
     :raises DemoError: the program cannot be started.
     """
@@ -111,7 +112,7 @@ def start(
                 stdout=stdout or subprocess.DEVNULL,
                 stderr=err,
                 cwd=home,
-                start_new_session=True,  # a Ctrl-C is for us; we stop our children in order
+                start_new_session=True,  # Ctrl-C is only for this process, which stops the children
                 preexec_fn=prepare,
             )
     except (OSError, subprocess.SubprocessError) as error:
@@ -120,7 +121,7 @@ def start(
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    """Return a TCP port of 127.0.0.1 that was free at the time of the call."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -129,9 +130,9 @@ def free_port() -> int:
 def start_nginx(
     home: Path, join: Callable[[], None] | None = None, port_of: Callable[[], int] = free_port
 ) -> tuple[Process, int]:
-    """Start nginx in the foreground and return it with its port once it accepts.
+    """Start nginx in the foreground and return it with its port as soon as it serves.
 
-    :raises DemoError: it does not start, on three ports one after the other.
+    :raises DemoError: nginx does not start on any of three ports.
     """
     (home / "www").mkdir(exist_ok=True)
     page = os.urandom(PAGE_BYTES // 2).hex().encode()
@@ -156,7 +157,7 @@ def _wait_until_it_serves(nginx: Process, port: int, page: bytes) -> None:
     deadline_s = time.monotonic() + START_WITHIN_S
     while time.monotonic() < deadline_s:
         nginx.check()
-        # Only our nginx has this page; somebody else may answer while it still tries to bind.
+        # The page is random: another server on this port may answer while nginx tries to bind.
         with contextlib.suppress(OSError, http.client.HTTPException):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
             with contextlib.closing(connection):
@@ -169,9 +170,11 @@ def _wait_until_it_serves(nginx: Process, port: int, page: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffort:
-    """A best-effort job: how to start it, and the work that its output file tells.
+    """A best-effort job.
 
-    ``stop_by`` is the signal on which it ends and writes its account.
+    ``command`` returns the command line for an output file, ``work`` the work done according to
+    the text of that file, in ``unit``; ``None`` if the text has none. On the signal ``stop_by``
+    the program ends and writes the file.
     """
 
     name: str
@@ -182,38 +185,38 @@ class BestEffort:
 
     @property
     def cgroup(self) -> str:
-        """Name of the cgroup that it runs in."""
+        """Name of the cgroup of the job."""
         return f"be-{self.name}"
 
 
 def best_effort_jobs(choice: str) -> tuple[BestEffort, ...]:
-    """Return the jobs of *choice*: ``both`` or the name of one."""
+    """Return the jobs for *choice*: ``both`` or the name of a job."""
     return tuple(job for job in _JOBS if choice in ("both", job.name))
 
 
-def _ffmpeg(account: Path) -> list[str]:
+def _ffmpeg(output: Path) -> list[str]:
     cpus = os.cpu_count() or 1
     source = "testsrc2=size=1280x720:rate=30"
     command = ["ffmpeg", "-nostdin", "-hide_banner", "-loglevel", "error", "-y"]
     command += ["-f", "lavfi", "-i", source, "-c:v", "libx264", "-preset", "slow"]
-    command += ["-threads", str(cpus * 4), "-progress", f"file:{account}", "-f", "null", "-"]
+    command += ["-threads", str(cpus * 4), "-progress", f"file:{output}", "-f", "null", "-"]
     return command
 
 
-def _stress_ng(account: Path) -> list[str]:
+def _stress_ng(output: Path) -> list[str]:
     cpus = os.cpu_count() or 1
     command = ["stress-ng", "--cpu", str(8 * cpus), "--switch", str(2 * cpus)]
-    command += ["--fork", str(cpus), "--metrics", "--yaml", str(account)]
+    command += ["--fork", str(cpus), "--metrics", "--yaml", str(output)]
     return command
 
 
-def _frames(account: str) -> float | None:
-    frames = re.findall(r"^frame=\s*(\d+)$", account, re.MULTILINE)
+def _frames(output: str) -> float | None:
+    frames = re.findall(r"^frame=\s*(\d+)$", output, re.MULTILINE)
     return float(frames[-1]) if frames else None
 
 
-def _bogo_ops(account: str) -> float | None:
-    found = re.search(r"stressor: cpu\n\s+bogo-ops: (\d+)", account)
+def _bogo_ops(output: str) -> float | None:
+    found = re.search(r"stressor: cpu\n\s+bogo-ops: (\d+)", output)
     return float(found[1]) if found else None
 
 

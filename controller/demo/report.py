@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration's HTML report: one file, nothing to load, light and dark."""
+"""The HTML report of a demonstration: one file without external resources, light and dark."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -123,7 +123,7 @@ def _time_lines(phases: Sequence[Phase]) -> list[str]:
 
 
 class _TimeLine:
-    """Puts the phases one behind the other on one axis, without the pauses between them."""
+    """Concatenates the phases on one time axis, without the pauses between them."""
 
     def __init__(self, phases: Sequence[Phase]) -> None:
         self._placed: list[tuple[float, Phase]] = []
@@ -209,7 +209,7 @@ class _TimeLine:
         return Series(label=label, style=style, points=points, step=step)
 
     def _rate(self, label: str, style: str, counter: Callable[[Sample], float]) -> Series:
-        """Return the growth of a counter over about a second."""
+        """Return the rate of a counter, over intervals of about one second."""
         points: list[Point] = []
         for start, phase in self._placed:
             points.append((start, None))

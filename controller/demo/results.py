@@ -1,14 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a demonstration measured, and the arithmetic from raw numbers to one table row.
+"""Results of a demonstration: accounting of requests, records, and aggregation to table rows.
 
-Book-keeping of an open-loop load generator: what became of each request, per second.
-
-A request belongs to the second in which it was *intended* to be sent and its latency counts
-from that instant. A service that stalls for a second therefore shows a second of bad
-latencies and not one bad request (Gil Tene's "coordinated omission"). A request that failed
-or timed out counts as the longest latency that the generator waits for, so that losing
-requests never improves a percentile.
+The load generator assigns a request to the second in which it was *intended* to be sent, and its
+latency counts from that instant. A service that stalls for a second therefore has a second of
+high latencies and not one slow request (Gil Tene's "coordinated omission"). A request that failed
+or timed out counts with the time-out as its latency, so that lost requests never improve a
+percentile.
 """
 
 from collections.abc import Sequence
@@ -32,27 +30,18 @@ __all__ = (
     "windows",
 )
 
-
-def quantile(values: Sequence[float], q: float) -> float | None:
-    """Return the *q* quantile of *values* by nearest rank, None of nothing.
-
-    :raises ValueError: *q* is not in (0, 1].
-    """
-    if not 0 < q <= 1:
-        raise ValueError(f"quantile {q} is not in (0, 1]")
-    if not values:
-        return None
-    return sorted(values)[math.ceil(q * len(values)) - 1]
+# The first seconds of a phase are not counted: programs start, and the agent has no full window.
+DROPPED_S = 5
 
 
 @dataclass(slots=True, kw_only=True)
 class SecondOfLoad:
     """All requests that were intended for one second of the schedule.
 
-    ``late_us`` is the generator's own lateness, actual minus intended send time, of those
-    requests for which a connection was free: it says how far the latencies can be trusted.
-    ``queued`` requests had to wait for a connection, which is the service's fault and
-    therefore part of their latency only.
+    ``late_us`` is the lateness of the generator, actual minus intended send time, of requests for
+    which a connection was free; it is the error of the latencies. ``queued`` is the number of
+    requests that waited for a connection. The service causes that wait, so it is part of their
+    latency and not of the lateness.
     """
 
     index: int
@@ -65,7 +54,7 @@ class SecondOfLoad:
 
 
 class Ledger:
-    """Collects results and hands out seconds, in order, once nothing of them is pending."""
+    """Accounting of the load generator: results per second of the schedule, in order."""
 
     def __init__(self, start_ns: int, timeout_ns: int) -> None:
         self._start_ns = start_ns
@@ -75,32 +64,35 @@ class Ledger:
         self.pending = 0
 
     def due(self, intended_ns: int) -> None:
-        """Note that a request fell due; it is pending until one of the other calls ends it."""
+        """Count a due request; it is pending until ``answered``, ``failed`` or ``timed_out``."""
         self._second(intended_ns).pending += 1
         self.pending += 1
 
     def sent(self, intended_ns: int, now_ns: int) -> None:
-        """Note that a connection was free and the request left at *now_ns*."""
+        """Record the lateness of a request that was sent on a free connection at *now_ns*."""
         self._second(intended_ns).late_us.append((now_ns - intended_ns) // NS_PER_US)
 
     def queued(self, intended_ns: int) -> None:
-        """Note that no connection was free when the request fell due."""
+        """Count a request for which no connection was free when it was due."""
         self._second(intended_ns).queued += 1
 
     def answered(self, intended_ns: int, now_ns: int) -> None:
-        """Note a complete, good response."""
-        self._end(intended_ns, (now_ns - intended_ns) // NS_PER_US)
+        """Record a complete response with status 200."""
+        self._finish(intended_ns, (now_ns - intended_ns) // NS_PER_US)
 
     def failed(self, intended_ns: int) -> None:
-        """Note a broken connection or a response that is not 200."""
-        self._end(intended_ns, self._timeout_us).errors += 1
+        """Count a broken connection or a response with another status than 200."""
+        self._finish(intended_ns, self._timeout_us).errors += 1
 
     def timed_out(self, intended_ns: int) -> None:
-        """Note that nobody waits for the answer any more."""
-        self._end(intended_ns, self._timeout_us).timeouts += 1
+        """Count a request that was not answered within the time-out."""
+        self._finish(intended_ns, self._timeout_us).timeouts += 1
 
     def completed(self, scheduled_to_ns: int) -> list[SecondOfLoad]:
-        """Return the finished seconds; nothing will fall due before *scheduled_to_ns*."""
+        """Return and remove the next seconds without pending requests.
+
+        Only seconds that end by *scheduled_to_ns* are complete: no further request is due before.
+        """
         done = []
         while self._next < (scheduled_to_ns - self._start_ns) // NS_PER_SEC:
             second = self._open.get(self._next) or SecondOfLoad(index=self._next)
@@ -118,7 +110,7 @@ class Ledger:
             second = self._open[index] = SecondOfLoad(index=index)
         return second
 
-    def _end(self, intended_ns: int, latency_us: int) -> SecondOfLoad:
+    def _finish(self, intended_ns: int, latency_us: int) -> SecondOfLoad:
         second = self._second(intended_ns)
         second.latency_us.append(latency_us)
         second.pending -= 1
@@ -126,13 +118,12 @@ class Ledger:
         return second
 
 
-# The first seconds of a phase: programs start, the agent has no full window yet.
-DROPPED_S = 5
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSecond:
-    """One second of requests; ``start_s`` counts from the start of the phase."""
+    """One second of requests in a phase; ``start_s`` is relative to the start of the phase.
+
+    The other fields are those of ``SecondOfLoad``, and the generator's CPU time in that second.
+    """
 
     start_s: float
     latency_us: tuple[int, ...]
@@ -145,12 +136,12 @@ class LoadSecond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One look at the agent and at the cgroups; times count from the start of the phase.
+    """State of the agent and the cgroups at ``time_s`` after the start of the phase.
 
-    ``runq_p99_ms`` is the 99th percentile over the waits, ``delay_p99_ms`` what 99 of 100
-    arrivals wait at most, each with its sweet point; the deviations are those of the loop that
-    deviates most. ``be_quota_cpus`` is the tightest quota on a best-effort cgroup, None without
-    any. ``be_oncpu_s``, ``ls_oncpu_s`` and ``steal_s`` are counters, in CPU seconds.
+    ``runq_p99_ms`` is the 99th percentile of the waits for a CPU, ``delay_p99_ms`` that of the
+    delay of an arrival at a random time, each with its sweet point. The deviations are the
+    largest of all loops. ``be_quota_cpus`` is the smallest quota of a best-effort cgroup, None
+    without quota. ``be_oncpu_s``, ``ls_oncpu_s`` and ``steal_s`` are counters, in CPU seconds.
     """
 
     time_s: float
@@ -171,7 +162,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a best-effort job got done in *seconds*; None: it keeps no account in between."""
+    """Work of a best-effort job in ``seconds``.
+
+    ``amount`` is None if unknown: a job reports its work only at its end.
+    """
 
     job: str
     unit: str
@@ -186,9 +180,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase of one round. ``key`` is equal in all rounds, ``against`` what it compares to.
+    """One phase of one round.
 
-    ``title`` is for people; ``mode`` is that of the agent.
+    ``key`` is equal in all rounds, ``against`` is the key of the unmanaged phase to compare with,
+    ``title`` the name in texts, ``mode`` the mode of the agent.
     """
 
     key: str
@@ -213,11 +208,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table: a phase, pooled over its rounds.
+    """One row of the table: a phase, pooled over its rounds.
 
-    ``runq_p99_ms`` and ``delay_p99_ms`` are medians over the one-second windows, ``violations``
-    is the share of the windows in which either was over its sweet point.
-    ``work_ratio`` is relative to the phase ``against``.
+    ``runq_p99_ms`` and ``delay_p99_ms`` are medians over the one-second windows; ``violations``
+    is the share of windows in which one of both was above its sweet point. ``work_ratio`` is
+    relative to the phase ``against``. ``failed`` counts errors and time-outs of requests.
     """
 
     title: str
@@ -238,11 +233,23 @@ class Row:
     failed: int
 
 
+def quantile(values: Sequence[float], q: float) -> float | None:
+    """Return the *q* quantile of *values* by nearest rank, None without values.
+
+    :raises ValueError: *q* is not in (0, 1].
+    """
+    if not 0 < q <= 1:
+        raise ValueError(f"quantile {q} is not in (0, 1]")
+    if not values:
+        return None
+    return sorted(values)[math.ceil(q * len(values)) - 1]
+
+
 def windows(phase: Phase) -> list[Sample]:
     """Return the last sample of each one-second window after the dropped seconds.
 
-    The agent's indicator is taken over the last second, so these windows do not overlap
-    (but for its tick). A window in which nothing could be measured is left out.
+    The agent computes its indicators over the last second, so the windows overlap by at most a
+    tick. Windows without a measurement are left out.
     """
     last: dict[int, Sample] = {}
     for sample in phase.samples:
@@ -259,7 +266,7 @@ def summarise(phases: Sequence[Phase]) -> list[Row]:
 
 
 def longest_calm_s(phase: Phase, most: float) -> float:
-    """Return the longest time for which the filtered deviation stayed within +-*most*."""
+    """Return the longest time in s for which the filtered deviation was within +-*most*."""
     longest = 0.0
     since: float | None = None
     for sample in phase.samples:
@@ -273,7 +280,7 @@ def longest_calm_s(phase: Phase, most: float) -> float:
 
 
 def counted_load(phase: Phase) -> list[LoadSecond]:
-    """Return the seconds of load that count: whole ones after the dropped ones."""
+    """Return the whole seconds of load after the dropped seconds."""
     return [s for s in phase.load if DROPPED_S <= s.start_s <= phase.seconds - 1]
 
 

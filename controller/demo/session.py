@@ -1,12 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that a demonstration starts or creates, and its end, whatever happens.
+"""The resources of a demonstration and their cleanup; requirements and facts of the host.
 
-Leaving a ``Session`` stops its programs, empties and removes its cgroups and deletes its
-directory. Should this process be killed, a janitor does the same: a child in a session of its
-own that sleeps on a pipe which ends with us.
-
-What the demonstration needs of a host, and a record of the host that it ran on.
+Leaving a ``Session`` stops its programs, removes its cgroups and deletes its directory. If this
+process is killed, a watchdog does the same: a child in a session of its own that blocks on a
+pipe, of which this process has the other end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,13 +35,13 @@ __all__ = (
 )
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# An orphaned agent restores within 2 s; its cgroups should still be there then.
-JANITOR_GRACE_S = 2.0
+# An orphaned agent restores its knobs within 2 s, for which the cgroups must still exist.
+WATCHDOG_GRACE_S = 2.0
 ORDERLY_STOP_S = 2.0
 
 
 class Interrupted(BaseException):
-    """A signal asked the demonstration to end. Not an error, so nothing else catches it."""
+    """A signal ended the demonstration. Derived from BaseException to pass ``except Exception``."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -52,9 +50,9 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn the first SIGINT, SIGTERM or SIGHUP into ``Interrupted``; later ones are ignored.
+    """Raise ``Interrupted`` on the first SIGINT, SIGTERM or SIGHUP and ignore later ones.
 
-    The block must contain the clean-up: an impatient second Ctrl-C must not end that.
+    The block must contain the cleanup, so that a second Ctrl-C does not interrupt the cleanup.
     """
 
     def interrupt(signum: int, _frame: FrameType | None) -> None:
@@ -75,9 +73,9 @@ def _ignore_signals() -> None:
 
 
 class Session:
-    """Owns a temporary directory ``home``, the ``cgroups`` and the started programs.
+    """A temporary directory ``home``, the ``cgroups`` and the started programs.
 
-    Use it inside ``interruptible``, which gives the signals back.
+    To be used inside ``interruptible``, which restores the signal handlers.
     """
 
     def __init__(self, cgroups: DemoCgroups) -> None:
@@ -85,38 +83,38 @@ class Session:
         self.home = Path("/nonexistent")
         self.agent: Agent | None = None
         self._processes: list[Process] = []
-        self._janitor: tuple[int, int] | None = None
+        self._watchdog: tuple[int, int] | None = None
 
     def __enter__(self) -> Self:
         try:
             self.home = Path(tempfile.mkdtemp(prefix="sweetpoint-demo-"))
-            self.home.chmod(0o755)  # nginx's workers are another user and read their page here
-            self._janitor = self._start_janitor()
+            self.home.chmod(0o755)  # nginx's workers run as another user and read the page here
+            self._watchdog = self._start_watchdog()
         except BaseException:
             self._clean_up()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        # signal.signal() itself may deliver one that is pending.
+        # signal.signal() may run the handler of a pending signal, which raises.
         try:
             _ignore_signals()
         finally:
             self._clean_up()
 
-    def own(self, process: Process) -> Process:
-        """Take over a process that is to be stopped at the end."""
+    def add(self, process: Process) -> Process:
+        """Register a process that the cleanup stops."""
         self._processes.append(process)
         return process
 
-    def disown(self, process: Process) -> None:
-        """Forget a process that was stopped."""
+    def remove(self, process: Process) -> None:
+        """Remove a process that was stopped."""
         self._processes.remove(process)
 
     def start_agent(self, mode: str, **profile: str | bool) -> Agent:
-        """Start the agent in *mode* and wait until it measures; stops a former one.
+        """Start the agent in *mode* and wait until it measures; stop a running one first.
 
-        :raises DemoError: it does not start.
+        :raises DemoError: the agent does not start.
         """
         self.stop_agent()
         self.agent = Agent(self.home, self.cgroups.path, mode, **profile)
@@ -124,15 +122,15 @@ class Session:
         return self.agent
 
     def stop_agent(self) -> None:
-        """Stop the agent, if there is one."""
+        """Stop the agent if one runs."""
         if self.agent is not None:
             self.agent.stop()
             self.agent = None
 
     def check(self) -> None:
-        """Do nothing while all programs run.
+        """Check that all programs run.
 
-        :raises DemoError: one of them ended.
+        :raises DemoError: a program ended.
         """
         for process in self._processes:
             process.check()
@@ -140,54 +138,54 @@ class Session:
             self.agent.process.check()
 
     def _clean_up(self) -> None:
-        with contextlib.ExitStack() as last_to_first:
-            last_to_first.callback(self._dismiss_janitor)
-            last_to_first.callback(shutil.rmtree, self.home, ignore_errors=True)
-            last_to_first.callback(self.cgroups.remove)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._stop_watchdog)
+            stack.callback(shutil.rmtree, self.home, ignore_errors=True)
+            stack.callback(self.cgroups.remove)
             for process in self._processes:
-                # In good order: nginx and stress-ng bury their own children.
-                last_to_first.callback(process.stop, signal.SIGTERM, ORDERLY_STOP_S)
-            last_to_first.callback(self.stop_agent)
+                # SIGTERM first: nginx and stress-ng then end and reap their own children.
+                stack.callback(process.stop, signal.SIGTERM, ORDERLY_STOP_S)
+            stack.callback(self.stop_agent)
 
-    def _start_janitor(self) -> tuple[int, int]:
+    def _start_watchdog(self) -> tuple[int, int]:
         read_end, write_end = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(write_end)
             try:
-                self._be_janitor(read_end)
+                self._run_watchdog(read_end)
             finally:
                 os._exit(0)
         os.close(read_end)
         return pid, write_end
 
-    def _be_janitor(self, read_end: int) -> None:
+    def _run_watchdog(self, read_end: int) -> None:
         os.setsid()
         _ignore_signals()
         if os.read(read_end, 1):
             return
-        time.sleep(JANITOR_GRACE_S)
+        time.sleep(WATCHDOG_GRACE_S)
         try:
             self.cgroups.remove()
         finally:
             shutil.rmtree(self.home, ignore_errors=True)
 
-    def _dismiss_janitor(self) -> None:
-        if self._janitor is not None:
-            pid, write_end = self._janitor
+    def _stop_watchdog(self) -> None:
+        if self._watchdog is not None:
+            pid, write_end = self._watchdog
             with contextlib.suppress(BrokenPipeError):
                 os.write(write_end, b".")
             os.close(write_end)
             os.waitpid(pid, 0)
-            self._janitor = None
+            self._watchdog = None
 
 
-# Debian's and Ubuntu's packages are called like the programs.
+# On Debian and Ubuntu the packages have the names of the programs.
 SERVICE = "nginx"
 
 
 def missing_for(jobs: Sequence[BestEffort]) -> list[str]:
-    """Return what this host lacks to run the real programs, with the way to get it."""
+    """Return what this host lacks to run the real programs, each with the way to get it."""
     report = examine()
     missing = [
         f"{fact.name} missing ({fact.detail}): {fact.how or 'no way to get it is known'}"
@@ -203,7 +201,7 @@ def missing_for(jobs: Sequence[BestEffort]) -> list[str]:
 
 
 def describe(jobs: Sequence[BestEffort]) -> list[tuple[str, str]]:
-    """Return name and value of what a reader needs to judge the numbers."""
+    """Return (name, value) of the host and the programs, for the interpretation of the numbers."""
     versions = [_first_line("nginx", "-v"), *(_version(job) for job in jobs)]
     return [
         ("date", time.strftime("%Y-%m-%d %H:%M:%S %Z")),

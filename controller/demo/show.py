@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The order of things in a demonstration, from the host's lacks to the report."""
+"""The course of a demonstration: check of the host, phases, table, report."""
 
 import argparse
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ def show(args: argparse.Namespace, out: TextIO) -> int:
     plan = phase_plan(jobs, args.seconds, args.rounds, args.loop_seconds if args.loop else None)
     progress = _Progress(out)
     try:
-        lacks = ["you asked for the simulation"] if args.simulate else missing_for(jobs)
-        for what in lacks:
-            print(f"not the real programs: {what}", file=out)
-        run = simulate(plan, lacks) if lacks else _real(plan, jobs, args, progress)
+        missing = ["--simulate was given"] if args.simulate else missing_for(jobs)
+        for reason in missing:
+            print(f"not the real programs: {reason}", file=out)
+        run = simulate(plan, missing) if missing else _real(plan, jobs, args, progress)
     except Interrupted as error:
         progress.end()
         print(f"interrupted by {error}: everything was stopped and removed", file=out)
@@ -56,7 +56,7 @@ def show(args: argparse.Namespace, out: TextIO) -> int:
 
 
 class _Progress:
-    """One line that is rewritten on a terminal; in a pipe one line per phase."""
+    """Progress: on a terminal one line that is rewritten, otherwise one line per phase."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -65,11 +65,11 @@ class _Progress:
 
     def phase(self, number: int, of: int, spec: PhaseSpec) -> None:
         self._prefix = f"[{number}/{of}] "
-        self.tell(f"{spec.title}  starting")
+        self.update(f"{spec.title}  starting")
         if not self._live:
             print(f"{self._prefix}{spec.title}, {spec.seconds:.0f} s", file=self._out, flush=True)
 
-    def tell(self, text: str) -> None:
+    def update(self, text: str) -> None:
         if self._live:
             self._out.write(f"\r\x1b[K{self._prefix}{text}")
             self._out.flush()
@@ -94,21 +94,21 @@ def _real(
         cpuacct_mount=find_cpuacct_mount(layout.mount) if layout.version == "v1" else None,
         version=layout.version,
     )
-    began_s, stolen_s = time.monotonic(), steal_s()
+    start_s, start_steal_s = time.monotonic(), steal_s()
     with interruptible(), Session(cgroups) as session:
-        driver = Driver(session, args.rate, progress.tell)
+        driver = Driver(session, args.rate, progress.update)
         load = driver.start(jobs)
         phases: list[Phase] = []
         for number, spec in enumerate(plan):
             progress.phase(number + 1, len(plan), spec)
-            after = plan[number + 1] if number + 1 < len(plan) else None
-            keep = bool(spec.loop_sweet_point and after and after.loop_sweet_point)
+            following = plan[number + 1] if number + 1 < len(plan) else None
+            keep = bool(spec.loop_sweet_point and following and following.loop_sweet_point)
             phases.append(driver.run(spec, keep_job=keep))
-    elapsed_s = time.monotonic() - began_s
+    elapsed_s = time.monotonic() - start_s
     environment = describe(jobs)
     environment.append(("cgroup", f"{layout.version}, {layout.mount}"))
     environment.append(("load", f"{load['rate']:g} requests/s, Poisson, {load['scheduling']}"))
-    environment.append(("steal", f"{(steal_s() - stolen_s) / elapsed_s:.1%} of one CPU"))
+    environment.append(("steal", f"{(steal_s() - start_steal_s) / elapsed_s:.1%} of one CPU"))
     environment.append(("took", f"{elapsed_s:.0f} s"))
     return Run(
         simulated=False,
@@ -125,9 +125,9 @@ def _notes(plan: Sequence[PhaseSpec], rounds: int) -> tuple[str, ...]:
         f"The first {DROPPED_S} s of every phase are drawn and not counted, in all columns but "
         "BE work, which covers the whole phase.",
         "Latency counts from the intended send time. A request that fails counts as 5 s.",
-        "The agent observes in the phases without control, so its cost is in every phase.",
+        "The agent runs in observe mode in the unmanaged phases, so its cost is in every phase.",
         "Run-queue p99 in the table is the median of the one-second windows.",
-        "BE work of stress-ng is the bogo operations of its computing part.",
+        "BE work of stress-ng is the bogo operations of its CPU stressor.",
     )
 
 

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The same phases on a simulated node, for hosts that cannot run the real ones.
+"""The phases of the demonstration on a simulated node, for hosts that lack a requirement.
 
-The planner and the profile are the real ones; the node is a seeded model, so the numbers show
-how the control behaves and nothing about this host. A request takes a fixed time and one
-exponential wait with the node's run-queue p99.
+The planner and the profile are the real ones. The node is a seeded model, so the numbers show
+the behaviour of the control and nothing about this host. The latency of a request is a fixed time
+plus one exponential wait with the node's run-queue p99.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ __all__ = ("simulate",)
 CPUS = 2
 SEED = 1
 SERVICE_US = 120.0
-REQUESTS = 300  # drawn per second for the percentiles
-# An encoding has a few busy threads and is milder than forks and switches without end.
+REQUESTS = 300  # latencies drawn per second for the percentiles
+# An encoding has a few busy threads and causes shorter waits than forks and context switches.
 PLANTS = {"stress-ng": Plant(cpus=CPUS), "ffmpeg": Plant(cpus=CPUS, p99_ns=5e5)}
 
 
-def simulate(plan: Sequence[PhaseSpec], lacks: Sequence[str]) -> Run:
-    """Run *plan* on the model; *lacks* is why. Takes about a second."""
+def simulate(plan: Sequence[PhaseSpec], missing: Sequence[str]) -> Run:
+    """Run *plan* on the model, in about a second; *missing* are the reasons, for the notes."""
     phases: list[Phase] = []
     node: _Node | None = None
     for spec in plan:
@@ -47,8 +47,8 @@ def simulate(plan: Sequence[PhaseSpec], lacks: Sequence[str]) -> Run:
         phases.append(node.run(spec))
     notes = (
         "SIMULATED on a model of a host with two CPUs; only the planner and the profile are real.",
-        *(f"Not the real programs: {what}." for what in lacks),
-        "BE work is the CPU time that the model gives to best-effort.",
+        *(f"Not the real programs: {reason}." for reason in missing),
+        "BE work is the CPU time of best-effort in the model.",
     )
     environment = (("host", "simulated node, 2 CPUs"), ("seed", str(SEED)))
     return Run(simulated=True, environment=environment, notes=notes, phases=tuple(phases))
@@ -67,7 +67,7 @@ def _settings(spec: PhaseSpec) -> Settings:
 
 
 class _Node:
-    """One simulated node under one planner."""
+    """A simulated node with its planner."""
 
     def __init__(self, spec: PhaseSpec) -> None:
         self._settings = _settings(spec)
@@ -83,7 +83,7 @@ class _Node:
         self._now_ns = 0
 
     def change(self, spec: PhaseSpec) -> None:
-        """Take the settings of the next phase while the node runs on."""
+        """Apply the settings of the next phase while the node keeps its state."""
         self._settings = _settings(spec)
         self._planner.reconfigure(self._settings)
 

@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated node: services that wait for best-effort work, and knobs that change how long.
+"""A simulated node: services whose run-queue latency depends on best-effort work and its knobs.
 
-How to use it::
+Usage::
 
     node = SimulatedNode(seed=1)
     planner = Planner(settings, node.workloads)
@@ -12,18 +12,17 @@ How to use it::
         outcomes = node.execute(plan.actions)       # or () in observe mode
 
 ``snapshot(now_ns)`` advances the node to *now_ns* and reads it; ``execute`` writes knobs and
-returns what a real executor would. In between, change what happens: ``request_rate`` and
-``wants`` are load steps, ``write`` is somebody else's write, ``refused`` a kernel that says
-no, ``blind`` a dead probe, ``steal_ratio`` and ``throttled_ratio`` other people's fault.
-``p99_ns`` is the true latency and ``best_effort_cpu_s`` the work that best-effort got done.
+returns the outcomes of a real executor. Between ticks the conditions can be changed:
+``request_rate`` and ``wants`` for load steps, ``write`` for a write by another program,
+``refused`` for writes that the kernel refuses, ``blind`` for a probe without data,
+``steal_ratio`` and ``throttled_ratio`` for waits that best-effort does not cause. ``p99_ns`` is the
+true latency and ``best_effort_cpu_s`` the CPU time of best-effort.
 
-The plant is not a scheduler but a shape, taken from measurements of nginx beside stress-ng on
-two CPUs: a wait is about as long as what best-effort may run in one go, so p99 grows in
-proportion to the power ``slope`` of best-effort's CPU use. Without any quota it is ``free_jump``
-times longer, with sched-idle ``idle_jump`` times shorter. The effect of a write comes after
-``dead_ticks``, and every tick's latency has lognormal noise.
-
-The kernel's side of a simulated node: knobs that can be read, written and refused.
+The plant is not a model of the scheduler but a curve fitted to measurements of nginx beside
+stress-ng on two CPUs: a wait is about as long as best-effort runs without interruption, so p99 is
+proportional to best-effort's CPU use to the power of ``slope``. Without any quota p99 is
+``free_jump`` times longer, with sched-idle ``idle_jump`` times shorter. A write takes effect after
+``dead_ticks``, and the latency of every tick has lognormal noise.
 """
 
 from collections import deque
@@ -60,53 +59,6 @@ __all__ = (
 )
 
 
-class KnobTable:
-    """What every knob is set to. ``refused`` are those that the kernel will not change."""
-
-    def __init__(self) -> None:
-        self.refused: set[tuple[int, Knob]] = set()
-        self._targets: dict[tuple[int, Knob], Target] = {}
-        self._values: dict[tuple[int, Knob], KnobValue] = {}
-
-    def add(self, target: Target, knob: Knob, value: KnobValue) -> None:
-        """Let there be a knob."""
-        self._targets[target.id, knob] = target
-        self._values[target.id, knob] = value
-
-    def remove(self, id_: int) -> None:
-        """Let a target vanish, its knobs with it."""
-        for key in [key for key in self._values if key[0] == id_]:
-            del self._values[key], self._targets[key]
-
-    def value(self, id_: int, knob: Knob) -> KnobValue:
-        """Return what a knob is set to."""
-        return self._values[id_, knob]
-
-    def write(self, id_: int, knob: Knob, value: KnobValue) -> None:
-        """Set a knob as somebody else would."""
-        self._values[id_, knob] = value
-
-    def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
-        """Write knobs; a target that left is gone, one in ``refused`` gets EINVAL."""
-        return tuple(map(self._execute, actions))
-
-    def readings(self) -> tuple[KnobReading, ...]:
-        """Return every knob as read back."""
-        return tuple(
-            KnobReading(self._targets[key], key[1], value) for key, value in self._values.items()
-        )
-
-    def _execute(self, action: Action) -> Outcome:
-        key = (action.target.id, action.knob)
-        if key not in self._values:
-            return Outcome(action=action, applied=None, failure=Failure.GONE)
-        if key in self.refused:
-            applied = self._values[key]
-            return Outcome(action=action, applied=applied, failure=Failure.REFUSED, errno=EINVAL)
-        self._values[key] = action.value
-        return Outcome(action=action, applied=action.value)
-
-
 _Key = TypeVar("_Key")
 
 _FREE_QUOTA = KnobValue("max 100000 0")
@@ -115,12 +67,13 @@ _NOT_IDLE = KnobValue("0 1024")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """The shape of the node; times in ns, CPU in CPUs.
+    """Parameters of the node; times in ns, CPU in CPUs.
 
-    ``p99_ns`` is reached when best-effort uses ``p99_at_cpus`` under a quota; ``quiet_p99_ns``
-    is the service's latency alone. ``noise`` is the standard deviation of the logarithm of one
+    The run-queue p99 is ``p99_ns`` if best-effort uses ``p99_at_cpus`` under a quota, and
+    ``quiet_p99_ns`` if the service is alone. ``slope``, ``free_jump``, ``idle_jump`` and
+    ``dead_ticks``: see the module. ``noise`` is the standard deviation of the logarithm of one
     tick's latency. ``unknown`` is the share of the wait that the probe cannot attribute. A service
-    has ``threads``, each of which waits for one thing at a time.
+    has ``threads``, each with at most one request at a time.
     """
 
     cpus: int = 2
@@ -137,8 +90,55 @@ class Plant:
     threads: int = 2
 
 
+class KnobTable:
+    """The values of all knobs of a node; writes to those in ``refused`` fail with EINVAL."""
+
+    def __init__(self) -> None:
+        self.refused: set[tuple[int, Knob]] = set()
+        self._targets: dict[tuple[int, Knob], Target] = {}
+        self._values: dict[tuple[int, Knob], KnobValue] = {}
+
+    def add(self, target: Target, knob: Knob, value: KnobValue) -> None:
+        """Add a knob with its value."""
+        self._targets[target.id, knob] = target
+        self._values[target.id, knob] = value
+
+    def remove(self, id_: int) -> None:
+        """Remove a target with its knobs."""
+        for key in [key for key in self._values if key[0] == id_]:
+            del self._values[key], self._targets[key]
+
+    def value(self, id_: int, knob: Knob) -> KnobValue:
+        """Return the value of a knob."""
+        return self._values[id_, knob]
+
+    def write(self, id_: int, knob: Knob, value: KnobValue) -> None:
+        """Set a knob, as a foreign value."""
+        self._values[id_, knob] = value
+
+    def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
+        """Write knobs; a removed target fails as gone, a knob in ``refused`` with EINVAL."""
+        return tuple(map(self._execute, actions))
+
+    def readings(self) -> tuple[KnobReading, ...]:
+        """Return the readings of all knobs."""
+        return tuple(
+            KnobReading(self._targets[key], key[1], value) for key, value in self._values.items()
+        )
+
+    def _execute(self, action: Action) -> Outcome:
+        key = (action.target.id, action.knob)
+        if key not in self._values:
+            return Outcome(action=action, applied=None, failure=Failure.GONE)
+        if key in self.refused:
+            applied = self._values[key]
+            return Outcome(action=action, applied=applied, failure=Failure.REFUSED, errno=EINVAL)
+        self._values[key] = action.value
+        return Outcome(action=action, applied=action.value)
+
+
 class SimulatedNode:
-    """Latency-sensitive "web" beside best-effort "batch-0" ... on one machine."""
+    """A machine with latency-sensitive workloads web-0, ... and best-effort ones batch-0, ..."""
 
     def __init__(
         self,
@@ -150,7 +150,11 @@ class SimulatedNode:
         profile: str = "default",
         quotas: Iterable[KnobValue] = (),
     ) -> None:
-        """*wants* is what each best-effort workload would use, *quotas* what operators set."""
+        """Create a node with one best-effort workload per item of *wants*.
+
+        *wants* is the CPU use of each without limit, in CPUs; *quotas* are their initial values of
+        the quota, as an operator would set them.
+        """
         self.plant = plant or Plant()
         self.wants = list(wants)
         self.request_rate = request_rate
@@ -186,7 +190,7 @@ class SimulatedNode:
 
     @property
     def refused(self) -> set[tuple[int, Knob]]:
-        """The knobs that the kernel will not change, by the cgroup's id."""
+        """Knobs whose writes fail, by id of the cgroup."""
         return self._knobs.refused
 
     @refused.setter
@@ -195,34 +199,34 @@ class SimulatedNode:
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
-        """Who is here now."""
+        """The workloads of the node, services first."""
         return (*self.sensitive, *self.best_effort)
 
     def leave(self, index: int) -> None:
-        """Let a best-effort workload vanish, its knobs with it."""
+        """Remove the best-effort workload at *index* with its knobs."""
         workload = self.best_effort.pop(index)
         del self.wants[index]
         self._effects.clear()
         self._knobs.remove(workload.cgroup.id)
 
     def value(self, workload: Workload, knob: Knob) -> KnobValue:
-        """Return what a knob is set to."""
+        """Return the value of a knob."""
         return self.value_of(workload.cgroup.id, knob)
 
     def value_of(self, id_: int, knob: Knob) -> KnobValue:
-        """Return what a knob is set to, by the cgroup's id."""
+        """Return the value of a knob, by id of the cgroup."""
         return self._knobs.value(id_, knob)
 
     def write(self, workload: Workload, knob: Knob, value: KnobValue) -> None:
-        """Set a knob as somebody else would."""
+        """Set a knob, as a foreign value."""
         self._knobs.write(workload.cgroup.id, knob, value)
 
     def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
-        """Write knobs; a target that left is gone, one in ``refused`` gets EINVAL."""
+        """Write knobs; a removed target fails as gone, a knob in ``refused`` with EINVAL."""
         return self._knobs.execute(actions)
 
     def snapshot(self, now_ns: int) -> Snapshot:
-        """Advance to *now_ns* and read everything."""
+        """Advance the node to *now_ns* and return its readings."""
         last_ns, self._now_ns = self._now_ns, now_ns
         if last_ns is not None and now_ns > last_ns:
             self._advance(now_ns - last_ns)
@@ -275,7 +279,7 @@ class SimulatedNode:
         return self.request_rate * self.plant.oncpu_per_request_ns / 1e9
 
     def _wait(self, cgroup: CgroupId, p99_ns: float, uses: list[float], dt_ns: int) -> None:
-        """Let a service make its requests, with exponential waits of this 99th percentile."""
+        """Count the requests of a service, whose waits are exponential with *p99_ns*."""
         mean_ns = p99_ns / math.log(100.0)
         most = self.plant.threads * dt_ns / (mean_ns + self.plant.oncpu_per_request_ns)
         requests = min(self.request_rate * dt_ns / 1e9, most)
@@ -321,12 +325,12 @@ class SimulatedNode:
 
 
 def target_of(workload: Workload) -> Target:
-    """Return the target of a workload's knobs."""
+    """Return the target of the knobs of *workload*."""
     return Target(TargetKind.CGROUP, workload.cgroup.hierarchy, workload.cgroup.id, workload.path)
 
 
 def make_workload(name: str, id_: int, qos: QosClass, profile: str) -> Workload:
-    """Return a workload whose cgroup has the id *id_*."""
+    """Return a workload *name* whose cgroup has the id *id_*."""
     return Workload(
         name=name,
         cgroup=CgroupId("cpu", id_),

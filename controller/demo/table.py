@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The table at the end of a demonstration and the verdict in words, for people and for tests."""
+"""The result of a demonstration as a text table and as sentences with the goals."""
 
 from collections.abc import Sequence
 
@@ -23,17 +23,19 @@ HEADINGS = (
 )
 NOTHING = "-"
 
-# What the managed phase has to reach, besides the run-queue latency: see verdicts().
+# Goals of a managed phase: p99 at least this factor below the unmanaged phase, share of windows
+# within the sweet points, share of the unmanaged best-effort work.
 LATENCY_GAIN = 4.0
 WINDOWS_WITHIN = 0.95
 WORK_KEPT = 0.70
-# A deviation of 0.3 is a factor of 1.23 at a tolerance of 2.
+# Goal of the quota loop: a filtered deviation within +-CALM for CALM_S at a stretch. A deviation
+# of 0.3 is a factor of 1.23 at a tolerance of 2.
 CALM = 0.3
 CALM_S = 30.0
 
 
 def format_ms(value: float | None) -> str:
-    """Return milliseconds with three significant digits, at least in steps of 10 us."""
+    """Return milliseconds as text with about three digits, at a resolution of at most 10 us."""
     if value is None:
         return NOTHING
     return f"{value:.0f} ms" if value >= 100 else f"{value:.{1 if value >= 10 else 2}f} ms"
@@ -73,7 +75,7 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def verdicts(phases: Sequence[Phase]) -> list[str]:
-    """Return one sentence per managed job: what was reached, measured against the goals."""
+    """Return one sentence per managed job, and one on the quota loop, with results and goals."""
     rows = {row.title: row for row in summarise(phases)}
     pairs = {p.title: p.against for p in phases if p.against}
     sentences = [
@@ -84,7 +86,7 @@ def verdicts(phases: Sequence[Phase]) -> list[str]:
 
 
 def _loop_verdict(loops: Sequence[Phase]) -> str:
-    """Say whether best-effort followed the sweet point up and down, and how calm it was."""
+    """Return whether best-effort's CPU use followed the sweet point, and the loop's stability."""
     used = [row.be_cpus for row in summarise(loops)]
     known = [cpus for cpus in used if cpus is not None]
     text = ", then ".join(f"{cpus:.2f}" for cpus in known)

@@ -1,15 +1,15 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes on which best-effort hurts through caches and memory bandwidth, a link, memory, a disk.
+"""Simulated nodes on which best-effort work slows a service down through another resource than CPU.
 
-Shapes, not machines: each makes the service's figure a few times worse between best-effort at
-its floor and best-effort free, as a smooth function of what best-effort uses.
+There is one for caches and memory bandwidth, one for a link, one for memory, one for a disk. Each
+makes the service's figure a few times worse between best-effort at its floor and best-effort
+without limits, as a smooth function of the use of the resource by best-effort work; they are not
+models of hardware.
 
-A simulated node in which best-effort work hurts a service through something else than CPU.
-
-It is used like ``SimulatedNode``: ``snapshot(now_ns)`` advances it and reads it, ``execute``
-writes knobs. ``value`` is the service's true figure, without the noise of measuring it, and
-``best_effort_work`` what best-effort got done, in the unit of the resource.
+They are used like ``SimulatedNode``: ``snapshot(now_ns)`` advances a node and reads it, ``execute``
+writes knobs. ``value`` is the service's true figure without the noise of measurement, and
+``best_effort_work`` the use by best-effort so far, in the unit of the resource.
 """
 
 from abc import ABC, abstractmethod

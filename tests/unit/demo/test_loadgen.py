@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The load generator's accounting: what a stall of the service has to look like."""
+"""The load generator and its accounting of requests, also while the service stalls."""
 
 from collections.abc import Iterator
 import contextlib
@@ -24,7 +24,7 @@ RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server:
-    """Answers on the loopback in one thread; ``stall`` at an answer stops all connections."""
+    """An HTTP server in one thread; at the answer ``stall_at`` all connections stall."""
 
     def __init__(self, stall_at: int = -1, stall_s: float = 0.0, close_at: int = -1) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -98,11 +98,11 @@ def test_every_request_of_a_second_is_accounted_for(tmp_path: Path) -> None:
     seconds = [line for line in lines if "second" in line]
     assert [line["second"] for line in seconds] == [0, 1]
     assert [len(line["latency_us"]) for line in seconds] == [100, 100]
-    # The connection that the server closed took one request with it, no more.
+    # Only the request on the connection that the server closed fails.
     assert sum(line["errors"] for line in seconds) == 1
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_without_a_server_all_requests_time_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     lines = generate(port, tmp_path, rate=20, seconds=1)
@@ -116,7 +116,7 @@ def ledger() -> Iterator[Ledger]:
     yield Ledger(10 * SECOND, 5 * SECOND)
 
 
-def test_a_request_belongs_to_the_second_it_was_intended_for(ledger: Ledger) -> None:
+def test_a_request_belongs_to_its_intended_second(ledger: Ledger) -> None:
     intended = 10 * SECOND + 900_000_000
     ledger.due(intended)
     ledger.sent(intended, intended + 20_000)
@@ -127,7 +127,7 @@ def test_a_request_belongs_to_the_second_it_was_intended_for(ledger: Ledger) -> 
     assert (second.index, second.latency_us) == (1, [])
 
 
-def test_seconds_come_in_order_and_only_when_whole(ledger: Ledger) -> None:
+def test_seconds_are_returned_in_order_and_only_when_complete(ledger: Ledger) -> None:
     slow, quick = 10 * SECOND, 11 * SECOND
     ledger.due(slow)
     ledger.due(quick)
@@ -139,7 +139,7 @@ def test_seconds_come_in_order_and_only_when_whole(ledger: Ledger) -> None:
     assert ledger.pending == 0
 
 
-def test_failures_count_as_the_longest_latency(ledger: Ledger) -> None:
+def test_failures_count_with_the_timeout_as_latency(ledger: Ledger) -> None:
     for intended in (10 * SECOND, 10 * SECOND + 1):
         ledger.due(intended)
     ledger.failed(10 * SECOND)

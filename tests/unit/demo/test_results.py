@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From raw numbers to the table, the verdict and the report."""
+"""Results of the demonstration: aggregation, table, sentences with the goals, HTML report."""
 
 import argparse
 from html.parser import HTMLParser
@@ -42,7 +42,7 @@ def phase(
     work: float | None = None,
     against: str | None = None,
 ) -> Phase:
-    """A phase of one sample in the middle of each second and one request per second."""
+    """Return a phase with one sample in the middle and one request in each second."""
     return Phase(
         key=key,
         title=key,
@@ -69,12 +69,12 @@ def test_violations_are_the_share_of_windows_over_the_sweet_point() -> None:
     dropped = [50.0] * 5
     one = phase("x", runq_ms=[*dropped, 1.0, 2.0, 2.1, None, 9.0])
     (row,) = summarise([one])
-    assert row.windows == 4  # one could not be measured
-    assert row.violations == pytest.approx(2 / 4)  # 2.0 is at the sweet point, not over it
+    assert row.windows == 4  # one window has no measurement
+    assert row.violations == pytest.approx(2 / 4)  # 2.0 is equal to the sweet point, not above it
     assert row.runq_p99_ms == 2.0
 
 
-def test_a_window_is_judged_by_its_last_sample() -> None:
+def test_the_last_sample_of_a_window_counts() -> None:
     samples = tuple(
         Sample(time_s=time_s, runq_p99_ms=value, sweet_point_ms=2.0)
         for time_s, value in ((5.1, 9.0), (5.9, 1.0), (6.1, 1.0), (6.9, 9.0), (7.0, 5.0))
@@ -92,7 +92,7 @@ def test_a_window_is_judged_by_its_last_sample() -> None:
     assert [sample.time_s for sample in windows(one)] == [5.9, 6.9]
 
 
-def test_nothing_measured_is_no_violation_and_no_success() -> None:
+def test_without_measurement_there_is_neither_violation_nor_success() -> None:
     plain, managed = (
         phase("plain", runq_ms=[None] * 8),
         phase("managed", runq_ms=[None] * 8, against="plain"),
@@ -148,7 +148,7 @@ def test_verdict(latency_ms: float, runq_ms: float, work: float, missed: str) ->
 
 
 def loop(number: int, be_cpus: float, calm_s: int) -> Phase:
-    """A phase of the quota loop, 40 s long and calm for *calm_s* seconds in between."""
+    """Return a phase of the quota loop of 40 s with *calm_s* seconds of small deviation."""
     return Phase(
         key=f"loop {number}",
         title=f"quota loop only, {number}ms",
@@ -234,7 +234,7 @@ def test_status_of_the_agent() -> None:
 
 
 class _Balance(HTMLParser):
-    """Fails on tags that do not match; collects what the page would load."""
+    """Fails on unbalanced tags; collects the addresses of external resources."""
 
     VOID = frozenset(("meta", "br"))
 
@@ -252,7 +252,7 @@ class _Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_report_is_whole_and_loads_nothing() -> None:
+def test_report_is_well_formed_and_loads_nothing() -> None:
     phases = (
         phase("plain <b>", runq_ms=[9.0] * 8, work=100),
         phase("managed", runq_ms=[1.0, None] * 4, work=90, against="plain <b>"),
@@ -298,7 +298,7 @@ def test_phases_compare_managed_with_unmanaged_of_the_same_job() -> None:
     } == {"observe"}
 
 
-def test_simulated_demo_says_so_everywhere(tmp_path: Path) -> None:
+def test_every_output_of_a_simulated_demo_says_simulated(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     report, raw = tmp_path / "deep" / "report.html", tmp_path / "raw.json"
@@ -312,5 +312,5 @@ def test_simulated_demo_says_so_everywhere(tmp_path: Path) -> None:
     run = json.loads(raw.read_text())
     assert run["simulated"] is True
     assert len(run["phases"]) == 5
-    # Nothing was measured, so nothing pretends to have been.
+    # The simulation has no lateness of a generator.
     assert all(not second["late_us"] for one in run["phases"] for second in one["load"])

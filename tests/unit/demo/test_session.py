@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Signals during a demonstration: the first ends it, the clean-up is left in peace."""
+"""Signals during a demonstration: the first ends it, later ones do not interrupt the cleanup."""
 
 import signal
 
@@ -9,7 +9,7 @@ import pytest
 from controller.demo.session import Interrupted, interruptible
 
 
-def test_a_second_signal_does_not_disturb_the_clean_up() -> None:
+def test_a_second_signal_does_not_interrupt_the_cleanup() -> None:
     cleaned = False
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted) as caught, interruptible():
