@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The filters at pods' veths follow who is here, and come back when somebody removes them."""
+"""Filters at the veths of pods: placed, removed and repaired in line with the workloads."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,14 +30,14 @@ def classifier() -> Iterator[Classifier]:
 
 
 class Pods:
-    """Two pods, each a cgroup with a process in a network namespace, and who marks them."""
+    """Two pods, each a cgroup with a process in a network namespace, and their filters."""
 
     def __init__(
         self, host: Host, root: Path, layout: CgroupLayout, classifier: Classifier, state: Path
     ) -> None:
         self.host, self._root, self._layout = host, root, layout
         self.executor = link_executor(state, Programs(**classifier.program_fds))
-        self.marks = PodFilters(layout, (LimitRule("nobody", 1000, None),), classifier)
+        self.filters = PodFilters(layout, (LimitRule("no-such-workload", 1000, None),), classifier)
         self._now_ns = 0
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -47,7 +47,7 @@ class Pods:
             process.wait()
 
     def start(self, name: str, pod: str, qos: QosClass) -> Workload:
-        """A process below the workload's cgroup, in a pod's namespace."""
+        """Start a process below the cgroup of workload *name*, in the namespace of *pod*."""
         below = self._root / name / "container"
         below.mkdir(parents=True)
         inside = ("nsenter", f"--net=/run/netns/{self.host.pods[pod]}")
@@ -62,10 +62,10 @@ class Pods:
         return Workload(name, cgroup, relative, qos, name, "")
 
     def tick(self, seconds: int = 1) -> set[str]:
-        """Let time pass and return the devices that are marked."""
+        """Let time pass and return the devices with filters."""
         for _ in range(seconds):
             self._now_ns += 2 * NS_PER_SEC
-            self.marks.reconcile(self.executor, self._now_ns)
+            self.filters.reconcile(self.executor, self._now_ns)
         shown = self.host.inside(
             self.host.name,
             "sh",
@@ -91,16 +91,16 @@ def pods(
             made.end()
 
 
-def test_marks_follow_the_workloads(pods: Pods) -> None:
+def test_filters_follow_the_workloads(pods: Pods) -> None:
     before = dump(pods.host)
     web = pods.start("web", "web", QosClass.LS)
     batch = pods.start("batch", "batch", QosClass.BE)
-    pods.marks.set_workloads([web, batch])
+    pods.filters.set_workloads([web, batch])
     assert pods.tick() == {"veth-web", "veth-batch"}
-    assert pods.marks.placed == 2
-    pods.marks.set_workloads([web])
+    assert len(pods.executor.held()) == 2
+    pods.filters.set_workloads([web])
     assert pods.tick() == {"veth-web"}
-    pods.marks.set_workloads([web._replace(qos=QosClass.SYSTEM)])
+    pods.filters.set_workloads([web._replace(qos=QosClass.SYSTEM)])
     assert pods.tick() == set()
     assert dump(pods.host) == before
     assert not pods.executor.held()
@@ -109,34 +109,34 @@ def test_marks_follow_the_workloads(pods: Pods) -> None:
 def test_a_second_workload_in_the_same_namespace(pods: Pods) -> None:
     web = pods.start("web", "web", QosClass.LS)
     batch = pods.start("batch", "web", QosClass.BE)
-    pods.marks.set_workloads([web, batch])
+    pods.filters.set_workloads([web, batch])
     assert pods.tick() == {"veth-web"}
-    pods.marks.set_workloads([batch])
+    pods.filters.set_workloads([batch])
     assert pods.tick() == {"veth-web"}
 
 
-def test_a_filter_that_somebody_removes_comes_back(pods: Pods) -> None:
-    pods.marks.set_workloads([pods.start("batch", "batch", QosClass.BE)])
+def test_a_removed_filter_is_placed_again(pods: Pods) -> None:
+    pods.filters.set_workloads([pods.start("batch", "batch", QosClass.BE)])
     assert pods.tick() == {"veth-batch"}
     pods.host.inside(pods.host.name, "tc", "qdisc", "del", "dev", "veth-batch", "clsact")
     assert pods.tick(seconds=3) == {"veth-batch"}
 
 
-def test_a_pod_whose_veth_is_made_anew(pods: Pods) -> None:
+def test_a_veth_that_is_made_again_gets_filters(pods: Pods) -> None:
     host = pods.host
-    pods.marks.set_workloads([pods.start("batch", "batch", QosClass.BE)])
+    pods.filters.set_workloads([pods.start("batch", "batch", QosClass.BE)])
     assert pods.tick() == {"veth-batch"}
     host.ip(host.name, "link", "del", "veth-batch")
     namespace = host.pods["batch"]
     made = ("type", "veth", "peer", "eth0", "netns", namespace)
     host.ip(host.name, "link", "add", "veth-batch", *made)
     assert pods.tick(seconds=4) == {"veth-batch"}
-    assert pods.marks.placed == 1
+    assert len(pods.executor.held()) == 1
 
 
-def test_nobody_is_marked_before_there_is_a_process(pods: Pods) -> None:
+def test_a_workload_without_a_process_gets_no_filters(pods: Pods) -> None:
     web = pods.start("web", "web", QosClass.LS)
-    pods.marks.set_workloads([web._replace(path=f"{web.path}-later", cgroup=CgroupId("cpu", 1))])
+    pods.filters.set_workloads([web._replace(path=f"{web.path}-later", cgroup=CgroupId("cpu", 1))])
     assert pods.tick() == set()
-    pods.marks.set_workloads([web])
+    pods.filters.set_workloads([web])
     assert pods.tick() == {"veth-web"}
