@@ -177,7 +177,7 @@ def test_a_foreign_write_becomes_the_original_and_is_overruled_three_times() -> 
         assert (parse_quota(node.value(batch, Knob.CPU_QUOTA)).cpus or 9) < 1
         node.write(batch, Knob.CPU_QUOTA, KnobValue("150000 100000 0"))
         for plan in loop.run(10):
-            reports += [each.text for each in plan.verdicts if "somebody else" in each.text]
+            reports += [each.text for each in plan.verdicts if "another program" in each.text]
     assert node.value(batch, Knob.CPU_QUOTA) == KnobValue("150000 100000 0")
     assert len(reports) == 1
     loop.run(300)

@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload asked for itself is the most that it gets, squeezed or not.
+"""From amounts granted to best-effort workloads to writes of one knob.
 
-From amounts granted to best-effort workloads to writes of one knob of theirs.
+``RequestedLimits`` lowers the grants to the limits that workloads requested themselves, which hold
+with and without a squeeze. ``GrantActions`` turns grants into the writes of a tick.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,9 +22,23 @@ __all__ = (
 
 Amounts = Mapping[CgroupId, float]
 
+# What the text of a knob grants; ``None`` or infinity for no limit.
+AmountOf = Callable[[KnobValue], float | None]
+# The text that grants an amount to a workload whose original value is the second argument.
+ValueFor = Callable[[float, KnobValue], KnobValue]
+
+_OWN_LIMIT = "the limit that the workload requested"
+# A change by less than this part is noise, and is not written.
+_QUANTUM = 0.05
+# Tolerance for amounts that the knob rounds to its whole units.
+_ROUNDING = 1e-3
+
 
 class RequestedLimits:
-    """Lowers grants to the workloads' own limits, and grants these to who has no grant."""
+    """Bounds the grants by the workloads' own limits.
+
+    A workload with a limit of its own and no grant is granted its limit.
+    """
 
     __slots__ = ("_bounded", "_grants", "_limits")
 
@@ -33,7 +48,7 @@ class RequestedLimits:
         self._bounded: Amounts = {}
 
     def apply(self, grants: Amounts, limits: Amounts) -> Amounts:
-        """Return *grants* within *limits*; the same object as long as they say the same."""
+        """Return *grants* within *limits*; the same object as long as both are equal to before."""
         if not limits:
             self._limits, self._bounded = limits, grants
             return grants
@@ -44,8 +59,10 @@ class RequestedLimits:
         return self._bounded
 
     def explain(self, actions: list[Action]) -> list[Action]:
-        """Return *actions*, with the reason of those that set a workload's own limit."""
-        return [replace(each, reason=_OWN) if self._sets_own(each) else each for each in actions]
+        """Return *actions*, with a reason of its own for each that sets a workload's own limit."""
+        return [
+            replace(each, reason=_OWN_LIMIT) if self._sets_own(each) else each for each in actions
+        ]
 
     def _sets_own(self, action: Action) -> bool:
         cgroup = CgroupId(action.target.scope, action.target.id)
@@ -53,27 +70,13 @@ class RequestedLimits:
         return limit is not None and self._bounded.get(cgroup) == limit
 
 
-_OWN = "no more than the workload asked for"
-
-
-# A change smaller than this part is noise, and not worth a write.
-_QUANTUM = 0.05
-# An amount in the knob's whole units is this close to what was asked for.
-_ROUNDING = 1e-3
-
-# What a knob's text grants; ``None`` or infinity for no limit.
-AmountOf = Callable[[KnobValue], float | None]
-# The text that grants an amount to a workload whose operator set the second.
-ValueFor = Callable[[float, KnobValue], KnobValue]
-
-
 class GrantActions:
-    """Asks for one knob's writes, and remembers what it asked for.
+    """Turns grants into the writes of one knob; keeps the amounts that were requested last.
 
     *largest* is the largest change, in the knob's unit, that may be left unwritten.
     """
 
-    __slots__ = ("_amount_of", "_asked", "_granted", "_knob", "_largest", "_value_for")
+    __slots__ = ("_amount_of", "_granted", "_knob", "_largest", "_requested", "_value_for")
 
     def __init__(
         self,
@@ -86,8 +89,8 @@ class GrantActions:
         self._amount_of = amount_of
         self._value_for = value_for
         self._largest = largest
-        # Kept between the ticks in which nothing happened, so that those look at nobody.
-        self._asked: dict[CgroupId, float] = {}
+        # Kept over ticks without a change, in which no workload has to be examined.
+        self._requested: dict[CgroupId, float] = {}
         self._granted: Mapping[CgroupId, float] = {}
 
     def actions(
@@ -100,22 +103,23 @@ class GrantActions:
         resync: bool,
         now_ns: int,
     ) -> list[Action]:
-        """Return the writes that make *grants* so; whoever is not in them gets his own value back.
+        """Return the writes that put *grants* into force.
 
-        *resync*: look at all that was written, because others may have changed something. Nothing
-        is written for a change that is noise, unless it reaches *floor*.
+        A workload that is not in *grants* gets its original value back. On *resync* every knob that
+        was written is compared, because another program may have changed it. A change that is noise
+        is not written, unless it reaches *floor*, in the knob's unit.
         """
         before, self._granted = self._granted, grants
         if grants is before and not resync:
             return []
-        asked = {} if resync else self._asked
+        requested = {} if resync else self._requested
         best_effort = workload_index.best_effort
         actions = []
-        # Those that were limited before are looked at as well: they may have to be released.
+        # Workloads that were limited before are included, because they may have to be released.
         touched = dict.fromkeys(knobs.touched(self._knob)) if resync else {}
         for cgroup in {**before, **grants, **touched}:
             amount = grants.get(cgroup)
-            last = asked.get(cgroup)
+            last = requested.get(cgroup)
             if amount is not None and last is not None and not self._matters(amount, last, floor):
                 continue
             if cgroup in best_effort:
@@ -123,8 +127,8 @@ class GrantActions:
                 if action is not None:
                     actions.append(action)
             if amount is not None:
-                asked[cgroup] = self._applied(cgroup, amount, knobs)
-        self._asked = {cgroup: amount for cgroup, amount in asked.items() if cgroup in grants}
+                requested[cgroup] = self._applied(cgroup, amount, knobs)
+        self._requested = {each: amount for each, amount in requested.items() if each in grants}
         return actions
 
     def _applied(self, cgroup: CgroupId, otherwise: float, knobs: KnobState) -> float:
@@ -157,6 +161,6 @@ class GrantActions:
         return knobs.request(*key, value, reason, now_ns)
 
     def _matters(self, amount: float, now: float, floor: float) -> bool:
-        """Whether *amount* differs from *now* by more than noise, or is a stop not yet reached."""
+        """Whether *amount* differs from *now* by more than noise, or goes down to the floor."""
         noise = min(self._largest, _QUANTUM * now)
         return abs(amount - now) >= noise or amount <= floor < now * (1 - _ROUNDING)

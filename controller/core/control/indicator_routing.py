@@ -1,15 +1,17 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which loops belong to which channel.
+"""Assignment of indicators to channels.
 
-An indicator's channel is its profile's choice, but for a service's own latency: that tells that
-something is wrong and not what. While it is off, it moves the channel whose own indicators
-deviate most from their sweet points, and cpu where none of them says anything.
+The profile gives the channel of an indicator. The exception is the service's own figure (its
+latency), which shows that the service suffers, but not on which resource. While it is above its
+sweet point it is assigned to the channel whose other indicators deviate most, and to cpu if all of
+them are at the bottom of the scale.
 """
 
 from collections.abc import Mapping
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
+from controller.core.control.pid import LOWEST
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, Profile
 from controller.core.units import NS_PER_SEC
@@ -17,62 +19,63 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("IndicatorRouting",)
 
-_RECHOOSE_NS = 10 * NS_PER_SEC
-# The bottom of the scale: an indicator that is at least a tolerance below its sweet point.
-_SAYS_NOTHING = -1.0
+_REASSIGN_NS = 10 * NS_PER_SEC
 
 
 class IndicatorRouting:
-    """Remembers the channel of each service's own latency."""
+    """The indicators of each channel; keeps the channel of each service's own figure."""
 
-    __slots__ = ("_chosen", "_since_ns", "_specs", "_workload_index")
+    __slots__ = ("_assigned", "_since_ns", "_specs", "_workload_index")
 
     def __init__(self) -> None:
         self._workload_index: WorkloadIndex | None = None
-        self._chosen: dict[str, Channel] = {}
+        self._assigned: dict[str, Channel] = {}
         self._since_ns: dict[str, int] = {}
         self._specs: dict[Channel, Specs] = {}
 
     def update(
         self, workload_index: WorkloadIndex, loops: Mapping[Channel, ChannelLoops], now_ns: int
     ) -> Mapping[Channel, Specs]:
-        """Return the indicators of every channel by service; *loops* is what they say now."""
+        """Return the indicators of every channel by service; *loops* are those of the last tick.
+
+        The result is the same object until it changes.
+        """
         changed = workload_index is not self._workload_index
         self._workload_index = workload_index
         if changed:
-            self._chosen = {
-                name: self._chosen.get(name) or _default(service)
+            self._assigned = {
+                name: self._assigned.get(name) or _default(service)
                 for name, service in workload_index.services.items()
                 if any(_is_own(spec) for spec in service.profile.indicators)
             }
-        for name, channel in self._chosen.items():
+        for name, channel in self._assigned.items():
             hurting = (loops[channel].deviation_of(name, IndicatorName.SERVICE) or 0.0) > 0
-            if not hurting or now_ns - self._since_ns.get(name, -_RECHOOSE_NS) < _RECHOOSE_NS:
+            if not hurting or now_ns - self._since_ns.get(name, -_REASSIGN_NS) < _REASSIGN_NS:
                 continue
             self._since_ns[name] = now_ns
             best = _most_deviating(workload_index.services[name], loops)
             changed = changed or best is not channel
-            self._chosen[name] = best
+            self._assigned[name] = best
         if changed:
             self._specs = {channel: self._of(channel, workload_index) for channel in Channel}
         return self._specs
 
     def _of(self, channel: Channel, workload_index: WorkloadIndex) -> Specs:
-        # Hundreds of services share a few profiles.
-        made: dict[tuple[str, Channel | None], tuple[IndicatorSpec, ...]] = {}
+        # Hundreds of services share a few profiles, and so the tuples.
+        by_profile: dict[tuple[str, Channel | None], tuple[IndicatorSpec, ...]] = {}
         found = {}
         for name, service in workload_index.services.items():
-            own = self._chosen.get(name)
+            own = self._assigned.get(name)
             key = (service.profile.name, own)
-            if key not in made:
-                made[key] = _specs_of(service.profile, channel, own)
-            if specs := made[key]:
+            if key not in by_profile:
+                by_profile[key] = _specs_of(service.profile, channel, own)
+            if specs := by_profile[key]:
                 found[name] = specs
         return found
 
 
 def _specs_of(profile: Profile, channel: Channel, own: Channel | None) -> tuple[IndicatorSpec, ...]:
-    """Return the indicators on *channel*; a service's own latency is on *own*."""
+    """Return the indicators on *channel*; the service's own figure is on *own*."""
     if channel not in profile.channels:
         return ()
     return tuple(
@@ -90,7 +93,7 @@ def _is_own(spec: IndicatorSpec) -> bool:
 
 
 def _most_deviating(service: Service, loops: Mapping[Channel, ChannelLoops]) -> Channel:
-    best, worst = _default(service), _SAYS_NOTHING
+    best, worst = _default(service), LOWEST
     for channel, each in loops.items():
         deviation = each.worst_deviation(service.name, without=IndicatorName.SERVICE)
         if channel in service.profile.channels and deviation is not None and deviation > worst:

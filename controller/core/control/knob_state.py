@@ -1,14 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every knob is set to, what it was before us, and who wrote it last.
+"""The value, the original value and the owner of every knob.
 
-A reading that we did not write is somebody else's, and becomes the new original. Ours is then
-applied again only if it is stricter, at most three times in ten minutes; after that the rung
-is unavailable for that target. Refused writes are tried again after a pause that doubles.
+A value that the agent did not write is foreign, and becomes the new original. The agent's value is
+then applied again only if it is stricter, at most three times in ten minutes; after that the knob
+of this target is unavailable. A refused write is tried again after a pause that doubles.
 
-Readings are news only when they differ from the last one: the daemon passes the last known
-readings in every tick. It folds the outcomes of its writes into them, so that somebody who
-puts the old value back is seen.
+The caller passes the last known readings in every tick. A reading is evaluated only if it differs
+from the last one of its knob. The caller folds the outcomes of its writes into the readings, so a
+program that writes the old value back is detected.
 """
 
 from collections import deque
@@ -24,14 +24,21 @@ __all__ = ("KnobState",)
 
 _REAPPLY_LIMIT = 3
 _REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
-_REMEMBER_NS = 600 * NS_PER_SEC
+_KEEP_ABSENT_NS = 600 * NS_PER_SEC
 _FIRST_PAUSE_NS = 1 * NS_PER_SEC
 _LONGEST_PAUSE_NS = 60 * NS_PER_SEC
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One knob of one target. ``ours`` is what we last wanted there, ``None`` if nothing."""
+    """One knob of one target.
+
+    ``seen`` is the last reading, ``value`` the value in force as far as known, ``ours`` the value
+    that the agent requested last (``None``: none). ``overwritten``: a foreign value replaced ours,
+    and ours was not applied again. ``unavailable``: ours was replaced too often. ``gone``: the
+    target does not exist any more. ``absent``: there is no reading. ``pause_ns`` is the pause after
+    a refused write, ``retry_ns`` its end.
+    """
 
     target: Target
     knob: Knob
@@ -49,7 +56,7 @@ class _Entry:
 
     @property
     def present(self) -> bool:
-        """Whether there is something to write to."""
+        """Whether the target exists and has a reading."""
         return not (self.gone or self.absent)
 
     def movable(self, now_ns: int) -> bool:
@@ -63,11 +70,11 @@ _Key = tuple[_Place, Knob]
 
 
 class KnobState:
-    """The knobs of all targets that were ever read, as far as they are still there.
+    """The knobs of all targets that have a reading, or had one in the last ten minutes.
 
-    After ``learn``: ``quiet`` if nothing happened to any knob but what was asked for, and no
-    refused write is due again; then a caller whose wishes did not change need not ask again.
-    ``reports`` says what had to be given up.
+    Valid after ``update``: ``quiet`` is true if no knob changed but by the requested writes, and no
+    refused write is due again. A caller whose requests did not change need not repeat them then.
+    ``reports`` are the knobs that became unavailable in this tick.
     """
 
     __slots__ = (
@@ -82,7 +89,7 @@ class KnobState:
 
     def __init__(self) -> None:
         self._entries: dict[Knob, dict[_Place, _Entry]] = {knob: {} for knob in Knob}
-        # Those without a reading, with when that was noticed.
+        # The knobs without a reading, with the time since when.
         self._absent: dict[_Key, int] = {}
         self._retries_ns: list[int] = []
         self.quiet = False
@@ -91,7 +98,7 @@ class KnobState:
         self.reports: list[Verdict] = []
 
     def reset(self) -> None:
-        """Start anew from the next readings (the mode changed)."""
+        """Discard everything and start from the next readings (the mode changed)."""
         self._entries = {knob: {} for knob in Knob}
         self._absent.clear()
         self._readings = ()
@@ -105,23 +112,24 @@ class KnobState:
         executed: bool,
         now_ns: int,
     ) -> None:
-        """Take what became of the last actions, then the readings.
+        """Take the outcomes of the last actions, then the readings.
 
-        *executed* says that actions are really written: one without an outcome was not.
+        *executed*: actions are really written, so an action without an outcome was not. Without
+        *executed* (observe mode) every action counts as written.
         """
         self.reports = []
         self.quiet = True
         if any(now_ns >= retry_ns for retry_ns in self._retries_ns):
             self._retries_ns = [retry_ns for retry_ns in self._retries_ns if retry_ns > now_ns]
             self.quiet = False
-        self._update_written(outcomes, executed, now_ns)
+        self._update_pending(outcomes, executed, now_ns)
         before, self._readings = self._readings, readings
         if readings is before:
             return
-        # Mostly the same records, two per workload. Both tuples hold theirs, so an identity
-        # belongs to one record only.
-        known, here = set(map(id, before)), set(map(id, readings))
-        missing = {_key_of(each): each for each in before if id(each) not in here}
+        # Most records are the same objects as before; there are two or more per workload. Both
+        # tuples keep their records alive, so no two records have the same id.
+        known, present = set(map(id, before)), set(map(id, readings))
+        missing = {_key_of(each): each for each in before if id(each) not in present}
         for reading in readings:
             if id(reading) not in known:
                 missing.pop(_key_of(reading), None)
@@ -129,12 +137,12 @@ class KnobState:
         self._mark_missing(missing, now_ns)
 
     def value(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
-        """Return what the knob is set to, as far as known."""
+        """Return the value in force, as far as known; ``None`` without a reading."""
         entry = self._entries[knob].get((scope, id_))
         return None if entry is None or not entry.present else entry.value
 
     def original(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
-        """Return what the knob was set to by others."""
+        """Return the last value that the agent did not write; ``None`` without a reading."""
         entry = self._entries[knob].get((scope, id_))
         return None if entry is None or not entry.present else entry.original
 
@@ -152,7 +160,7 @@ class KnobState:
         return entry is not None and entry.movable(now_ns)
 
     def held(self) -> list[tuple[Target, Knob]]:
-        """Return the knobs that are not at their original value because of us."""
+        """Return the knobs whose value the agent wrote and that differ from their original."""
         return [
             (entry.target, entry.knob)
             for entries in self._entries.values()
@@ -161,7 +169,7 @@ class KnobState:
         ]
 
     def blocked(self, targets: Iterable[CgroupId], knob: Knob, now_ns: int) -> frozenset[CgroupId]:
-        """Return those of *targets* whose knob cannot be moved now."""
+        """Return the members of *targets* whose *knob* cannot be moved now."""
         entries = self._entries[knob]
         return frozenset(
             target
@@ -170,7 +178,7 @@ class KnobState:
         )
 
     def touched(self, knob: Knob) -> list[CgroupId]:
-        """Return whose *knob* we changed, also where somebody else has done so since."""
+        """Return the targets whose *knob* the agent changed, also if it was overwritten since."""
         return [
             CgroupId(*place)
             for place, entry in self._entries[knob].items()
@@ -180,7 +188,10 @@ class KnobState:
     def request(
         self, scope: str, id_: int, knob: Knob, value: KnobValue, reason: str, now_ns: int
     ) -> Action | None:
-        """Return the action that sets the knob to *value*, or ``None`` if there is none to take."""
+        """Return the action that sets the knob to *value*.
+
+        ``None``: the knob has this value, or cannot be moved now.
+        """
         entry = self._entries[knob].get((scope, id_))
         if entry is None or not entry.present or entry.unavailable or entry.value == value:
             return None
@@ -191,7 +202,10 @@ class KnobState:
         return self._write(entry, value, reason, value)
 
     def restore(self, scope: str, id_: int, knob: Knob, reason: str, now_ns: int) -> Action | None:
-        """Return the action that puts the original back, or ``None`` if it is in place."""
+        """Return the action that puts the original back.
+
+        ``None``: the original is in place, or the knob cannot be written now.
+        """
         entry = self._entries[knob].get((scope, id_))
         if entry is None or not entry.present:
             return None
@@ -204,26 +218,27 @@ class KnobState:
         return self._write(entry, entry.original, reason, entry.ours)
 
     def commit(self, actions: tuple[Action, ...]) -> None:
-        """Remember the actions of this tick, whose outcomes come with the next."""
+        """Take the actions of this tick, whose outcomes are passed with the next tick."""
         self._pending = actions
 
     def _write(self, entry: _Entry, value: KnobValue, reason: str, ours: KnobValue) -> Action:
         action = Action(
             target=entry.target, knob=entry.knob, previous=entry.value, value=value, reason=reason
         )
-        # Believed until an outcome says otherwise; in observe mode that is the "as if".
+        # Assumed to be written until an outcome shows the contrary. In observe mode there are no
+        # outcomes, so the assumption stays.
         entry.value = value
         entry.ours = ours
         return action
 
-    def _update_written(self, outcomes: Iterable[Outcome], executed: bool, now_ns: int) -> None:
-        told = {_key_of(outcome.action): outcome for outcome in outcomes}
+    def _update_pending(self, outcomes: Iterable[Outcome], executed: bool, now_ns: int) -> None:
+        by_key = {_key_of(outcome.action): outcome for outcome in outcomes}
         for action in self._pending:
             place, knob = key = _key_of(action)
             entry = self._entries[knob].get(place)
             if entry is None:
                 continue
-            outcome = told.get(key)
+            outcome = by_key.get(key)
             if outcome is None:
                 if executed:
                     entry.value = action.previous
@@ -234,7 +249,7 @@ class KnobState:
                 self.quiet = False
                 continue
             if outcome.foreign is not None:
-                self._disown(entry, outcome.foreign)
+                self._take_foreign(entry, outcome.foreign)
                 continue
             if outcome.failure is Failure.REFUSED:
                 entry.value = outcome.applied or action.previous
@@ -251,14 +266,14 @@ class KnobState:
         self._pending = ()
 
     def _mark_missing(self, missing: Iterable[_Key], now_ns: int) -> None:
-        # A target without a reading is not acted on. It is remembered for a while: should it
-        # come back with our value still in place, that must not pass for its original.
+        # A target without a reading is not moved. Its entry is kept for a while: if the target
+        # comes back with the agent's value in place, that value must not be taken for the original.
         for place, knob in missing:
             self._entries[knob][place].absent = True
             self._absent[place, knob] = now_ns
             self.quiet = False
         for place, knob in [
-            key for key, since_ns in self._absent.items() if now_ns - since_ns > _REMEMBER_NS
+            key for key, since_ns in self._absent.items() if now_ns - since_ns > _KEEP_ABSENT_NS
         ]:
             del self._entries[knob][place]
             del self._absent[place, knob]
@@ -283,10 +298,10 @@ class KnobState:
         if entry.ours is not None and is_same_setting(knob, value, entry.ours):
             entry.value = value
             return
-        self._disown(entry, value)
+        self._take_foreign(entry, value)
 
-    def _disown(self, entry: _Entry, value: KnobValue) -> None:
-        # Somebody else wrote: that is the original now.
+    def _take_foreign(self, entry: _Entry, value: KnobValue) -> None:
+        # A foreign value becomes the original.
         self.quiet = False
         entry.overwritten = entry.overwritten or entry.ours is not None
         entry.original = entry.value = value
@@ -301,8 +316,9 @@ class KnobState:
         if len(times) >= _REAPPLY_LIMIT:
             entry.unavailable = True
             text = (
-                f"{entry.knob} of {entry.target.path} was overwritten by somebody else "
-                f"{len(times) + 1} times in 10 minutes ({entry.original!r}): left alone from now on"
+                f"{entry.knob} of {entry.target.path} was overwritten by another program "
+                f"{len(times) + 1} times in 10 minutes, last with {entry.original!r}: "
+                "it is not written any more"
             )
             self.reports.append(Verdict(subject=entry.target.path, text=text))
             return False

@@ -1,10 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A channel's ladder: graded knobs, cheapest first, under one demand.
+"""A ladder: the graded knobs of one channel, cheapest first, moved by one demand.
 
-The demand's range is split evenly among the rungs that can be used now: with three of them the
-first goes from free to its stop while the demand goes from 0 to a third, then the second moves.
-A rung that cannot be moved is skipped, and the others share its part.
+The range of the demand is divided evenly among the rungs that are usable now. With three of them
+the first rung moves from free to its strictest setting while the demand goes from 0 to one third;
+then the second rung moves. A rung that is not usable is skipped, and the others share its part of
+the range.
 """
 
 from collections.abc import Sequence
@@ -24,14 +25,14 @@ from controller.core.workload_index import WorkloadIndex
 __all__ = ("Ladder", "Rung", "TickContext", "limits_of")
 
 # A demand on the border of two rungs belongs to the lower one.
-_SAME = 1e-9
+_TOLERANCE = 1e-9
 
 
 class TickContext(NamedTuple):
-    """What a rung looks at in one tick.
+    """The input of the rungs in one tick.
 
-    ``resync``: workloads or knobs changed by other hands, so nothing that was asked for before can
-    be taken for granted.
+    ``dt_s`` is the time since the last tick, at most two control periods. ``resync``: the workloads
+    changed, or a knob changed by another program, so earlier writes cannot be relied on.
     """
 
     now_ns: int
@@ -45,40 +46,40 @@ class TickContext(NamedTuple):
 
 
 class Rung(Protocol):
-    """One graded knob. ``part`` is how far it is from free (0) to its stop (1)."""
+    """One graded knob, moved by this rung's part of the channel's demand."""
 
     @property
     def knob(self) -> Knob:
-        """The knob that it moves."""
+        """The knob that the rung moves."""
 
     @property
     def part(self) -> float:
-        """How far the knob is, from 0 to 1."""
+        """The position of the knob, from 0 (free) to 1 (its strictest setting)."""
 
     def usable(self, context: TickContext) -> bool:
-        """Return whether there is anything that can be moved now."""
+        """Return whether there is a target whose knob can be moved now."""
 
     def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Return which part stands now for what *part* stood for in the last tick."""
+        """Return the part that stands now for what *part* stood for in the last tick."""
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Go to *part* as far as it can, and return the part that its setting stands for.
+        """Move to *part* as far as possible, and return the part that the setting stands for.
 
         ``None``: the knob is free.
         """
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return what has to be written."""
+        """Return the writes of this tick."""
 
     def release(self) -> None:
-        """Go free at once."""
+        """Go to the free setting at once."""
 
     def describe(self) -> str:
         """Return the setting in a few words."""
 
 
 def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
-    """Return the limits of *knob* that satisfy every service present."""
+    """Return the limits of *knob* that satisfy all services present."""
     default = DEFAULT_LIMITS[knob]
     return tightest_limits(
         (profile.limits.get(knob, default) for profile in workload_index.profiles), default
@@ -101,20 +102,21 @@ class Ladder:
         return bool(self._usable)
 
     def update(self, context: TickContext) -> None:
-        """Find out which rungs can be moved now."""
+        """Determine the rungs that are usable now."""
         self._usable = tuple(rung for rung in self.rungs if rung.usable(context))
 
     def limits(self, demand: float, workload_index: WorkloadIndex) -> KnobLimits:
         """Return the limits of the rung that moves next when *demand* falls."""
         count = len(self._usable)
-        number = min(count, max(1, math.ceil(demand * count - _SAME)))
+        number = min(count, max(1, math.ceil(demand * count - _TOLERANCE)))
         limits = limits_of(self._usable[number - 1].knob, workload_index)
         return replace(limits, release_step=limits.release_step / count)
 
     def rescale(self, demand: float, context: TickContext) -> float:
-        """Return which demand stands now for what *demand* stood for in the last tick.
+        """Return the demand that stands now for what *demand* stood for in the last tick.
 
-        A rung may have learned what its settings are worth: what is set was not wrong for that.
+        A rung may have learned the effect of its settings, which changes its scale. The setting in
+        force is still the right one and must not move because of that.
         """
         count = len(self._usable)
         rescaled = demand
@@ -131,25 +133,25 @@ class Ladder:
         count = len(self._usable)
         for number, rung in enumerate(self._usable):
             part = min(1.0, max(0.0, demand * count - number))
-            settled = rung.set_part(part, limits_of(rung.knob, context.workload_index), context)
-            if settled is not None:
-                applied = (number + settled) / count
+            reached = rung.set_part(part, limits_of(rung.knob, context.workload_index), context)
+            if reached is not None:
+                applied = (number + reached) / count
         for rung in self.rungs:
             if rung not in self._usable:
                 rung.release()
         return applied
 
     def release(self) -> None:
-        """Let go of everything at once."""
+        """Go to the free setting of all rungs at once."""
         for rung in self.rungs:
             rung.release()
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return what has to be written."""
+        """Return the writes of this tick."""
         return [action for rung in self.rungs for action in rung.actions(context, reason)]
 
     def reports(self) -> tuple[RungReport, ...]:
-        """Return where every rung stands."""
+        """Return the position of every rung."""
         return tuple(
             RungReport(
                 channel=self._channel,

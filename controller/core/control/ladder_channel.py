@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A channel whose demand moves a ladder of knobs: cache, network, memory and io.
 
-The last rung of the cache channel: the quota, which belongs to the cpu channel.
+The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 """
 
 from functools import cache
@@ -38,14 +38,14 @@ __all__ = (
 
 
 class SharedQuotaRung:
-    """Remembers how much of the quota's range is asked for; the cpu channel grants it."""
+    """The part of the quota's range that the cache channel demands; the cpu channel grants it."""
 
     def __init__(self) -> None:
         self.knob = Knob.CPU_QUOTA
         self.part = 0.0
 
     def usable(self, context: TickContext) -> bool:
-        """Return whether there is a workload that can be limited."""
+        """Return whether there is a workload whose quota can be moved now."""
         knobs, now_ns = context.knobs, context.now_ns
         return any(
             knobs.is_movable(each, self.knob, now_ns) for each in context.workload_index.best_effort
@@ -56,34 +56,35 @@ class SharedQuotaRung:
         return part
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Take *part*; the quota can take any."""
+        """Take *part*; the quota has a setting for any part."""
         self.part = part
         return part if part > 0 else None
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return nothing: the quota's writes are the cpu channel's."""
+        """Return no writes: those of the quota are the cpu channel's."""
         return []
 
     def release(self) -> None:
-        """Ask for nothing."""
+        """Demand nothing at once."""
         self.part = 0.0
 
     def describe(self) -> str:
-        """Return how far the quota is asked to go."""
-        return f"{self.part:.0%} of the way to the quota's floor" if self.part else "no quota"
+        """Return the part of the quota's range in a few words."""
+        return f"quota {self.part:.0%} of the way to its floor" if self.part else "no quota"
 
 
+# The facts of the host that the rungs of a channel are made from.
 Facts = ResctrlFacts | tuple[LinkFacts, ...] | tuple[DiskFacts, ...] | int | None
 
 
 class LadderChannel:
-    """Loops, evidence by the use of the resource, and a ladder."""
+    """A channel with a ladder: its loops, their evidence (the use of the resource), its rungs."""
 
     __slots__ = (
         "_cpus",
-        "_looked_s",
+        "_limiter",
         "_safe_state",
-        "_slew",
+        "_updated_s",
         "channel",
         "facts",
         "ladder",
@@ -93,20 +94,21 @@ class LadderChannel:
     def __init__(
         self, channel: Channel, settings: Settings, rungs: list[Rung], facts: Facts
     ) -> None:
-        """*facts* are those of the host that *rungs* were made for."""
+        """*rungs* were made from *facts*."""
         self.channel = channel
         self.facts = facts
         self._cpus = settings.host.cpus
-        self._looked_s: int | None = None
+        # The second in which the ladder was updated.
+        self._updated_s: int | None = None
         self._safe_state = settings.safe_state
-        self._slew = RateLimiter()
+        self._limiter = RateLimiter()
         self.loops = ChannelLoops(channel, settings)
         self.ladder = Ladder(channel, rungs)
 
     @property
     def demand(self) -> float:
         """The demand that is applied."""
-        return self._slew.applied
+        return self._limiter.applied
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
@@ -114,10 +116,10 @@ class LadderChannel:
         self.loops.reconfigure(settings)
 
     def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
-        """Advance all loops and move the ladder to what they ask for."""
+        """Advance all loops and move the ladder to their demand; on *hold* the demand stays."""
 
-        @cache  # the same for every service; it looks at every workload
-        def suspects() -> Evidence:
+        @cache  # the same for all services; the computation reads the use of every workload
+        def common_evidence() -> Evidence:
             return Evidence(
                 be_share=context.usage.share(self.channel, context.tracker, context.workload_index),
                 throttled_ns=None,
@@ -127,42 +129,42 @@ class LadderChannel:
             )
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
-            return suspects()
+            return common_evidence()
 
-        slew, ladder = self._slew, self.ladder
+        limiter, ladder = self._limiter, self.ladder
         second = context.now_ns // NS_PER_SEC
-        if context.resync or second != self._looked_s or not ladder.usable:
-            # Not in every tick: it looks at every workload.
-            self._looked_s = second
+        if context.resync or second != self._updated_s or not ladder.usable:
+            # Once a second: the update reads the knobs of every workload.
+            self._updated_s = second
             ladder.update(context)
-        rescaled = ladder.rescale(slew.applied, context)
-        if rescaled != slew.applied:
-            self.loops.shift(rescaled - slew.applied)
-            slew.set(rescaled)
+        rescaled = ladder.rescale(limiter.applied, context)
+        if rescaled != limiter.applied:
+            self.loops.shift(rescaled - limiter.applied)
+            limiter.set(rescaled)
         choice = self.loops.bid(
             context.tracker,
             context.workload_index,
             specs,
             evidence,
-            slew.applied,
+            limiter.applied,
             context.dt_s,
             hold,
         )
         if not self.loops or not ladder.usable:
-            # Nobody to protect, or nothing that could be applied, which the loops must know.
-            slew.set(0.0)
+            # No service to protect, or no knob to move: the loops have to track a demand of 0.
+            limiter.set(0.0)
             ladder.release()
         else:
             if not hold:
-                limits = ladder.limits(slew.applied, context.workload_index)
-                slew.limit(choice.wanted, limits, context.now_ns, context.dt_s)
-            slew.set(ladder.apply(slew.applied, context))
-        self.loops.track(choice, slew.applied, context.dt_s)
+                limits = ladder.limits(limiter.applied, context.workload_index)
+                limiter.limit(choice.wanted, limits, context.now_ns, context.dt_s)
+            limiter.set(ladder.apply(limiter.applied, context))
+        self.loops.track(choice, limiter.applied, context.dt_s)
         if self.loops.safe:
             self._go_safe(context)
 
     def _go_safe(self, context: TickContext) -> None:
-        self._slew.set(0.0)
+        self._limiter.set(0.0)
         if self._safe_state is SafeState.FLOOR and self.ladder.usable:
             self.ladder.apply(1.0, context)
         else:
@@ -170,7 +172,7 @@ class LadderChannel:
 
 
 def facts_for(channel: Channel, host: HostFacts) -> Facts:
-    """Return what the rungs of a channel depend on."""
+    """Return the facts that the rungs of a channel are made from."""
     if channel is Channel.CACHE:
         return host.resctrl
     if channel is Channel.NETWORK:
@@ -179,7 +181,7 @@ def facts_for(channel: Channel, host: HostFacts) -> Facts:
 
 
 def rungs_of(channel: Channel, host: HostFacts, quota: SharedQuotaRung) -> list[Rung]:
-    """Return the rungs that this host's facts allow, cheapest first; *quota* is cpu's as well."""
+    """Return the rungs that this host allows, cheapest first; *quota* is that of the planner."""
     if channel is Channel.CACHE:
         return [*([CacheWaysRung(), MbaRung()] if host.resctrl else []), quota]
     if channel is Channel.NETWORK:

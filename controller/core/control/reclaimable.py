@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: how much of a node a scheduler may give to best-effort work.
+"""Reclaimable capacity: the amount of a node that a scheduler may give to best-effort pods.
 
-What the node has, less a reserve, less a peak of what everybody else used: the measured use, not
-what pods asked for. While best-effort is squeezed it is no more than the squeeze leaves, because
-the rest of it would only be promised.
+It is the capacity of the node, less a reserve, less the peak of what all other work used. The use
+is measured; what pods requested does not count. While best-effort is squeezed the amount is at most
+what the squeeze leaves, because a pod could not use more.
 """
 
 from typing import NamedTuple
@@ -16,16 +16,17 @@ from controller.core.units import NS_PER_SEC
 
 __all__ = ("NonBestEffortUse", "ReclaimLimits", "Reclaimable")
 
-# Shorter bursts of a service are the squeeze's business: pods stay for minutes.
+# Pods stay for minutes. Bursts of a service that are shorter than this are left to the squeeze.
 _SMOOTH_S = 10.0
-# Without news for this long, what was known is no ground for a promise.
+# Older measurements do not justify an offer.
 _STALE_NS = 10 * NS_PER_SEC
 
 
 class ReclaimLimits(NamedTuple):
-    """``reserve_ratio`` of the node is never given away; the peak is over ``peak_ns``.
+    """``reserve_ratio`` is the part of the node that is never offered.
 
-    What is found to be free is given with the time constant ``rise_ns``.
+    The peak of the use is taken over ``peak_ns``; the amount rises with the time constant
+    ``rise_ns``.
     """
 
     reserve_ratio: float = 0.1
@@ -34,16 +35,16 @@ class ReclaimLimits(NamedTuple):
 
 
 class Reclaimable:
-    """Follows one resource of the node, in that resource's unit.
+    """The reclaimable amount of one resource of the node, in that resource's unit.
 
-    ``amount`` falls at once, also to less than the last peak left, and rises slowly, from nothing
-    at the start: the past of the services is not known then. It is never less than what
-    best-effort pods were granted here, so that nobody is thrown out of what he was promised, as
-    far as the node has that much: who names his node himself may ask for any amount. It is 0 while
-    it is ``stale``.
+    ``amount`` falls at once and rises slowly, from 0 at the start, because the past use of the
+    services is not known then. It is never less than what the best-effort pods of the node were
+    granted, so that no pod loses what it was promised. The capacity of the node limits that,
+    because a pod that names its node itself may request any amount. ``amount`` is 0 while
+    ``stale``, that is without recent measurements.
     """
 
-    __slots__ = ("_last_ns", "_limits", "_room", "_used", "amount", "stale")
+    __slots__ = ("_headroom", "_last_ns", "_limits", "_used", "amount", "stale")
 
     def __init__(self, limits: ReclaimLimits) -> None:
         self._limits = limits
@@ -53,7 +54,7 @@ class Reclaimable:
         self._used: float | None = None
         self._last_ns: int | None = None
         rise_s = self._limits.rise_ns / NS_PER_SEC
-        self._room = Headroom(0.0, self._limits.peak_ns, rise_s)
+        self._headroom = Headroom(0.0, self._limits.peak_ns, rise_s)
         self.amount = 0.0
         self.stale = True
 
@@ -65,11 +66,12 @@ class Reclaimable:
         granted: float,
         squeezed_to: float | None = None,
     ) -> float:
-        """Return what best-effort may have at *now_ns*.
+        """Return ``amount`` at *now_ns*.
 
-        :param others: what is used now by all who are not best-effort; ``None``: not measurable.
-        :param granted: what the best-effort pods of the node asked for in all.
-        :param squeezed_to: what best-effort is limited to now; ``None``: to nothing.
+        :param capacity: what the node has.
+        :param others: what all work but best-effort uses now; ``None``: not measurable.
+        :param granted: the sum of the requests of the node's best-effort pods.
+        :param squeezed_to: the limit of best-effort in this tick; ``None``: it is not limited.
         """
         if others is None:
             if self._last_ns is None or now_ns - self._last_ns > _STALE_NS:
@@ -81,16 +83,16 @@ class Reclaimable:
             before = others if self._used is None else self._used
             self._used = before + smoothing(dt_s, _SMOOTH_S) * (others - before)
             available = capacity * (1.0 - self._limits.reserve_ratio)
-            self._room.update(now_ns, dt_s, available, self._used)
+            self._headroom.update(now_ns, dt_s, available, self._used)
             if squeezed_to is not None:
-                self._room.lower_to(squeezed_to)
+                self._headroom.lower_to(squeezed_to)
             self.stale = False
-        self.amount = 0.0 if self.stale else max(min(granted, capacity), self._room.amount)
+        self.amount = 0.0 if self.stale else max(min(granted, capacity), self._headroom.amount)
         return self.amount
 
 
 class NonBestEffortUse:
-    """CPUs that everybody but best-effort uses, from the counters of two snapshots."""
+    """CPUs used by all work but best-effort, from the counters of two snapshots."""
 
     __slots__ = ("_before", "_counters")
 
@@ -103,7 +105,8 @@ class NonBestEffortUse:
     ) -> float | None:
         """Return the mean since the last call; ``None`` without two snapshots of fresh data.
 
-        Who came since is counted from the next call on. Data older than *oldest_ns* is not fresh.
+        A workload that was added since then is counted from the next call on. Data older than
+        *oldest_ns* is not fresh.
         """
         before, self._before = self._before, None
         known, self._counters = self._counters, {}

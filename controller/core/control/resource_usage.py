@@ -1,10 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Best-effort's part in the use of a resource: the evidence of all channels but cpu.
+"""Use of resources by best-effort and by all other workloads: the evidence of all channels but cpu.
 
-Nobody measures whose cache line was evicted by whom. What can be measured is who uses the
-resource, so best-effort is suspected by its share of the use: of the memory bandwidth, or of the
-misses where that is unknown, of the shaped links' bytes, of the memory, of the disks' bytes.
+No counter attributes an evicted cache line to its cause. What can be measured is the use of the
+resource, so best-effort's share of the use is taken as evidence against it: of the memory bandwidth
+(of the cache misses where that is not measured), of the bytes on the shaped links, of the memory,
+of the bytes read from and written to disks.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -20,15 +21,18 @@ from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("LinkSide", "ResourceUsage", "UsageTracker")
 
-# Counters of a thousand workloads are looked at this often.
+# The counters of workloads are evaluated this often, because there may be a thousand of them. The
+# first evaluations are made in every tick, or the use would be unknown for a second or two.
 _PERIOD_NS = NS_PER_SEC
-_FIRST_LOOKS = 5
+_FIRST_UPDATES = 5
 _SMOOTH_S = 1.0
-# What best-effort would use is forgotten with the first time constant; with the second while it
-# is squeezed, because its use says little then. Not never: it may have turned harmless.
-_FORGET_S = 30.0
-_FORGET_SQUEEZED_S = 600.0
+# Time constants with which the want of a workload decays to its use. The second one applies while
+# best-effort is squeezed, because then the use says little about the want. It is finite, because
+# the workload may have become harmless.
+_DECAY_S = 30.0
+_DECAY_SQUEEZED_S = 600.0
 
+# User, whether it is best-effort, count.
 Count = tuple[Hashable, bool, int]
 Counter = Callable[[WorkloadSample], int | None]
 
@@ -42,10 +46,10 @@ class LinkSide(NamedTuple):
 
 
 class UsageTracker:
-    """Follows counters (or, with *gauge*, amounts) of best-effort's and everybody else's use.
+    """Rates of use of one resource, from counters, or amounts with *gauge*.
 
-    ``rates`` is what each best-effort user uses now, ``wants`` what it would use if it were not
-    squeezed, ``others`` what all others use together: per second, or amounts for a gauge.
+    ``rates`` is the use of each best-effort user, ``wants`` what it would use without a squeeze,
+    ``others`` the sum over all other users: per second, or amounts for a gauge.
     """
 
     __slots__ = ("_counts", "_gauge", "_known", "others", "rates", "wants")
@@ -60,22 +64,22 @@ class UsageTracker:
 
     @property
     def wanted(self) -> float | None:
-        """What best-effort together would use if it were not squeezed; ``None``: not measured."""
+        """What all of best-effort would use without a squeeze; ``None``: not measured."""
         return sum(self.wants.values()) if self._known else None
 
     @property
     def share(self) -> float | None:
-        """Best-effort's part of the use, unsqueezed; ``None`` where nobody uses or measures it."""
+        """Best-effort's part of the use without a squeeze; ``None``: not measured, or no use."""
         wanted = self.wanted
         if wanted is None or wanted + self.others <= 0:
             return None
         return wanted / (wanted + self.others)
 
     def update(self, counts: Iterable[Count], dt_s: float, squeezed: bool) -> None:
-        """Take (user, whether best-effort, count) of everybody, *dt_s* after the last time."""
+        """Take the counts of all users, *dt_s* after the last ones."""
         before, self._counts = self._counts, {}
         weight = smoothing(dt_s, _SMOOTH_S)
-        keep = math.exp(-dt_s / (_FORGET_SQUEEZED_S if squeezed else _FORGET_S))
+        keep = math.exp(-dt_s / (_DECAY_SQUEEZED_S if squeezed else _DECAY_S))
         rates: dict[Hashable, float] = {}
         others = 0.0
         measured = False
@@ -98,7 +102,8 @@ class UsageTracker:
                 others += now
         self.rates = rates
         if not measured:
-            # Nothing at all, or only the first look: what was known before is not refuted.
+            # The earlier result stays if these are the first counts of their users, and ends if
+            # there are no counts at all.
             self._known = self._known and bool(self._counts)
             return
         self.others = self.others + weight * (others - self.others) if self._known else others
@@ -122,7 +127,7 @@ def _traffic(sample: WorkloadSample) -> int | None:
     return sample.tx_bytes + sample.rx_bytes
 
 
-# What a channel's share is taken from, the best measure first.
+# The counters that a channel's share is computed from, the best measure first.
 _COUNTERS: Mapping[Channel, tuple[Counter, ...]] = {
     Channel.CACHE: (_bandwidth, _llc_misses),
     Channel.NETWORK: (_traffic,),
@@ -132,18 +137,19 @@ _COUNTERS: Mapping[Channel, tuple[Counter, ...]] = {
 
 
 class ResourceUsage:
-    """Who uses what, of the resources of the channels that are watched.
+    """The use of the resources of all watched channels.
 
-    ``links`` is each shaped link's use by best-effort's tier and by the others.
+    ``links`` is the use of each direction of each shaped link, by the best-effort tier and by the
+    other tiers.
     """
 
-    __slots__ = ("_last_link_ns", "_last_ns", "_looks", "_uses", "links")
+    __slots__ = ("_last_link_ns", "_last_ns", "_trackers", "_updates", "links")
 
     def __init__(self) -> None:
         self._last_ns: int | None = None
-        self._looks = 0
+        self._updates = 0
         self._last_link_ns: int | None = None
-        self._uses = {
+        self._trackers = {
             channel: tuple(UsageTracker(gauge=counter is _memory) for counter in counters)
             for channel, counters in _COUNTERS.items()
         }
@@ -152,47 +158,47 @@ class ResourceUsage:
     @property
     def bandwidth(self) -> UsageTracker:
         """Memory bandwidth in bytes per second."""
-        return self._uses[Channel.CACHE][0]
+        return self._trackers[Channel.CACHE][0]
 
     def of(self, channel: Channel) -> UsageTracker:
-        """Return the use by workload that tells most about *channel*."""
-        uses = self._uses[channel]
-        return next((use for use in uses if use.wanted is not None), uses[0])
+        """Return the use by workload, by the best measure for *channel* that is available."""
+        trackers = self._trackers[channel]
+        return next((each for each in trackers if each.wanted is not None), trackers[0])
 
     def share(
         self, channel: Channel, tracker: IndicatorTracker, workload_index: WorkloadIndex
     ) -> float | None:
         """Return best-effort's part of the channel's resource; ``None``: unknown or unused."""
         if channel is Channel.NETWORK and self.links:
-            # The side that carries most is the one that is in the way.
+            # Only the direction with the most traffic counts.
             busiest = max(self.links.values(), key=lambda use: (use.wanted or 0.0) + use.others)
             return busiest.share
         share = self.of(channel).share
         if share is None and channel is Channel.CACHE:
-            # No counter tells: whoever runs also uses the cache.
-            everybody = sum(tracker.cpu_use.values())
+            # Without a counter, CPU time stands for the use of the cache.
+            total = sum(tracker.cpu_use.values())
             batch = sum(tracker.cpu_use.get(cgroup, 0.0) for cgroup in workload_index.best_effort)
-            share = batch / everybody if everybody > 0 else None
+            share = batch / total if total > 0 else None
         return share
 
     def update(
         self, snapshot: Snapshot, workload_index: WorkloadIndex, squeezed: Mapping[Channel, bool]
     ) -> None:
-        """Take a snapshot; *squeezed* names the watched channels and says which one squeezes."""
+        """Take a snapshot; *squeezed* is, by watched channel, whether it squeezes."""
         now_ns = snapshot.time_ns
         if Channel.NETWORK in squeezed:
             self._update_links(snapshot, squeezed[Channel.NETWORK])
-        # At first in every tick, or nobody would be known to use anything for a second or two.
-        if self._looks > _FIRST_LOOKS and now_ns - (self._last_ns or 0) < _PERIOD_NS:
+        if self._updates > _FIRST_UPDATES and now_ns - (self._last_ns or 0) < _PERIOD_NS:
             return
-        self._looks += bool(squeezed)
+        self._updates += bool(squeezed)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
-        for channel, hard in squeezed.items():
-            for counter, use in zip(
-                _COUNTERS.get(channel, ()), self._uses.get(channel, ()), strict=True
+        for channel, is_squeezed in squeezed.items():
+            for counter, each in zip(
+                _COUNTERS.get(channel, ()), self._trackers.get(channel, ()), strict=True
             ):
-                use.update(_counts(snapshot.workloads, workload_index, counter), dt_s, hard)
+                counts = _counts(snapshot.workloads, workload_index, counter)
+                each.update(counts, dt_s, is_squeezed)
 
     def _update_links(self, snapshot: Snapshot, squeezed: bool) -> None:
         last_ns, self._last_link_ns = self._last_link_ns, snapshot.time_ns

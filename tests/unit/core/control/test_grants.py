@@ -58,7 +58,7 @@ def test_a_pod_is_held_to_what_it_asked_for_while_nobody_suffers() -> None:
     plans = loop.run(10)
     assert loop.granted_cpus() == [pytest.approx(0.7), None]
     (written,) = [action for plan in plans for action in plan.actions]  # once, and it stays
-    assert written.reason == "no more than the workload asked for"
+    assert written.reason == "the limit that the workload requested"
 
 
 def test_a_squeeze_goes_below_it_and_back_to_it() -> None:
