@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings: every input of the planner and the plan that it made, as gzipped JSON lines.
+"""Recordings: all inputs of the planner and its plans, as gzipped JSON lines, one per tick.
 
-A recording replays to the same plans, bit by bit, because the planner is a pure function of
-these inputs; with other settings it shows what another profile would have done.
+The planner is a pure function of these inputs, so a replay computes exactly the same plans. A
+replay with other settings shows what another profile would have done.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,15 +27,15 @@ __all__ = ("Entry", "Recorder", "RecordingError", "read", "replay")
 
 
 class RecordingError(Exception):
-    """The file is not a recording, or was cut off; the message names the line."""
+    """The file is not a recording, or is truncated; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One tick. ``settings`` and ``workloads`` are there when they changed before it.
+    """One tick. ``settings`` and ``workloads`` are present if they changed before this tick.
 
-    ``anew``: the planner was made anew, as at the start and after an abandoned tick; it knew of
-    ``past_evictions``.
+    ``anew``: a new planner was made, with the history ``past_evictions``, as at the start and after
+    an abandoned tick.
     """
 
     snapshot: Snapshot
@@ -51,7 +51,7 @@ _ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
 class Recorder:
-    """Writes entries to *path*; a tick costs about a millisecond per hundred workloads.
+    """Writes entries to *path*. One takes about a millisecond per hundred workloads.
 
     :raises OSError: the file cannot be written.
     """
@@ -60,11 +60,14 @@ class Recorder:
         self._file = gzip.open(path, "wb", compresslevel=1)  # noqa: SIM115 - closed by close()
 
     def write(self, entry: Entry) -> None:
-        """Append *entry*."""
+        """Append *entry*.
+
+        :raises OSError: the file cannot be written.
+        """
         self._file.write(_ENTRY.dump_json(entry) + b"\n")
 
     def close(self) -> None:
-        """Finish the file."""
+        """Complete the compressed data and close the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -77,7 +80,7 @@ class Recorder:
 def read(path: Path) -> Iterator[Entry]:
     """Yield the entries of a recording.
 
-    :raises RecordingError: a line is not an entry; what stood before it has been yielded.
+    :raises RecordingError: a line is not an entry; the entries before it have been yielded.
     :raises OSError: the file cannot be read.
     """
     with gzip.open(path, "rb") as lines:
@@ -93,10 +96,9 @@ def read(path: Path) -> Iterator[Entry]:
 def replay(
     entries: Iterator[Entry], settings: Settings | None = None
 ) -> Iterator[tuple[Entry, Plan]]:
-    """Plan every entry again and yield it with the new plan.
+    """Compute the plan of every entry again and yield the entry with the new plan.
 
-    :param settings: used in place of the recorded ones throughout, but for the facts of the
-        machine, which stay those of where it was recorded.
+    :param settings: replace all recorded settings, except for the facts of the recorded host.
     :raises RecordingError: the first entry lacks settings or workloads.
     :raises ConfigError: *settings* lack a profile that a service of the recording has.
     """
@@ -106,7 +108,7 @@ def replay(
         if settings is not None and wanted is not None:
             wanted = replace(settings, host=wanted.host)
         if settings is not None and entry.workloads is not None:
-            # What was made of a profile is not in settings that are written.
+            # Derived profiles exist in recorded settings only, not in configuration files.
             workloads = tuple(w._replace(profile=base_name(w.profile)) for w in entry.workloads)
             entry = replace(entry, workloads=workloads)
             _check_profiles(settings, workloads)
@@ -125,8 +127,8 @@ def _check_profiles(settings: Settings, workloads: Sequence[Workload]) -> None:
     used = {each.profile: each.service for each in workloads if each.qos is QosClass.LS}
     problems = [
         f"the recorded service {service!r} has the profile {name!r}, which the configuration "
-        f"lacks: name a file with it under 'profiles' (if it was in a ConfigMap: with the text of "
-        f"its key {name}.yaml)"
+        f"lacks: name a file with this profile under 'profiles' (if it came from a ConfigMap: a "
+        f"file with the text of its key {name}.yaml)"
         for name, service in sorted(used.items())
         if name not in settings.profiles
     ]

@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint release``: put every knob back, with or without an agent that still runs.
+"""Restore of all knobs from the journal, outside the agent.
 
-Also what the guardian runs after the agent's death: the same restore, told to the log.
+``restore_knobs`` is run by the guardian after the agent's death and logs the results. ``release``
+is ``sweetpoint release``, which can stop a running agent first and prints the results.
 """
 
 import logging
@@ -24,14 +25,14 @@ __all__ = ("release", "restore_knobs")
 
 _log = logging.getLogger(__name__)
 
-_LOOK_S = 0.05
+_RETRY_S = 0.05
 
 
 def restore_knobs(state_dir: Path) -> bool:
-    """Restore what the journal below *state_dir* holds and log what is worth knowing.
+    """Restore every knob in the journal below *state_dir* and log the results.
 
-    The caller holds the lock. Returns whether nothing of ours is left; every trouble has been
-    logged in one line then. Raises nothing that is not a bug.
+    The caller holds the lock. Returns whether no value of the agent is left; otherwise each
+    problem was logged in one line. Expected errors are logged, not raised.
     """
     try:
         report = _restore(state_dir)
@@ -39,8 +40,8 @@ def restore_knobs(state_dir: Path) -> bool:
         _log.error("%s", error)
         return False
     for result in report.results:
-        quiet = result.result in (Restored.ALREADY, Restored.GONE)
-        level = logging.DEBUG if quiet else logging.INFO
+        expected = result.result in (Restored.ALREADY, Restored.GONE)
+        level = logging.DEBUG if expected else logging.INFO
         if result.result in (Restored.FAILED, Restored.UNKNOWN):
             level = logging.ERROR
         _log.log(level, "%s: %s: %s", result.subject, result.result, result.message)
@@ -48,11 +49,11 @@ def restore_knobs(state_dir: Path) -> bool:
 
 
 def release(state_dir: Path, *, stop: bool = False, timeout_s: float = 15.0) -> int:
-    """Undo everything and print what became of each knob.
+    """Restore every knob in the journal below *state_dir* and print the result for each.
 
-    :param stop: stop a running agent first; without it a running agent is an error.
-    :param timeout_s: how long the agent may take to stop; then it is killed.
-    :return: the exit code: 0 if nothing of ours is left, 1 if something is or if an agent runs.
+    :param stop: stop a running agent first. Without *stop* a running agent is an error.
+    :param timeout_s: seconds that the agent has to stop after SIGTERM; then it is killed.
+    :return: the exit code: 0 if no value of the agent is left, 1 otherwise or if an agent runs.
     """
     try:
         lock = _acquire(state_dir, timeout_s if stop else None)
@@ -76,8 +77,8 @@ def _restore(state_dir: Path) -> RestoreReport:
 
 
 def _acquire(state_dir: Path, stop_timeout_s: float | None) -> Lock:
-    # With a timeout: ask the holders of the lock to stop, then kill them, then fail.
-    asked_s = killed_s = None
+    # With a timeout: SIGTERM to the first holder of the lock, SIGKILL to all of them, then fail.
+    term_s = kill_s = None
     while True:
         try:
             return Lock(state_dir)
@@ -85,15 +86,15 @@ def _acquire(state_dir: Path, stop_timeout_s: float | None) -> Lock:
             now = time.monotonic()
             if stop_timeout_s is None or not error.held:
                 raise
-            if asked_s is None:
-                asked_s = now
+            if term_s is None:
+                term_s = now
                 _signal(owners(state_dir)[:1], signal.SIGTERM)
-            elif killed_s is None and now - asked_s > stop_timeout_s:
-                killed_s = now
+            elif kill_s is None and now - term_s > stop_timeout_s:
+                kill_s = now
                 _signal(owners(state_dir), signal.SIGKILL)
-            elif killed_s is not None and now - killed_s > stop_timeout_s:
+            elif kill_s is not None and now - kill_s > stop_timeout_s:
                 raise
-        time.sleep(_LOOK_S)
+        time.sleep(_RETRY_S)
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:
@@ -109,6 +110,6 @@ def _print(report: RestoreReport) -> None:
     for result in report.results:
         print(f"{result.result:<9} {result.subject}: {result.message}")
     for path in report.unreadable:
-        print(f"damaged   {path}: moved to *.bad; look at the knobs of this cgroup yourself")
+        print(f"damaged   {path}: moved to *.bad; check the knobs of this cgroup by hand")
     if not report.results and not report.unreadable:
         print("nothing to restore")

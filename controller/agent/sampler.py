@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What workloads do and suffer, as far as this host can measure it: all probes, as one."""
+"""All probes of this host, combined into one ``Snapshot`` per tick."""
 
 from collections.abc import Callable, Collection, Mapping
 import logging
@@ -32,14 +32,15 @@ _Probe = TypeVar("_Probe")
 
 
 class Sampler:
-    """The probes of this host, for the control thread alone.
+    """The probes of this host. Not thread-safe: for the control thread only.
 
-    A probe that cannot be loaded is in ``problems`` with its reason, and the others go on without
-    it; one that works, but not in its best way, is in ``fallbacks``. ``reading`` is the sched
-    probe's last one. ``measured_by_netns`` are those whose traffic is known by namespace only,
-    which is coarser and a second old.
+    A probe that cannot be loaded is listed in ``problems`` with the reason, and the others are
+    used without it. A probe that works, but not by its preferred method, is listed in
+    ``fallbacks``. ``reading`` is the last reading of the sched probe. ``measured_by_netns`` are
+    the workloads whose traffic is known by network namespace only, which is less exact and up to
+    a second old.
 
-    :param counters: hardware counters, and whether they are wanted.
+    :param counters: the source of each hardware counter, ``auto`` or ``off`` included.
     """
 
     def __init__(
@@ -66,23 +67,23 @@ class Sampler:
         self._steal = StealMeter()
         self._join = join.Join()
         self._workloads: tuple[Workload, ...] = ()
-        # For whom the sched probe had no room yet.
+        # Workloads for which the sched probe had no free slot yet.
         self._without_slot: dict[CgroupId, Workload] = {}
         self._unmeasured: tuple[WorkloadSample, ...] = ()
 
     @property
     def host_pressure_ns(self) -> Mapping[str, int]:
-        """Time in which some task of this host waited, by resource, as far as the kernel tells."""
+        """PSI time in which some task of this host waited, by resource; empty without PSI."""
         host: dict[str, int | None] = self._pressure.host._asdict()
         return {resource: value for resource, value in host.items() if value is not None}
 
     @property
     def cgroup_changes(self) -> int | None:
-        """A number that changes when cgroups come or go; ``None``: nobody tells."""
+        """A count that changes when cgroups are made or removed; ``None`` if it is unknown."""
         return None if self.sched is None else self.sched.cgroup_changes
 
     def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
-        """Count for *workloads* from now on, and for nobody else."""
+        """Measure exactly *workloads* from now on."""
         before, self._workloads = self._workloads, workloads
         if self.sched is None:
             self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
@@ -97,7 +98,7 @@ class Sampler:
             self._assign(self.sched, diff_workloads(before, workloads))
 
     def poll(self) -> Snapshot:
-        """Read the probes and return what they tell of this instant."""
+        """Read all probes."""
         reading = self.reading = None if self.sched is None else self.sched.poll()
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
         traffic, sent = self._traffic(now_ns)
@@ -123,9 +124,9 @@ class Sampler:
         )
 
     def _traffic(self, now_ns: int) -> tuple[Mapping[CgroupId, Traffic], Collection[CgroupId]]:
-        """Return what is sent and received, and of whom that changed.
+        """Return the traffic by cgroup, and the cgroups whose traffic changed.
 
-        It is told by cgroup or, where that is not to be had, by namespace.
+        Measured per cgroup or, where that is not possible, per network namespace.
         """
         rows: Mapping[CgroupId, Traffic] = {}
         changed: Collection[CgroupId] = ()
@@ -138,23 +139,23 @@ class Sampler:
         return rows, (*changed, *self._netns.changed)
 
     def load_moves(self) -> None:
-        """Have ``moves`` told from now on: only when it is needed, it takes most of a second."""
+        """Load the probe behind ``moves``. On demand only: loading takes most of a second."""
         if self._moves is None and "members" not in self.problems:
             self._moves = self._load("members", lambda: MoveProbe(self._layout))
             self._set_moves_workloads()
 
     def moves(self) -> Moves | None:
-        """Return which tasks came to best-effort workloads; ``None``: nobody tells."""
+        """Return the tasks that entered best-effort workloads; ``None`` without the probe."""
         return None if self._moves is None else self._moves.poll()
 
     def costs(self) -> dict[str, RunTime]:
-        """Return what the kernel spent in each probe's programs, as far as it counts that."""
+        """Return the run time of each probe's BPF programs, as far as the kernel counts it."""
         probes = {"sched": self.sched, "net": self._net}
         costs = {name: probe.cost for name, probe in probes.items() if probe is not None}
         return {name: cost for name, cost in costs.items() if cost is not None}
 
     def shed(self, details: int) -> None:
-        """Do without the first *details* of the sched probe's, and with the others again."""
+        """Shed the first *details* details of the sched probe, and measure the others."""
         if self.sched is not None:
             self.sched.shed(details)
 
@@ -170,13 +171,13 @@ class Sampler:
         for workload in change.removed:
             self._without_slot.pop(workload.cgroup, None)
             probe.release(workload.cgroup, now_ns=now_ns)
-        waited, self._without_slot = self._without_slot, {}
-        for workload in (*waited.values(), *change.added):
+        pending, self._without_slot = self._without_slot, {}
+        for workload in (*pending.values(), *change.added):
             latency = workload.qos is QosClass.LS
             if not probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
                 self._without_slot[workload.cgroup] = workload
-                if workload.cgroup not in waited:
-                    _log.warning("%s: no room to measure it", workload.name)
+                if workload.cgroup not in pending:
+                    _log.warning("%s is not measured: no free slot in the probe", workload.name)
 
     def _set_moves_workloads(self) -> None:
         if self._moves is not None:
@@ -184,7 +185,8 @@ class Sampler:
 
     def _log_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
         for counter, reason in reasons.items():
-            # Most virtual machines have no counters, so only what somebody asked for is a problem.
+            # Most virtual machines have no hardware counters, so a missing counter is a problem
+            # only if the configuration names a source for it.
             if wanted[counter] != "auto":
                 self.problems[f"counter {counter}"] = reason
             level = logging.INFO if wanted[counter] == "auto" else logging.ERROR

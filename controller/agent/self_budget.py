@@ -1,12 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent itself costs, guardian and probes included, against its budget.
+"""The agent's own cost, and the details of measurement that it sheds to stay within its budget.
 
-The agent's own budget: what it may cost, and what it does without when it costs more.
-
-CPU is that of all its processes and, while the kernel counts it, of its BPF programs. Detail is
-shed one by one in a fixed order, and comes back when there has been room for it for long. Memory
-cannot be shed: being over it is said.
+CPU time is that of the agent, its children and the guardian, and, while the kernel counts it, of
+the BPF programs. Above the CPU budget details are shed one by one in a fixed order; they are
+measured again after the use was well below the budget for a long time. Memory cannot be reduced:
+above its budget only a warning is logged.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,27 +25,34 @@ __all__ = (
     "pss_bytes",
 )
 
+_log = logging.getLogger(__name__)
+
 _PERIOD_NS = 10 * NS_PER_SEC
-# Below this part of the budget for as long as the patience, a detail is tried again.
-_ROOM = 0.8
-_PATIENCE_NS = 600 * NS_PER_SEC
-_LONGEST_NS = 4 * 3600 * NS_PER_SEC
+# For PSS the kernel walks all page tables: this takes milliseconds, and memory changes slowly.
+_MEMORY_PERIOD_NS = 30 * NS_PER_SEC
+# A detail is measured again after the use was at most this part of the budget for the time below.
+_LOW_USE = 0.8
+_RETRY_NS = 600 * NS_PER_SEC
+_MAX_RETRY_NS = 4 * 3600 * NS_PER_SEC
+_PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+_HZ = os.sysconf("SC_CLK_TCK")
 
 
 class SelfBudget:
-    """Follows the CPU time spent.
+    """Decides from the CPU time used how many details are shed.
 
-    :param cpus: what may be spent, in CPUs.
-    :param details: names of what can be done without, the first one first.
+    :param cpus: the budget, in CPUs.
+    :param details: names of the details in the order in which they are shed.
 
-    ``shed`` is how many of them are done without now, ``used_cpus`` the use in the last whole
-    period of ten seconds, ``verdict`` a sentence when ``shed`` has just changed.
+    ``shed``: number of details that are shed now. ``used_cpus``: use in the last complete period
+    of ten seconds, in CPUs. ``verdict``: a sentence for the log if ``shed`` has just changed, else
+    empty.
     """
 
     __slots__ = (
         "_details",
-        "_patience_ns",
-        "_quiet_ns",
+        "_low_since_ns",
+        "_retry_ns",
         "_since_ns",
         "_spent_ns",
         "cpus",
@@ -60,22 +66,17 @@ class SelfBudget:
         self._details = details
         self._since_ns: int | None = None
         self._spent_ns = 0
-        # Since when there has been room, and how long that must last.
-        self._quiet_ns: int | None = None
-        self._patience_ns = _PATIENCE_NS
+        # Start of the time of low use, and how long that time must last before a retry.
+        self._low_since_ns: int | None = None
+        self._retry_ns = _RETRY_NS
         self.shed = 0
         self.used_cpus: float | None = None
         self.verdict = ""
 
-    @property
-    def without(self) -> tuple[str, ...]:
-        """What is done without now."""
-        return self._details[: self.shed]
-
     def update(self, now_ns: int, spent_ns: int) -> bool:
-        """Take the CPU time *spent_ns* since the start; return whether ``shed`` changed.
+        """Account for *spent_ns*, the CPU time used so far; return whether ``shed`` changed.
 
-        The first call only bases it: compiling the probes is not counted.
+        CPU time before the first call, which compiles the probes, does not count.
         """
         self.verdict = ""
         if self._since_ns is None:
@@ -87,42 +88,34 @@ class SelfBudget:
         self._since_ns, self._spent_ns = now_ns, spent_ns
         before = self.shed
         if self.used_cpus > self.cpus:
-            self._quiet_ns = None
+            self._low_since_ns = None
             if self.shed < len(self._details):
                 self.shed += 1
-                self._log(f"without {self._details[self.shed - 1]} from now on")
-        elif self.used_cpus > _ROOM * self.cpus or not self.shed:
-            self._quiet_ns = None
+                self._set_verdict(f"detail {self._details[self.shed - 1]} is shed from now on")
+        elif self.used_cpus > _LOW_USE * self.cpus or not self.shed:
+            self._low_since_ns = None
         else:
-            self._try_again(now_ns)
+            self._retry_detail(now_ns)
         return self.shed != before
 
-    def _try_again(self, now_ns: int) -> None:
-        if self._quiet_ns is None:
-            self._quiet_ns = now_ns
-        if now_ns - self._quiet_ns >= self._patience_ns:
-            self._quiet_ns = None
-            # If it has to go again, the next trial comes later.
-            self._patience_ns = min(2 * self._patience_ns, _LONGEST_NS)
+    def _retry_detail(self, now_ns: int) -> None:
+        if self._low_since_ns is None:
+            self._low_since_ns = now_ns
+        if now_ns - self._low_since_ns >= self._retry_ns:
+            self._low_since_ns = None
+            # If the detail has to be shed again, the next retry comes later.
+            self._retry_ns = min(2 * self._retry_ns, _MAX_RETRY_NS)
             self.shed -= 1
-            self._log(f"with {self._details[self.shed]} again")
+            self._set_verdict(f"detail {self._details[self.shed]} is no longer shed")
 
-    def _log(self, what: str) -> None:
+    def _set_verdict(self, change: str) -> None:
         used = (self.used_cpus or 0.0) * 1000
-        self.verdict = f"own cost {used:.0f}mcpu of {self.cpus * 1000:.0f}mcpu: {what}"
-
-
-_log = logging.getLogger(__name__)
-
-_EVERY_NS = 10 * NS_PER_SEC
-# For the memory the kernel walks all page tables: milliseconds for something that moves slowly.
-_MEMORY_EVERY_NS = 30 * NS_PER_SEC
-_PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
-_HZ = os.sysconf("SC_CLK_TCK")
+        budget = self.cpus * 1000
+        self.verdict = f"own CPU use {used:.0f}mcpu, budget {budget:.0f}mcpu: {change}"
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Return the proportional set size of process *pid*; ``None`` if it may not be read."""
+    """Return the proportional set size of process *pid*; ``None`` if it cannot be read."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
@@ -132,10 +125,12 @@ def pss_bytes(pid: int) -> int | None:
 
 
 class CostMeter:
-    """Reads the cost every ten seconds, what of it is memory every thirty.
+    """Reads the agent's CPU time every ten seconds and its memory every thirty.
 
-    :param details: what can be done without, see ``SelfBudget``.
-    :param probes: returns (runs, ns) of each probe's programs, as far as the kernel counts it.
+    ``cost`` is the last result, ``None`` before the first.
+
+    :param details: names of the details that can be shed, see ``SelfBudget``.
+    :param probes: returns (runs, ns) of each probe's programs, as far as the kernel counts them.
     """
 
     def __init__(
@@ -151,21 +146,21 @@ class CostMeter:
         self._due_ns = self._memory_due_ns = 0
         self._memory: int | None = None
         self._guardian = os.getppid()
-        self._over = False
+        self._memory_exceeded = False
         self.cost: AgentCost | None = None
 
     def reconfigure(self, config: BudgetConfig) -> None:
-        """Take another budget."""
+        """Use the budget of *config* from now on; details that are shed stay so."""
         self._config = config
         self._budget.cpus = config.cpus
 
     def poll(self, now_ns: int) -> bool:
-        """Bring ``cost`` up to date; return whether another detail is to be done without."""
+        """Update ``cost`` when it is due; return whether the number of shed details changed."""
         if now_ns < self._due_ns:
             return False
-        self._due_ns = now_ns + _EVERY_NS
+        self._due_ns = now_ns + _PERIOD_NS
         if now_ns >= self._memory_due_ns:
-            self._memory_due_ns = now_ns + _MEMORY_EVERY_NS
+            self._memory_due_ns = now_ns + _MEMORY_PERIOD_NS
             self._memory = self._read_memory()
         guardian_s = _cpu_s(self._guardian) if self._has_guardian() else 0.0
         own = resource.getrusage(resource.RUSAGE_SELF)
@@ -176,7 +171,7 @@ class CostMeter:
         changed = self._budget.update(now_ns, round(cpu_s * NS_PER_SEC) + in_probes_ns)
         if changed:
             _log.warning("%s", self._budget.verdict)
-        self._judge_memory(self._memory)
+        self._check_memory(self._memory)
         self.cost = AgentCost(
             cpu_s=cpu_s,
             pss_bytes=self._memory,
@@ -199,20 +194,20 @@ class CostMeter:
     def _has_guardian(self) -> bool:
         return os.getppid() == self._guardian and _same_program(self._guardian)
 
-    def _judge_memory(self, memory: int | None) -> None:
+    def _check_memory(self, memory: int | None) -> None:
         over = memory is not None and memory > self._config.memory_bytes
-        if over and not self._over:
+        if over and not self._memory_exceeded:
             _log.warning(
-                "own memory %s of %s: nothing of it can be shed; raise budget.memory, or limit "
-                "the workloads",
+                "own memory %s exceeds its budget %s: it cannot be reduced; raise budget.memory, "
+                "or configure fewer workloads",
                 format_bytes(memory or 0),
                 format_bytes(self._config.memory_bytes),
             )
-        self._over = over
+        self._memory_exceeded = over
 
 
 def _cpu_s(pid: int) -> float:
-    # Fields 14 and 15 behind the name, which may hold spaces and brackets.
+    # proc_pid_stat(5): fields 14 and 15, counted after the name, which may hold spaces and ")".
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -221,7 +216,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _same_program(pid: int) -> bool:
-    # Without a guardian the parent is a shell or init, which is none of our cost.
+    # Without a guardian the parent is a shell or init, which is not part of the agent's cost.
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes()
     except OSError:

@@ -88,5 +88,5 @@ def test_an_agent_over_its_budget_does_without(
         eventually("shed", 60, lambda: shed in (agent.get("/metrics") or ""))
         assert 'sweetpoint_detail_shed{detail="sampling"} 0.0' in (agent.get("/metrics") or "")
         agent.stop()
-    assert "mcpu of 1mcpu: without counters from now on" in agent.output
+    assert "mcpu, budget 1mcpu: detail counters is shed from now on" in agent.output
     assert "own memory" in agent.output

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's own budget: detail goes in order, and comes back with patience."""
+"""The agent's own budget: details are shed in order and measured again after a long time."""
 
 from controller.agent.self_budget import SelfBudget
 
@@ -9,7 +9,7 @@ DETAILS = ("counters", "blame", "sampling")
 
 
 class Spender:
-    """Calls a budget once a second, with a given use of CPU."""
+    """Updates a budget once a second with a given use of CPU."""
 
     def __init__(self, cpus: float) -> None:
         self.budget = SelfBudget(cpus, DETAILS)
@@ -17,7 +17,7 @@ class Spender:
         self.budget.update(0, 0)
 
     def use(self, cpus: float, seconds: int) -> list[int]:
-        """Use *cpus* for *seconds*; return every change of how much is shed."""
+        """Use *cpus* for *seconds*; return the number of shed details after each change."""
         changes = []
         for _ in range(seconds):
             self.now_ns += SECOND
@@ -30,33 +30,33 @@ class Spender:
 def test_within_the_budget_nothing_is_shed() -> None:
     spender = Spender(0.1)
     assert spender.use(0.099, 3600) == []
-    assert spender.budget.without == ()
+    assert spender.budget.shed == 0
 
 
-def test_over_the_budget_detail_goes_in_order_and_then_no_more() -> None:
+def test_over_the_budget_details_are_shed_in_order_until_none_is_left() -> None:
     spender = Spender(0.1)
     assert spender.use(0.2, 10) == [1]
-    assert spender.budget.without == ("counters",)
-    assert spender.budget.verdict == "own cost 200mcpu of 100mcpu: without counters from now on"
+    verdict = "own CPU use 200mcpu, budget 100mcpu: detail counters is shed from now on"
+    assert spender.budget.verdict == verdict
     assert spender.use(0.2, 100) == [2, 3]
-    assert spender.budget.without == DETAILS
+    assert spender.budget.shed == len(DETAILS)
 
 
-def test_what_was_spent_before_the_first_look_does_not_count() -> None:
+def test_time_used_before_the_first_update_does_not_count() -> None:
     budget = SelfBudget(0.1, DETAILS)
     assert not budget.update(0, 60 * SECOND)
     assert not budget.update(10 * SECOND, 60 * SECOND + SECOND // 2)
     assert budget.used_cpus == 0.05
 
 
-def test_detail_comes_back_when_there_was_room_for_long() -> None:
+def test_a_detail_is_measured_again_after_a_long_time_of_low_use() -> None:
     spender = Spender(0.1)
     spender.use(0.2, 20)
     assert spender.use(0.05, 500) == []
     assert spender.use(0.05, 300) == [1]
 
 
-def test_a_detail_that_has_to_go_again_waits_longer() -> None:
+def test_a_detail_that_is_shed_again_waits_longer() -> None:
     spender = Spender(0.1)
     spender.use(0.2, 10)
     assert spender.use(0.05, 620) == [0]
@@ -65,7 +65,7 @@ def test_a_detail_that_has_to_go_again_waits_longer() -> None:
     assert spender.use(0.05, 200) == [0]
 
 
-def test_just_below_the_budget_is_no_room() -> None:
+def test_use_just_below_the_budget_brings_no_detail_back() -> None:
     spender = Spender(0.1)
     spender.use(0.2, 10)
     assert spender.use(0.09, 7200) == []
