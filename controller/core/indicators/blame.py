@@ -1,11 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who made whom wait: an average per culprit, and best-effort's share of a service's wait.
+"""Attribution of inflicted wait: an average per culprit, and best-effort's share per service.
 
-The probe attributes most of the inflicted wait by name. What it cannot attribute is shared
-among the other workloads by their CPU use: whoever ran most most probably stood in the way.
+The probe attributes most of the inflicted wait to a culprit. The rest is divided among the other
+workloads in proportion to their CPU use, which is the best estimate of what occupied the CPU.
 
-A service that waits for its own tasks hurts itself, and what others add to that explains nothing.
+The share counts against the inflicted wait, but at least against a quarter of all waiting: where a
+service mostly waits for its own tasks, a small wait inflicted by others does not explain its
+latency.
 """
 
 from collections import defaultdict
@@ -23,17 +25,19 @@ Gain = tuple[CgroupId, CgroupId | None, bool, int]
 
 _CULPRIT_S = 30.0
 _SHARE_S = 2.0
-_FORGET_CPUS = 1e-6
-# The part of all its waiting that a service must wait for others before these are to blame in
-# full. Where its own tasks queue for the CPU, best-effort work that holds a part of that CPU
-# causes about the same part of the waiting: 5 % are a share of 20 % then.
-_FOR_OTHERS = 0.25
+# Averages below this are dropped.
+_NEGLIGIBLE_CPUS = 1e-6
+# The part of all its waiting that a service must wait for others before their blame counts in
+# full. Where its own tasks queue for the CPU, best-effort work that uses a part of that CPU causes
+# about the same part of the waiting: 5 % of the CPU are a share of 20 % then.
+_INFLICTED_MIN = 0.25
 
 
 class WaitShare:
-    """Smoothed waits of one service in CPUs: inflicted, best-effort's part of that, and all.
+    """Smoothed waits of one service, in CPUs.
 
-    ``whole`` is with the waits for its own tasks and for its own quota.
+    ``total`` is the inflicted wait and ``best_effort`` the part of it due to best-effort work.
+    ``whole`` is all waiting, including that for the service's own tasks and its own quota.
     """
 
     __slots__ = ("best_effort", "total", "whole")
@@ -44,29 +48,33 @@ class WaitShare:
         self.whole = 0.0
 
     def add(self, total: float, best_effort: float, whole: float, weight: float) -> None:
-        """Fold in the rates of one tick."""
+        """Average in the rates of one tick."""
         self.total += weight * (total - self.total)
         self.best_effort += weight * (best_effort - self.best_effort)
         self.whole += weight * (whole - self.whole)
 
     @property
     def faded(self) -> bool:
-        """Whether there was no wait for so long that it is as if there never had been any."""
-        return max(self.total, self.whole) < _FORGET_CPUS
+        """Whether the averages are so small that they can be dropped."""
+        return max(self.total, self.whole) < _NEGLIGIBLE_CPUS
 
     @property
     def ratio(self) -> float | None:
-        """Best-effort's share; ``None`` when there was no wait to share.
+        """Best-effort's share, 0 to 1; ``None`` without an inflicted wait.
 
-        Of the inflicted wait, or of a quarter of all waiting if that is more.
+        It is the share of the inflicted wait, or of a quarter of all waiting if that is more.
         """
-        if self.total < _FORGET_CPUS:
+        if self.total < _NEGLIGIBLE_CPUS:
             return None
-        return min(1.0, self.best_effort / max(self.total, _FOR_OTHERS * self.whole))
+        return min(1.0, self.best_effort / max(self.total, _INFLICTED_MIN * self.whole))
 
 
 class BlameTracker:
-    """Follows the blame counters. ``culprits`` is the 30 s average in CPUs of inflicted wait."""
+    """Averages of the blame counters.
+
+    ``culprits`` is the wait that each best-effort workload inflicts on services, in CPUs, averaged
+    over 30 s.
+    """
 
     __slots__ = ("_last", "_shares", "culprits")
 
@@ -76,7 +84,7 @@ class BlameTracker:
         self.culprits: dict[CgroupId, float] = {}
 
     def share(self, service: str) -> float | None:
-        """Return best-effort's share of what *service* waits, ``None`` if it does not wait."""
+        """Return best-effort's share (0 to 1) of the wait of *service*; ``None``: no wait."""
         share = self._shares.get(service)
         return None if share is None else share.ratio
 
@@ -88,13 +96,13 @@ class BlameTracker:
         cpu_use: Mapping[CgroupId, float],
         dt_ns: int,
     ) -> None:
-        """Take one tick; *cpu_use* is of those who use any."""
+        """Take one tick of *dt_ns*; *cpu_use* has the workloads that use any CPU, in CPUs."""
         based = bool(self._last) or not blame
         gains = blame_deltas(self._last, blame) if dt_ns > 0 else ()
         self._last = blame
         if not based:
-            # The first list: it says nothing of this tick, so this tick must not be read as
-            # one in which nobody was named.
+            # The first list is only a base. Without a difference this tick is skipped, because
+            # otherwise all of its wait would count as not attributed.
             return
         named, named_be, inflicted_by = _named(gains, workload_index, dt_ns)
         total, whole = _waits(samples, workload_index, dt_ns)
@@ -127,12 +135,12 @@ class BlameTracker:
         self, now: Mapping[CgroupId, float], best_effort: Mapping[CgroupId, Workload], weight: float
     ) -> None:
         averages: dict[CgroupId, float] = {}
-        # A dict and not a set: the order of summing must not depend on hash seeds.
+        # A dict and not a set, because the order of summing must not depend on hash seeds.
         for cgroup in {**self.culprits, **now}:
             if cgroup in best_effort:
                 before = self.culprits.get(cgroup, 0.0)
                 average = before + weight * (now.get(cgroup, 0.0) - before)
-                if average > _FORGET_CPUS:
+                if average > _NEGLIGIBLE_CPUS:
                     averages[cgroup] = average
         self.culprits = averages
 
@@ -140,7 +148,7 @@ class BlameTracker:
 def _named(
     gains: Iterable[Gain], workload_index: WorkloadIndex, dt_ns: int
 ) -> tuple[dict[str, float], dict[str, float], dict[CgroupId, float]]:
-    """Return what is known by name, in CPUs: waits by service, best-effort's part, by culprit."""
+    """Return the attributed waits in CPUs: by service, best-effort's part of it, by culprit."""
     named: dict[str, float] = defaultdict(float)
     named_be: dict[str, float] = defaultdict(float)
     inflicted_by: dict[CgroupId, float] = defaultdict(float)
@@ -174,11 +182,12 @@ def _waits(
 
 
 def blame_deltas(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:
-    """Return (victim, culprit, known, gain in ns) of the pairs that gained something.
+    """Return (victim, culprit, known, increase in ns) of the pairs whose counter grew.
 
-    A pair that is new to a running list starts at zero; a first list only bases. Most ticks
-    bring the same pairs in the same order, most of them the very same objects, and then nothing
-    is looked up: there may be tens of thousands.
+    A pair that is new in the list starts at zero; an empty *before* is no base, so the result is
+    empty. In most ticks both lists have the same pairs in the same order, and most pairs are the
+    same objects. Then no pair is looked up by name, which matters because there may be tens of
+    thousands.
     """
     if not before:
         return []

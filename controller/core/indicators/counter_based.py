@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Indicators of a workload that follow from what a few of its counters gained.
+"""Indicators from the increase of a few counters: CPI, LLC misses, pressure and network rate.
 
-CPI and misses per instruction exist only for who runs: below 1 % of a CPU they are those of
-wake-ups and of cold caches. Pressure and traffic mean something for everybody.
+CPI and misses per instruction are defined only for a workload that uses at least 1 % of a CPU:
+below that they describe wake-ups and cold caches. Pressure and network rate are always defined.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,26 +20,27 @@ from controller.core.workload_index import Service, WorkloadIndex
 __all__ = ("COUNTED", "CounterWindows")
 
 _LEAST_CPUS = 0.01
-# Perf counters are brought up to date once a second: who ran for so long and counted nothing has
-# a counter that is dead.
+# Perf counters are read once a second. A workload that ran for this long while its counter did not
+# change has a dead counter.
 _DEAD_NS = 3_000_000_000
 _INSTRUCTIONS = 1000
 
-Judge = Callable[[Delta, float], Measured]
+Evaluate = Callable[[Delta, float], Measured]
 
 
 class _Source(NamedTuple):
-    """The counters behind an indicator and what becomes of their gain.
+    """The counters behind an indicator, and how its value follows from them.
 
-    ``proof`` is how many of them must have counted something to be believed: a counter of a
-    virtual machine without a PMU may be there and stay at zero. ``judge`` gets the gain and
-    the share of a CPU below which a service is idle. The window is stretched until the first
-    counter gained ``events`` times ``min_samples``, without which there is no value; where
-    nothing is counted by events, until it gained ``least``.
+    ``evaluate`` computes the value from the increase of the counters and the share of a CPU below
+    which a service is idle. The first ``proof`` counters must have been above zero once, because
+    in a virtual machine without a PMU a counter may exist and stay at zero. The window is stretched
+    until the first counter grew by ``events`` times ``min_samples``; with less there is no value.
+    Where ``events`` is 0, the window is stretched until the first counter grew by ``least``.
+    ``is_pressure``: the counters are those of PSI. ``is_sched``: they need the sched probe.
     """
 
     counters: Callable[[WorkloadSample], tuple[int | None, ...]]
-    judge: Judge
+    evaluate: Evaluate
     proof: int = 0
     events: int = 0
     least: int = 0
@@ -47,38 +48,38 @@ class _Source(NamedTuple):
     is_sched: bool = False
 
 
-def _per_instruction(gain: Delta, idle_cpus: float, scale: float) -> Measured:
-    instructions, events, oncpu_ns, inflicted_ns = gain.counts
-    cpus = oncpu_ns / gain.span_ns
+def _per_instruction(delta: Delta, idle_cpus: float, scale: float) -> Measured:
+    instructions, events, oncpu_ns, inflicted_ns = delta.counts
+    cpus = oncpu_ns / delta.span_ns
     least = max(_LEAST_CPUS, idle_cpus)
     samples = instructions // _INSTRUCTIONS
     if cpus < least:
-        # It hardly ran. If that is because it had to wait, it is not idle, but has no CPI either.
-        starved = cpus + inflicted_ns / gain.span_ns >= least
+        # A workload that hardly ran because it had to wait is not idle, but has no CPI either.
+        starved = cpus + inflicted_ns / delta.span_ns >= least
         status = IndicatorStatus.FRESH if starved else IndicatorStatus.IDLE
         return Measured(status, None, samples, cpus)
     if instructions == 0:
-        return STALE if gain.span_ns >= _DEAD_NS else Measured(IndicatorStatus.FRESH)
+        return STALE if delta.span_ns >= _DEAD_NS else Measured(IndicatorStatus.FRESH)
     return Measured(IndicatorStatus.FRESH, scale * events / instructions, samples, cpus)
 
 
-def _cpi(gain: Delta, idle_cpus: float) -> Measured:
-    measured = _per_instruction(gain, idle_cpus, 1.0)
-    # Nor is there an instruction without a cycle.
+def _cpi(delta: Delta, idle_cpus: float) -> Measured:
+    measured = _per_instruction(delta, idle_cpus, 1.0)
+    # Instructions without a cycle: the counter of cycles is dead.
     return STALE if measured.value == 0 else measured
 
 
-def _mpki(gain: Delta, idle_cpus: float) -> Measured:
-    return _per_instruction(gain, idle_cpus, 1000.0)
+def _mpki(delta: Delta, idle_cpus: float) -> Measured:
+    return _per_instruction(delta, idle_cpus, 1000.0)
 
 
-def _pressure(gain: Delta, idle_cpus: float) -> Measured:
-    # The kernel brings its total up to date a little later than we note the time.
-    return Measured(IndicatorStatus.FRESH, min(1.0, gain.counts[0] / gain.span_ns))
+def _pressure(delta: Delta, idle_cpus: float) -> Measured:
+    # At most 1, because the kernel updates its total a little after the time is read.
+    return Measured(IndicatorStatus.FRESH, min(1.0, delta.counts[0] / delta.span_ns))
 
 
-def _rate(gain: Delta, idle_cpus: float) -> Measured:
-    return Measured(IndicatorStatus.FRESH, gain.counts[0] * 1e9 / gain.span_ns)
+def _rate(delta: Delta, idle_cpus: float) -> Measured:
+    return Measured(IndicatorStatus.FRESH, delta.counts[0] * 1e9 / delta.span_ns)
 
 
 def _total(field: str) -> Callable[[WorkloadSample], tuple[int | None, ...]]:
@@ -111,13 +112,13 @@ COUNTED: Mapping[IndicatorName, _Source] = {
     IndicatorName.PSI_CPU: _Source(_total("psi_cpu_some_ns"), _pressure, is_pressure=True),
     IndicatorName.PSI_MEMORY: _Source(_total("psi_memory_some_ns"), _pressure, is_pressure=True),
     IndicatorName.PSI_IO: _Source(_total("psi_io_some_ns"), _pressure, is_pressure=True),
-    # Some are counted once a second only: a window without a look at them is stretched.
+    # Some traffic counters are read only once a second, so a window without a reading is stretched.
     IndicatorName.NET_RATE: _Source(_traffic, _rate, least=1),
 }
 
 
 class CounterWindows:
-    """Follows the counters that the services' profiles ask for."""
+    """Windows over the counters that the indicators of the services' profiles need."""
 
     __slots__ = ("_proven", "_windows")
 
@@ -133,7 +134,11 @@ class CounterWindows:
         alive: bool,
         rebase: bool,
     ) -> None:
-        """Take a snapshot; *alive*: the sched probe's part of it. *rebase* after a gap."""
+        """Take a snapshot and its *samples* by cgroup.
+
+        *alive*: the data of the sched probe is recent. *rebase* empties the windows, as is needed
+        after a gap.
+        """
         windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
         for service in workload_index.services.values():
             for spec in service.profile.indicators:
@@ -161,7 +166,10 @@ class CounterWindows:
         self._proven &= windows.keys()
 
     def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:
-        """Return the indicator; ``None`` if no workload of *service* ever had its source."""
+        """Return the indicator of *service* that *spec* names.
+
+        ``None`` if no present workload of the service has ever had the source.
+        """
         proven = [cgroup for cgroup in service.cgroups if (cgroup, spec.name) in self._proven]
         if not proven:
             return None
@@ -178,10 +186,10 @@ class CounterWindows:
         if window is None or not window.alive:
             return STALE
         least = spec.min_samples * source.events
-        gain = window.read(spec.window_ns, least or source.least)
-        if gain is None:
+        delta = window.read(spec.window_ns, least or source.least)
+        if delta is None:
             return Measured(IndicatorStatus.FRESH)
-        measured = source.judge(gain, idle_cpus)
-        if gain.counts[0] < least:
+        measured = source.evaluate(delta, idle_cpus)
+        if delta.counts[0] < least:
             return measured._replace(value=None)
         return measured

@@ -1,13 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is new in the samples of a tick.
+"""Differences between the samples of two ticks, and rates of counters in CPUs.
 
-Of a thousand workloads most stand still, and the probes hand out the very same record for those
-as in the tick before. Whoever follows counters looks at the others only.
-
-CPU use of every workload, in CPUs, smoothed over two seconds.
-
-Who stands still costs nothing.
+Of 1,000 workloads most do not run within a tick, and the probes then return the same record as in
+the tick before. ``SampleDiff`` finds the others by identity, and the components that follow
+counters, such as ``CpuUse``, process only these.
 """
 
 from collections.abc import Iterable
@@ -26,10 +23,10 @@ __all__ = (
 
 
 class SampleDiff:
-    """The samples of the last tick, ``by_cgroup``, and how they differ from those before.
+    """The samples of the last tick, ``by_cgroup``, and their difference to those before.
 
-    ``moved`` is (before, now) of those of which anything was counted, ``came`` and ``gone`` who
-    was not there before and who is not there any more.
+    ``changed`` maps the cgroups whose sample differs to (old, new). ``added`` and ``removed`` are
+    the cgroups that have a sample only now, or only before.
     """
 
     __slots__ = ("_all", "added", "by_cgroup", "changed", "removed")
@@ -48,16 +45,16 @@ class SampleDiff:
         others = compress(pairs, map(is_not, before, self._all))
         changed = [(old, new) for old, new in others if old != new]
         if len(before) != len(self._all) or any(old[0] != new[0] for old, new in changed):
-            self._look_up()
+            self._match_by_cgroup()
             return
         self.added = self.removed = ()
         self.changed = {pair[1].cgroup: pair for pair in changed}
         for cgroup, (_, new) in self.changed.items():
             self.by_cgroup[cgroup] = new
 
-    def _look_up(self) -> None:
+    def _match_by_cgroup(self) -> None:
         before, self.by_cgroup = self.by_cgroup, {each.cgroup: each for each in self._all}
-        # No sets: the order of what follows must not depend on hash seeds.
+        # No sets, because the order of the results must not depend on hash seeds.
         self.added = tuple(cgroup for cgroup in self.by_cgroup if cgroup not in before)
         self.removed = tuple(cgroup for cgroup in before if cgroup not in self.by_cgroup)
         self.changed = {
@@ -68,7 +65,7 @@ class SampleDiff:
 
 
 _SMOOTH_S = 2.0
-# Who used less than this lately used nothing.
+# A smoothed use below this counts as none.
 _LEAST_CPUS = 1e-9
 
 
@@ -78,80 +75,80 @@ def smoothing(dt_s: float, time_constant_s: float) -> float:
 
 
 class CpuUse:
-    """Follows the on-CPU counters of all workloads.
+    """CPU use of all workloads in CPUs, smoothed over 2 s.
 
-    ``cpus`` is of everybody whose counter is known for two ticks, ``running`` those of them who
-    used any CPU lately.
+    ``cpus`` has every workload whose counter is known for two ticks, ``active`` those of them that
+    used any CPU lately. A workload that does not run takes no time.
     """
 
-    __slots__ = ("_based", "_running", "cpus")
+    __slots__ = ("_active", "_based", "cpus")
 
     def __init__(self) -> None:
-        # Who has a counter and no rate yet.
+        # Workloads with a counter and without a rate yet.
         self._based: dict[CgroupId, None] = {}
-        self._running: dict[CgroupId, None] = {}
+        self._active: dict[CgroupId, None] = {}
         self.cpus: dict[CgroupId, float] = {}
 
     @property
     def active(self) -> dict[CgroupId, float]:
-        """CPUs of those who use any."""
-        return {cgroup: self.cpus[cgroup] for cgroup in self._running}
+        """CPUs of the workloads that use any."""
+        return {cgroup: self.cpus[cgroup] for cgroup in self._active}
 
     def update(self, samples: SampleDiff, dt_ns: int) -> None:
-        """Take the samples of one tick; *dt_ns* since the last one (0: counters are only based).
+        """Take the samples of one tick, *dt_ns* after the last (0: no rate is computed).
 
-        A counter that shrank, or that is new, is based now and rated from the next tick on.
-        Workloads without a counter in this tick are forgotten.
+        A counter that is new or shrank is a base now and has a rate from the next tick on.
+        Workloads without a counter in this tick are removed.
         """
         for cgroup in samples.removed:
-            self._forget(cgroup)
+            self._remove(cgroup)
         if dt_ns > 0:
             weight = smoothing(dt_ns / 1e9, _SMOOTH_S)
-            self._keep_still(samples, 1.0 - weight)
+            self._decay_unchanged(samples, 1.0 - weight)
             for cgroup, (old, new) in samples.changed.items():
-                self._rate(cgroup, old.oncpu_ns, new.oncpu_ns, dt_ns, weight)
+                self._update_rate(cgroup, old.oncpu_ns, new.oncpu_ns, dt_ns, weight)
         for cgroup in samples.added:
             if samples.by_cgroup[cgroup].oncpu_ns is not None:
                 self._based[cgroup] = None
 
-    def _keep_still(self, samples: SampleDiff, keep: float) -> None:
-        # Of all of whom nothing was counted in this tick.
-        moved = samples.changed
-        for cgroup in [cgroup for cgroup in self._running if cgroup not in moved]:
+    def _decay_unchanged(self, samples: SampleDiff, keep: float) -> None:
+        # Workloads whose sample did not change ran for 0 ns in this tick.
+        changed = samples.changed
+        for cgroup in [cgroup for cgroup in self._active if cgroup not in changed]:
             self._set(cgroup, keep * self.cpus[cgroup])
-        for cgroup in [cgroup for cgroup in self._based if cgroup not in moved]:
+        for cgroup in [cgroup for cgroup in self._based if cgroup not in changed]:
             self._set(cgroup, 0.0)
 
-    def _rate(
+    def _update_rate(
         self, cgroup: CgroupId, last: int | None, count: int | None, dt_ns: int, weight: float
     ) -> None:
         if count is None:
-            self._forget(cgroup)
+            self._remove(cgroup)
         elif last is None:
             self._based[cgroup] = None
         elif count >= last:
             rate = (count - last) / dt_ns
             smooth = self.cpus.get(cgroup)
-            # The first rate is taken as it is: a culprit must be seen at its size at once.
+            # The first rate is not smoothed, so that a new culprit counts in full at once.
             self._set(cgroup, rate if smooth is None else smooth + weight * (rate - smooth))
 
     def _set(self, cgroup: CgroupId, cpus: float) -> None:
         self._based.pop(cgroup, None)
         if cpus >= _LEAST_CPUS:
             self.cpus[cgroup] = cpus
-            self._running[cgroup] = None
+            self._active[cgroup] = None
         else:
             self.cpus[cgroup] = 0.0
-            self._running.pop(cgroup, None)
+            self._active.pop(cgroup, None)
 
-    def _forget(self, cgroup: CgroupId) -> None:
+    def _remove(self, cgroup: CgroupId) -> None:
         self.cpus.pop(cgroup, None)
-        self._running.pop(cgroup, None)
+        self._active.pop(cgroup, None)
         self._based.pop(cgroup, None)
 
 
 class CounterRate:
-    """Rate of one cumulative ns counter, in CPUs, unsmoothed; ``None`` while unknown."""
+    """Rate of one cumulative counter of ns, in CPUs, not smoothed."""
 
     __slots__ = ("_last",)
 
@@ -159,7 +156,10 @@ class CounterRate:
         self._last: int | None = None
 
     def update(self, count: int | None, dt_ns: int) -> float | None:
-        """Return the rate since the last call; ``None`` at first, after a gap or a re-base."""
+        """Return the rate since the last call, *dt_ns* ago.
+
+        ``None`` at the first call, after a missing value and when the counter shrank.
+        """
         last, self._last = self._last, count
         if count is None or last is None or count < last or dt_ns <= 0:
             return None

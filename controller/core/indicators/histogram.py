@@ -1,15 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The geometry of the run-queue histogram, shared with the BPF probe, and its quantiles.
+"""Geometry of the run-queue histogram, which the BPF probe shares, and quantiles from it.
 
-Values are nanoseconds. Bucket 0 holds everything below 1,024 ns; then every octave from 2**10
-to 2**30 is split into four equal parts; the last bucket holds everything from 2**30 ns
-(1.07 s) on.
+Values are nanoseconds. Bucket 0 holds waits below 1,024 ns. Every octave from 2**10 to 2**30 is
+divided into four equal buckets. The last bucket holds waits of 2**30 ns (1.07 s) or more.
 
 A quantile is interpolated linearly inside its bucket. Estimate and true value lie in the same
-bucket, so the error is below the bucket's width: at most 25 % of the true value between 1 us
-and 1.07 s, for waits that are spread over the bucket well below that. Under 1,024 ns nothing
-is told apart, and a quantile in the last bucket reads as its lower bound.
+bucket, so the error is below the width of the bucket: at most 25 % of the true value between 1 us
+and 1.07 s, and far less for waits that are spread over the bucket. Values below 1,024 ns are not
+distinguished, and a quantile in the last bucket is reported as its lower bound.
 """
 
 from collections.abc import Sequence
@@ -57,15 +56,15 @@ def index_of(wait_ns: int) -> int:
 
 
 def difference(newer: Sequence[int], older: Sequence[int]) -> list[int] | None:
-    """Return what two cumulative histograms gained between them.
+    """Return the increase of each bucket between two cumulative histograms.
 
-    ``None`` if a bucket shrank or the geometries differ: the counter was re-based, and what
-    lies between is unknown.
+    ``None`` if a bucket shrank or the numbers of buckets differ. The histogram was re-based then,
+    and the increase is unknown.
     """
     if len(newer) != len(older):
         return None
-    gained = list(map(sub, newer, older))
-    return None if min(gained, default=0) < 0 else gained
+    counts = list(map(sub, newer, older))
+    return None if min(counts, default=0) < 0 else counts
 
 
 def quantile_ns(counts: Sequence[int], quantile: float) -> float | None:
@@ -73,7 +72,7 @@ def quantile_ns(counts: Sequence[int], quantile: float) -> float | None:
     total = sum(counts)
     if total == 0:
         return None
-    # From the top: the quantiles that matter are high, and most buckets lie below them.
+    # From the top, because the quantiles in use are high and most buckets lie below them.
     above = total * (1.0 - quantile)
     for index in range(len(counts) - 1, -1, -1):
         count = counts[index]
@@ -85,16 +84,17 @@ def quantile_ns(counts: Sequence[int], quantile: float) -> float | None:
 
 
 def arrival_delay_ns(counts: Sequence[int], span_ns: int, quantile: float) -> float:
-    """Return what the *quantile* (0..1) of arrivals at random times waits, in ns.
+    """Return the *quantile* (0..1) of the waits of arrivals at random times, in ns.
 
-    A percentile over waits counts a stall of 80 ms once; whoever arrives during it suffers, and
-    that is a hundred requests where it holds up one. Somebody who arrives at a random time
-    in *span_ns* still waits longer than x with probability ``sum(max(0, wait - x)) / span_ns``
-    (the chance to hit a wait before its last x), so this solves for x. For a service of several
-    tasks it is the chance that at least one of them is kept waiting, an upper bound.
+    A percentile of waits counts a stall of 80 ms once, although all requests that arrive during it
+    are delayed, which may be a hundred. A request that arrives at a random time within *span_ns*
+    waits longer than x with probability ``sum(max(0, wait - x)) / span_ns``, which is the
+    probability to arrive in a wait before its last x. The result is the x for which this is
+    ``1 - quantile``. For a service of several tasks the probability is that of at least one waiting
+    task, so the result is an upper bound.
 
     Every wait counts with the middle of its bucket, at most 12.5 % off between 1 us and 1.07 s.
-    The value is below the longest wait, and 0 for a service that waits less than
+    The result is below the longest wait, and 0 for a service that waits less than
     ``1 - quantile`` of the time.
     """
     missing_ns = (1.0 - quantile) * span_ns
@@ -105,8 +105,8 @@ def arrival_delay_ns(counts: Sequence[int], span_ns: int, quantile: float) -> fl
         if not count:
             continue
         middle_ns = _MIDDLE_NS[index]
-        # With x here, all longer waits together exceed it by this much; below it grows by the
-        # number of longer waits for each ns.
+        # With x = middle_ns, the excess of all longer waits is waited_ns - longer * middle_ns. It
+        # grows by `longer` for each ns by which x falls.
         if waited_ns - longer * middle_ns >= missing_ns and longer:
             break
         longer += count

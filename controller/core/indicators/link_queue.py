@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the services' packets wait and lose in the shaped links; the same for every service.
+"""Queueing delay and loss of the services' packets in the shaped links; equal for all services.
 
-A packet's wait follows from Little's law: the mean backlog over what is sent per second. That
-holds whether the tier is always full or only now and then, and needs no speed of the link.
+The delay of a packet follows from Little's law: mean backlog divided by the rate of sending. This
+holds whether the queue is always or only sometimes full, and does not need the speed of the link.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ class _Side(NamedTuple):
 
 
 class LinkWindows:
-    """Follows the latency-sensitive tier of every link and direction.
+    """Windows over the counters of the latency-sensitive tier, one per link and direction.
 
-    The counters of a window are packets dropped, packets sent, bytes sent, and the backlog in
-    bytes, summed up over time in ns. Each on its own: any that shrinks tells of a new tree.
-    ``known``: there was a link at some time.
+    The counters of a window are packets dropped, packets sent, bytes sent, and the integral of the
+    backlog over time in byte-nanoseconds. They are kept apart, because one that shrinks shows that
+    the tree was created again. ``known``: there has been a link.
     """
 
     __slots__ = ("_backlogs", "_last_ns", "_windows", "known")
@@ -46,7 +46,11 @@ class LinkWindows:
     def update(
         self, links: Iterable[LinkSample], time_ns: int, longest_ns: int, rebase: bool
     ) -> None:
-        """Take what one tick saw; windows of *longest_ns* can be read. *rebase* after a gap."""
+        """Take the samples of one tick.
+
+        Enough of them is kept for windows of *longest_ns*. *rebase* empties the windows, as is
+        needed after a gap.
+        """
         dt_ns, self._last_ns = time_ns - self._last_ns, time_ns
         windows: dict[_Side, DeltaWindow] = {}
         backlogs: dict[_Side, int] = {}
@@ -65,7 +69,10 @@ class LinkWindows:
         self._backlogs, self._windows = backlogs, windows
 
     def indicator(self, service: str, spec: IndicatorSpec) -> Indicator | None:
-        """Return the worst side's value of *spec*, one of ``LINKED``; ``None``: never any link."""
+        """Return the value of *spec* (one of ``LINKED``) of the worst link and direction.
+
+        ``None`` if there has never been a link.
+        """
         if not self.known:
             return None
         status, worst = IndicatorStatus.STALE, STALE
@@ -85,24 +92,24 @@ class LinkWindows:
 
 
 def _measure(window: DeltaWindow, spec: IndicatorSpec) -> Measured:
-    gain = window.read(spec.window_ns, spec.min_samples)
-    if gain is None:
+    delta = window.read(spec.window_ns, spec.min_samples)
+    if delta is None:
         return Measured(IndicatorStatus.FRESH)
-    drops, sent, _, backlog = gain.counts
+    drops, sent, _, backlog = delta.counts
     offered = drops + sent
     if offered == 0 and backlog == 0:
         return Measured(IndicatorStatus.IDLE)
-    value = _wait_ns(gain) if spec.name is IndicatorName.NET_BACKLOG else _lost(gain)
+    value = _wait_ns(delta) if spec.name is IndicatorName.NET_BACKLOG else _loss_ratio(delta)
     enough = offered >= spec.min_samples
     return Measured(IndicatorStatus.FRESH, value if enough else None, offered)
 
 
-def _wait_ns(gain: Delta) -> float:
-    _, _, sent_bytes, backlog = gain.counts
-    # What waits longer than the window cannot be told apart, nor when nothing left at all.
-    return min(gain.span_ns, backlog / sent_bytes) if sent_bytes else float(gain.span_ns)
+def _wait_ns(delta: Delta) -> float:
+    _, _, sent_bytes, backlog = delta.counts
+    # Waits longer than the window cannot be measured, also when no packet was sent.
+    return min(delta.span_ns, backlog / sent_bytes) if sent_bytes else float(delta.span_ns)
 
 
-def _lost(gain: Delta) -> float:
-    drops, sent, _, _ = gain.counts
+def _loss_ratio(delta: Delta) -> float:
+    drops, sent, _, _ = delta.counts
     return drops / (drops + sent) if drops + sent else 0.0

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Indicators of a service: the worst of its workloads on this node, and what it means."""
+"""The value of an indicator for one workload, and for a service: that of its worst workload."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,10 +13,10 @@ __all__ = ("STALE", "Measured", "service_indicator", "sweet_point_at")
 
 
 class Measured(NamedTuple):
-    """What is known of one workload.
+    """The value of an indicator for one workload.
 
-    ``fresh`` without a value: it runs, but too little is known to judge it. ``samples`` is the
-    number of events behind it, ``cpus`` the workload's load.
+    ``fresh`` without a value: the workload runs, but there are too few events for a value.
+    ``samples`` is the number of events behind the value, ``cpus`` the load of the workload.
     """
 
     status: IndicatorStatus
@@ -29,7 +29,7 @@ STALE = Measured(IndicatorStatus.STALE)
 
 
 def sweet_point_at(spec: IndicatorSpec, cpus: float) -> float:
-    """Return the sweet point of a workload that runs *cpus* CPUs."""
+    """Return the sweet point of a workload that uses *cpus* CPUs."""
     sweet_point = spec.sweet_point
     for load in spec.bins:
         if cpus >= load.above_cpus:
@@ -40,10 +40,10 @@ def sweet_point_at(spec: IndicatorSpec, cpus: float) -> float:
 def service_indicator(
     service: str, spec: IndicatorSpec, workloads: Iterable[tuple[CgroupId, Measured]]
 ) -> Indicator:
-    """Return the indicator that *spec* names, of the worst of the service's *workloads*.
+    """Return the indicator of *spec* for a service: the value of the worst of its *workloads*.
 
-    The worst is the one that exceeds the sweet point for its load by the largest factor. The
-    service is fresh if one workload is, else idle if one is.
+    The worst workload is the one that exceeds the sweet point for its load by the largest factor.
+    The indicator is fresh if that of one workload is, else idle if that of one is, else stale.
     """
     status = IndicatorStatus.STALE
     worst: tuple[float, CgroupId, Measured] | None = None

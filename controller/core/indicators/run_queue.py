@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Indicators from the waits for a CPU of one workload."""
+"""Run-queue indicators: percentiles and ratio of the waits for a CPU of one workload."""
 
 from collections.abc import Callable, Mapping
 
@@ -32,9 +32,10 @@ WAITS: Mapping[IndicatorName, Callable[[WindowReading], float | None]] = {
 def measure_waits(
     spec: IndicatorSpec, reading: WindowReading | None, idle_oncpu_ratio: float
 ) -> Measured:
-    """Return what *spec*, one of ``WAITS``, is for a workload whose probe is alive.
+    """Return the value of *spec* (one of ``WAITS``) of a workload whose probe is alive.
 
-    *reading* is its window, ``None`` while there is nothing to compare.
+    *reading* is the workload's window; ``None`` while it has no two samples. A service that uses
+    and waits for less than *idle_oncpu_ratio* CPUs is idle.
     """
     if reading is None:
         return Measured(IndicatorStatus.FRESH)
@@ -46,13 +47,13 @@ def measure_waits(
 
 
 def _is_idle(reading: WindowReading, idle_oncpu_ratio: float) -> bool:
-    # Waiting counts as well: a starved service hardly runs either, and is anything but idle.
+    # Waiting counts too, because a starved service hardly runs and is not idle.
     return reading.oncpu_ratio + reading.inflicted_ratio < idle_oncpu_ratio
 
 
 def _is_enough(reading: WindowReading, min_samples: int) -> bool:
-    # A service that waits longer than it runs is starved; its waits are few because they are
-    # long, so they count even when they are fewer than a percentile deserves.
+    # A service that waits longer than it runs is starved. Its waits are few because they are long,
+    # so they are accepted even if there are fewer than min_samples.
     return reading.samples >= min_samples or (
         reading.samples > 0 and reading.inflicted_ratio > reading.oncpu_ratio
     )

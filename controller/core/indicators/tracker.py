@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From snapshots to indicators: the one place that remembers counters."""
+"""Computes indicators, CPU rates and blame from snapshots; holds all state that counters need."""
 
 from collections import deque
 from collections.abc import Collection
@@ -26,16 +26,17 @@ _NO_NEED_CPUS = 1e-9
 
 
 class CpuNeed(NamedTuple):
-    """What a service ran and what it was kept from running by others, in CPUs."""
+    """CPU need of a service, in CPUs: time on the CPU, and wait that others inflicted."""
 
     oncpu: float
     inflicted: float
 
 
 class _Quiescent(NamedTuple):
-    """A service of which nothing was counted since its windows begin, so they are not moved on.
+    """A quiescent service: no counter of its workloads changed within its longest window.
 
-    ``indicators`` are those of its waits, which stay as long as it stands still, since ``time_ns``.
+    Its windows are not advanced. The run-queue ``indicators`` computed at ``time_ns`` are reused
+    until a counter changes.
     """
 
     service: Service
@@ -44,12 +45,12 @@ class _Quiescent(NamedTuple):
 
 
 class IndicatorTracker:
-    """Everything that is known about the workloads after a tick.
+    """Indicators and rates of all workloads, as of the last tick.
 
-    ``alive`` says whether the probe's data is recent. ``use`` is CPUs by workload, ``running``
-    that of those who use any, ``needs`` what each service ran and was kept from running, smoothed
-    over 1 s and without those that need nothing, and ``system_cpus`` and ``steal_cpus`` rates over
-    2 s; all in CPUs. ``steal_cpus`` is ``None`` where the host does not tell.
+    ``probe_alive``: the data of the sched probe is recent. All rates are in CPUs: ``cpu_use`` of
+    every workload, ``active`` of those that use any CPU, ``cpu_need`` of each service, smoothed
+    over 1 s and without services that need none, ``system_cpus`` and ``steal_cpus``, smoothed over
+    2 s. ``steal_cpus`` is ``None`` where the host does not report steal.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class IndicatorTracker:
         self._time_ns = 0
         self._active: dict[str, Service] = {}
         self._quiescent: dict[str, _Quiescent] = {}
-        # When windows were pushed to, as far back as they reach.
+        # Times of the pushes to windows, as far back as the windows reach.
         self._times_ns: deque[int] = deque()
         self._samples = SampleDiff()
         self._readings: dict[tuple[CgroupId, int, int], WindowReading | None] = {}
@@ -100,7 +101,7 @@ class IndicatorTracker:
 
     @property
     def cpu_use(self) -> dict[CgroupId, float]:
-        """CPUs that each workload used, smoothed over 2 s."""
+        """CPUs that each workload uses, smoothed over 2 s."""
         return self._use.cpus
 
     def update(
@@ -113,7 +114,8 @@ class IndicatorTracker:
     ) -> None:
         """Take one snapshot, *dt_ns* after the last (0: the first one).
 
-        Data older than *oldest_ns* is not alive. *rebase* empties the windows after a gap.
+        Probe data older than *oldest_ns* is not alive. *rebase* empties the windows, as is needed
+        after a gap.
         """
         self.probe_alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
         self._time_ns = snapshot.time_ns
@@ -131,20 +133,28 @@ class IndicatorTracker:
         self._figures = {figure.service: figure for figure in snapshot.services}
         self.blame.update(snapshot.blame, self._samples, workload_index, self.active, dt_ns)
         self._update_needs(workload_index, dt_ns)
-        self._machine(snapshot, workload_index, dt_ns)
+        self._update_machine(snapshot, workload_index, dt_ns)
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
-        """Return whether the service's indicators of these *names* are those of the last tick.
+        """Return whether the service's indicators of these *names* equal those of the last tick.
 
-        Then nothing of what they follow from was counted for a while.
+        They do when the service was quiescent before this tick, unless *names* has the service's
+        own figure or, where links have been shaped, an indicator of links.
         """
-        rest = self._quiescent.get(service)
-        if rest is None or rest.time_ns == self._time_ns or IndicatorName.SERVICE in names:
+        quiescent = self._quiescent.get(service)
+        if (
+            quiescent is None
+            or quiescent.time_ns == self._time_ns
+            or IndicatorName.SERVICE in names
+        ):
             return False
         return not self._links.known or LINKED.isdisjoint(names)
 
     def reading(self, cgroup: CgroupId, spec: IndicatorSpec) -> WindowReading | None:
-        """Return the window that *spec* asks for, of one latency-sensitive workload."""
+        """Return the reading of a latency-sensitive workload over the window of *spec*.
+
+        ``None`` while the workload has no two samples.
+        """
         key = (cgroup, spec.window_ns, spec.min_samples)
         if key not in self._readings:
             window = self._windows.get(cgroup)
@@ -152,14 +162,14 @@ class IndicatorTracker:
         return self._readings[key]
 
     def reset_links(self) -> None:
-        """Start as on a host that shapes no link: none is shaped any more, on purpose."""
+        """Discard all links, after the agent stopped shaping; the loops turn off, not stale."""
         self._links = LinkWindows()
 
     def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:
-        """Return the service's indicator for *spec*; ``None`` where it never had a source.
+        """Return the service's indicator for *spec*; ``None`` where it has never had a source.
 
-        Then there is nothing to steer by, which is no fault of today. The waits for a CPU always
-        have one: without the probe they are ``stale``.
+        A source that existed before and is missing now makes the indicator ``stale``. The waits for
+        a CPU always have a source: without the probe they are ``stale``, never ``None``.
         """
         if spec.name is IndicatorName.SERVICE:
             return self._own_figure(service.name, spec)
@@ -167,12 +177,12 @@ class IndicatorTracker:
             return self._links.indicator(service.name, spec)
         if spec.name in COUNTED:
             return self._counted.indicator(service, spec)
-        rest = self._quiescent.get(service.name)
-        if rest is None:
+        quiescent = self._quiescent.get(service.name)
+        if quiescent is None:
             return self._waits(service, spec)
-        known = rest.indicators.get(spec.name)
+        known = quiescent.indicators.get(spec.name)
         if known is None or known[0] is not spec:
-            known = rest.indicators[spec.name] = spec, self._waits(service, spec)
+            known = quiescent.indicators[spec.name] = spec, self._waits(service, spec)
         return known[1]
 
     def _waits(self, service: Service, spec: IndicatorSpec) -> Indicator:
@@ -192,7 +202,7 @@ class IndicatorTracker:
         )
 
     def _own_figure(self, service: str, spec: IndicatorSpec) -> Indicator | None:
-        # How old a figure may be is the source's business, which knows how often there is one.
+        # The source decides when a figure is too old, because it knows how often it is updated.
         figure = self._figures.get(service)
         if figure is None:
             return None
@@ -236,14 +246,14 @@ class IndicatorTracker:
                 self._times_ns.popleft()
 
     def _split(self, workload_index: WorkloadIndex, rebase: bool) -> None:
-        """Find out who still stands still; the others have to be looked at."""
+        """Divide the services into quiescent ones and active ones, whose windows are advanced."""
         before, self._quiescent, self._active = self._quiescent, {}, {}
         for name, service in workload_index.services.items():
-            rest = before.get(name)
-            if rest is None or rest.service != service or rebase or not self.probe_alive:
+            quiescent = before.get(name)
+            if quiescent is None or quiescent.service != service or rebase or not self.probe_alive:
                 self._active[name] = service
             else:
-                self._quiescent[name] = rest
+                self._quiescent[name] = quiescent
         self._windows = {
             cgroup: self._windows.get(cgroup) or WaitWindow(0)
             for cgroup in workload_index.sensitive
@@ -273,7 +283,7 @@ class IndicatorTracker:
                 waited = _delta(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
                 oncpu[name] = oncpu.get(name, 0.0) + ran
                 inflicted[name] = inflicted.get(name, 0.0) + waited
-        # One tick is too noisy to move a ceiling that falls at once.
+        # Smoothed, because the ceiling of the quota falls at once and one tick is too noisy.
         weight = smoothing(dt_ns / 1e9, _NEED_SMOOTH_S)
         needs: dict[str, CpuNeed] = {}
         for name in {**self.cpu_need, **oncpu}:
@@ -286,7 +296,9 @@ class IndicatorTracker:
                 needs[name] = need
         self.cpu_need = needs
 
-    def _machine(self, snapshot: Snapshot, workload_index: WorkloadIndex, dt_ns: int) -> None:
+    def _update_machine(
+        self, snapshot: Snapshot, workload_index: WorkloadIndex, dt_ns: int
+    ) -> None:
         weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)
         outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
         system = outside or 0.0

@@ -1,8 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A sliding window over the counters of one latency-sensitive workload.
+"""Sliding windows over cumulative counters.
 
-A sliding window over a few counters that are read together from one source.
+``WaitWindow`` holds the samples of one latency-sensitive workload, with its histogram of run-queue
+waits. ``DeltaWindow`` holds a few counters that are read together from one source. Both stretch a
+window that contains too few events.
 """
 
 from collections import deque
@@ -21,16 +23,17 @@ __all__ = (
     "WindowReading",
 )
 
-# Too few waits for a percentile: look back up to this many windows before giving up.
+# A window with too few events for a value is stretched up to this many windows.
 STRETCH = 4
 _NO_WAITS = [0] * BUCKETS
 
 
 class WindowReading(NamedTuple):
-    """What a workload did during the last *span_ns* nanoseconds.
+    """What a workload did during the last ``span_ns`` nanoseconds.
 
-    ``oncpu_ratio`` and ``inflicted_ratio`` are CPUs (seconds per second), ``throttled_ns`` is
-    ``None`` where nobody measures it.
+    ``waits`` are counts per bucket of ``histogram``, ``samples`` their sum. ``oncpu_ratio`` and
+    ``inflicted_ratio`` are CPUs (seconds per second). ``throttled_ns`` is ``None`` where it is not
+    measured.
     """
 
     span_ns: int
@@ -42,16 +45,16 @@ class WindowReading(NamedTuple):
 
     @property
     def wait_ratio(self) -> float:
-        """Inflicted wait as a share of the time during which the workload wanted a CPU."""
+        """Inflicted wait as a share of the time during which the workload was runnable."""
         wanted = self.oncpu_ratio + self.inflicted_ratio
         return self.inflicted_ratio / wanted if wanted > 0 else 0.0
 
 
 class WaitWindow:
-    """Keeps one sample per tick, as long as the longest window needs.
+    """Samples of one workload, one per tick, as far back as the longest window needs.
 
-    Counters that shrink were re-based (the probe was reloaded, the cgroup recreated): the
-    window starts anew and reads nothing negative.
+    A counter that shrinks was re-based (the probe was reloaded, or the cgroup was created again).
+    The window then drops its older samples, so that no difference is negative.
     """
 
     __slots__ = ("_keep_ns", "_readings", "_samples")
@@ -62,11 +65,11 @@ class WaitWindow:
         self._readings: dict[int, WindowReading | None] = {}
 
     def keep_for(self, window_ns: int) -> None:
-        """Keep enough for windows of *window_ns*; takes effect with the next push."""
+        """Keep enough samples for windows of *window_ns*, from the next push on."""
         self._keep_ns = STRETCH * window_ns
 
     def push(self, time_ns: int, sample: WorkloadSample) -> None:
-        """Add the sample of one tick; times must grow."""
+        """Add the sample of one tick; *time_ns* must grow from call to call."""
         samples = self._samples
         self._readings.clear()
         if samples and _shrank(samples[-1][1], sample):
@@ -77,7 +80,7 @@ class WaitWindow:
 
     @property
     def is_quiescent(self) -> bool:
-        """Whether nothing was counted in it: whatever is read of it is nothing."""
+        """Whether no counter changed within the samples, so every difference is zero."""
         samples = self._samples
         if len(samples) < 2:
             return False
@@ -85,9 +88,9 @@ class WaitWindow:
         return oldest is newest or oldest == newest
 
     def catch_up(self, times_ns: Sequence[int]) -> None:
-        """Push the newest sample for those of *times_ns*, growing, at which nothing was pushed.
+        """Repeat the newest sample at those of *times_ns* (ascending) that are later than it.
 
-        So a window that stands still need not be pushed to.
+        This makes up for the pushes that are left out while the workload is quiescent.
         """
         samples = self._samples
         if not samples or times_ns[-1] <= samples[-1][0]:
@@ -97,15 +100,15 @@ class WaitWindow:
         samples.extend((time_ns, newest) for time_ns in times_ns if time_ns > last_ns)
 
     def clear(self) -> None:
-        """Forget everything, as after a gap."""
+        """Drop all samples, as is needed after a gap."""
         self._samples.clear()
         self._readings.clear()
 
     def read(self, window_ns: int, min_samples: int) -> WindowReading | None:
-        """Return the gain over the last *window_ns*, stretched until *min_samples* waits.
+        """Return the differences over the last *window_ns*, stretched until *min_samples* waits.
 
-        ``None`` while there are no two samples with a histogram to compare. A reading may
-        still hold fewer waits than asked for: the stretch ends at four windows.
+        ``None`` while there are no two samples with a histogram. The reading may hold fewer than
+        *min_samples* waits, because the stretch ends at four windows.
         """
         if len(self._samples) < 2:
             return None
@@ -116,7 +119,7 @@ class WaitWindow:
         oldest_ns, oldest = self._samples[0]
         if waits - (oldest.waits or 0) < min_samples:
             return self._since(oldest_ns, oldest)
-        # Oldest last: the first one that is old enough and brings enough waits is taken.
+        # From the newest to the oldest: take the first that is old enough and gives enough waits.
         for then_ns, older in islice(reversed(self._samples), 1, None):
             age_ns = now_ns - then_ns
             if age_ns < window_ns:
@@ -126,7 +129,7 @@ class WaitWindow:
         return self._since(then_ns, older)
 
     def _since(self, then_ns: int, older: WorkloadSample) -> WindowReading | None:
-        # Several indicators ask for the same span in one tick.
+        # Cached, because several indicators need the same span in one tick.
         if then_ns not in self._readings:
             now_ns, newest = self._samples[-1]
             self._readings[then_ns] = _between(now_ns - then_ns, newest, older)
@@ -169,23 +172,19 @@ def _shrank(older: WorkloadSample, newer: WorkloadSample) -> bool:
     return False
 
 
-# Too few events: look back up to this many windows before giving up.
-_STRETCH = 4
-
-
 class Delta(NamedTuple):
-    """What each counter gained in *span_ns*."""
+    """Increase of each counter within ``span_ns``."""
 
     span_ns: int
     counts: tuple[int, ...]
 
 
 class DeltaWindow:
-    """Keeps what was read, as long as the longest window needs.
+    """Readings of a few counters, as far back as the longest window needs.
 
-    A counter that shrank was re-based (the probe was loaded anew, the cgroup's id belongs to
-    another one now), and one that was missing may have been: the window starts anew, so no gain
-    is negative or another's. ``alive``: the last look found all counters.
+    A counter that shrank was re-based (the probe was reloaded, or the id of the cgroup was reused),
+    and a counter that was missing may have been. The window then drops its older readings, so that
+    no difference is negative or spans two objects. ``alive``: the last reading had all counters.
     """
 
     __slots__ = ("_keep_ns", "_samples", "alive")
@@ -196,11 +195,15 @@ class DeltaWindow:
         self.alive = False
 
     def keep_for(self, window_ns: int) -> None:
-        """Keep enough for windows of *window_ns*; takes effect with the next push."""
-        self._keep_ns = _STRETCH * window_ns
+        """Keep enough readings for windows of *window_ns*, from the next push on."""
+        self._keep_ns = STRETCH * window_ns
 
     def push(self, time_ns: int, counts: Sequence[int | None]) -> None:
-        """Take what was read at *time_ns*; the time of the last look: nothing was read since."""
+        """Add what was read at *time_ns*; ``None`` is a missing counter.
+
+        A *time_ns* not after that of the last reading means that nothing was read since: only
+        ``alive`` is updated.
+        """
         samples = self._samples
         known = tuple(count for count in counts if count is not None)
         self.alive = len(known) == len(counts)
@@ -218,14 +221,14 @@ class DeltaWindow:
             samples.popleft()
 
     def clear(self) -> None:
-        """Forget what was read, as after a gap."""
+        """Drop all readings, as is needed after a gap."""
         self._samples.clear()
 
     def read(self, window_ns: int, least: int = 0) -> Delta | None:
-        """Return the gain over *window_ns*, stretched until the first counter gained *least*.
+        """Return the increases over *window_ns*, stretched until the first counter grew by *least*.
 
-        ``None`` while there is nothing to compare. It may still have gained less than asked for:
-        the stretch ends at four windows.
+        ``None`` while there are no two readings. The first counter may have grown by less than
+        *least*, because the stretch ends at four windows.
         """
         if len(self._samples) < 2:
             return None
@@ -234,5 +237,5 @@ class DeltaWindow:
         for then_ns, older in islice(reversed(self._samples), 1, None):
             if now_ns - then_ns >= window_ns and newest[0] - older[0] >= least:
                 break
-        gained = tuple(now - before for now, before in zip(newest, older, strict=True))
-        return Delta(now_ns - then_ns, gained)
+        counts = tuple(now - before for now, before in zip(newest, older, strict=True))
+        return Delta(now_ns - then_ns, counts)
