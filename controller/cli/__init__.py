@@ -2,6 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: one module per sub-command.
 
-A module imports only the standard library at its top: ``run`` becomes the guardian, which has to
-stay small, and reading the command line imports all of them.
+At module level these modules import the standard library only. Parsing the command line imports
+all of them, and the process of ``run`` becomes the guardian, which has to stay small.
 """

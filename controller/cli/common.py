@@ -1,13 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What sub-commands share: exit codes, how an error is told, where the configuration is."""
+"""Shared by the sub-commands: exit codes, error messages and the option --config."""
 
 import argparse
 from pathlib import Path
 import sys
 
-__all__ = ("DONE", "FAILED", "WRONG", "add_config", "tell")
+__all__ = ("DONE", "FAILED", "WRONG", "add_config", "fail")
 
+# Exit codes: success, failure, wrong use or invalid configuration.
 DONE, FAILED, WRONG = 0, 1, 2
 _CONFIG = Path("/etc/sweetpoint/config.yaml")
 
@@ -19,6 +20,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def tell(error: object) -> None:
-    """Print one error for the user."""
+def fail(error: object, code: int) -> int:
+    """Print *error* to stderr and return *code*, the exit code of the command."""
     print(f"sweetpoint: {error}", file=sys.stderr)
+    return code

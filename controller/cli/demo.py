@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint demo``: a show with real programs."""
+"""``sweetpoint demo``: a service and batch work side by side, with and without sweetpoint."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import TextIO
 
 __all__ = ("HELP", "add_arguments", "main")
 
-HELP = "a real service and real batch work, alone, unmanaged and managed"
+HELP = "run a service and batch work: alone, unmanaged and managed"
 MIN_SECONDS = 2.0
 
 
@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--be",
         choices=("both", "ffmpeg", "stress-ng"),
         default="both",
-        help="best-effort job: an encoding, the harsh case, or one after the other (default)",
+        help="best-effort job: a video encoding, a stress test, or first one then the other "
+        "(default)",
     )
     parser.add_argument("--seconds", type=_seconds, default=25.0, help="length of a phase")
     parser.add_argument("--rounds", type=_count, default=1, help="repeat all phases, interleaved")
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, out: TextIO | None = None) -> int:
-    """Run the demonstration; return 0, 1 if it failed or 128 + signal if it was interrupted."""
+    """Return the exit code: 0 done, 1 failed, 128 + signal if interrupted by it."""
     from controller.demo.show import show
 
     return show(args, out or sys.stdout)

@@ -1,21 +1,21 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint doctor``: what this host can do."""
+"""``sweetpoint doctor``: reports the capabilities of this host."""
 
 import argparse
 
 __all__ = ("HELP", "add_arguments", "main")
 
-HELP = "what this host can do, what not, how to get it"
+HELP = "report what this host supports, what is missing and how to get it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
-    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code."""
+    """Return the exit code, which is always 0."""
     from controller.doctor import main as doctor
 
     return doctor(as_json=arguments.json)

@@ -1,15 +1,15 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint import-koordinator``: from Koordinator's central configuration to ours."""
+"""``sweetpoint import-koordinator``: converts Koordinator's central configuration."""
 
 import argparse
 from pathlib import Path
 
-from controller.cli.common import DONE, FAILED, WRONG, tell
+from controller.cli.common import DONE, FAILED, WRONG, fail
 
 __all__ = ("HELP", "add_arguments", "main")
 
-HELP = "a configuration and a profile from a slo-controller-config"
+HELP = "convert a slo-controller-config to a configuration and a profile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,17 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="DIR",
-        help="write config.yaml and koordinator.yaml there; without it both are printed",
+        help="directory for config.yaml and koordinator.yaml (default: print both)",
     )
-    parser.add_argument("--cpus", type=_positive, help="CPUs of a node, for shares of them")
+    parser.add_argument("--cpus", type=_positive, help="CPUs of a node, to convert percentages")
     parser.add_argument(
-        "--cache-ways", type=_positive, help="ways of a node's last-level cache, for shares of them"
+        "--cache-ways", type=_positive, help="ways of a node's L3 cache, to convert percentages"
     )
-    parser.add_argument("--device", help="network device of a node, to shape it")
+    parser.add_argument("--device", help="network device of a node to be shaped")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0 done, 1 cannot write, 2 wrong use or input."""
+    """Return the exit code: 0 done, 1 a file cannot be written, 2 wrong use or invalid input."""
     from controller.config.yaml_document import ConfigError
     from controller.kube.koordinator.convert import convert, write
     from controller.kube.koordinator.mapping import Facts
@@ -42,8 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         files = convert(arguments.file, facts)
     except ConfigError as error:
-        tell(error)
-        return WRONG
+        return fail(error, WRONG)
     if arguments.output is None:
         for name, text in files.items():
             print(f"# ---- {name}\n{text}")
@@ -51,8 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         write(arguments.output, files)
     except OSError as error:
-        tell(f"{error.filename}: {error.strerror}")
-        return FAILED
+        return fail(f"{error.filename}: {error.strerror}", FAILED)
     print(f"wrote {' and '.join(files)} to {arguments.output}; read their comments")
     return DONE
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: which sub-command is wanted. Each has a module in ``commands``."""
+"""The command line: parses the arguments and runs the module of the sub-command."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ __all__ = ("main",)
 
 
 class _Command(Protocol):
-    """What a module of a sub-command has."""
+    """Interface of a sub-command's module."""
 
     HELP: str
 
@@ -49,7 +49,11 @@ _COMMANDS: Mapping[str, _Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command in *argv* and return the exit code: 0 done, 1 failed, 2 wrong use."""
+    """Run the sub-command in *argv* and return its exit code.
+
+    :return: 0 done, 1 failed (also: stdout was closed), 2 wrong use or invalid configuration,
+        130 interrupted.
+    """
     arguments = _parser().parse_args(argv)
     logging.basicConfig(
         level=logging.DEBUG if arguments.verbose else logging.INFO,
@@ -59,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[arguments.command].main(arguments)
     except BrokenPipeError:
+        # So that the flush at exit does not fail again (Python documentation, "Note on SIGPIPE").
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
@@ -71,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Lets best-effort work fill a machine without hurting its services.",
         epilog="Start with 'sweetpoint doctor', then 'sweetpoint demo'.",
     )
-    parser.add_argument("--verbose", action="store_true", help="log details")
+    parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     for name, command in _COMMANDS.items():
         command.add_arguments(commands.add_parser(name, help=command.HELP))

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint release``: back to how it was."""
+"""``sweetpoint release``: restores every knob."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ from controller.cli.common import DONE, FAILED
 
 __all__ = ("HELP", "add_arguments", "main")
 
-HELP = "put every knob back as it was"
+HELP = "restore every knob to its original value"
 _STATE_DIR = Path("/run/sweetpoint")
 
 
@@ -18,12 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
     parser.add_argument("--stop", action="store_true", help="stop a running agent first")
     parser.add_argument(
-        "--state-dir", type=Path, default=_STATE_DIR, help="of the agent (default: %(default)s)"
+        "--state-dir",
+        type=Path,
+        default=_STATE_DIR,
+        help="state directory of the agent (default: %(default)s)",
     )
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0 done, 1 not all of it."""
+    """Return the exit code: 0 everything restored, 1 not everything."""
     from controller.agent.restore import release
 
     code = release(arguments.state_dir, stop=arguments.stop)

@@ -1,27 +1,30 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint replay``: the plans of a recording, made again."""
+"""``sweetpoint replay``: computes the plans of a recording again."""
 
 import argparse
 from pathlib import Path
 
-from controller.cli.common import DONE, FAILED, WRONG, tell
+from controller.cli.common import DONE, FAILED, WRONG, fail
 
 __all__ = ("HELP", "add_arguments", "main")
 
-HELP = "plan a recording again, with the same or with other settings"
+HELP = "compute the plans of a recording again, with the same or other settings"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
     parser.add_argument("recording", type=Path)
     parser.add_argument(
-        "--config", type=Path, help="settings and profiles to use in place of the recorded ones"
+        "--config", type=Path, help="settings and profiles that replace the recorded ones"
     )
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0 the same plans, 1 others, 2 wrong settings."""
+    """Return the exit code: 0 done, 1 plans differ or a bad recording, 2 invalid configuration.
+
+    With other settings (--config) different plans are no failure.
+    """
     from controller.agent.recording import RecordingError, read, replay
     from controller.config.load import ConfigError, load
 
@@ -34,10 +37,8 @@ def main(arguments: argparse.Namespace) -> int:
             for verdict in plan.verdicts:
                 print(f"{plan.time_ns / 1e9:.3f} {verdict.subject}: {verdict.text}")
     except ConfigError as error:
-        tell(error)
-        return WRONG
+        return fail(error, WRONG)
     except (RecordingError, OSError) as error:
-        tell(error)
-        return FAILED
+        return fail(error, FAILED)
     print(f"{ticks} ticks, {different} plans differ from the recorded ones")
     return FAILED if different and settings is None else DONE

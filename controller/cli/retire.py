@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint retire``: the end of a DaemonSet's agents."""
+"""``sweetpoint retire``: stops all agents of a DaemonSet before it is removed."""
 
 import argparse
 from pathlib import Path
 
-from controller.cli.common import DONE, FAILED, tell
+from controller.cli.common import DONE, FAILED, fail
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -17,13 +17,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("namespace")
     parser.add_argument("daemonset")
     parser.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="seconds (default: %(default)s)"
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="time limit in seconds (default: %(default)s)",
     )
     parser.add_argument("--kubeconfig", type=Path, help="default: the pod's own service account")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0 done, 1 failed."""
+    """Return the exit code: 0 done, 1 failed."""
     from controller.kube.cleanup import RetireError, retire
     from controller.kube.client.api import Api
     from controller.kube.client.errors import ApiError, ApiUnreachable
@@ -32,6 +36,5 @@ def main(arguments: argparse.Namespace) -> int:
         api = Api(arguments.kubeconfig)
         retire(api, arguments.namespace, arguments.daemonset, arguments.timeout)
     except (ApiError, ApiUnreachable, RetireError) as error:
-        tell(error)
-        return FAILED
+        return fail(error, FAILED)
     return DONE

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint schema``: for editors and other programs."""
+"""``sweetpoint schema``: prints JSON schemas, for editors and other programs."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from controller.cli.common import DONE
 
 __all__ = ("HELP", "add_arguments", "main")
 
-HELP = "JSON schema of a configuration or a profile"
+HELP = "print the JSON schema of a configuration or a profile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code."""
+    """Return the exit code, which is always 0."""
     from controller.config.load import json_schemas
 
     print(json.dumps(json_schemas()[arguments.kind], indent=2))

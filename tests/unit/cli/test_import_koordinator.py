@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The import of a slo-controller-config: every field becomes something or is told, none is lost."""
+"""The import of a slo-controller-config: each field is converted or listed in a comment."""
 
 import io
 import json
@@ -77,7 +77,7 @@ def run(tmp_path: Path, sections: dict[str, Any], *options: str, kind: str = "ya
 
 
 @pytest.mark.parametrize("kind", ["yaml", "json"])
-def test_everything_that_has_a_counterpart(tmp_path: Path, kind: str) -> None:
+def test_fields_with_a_counterpart_are_converted(tmp_path: Path, kind: str) -> None:
     options = ("--cpus", "64", "--cache-ways", "11", "--device", "eth0")
     config = load(run(tmp_path, ALL, *options, kind=kind) / "config.yaml", cpus=64)
     assert config.settings.reserve_cpus == pytest.approx(0.3 * 64)
@@ -102,9 +102,9 @@ def test_everything_that_has_a_counterpart(tmp_path: Path, kind: str) -> None:
     assert best_effort.guaranteed.egress.ratio == 0
 
 
-def test_what_has_none_is_told(tmp_path: Path) -> None:
+def test_fields_without_a_counterpart_are_listed(tmp_path: Path) -> None:
     text = (run(tmp_path, ALL) / "config.yaml").read_text()
-    for told in (
+    for line in (
         "cpuSuppressThresholdPercent = 70: leaves 30 % of a node's CPUs alone; with --cpus",
         'cpuSuppressPolicy = "cpuset": cpu.quota is the knob',
         "memoryEvictThresholdPercent = 75: evictions follow what a service suffers",
@@ -120,12 +120,12 @@ def test_what_has_none_is_told(tmp_path: Path) -> None:
         '"name": "pods"',
         "mystery-config/depth/x\\nmode: enforce = [1]: not known to this import",
     ):
-        assert told in text, told
-    # What somebody else wrote stays within its comment.
+        assert line in text, line
+    # A line break in the input does not end the comment.
     assert yaml.safe_load(text)["mode"] == "observe"
 
 
-def test_what_is_off_there_stays_off(tmp_path: Path) -> None:
+def test_disabled_sections_stay_disabled(tmp_path: Path) -> None:
     off = {
         "resource-threshold-config": {"clusterStrategy": {"cpuSuppressThresholdPercent": 70}},
         "resource-qos-config": {
@@ -141,7 +141,7 @@ def test_what_is_off_there_stays_off(tmp_path: Path) -> None:
     output = run(tmp_path, off, "--cpus", "8", "--device", "eth0")
     config = load(output / "config.yaml", cpus=8)
     assert config.network is None
-    assert config.settings.reserve_cpus == pytest.approx(0.1)  # our own default
+    assert config.settings.reserve_cpus == pytest.approx(0.1)  # the default of reserve
     other = tmp_path / "other"
     other.mkdir()
     plain = load(run(other, {}) / "config.yaml", cpus=8)
@@ -149,7 +149,7 @@ def test_what_is_off_there_stays_off(tmp_path: Path) -> None:
     assert (output / "config.yaml").read_text().count("off there") == 4
 
 
-def test_the_default_that_is_meant_is_told(tmp_path: Path) -> None:
+def test_an_implied_default_is_listed(tmp_path: Path) -> None:
     sections = {"resource-threshold-config": {"clusterStrategy": {"enable": True}}}
     output = run(tmp_path, sections, "--cpus", "10")
     assert load(output / "config.yaml", cpus=10).settings.reserve_cpus == pytest.approx(3.5)
@@ -172,7 +172,7 @@ def test_the_default_that_is_meant_is_told(tmp_path: Path) -> None:
         (("cpuQOS", "schedIdle"), True),
     ],
 )
-def test_what_makes_no_sense_is_not_guessed(
+def test_invalid_values_are_not_converted(
     tmp_path: Path, path: tuple[str, str], value: object
 ) -> None:
     group, key = path
@@ -202,15 +202,15 @@ def test_what_makes_no_sense_is_not_guessed(
         ("data: {a: &x b, c: *x}", "slo.yaml:1: anchors"),
     ],
 )
-def test_wrong_input(
+def test_invalid_input(
     tmp_path: Path, text: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "slo.yaml"
     source.write_text(text)
     assert main(["import-koordinator", str(source)]) == (2 if problem else 0)
-    said = capsys.readouterr()
-    assert problem in said.err
-    assert len(said.err) < 1000
+    stderr = capsys.readouterr().err
+    assert problem in stderr
+    assert len(stderr) < 1000
 
 
 def test_from_stdin_to_stdout(
@@ -219,9 +219,9 @@ def test_from_stdin_to_stdout(
     stdin = io.TextIOWrapper(io.BytesIO(config_map(ALL).encode()))
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["import-koordinator", "-", "--cpus", "8"]) == 0
-    said = capsys.readouterr().out
-    assert "# ---- config.yaml\n" in said and "# ---- koordinator.yaml\n" in said
-    assert "\nreserve: 2400mcpu\n" in said
+    stdout = capsys.readouterr().out
+    assert "# ---- config.yaml\n" in stdout and "# ---- koordinator.yaml\n" in stdout
+    assert "\nreserve: 2400mcpu\n" in stdout
 
 
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
