@@ -3,11 +3,13 @@
 """The wrapper around simple-pid, proven in a plant with lag and dead time."""
 
 from collections import deque
+import math
 
 import pytest
 
-from controller.core.control.pid import PidLoop
+from controller.core.control.pid import LowPass, PidLoop, dead_zone, deviation
 from controller.core.settings import Gains
+from tests.closed_loop import make_spec
 
 GAINS = Gains(kp=0.2, ti_s=2.0, td_s=0.0)
 DT = 0.2
@@ -17,13 +19,13 @@ def settled(gains: Gains, bound: float, disturbance: float, ticks: int = 600) ->
     """Run a lag of 1 s behind a dead time of 1 s; demand is limited to [0, *bound*]."""
     loop = PidLoop(gains, 0.0)
     late: deque[float] = deque([0.0] * 5)
-    deviation, deviations = 0.0, []
+    error, deviations = 0.0, []
     for _ in range(ticks):
-        applied = min(bound, max(0.0, loop.update(deviation, DT)))
+        applied = min(bound, max(0.0, loop.update(error, DT)))
         loop.track(applied, DT)
         late.append(applied)
-        deviation += DT * (disturbance - 3.0 * late.popleft() - deviation)
-        deviations.append(deviation)
+        error += DT * (disturbance - 3.0 * late.popleft() - error)
+        deviations.append(error)
     return deviations
 
 
@@ -82,3 +84,25 @@ def test_start_and_retune_are_bumpless() -> None:
         loop.track(before, DT)
     loop.retune(Gains(kp=2.0, ti_s=5.0, td_s=0.0))
     assert loop.update(0.6, 1e-9) == pytest.approx(before)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(2e6, 0.0), (4e6, 1.0), (1e6, -1.0), (8e6, 2.0), (1e9, 2.0), (1.0, -1.0)],
+)
+def test_deviation_is_a_clipped_log_ratio(value: float, expected: float) -> None:
+    assert deviation(value, 2e6, make_spec()) == pytest.approx(expected)
+
+
+def test_the_dead_zone_is_continuous() -> None:
+    assert dead_zone(0.1, 0.1) == 0.0
+    assert dead_zone(-0.05, 0.1) == 0.0
+    assert dead_zone(0.3, 0.1) == pytest.approx(0.2)
+    assert dead_zone(-0.3, 0.1) == pytest.approx(-0.2)
+
+
+def test_low_pass_starts_at_its_first_input() -> None:
+    low_pass = LowPass()
+    assert low_pass.update(1.0, 0.2, 2.0) == 1.0
+    assert low_pass.update(0.0, 2.0, 2.0) == pytest.approx(math.exp(-1))
+    assert low_pass.update(5.0, 0.2, 0.0) == 5.0

@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 
 from controller.core.control.pid import PidLoop
-from controller.core.decision import LoopReport, Plan
+from controller.core.control.service_loops import StaleDataGuard
+from controller.core.decision import ChannelState, LoopReport, Plan
 from controller.core.indicators.histogram import BUCKETS
 from controller.core.model import (
     Blame,
@@ -125,3 +126,15 @@ def test_where_a_loop_settles() -> None:
     assert woken.demand == pytest.approx(loop.demand, abs=0.02)
     for error in (-0.9, 0.5, 1.0):
         assert woken.update(error, 0.2) == pytest.approx(loop.update(error, 0.2), abs=0.02)
+
+
+def test_stale_guard_holds_for_its_ticks() -> None:
+    guard = StaleDataGuard(2)
+    states = [guard.update(stale) for stale in (False, True, True, True, False)]
+    assert states == [
+        ChannelState.FREE,
+        ChannelState.HOLD,
+        ChannelState.HOLD,
+        ChannelState.SAFE,
+        ChannelState.FREE,
+    ]

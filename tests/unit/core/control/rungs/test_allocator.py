@@ -2,7 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from controller.core.control.rungs.allocator import ProportionalAllocator
+from controller.core.control.rungs.allocator import (
+    ProportionalAllocator,
+    allocate,
+    total_for,
+    water_fill,
+)
 from controller.core.model import CgroupId
 
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
@@ -80,3 +85,34 @@ def test_it_lets_go_only_after_a_while_without_demand() -> None:
     held = [stepper.step(0.0, {HOG: 1.0}) for _ in range(25)]
     assert held[18]
     assert not held[-1]
+
+
+def test_floors_never_take_up_all_of_a_squeeze() -> None:
+    """The floors of 100 workloads, 50 mcpu each, add up to five CPUs of the two there are."""
+    rung = ProportionalAllocator(2.0, 0.01)
+    use = {CgroupId("cpu", n): 0.02 for n in range(100)}
+    for second in range(1, 5):
+        rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
+        grants = rung.update(1.0, lambda: use, len(use), {}, frozenset(), 0.05, second * SECOND_NS)
+    assert rung.total == pytest.approx(1.0)
+    assert all(cpus == pytest.approx(0.01) for cpus in grants.values())
+
+
+def test_water_fill_shares_by_weight_within_the_room() -> None:
+    paid = water_fill(1.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
+    assert paid == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.0})
+    paid = water_fill(4.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
+    assert paid == pytest.approx({"a": 0.5, "b": 2.0, "c": 1.5})
+    assert sum(water_fill(9.0, {}, {"a": 0.5, "b": 2.0}).values()) == pytest.approx(2.5)
+
+
+def test_a_total_above_the_wants_is_spread_in_proportion() -> None:
+    shares = allocate(2.0, {"a": 0.75, "b": 0.25}, {"a": 0.05, "b": 0.05}, {"a": 1.0})
+    assert shares == pytest.approx({"a": 1.5, "b": 0.5})
+
+
+def test_equal_steps_of_demand_are_equal_factors_of_quota() -> None:
+    assert total_for(0.0, 0.1, 1.6) == pytest.approx(1.6)
+    assert total_for(1.0, 0.1, 1.6) == pytest.approx(0.1)
+    assert total_for(0.5, 0.1, 1.6) == pytest.approx(0.4)
+    assert total_for(0.3, 0.5, 0.2) == 0.5

@@ -1,0 +1,43 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When the evidence gate lets a squeeze pass."""
+
+import pytest
+
+from controller.core.control.evidence import Evidence, EvidenceGate
+from controller.core.decision import ChannelState
+
+
+def evidence(
+    share: float | None = 1.0, throttled_ns: int | None = 0, steal: float | None = 0.0
+) -> Evidence:
+    return Evidence(
+        be_share=share, throttled_ns=throttled_ns, inflicted_cpus=0.5, steal_cpus=steal, cpus=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("hurting", "seen", "state"),
+    [
+        (True, evidence(), ChannelState.SQUEEZE),
+        (True, evidence(share=0.1), ChannelState.NOT_BE),
+        (True, evidence(share=None), ChannelState.NOT_BE),
+        (True, evidence(throttled_ns=1), ChannelState.SELF),
+        (True, evidence(throttled_ns=None, steal=None), ChannelState.SQUEEZE),
+        (True, evidence(steal=0.3), ChannelState.STEAL),
+        (True, evidence(steal=0.05), ChannelState.SQUEEZE),
+        (False, evidence(share=0.0, throttled_ns=1, steal=2.0), ChannelState.FREE),
+    ],
+)
+def test_state_that_follows_from_the_evidence(
+    hurting: bool, seen: Evidence, state: ChannelState
+) -> None:
+    assert EvidenceGate().update(hurting, lambda: seen, 0.2) is state
+
+
+def test_half_the_share_that_starts_a_squeeze_keeps_it_up() -> None:
+    gate = EvidenceGate()
+    assert gate.update(True, lambda: evidence(share=0.15), 0.2) is ChannelState.NOT_BE
+    assert gate.update(True, lambda: evidence(share=0.25), 0.2) is ChannelState.SQUEEZE
+    assert gate.update(True, lambda: evidence(share=0.15), 0.2) is ChannelState.SQUEEZE
+    assert gate.update(True, lambda: evidence(share=0.05), 0.2) is ChannelState.NOT_BE

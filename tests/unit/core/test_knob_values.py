@@ -1,0 +1,116 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Parsing, formatting and comparison of knob values."""
+
+import math
+
+import pytest
+
+from controller.core.knob_values import (
+    Quota,
+    format_bandwidth,
+    format_disks,
+    format_masks,
+    format_quota,
+    is_same_setting,
+    is_stricter,
+    lowest_ways,
+    parse_amount,
+    parse_bandwidth,
+    parse_disks,
+    parse_masks,
+    parse_quota,
+    quota_for,
+)
+from controller.core.model import Knob, KnobValue
+
+
+def test_text_of_quotas() -> None:
+    assert parse_quota(KnobValue("max 100000 0")) == Quota(None, 100_000, 0)
+    assert parse_quota(KnobValue("5000 10000 200")).cpus == 0.5
+    assert format_quota(Quota(None, 100_000, 7)) == "max 100000 7"
+    with pytest.raises(ValueError, match="not enough values"):
+        parse_quota(KnobValue("max"))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "value"),
+    [
+        (2.0, "20000 10000 0"),
+        (0.5, "5000 10000 0"),
+        (0.05, "1000 20000 0"),
+        (0.01, "1000 100000 0"),
+        (0.001, "1000 100000 0"),
+    ],
+)
+def test_quota_periods_are_short_and_quotas_a_millisecond_at_least(cpus: float, value: str) -> None:
+    assert format_quota(quota_for(cpus)) == value
+
+
+def test_text_of_schemata() -> None:
+    assert parse_bandwidth(KnobValue("0=50;1=100")) == {0: 50, 1: 100}
+    assert format_bandwidth({1: 100, 0: 50}) == "0=50;1=100"
+    assert parse_masks(KnobValue("0=7ff;1=f")) == {0: 0x7FF, 1: 0xF}
+    assert format_masks({10: 0xFF, 2: 0x3}) == "2=3;10=ff"
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_bandwidth(KnobValue("MB"))
+
+
+@pytest.mark.parametrize(
+    ("mask", "ways", "expected"),
+    [(0x7FF, 4, 0xF), (0x7F0, 2, 0x30), (0b110111, 3, 0b111), (0b1011, 3, 0b1011), (0x3, 2, 0x3)],
+)
+def test_lowest_ways_are_the_lowest_run_of_adjacent_bits(
+    mask: int, ways: int, expected: int
+) -> None:
+    assert lowest_ways(mask, ways) == expected
+
+
+def test_text_of_memory_high_and_io_max() -> None:
+    assert parse_amount(KnobValue("max")) == math.inf
+    assert parse_disks(KnobValue("max")) == {}
+    text = KnobValue("8:0 rbps=1000 wiops=20;8:16 wbps=5")
+    assert format_disks(parse_disks(text)) == text
+    assert parse_disks(KnobValue("8:0 rbps=max wbps=7")) == {("8:0", "wbps"): 7.0}
+    assert format_disks({}) == "max"
+
+
+def test_strictness_of_quota_and_sched_idle() -> None:
+    free, half = KnobValue("max 100000 0"), KnobValue("5000 10000 0")
+    assert is_stricter(Knob.CPU_QUOTA, half, free)
+    assert not is_stricter(Knob.CPU_QUOTA, free, half)
+    assert not is_stricter(Knob.CPU_QUOTA, half, half)
+    assert is_stricter(Knob.SCHED_IDLE, KnobValue("1"), KnobValue("0 1024"))
+    assert not is_stricter(Knob.SCHED_IDLE, KnobValue("1"), KnobValue("1"))
+
+
+@pytest.mark.parametrize(
+    ("knob", "strict", "lax"),
+    [
+        (Knob.MBA, "0=50;1=50", "0=60;1=50"),
+        (Knob.LLC_WAYS, "0=3;1=f", "0=f;1=f0"),
+        (Knob.TC_CEILING, "1000 0", "2000 0"),
+        (Knob.MEMORY_HIGH, "1000", "max"),
+        (Knob.IO_WEIGHT, "50", "100"),
+        (Knob.IO_MAX, "8:0 rbps=100", "max"),
+        (Knob.CORE_COOKIE, "best-effort", "0"),
+    ],
+)
+def test_strictness_of_the_other_knobs(knob: Knob, strict: str, lax: str) -> None:
+    assert is_stricter(knob, KnobValue(strict), KnobValue(lax))
+    assert not is_stricter(knob, KnobValue(lax), KnobValue(strict))
+    assert not is_stricter(knob, KnobValue(lax), KnobValue(lax))
+
+
+def test_a_value_that_is_stricter_and_laxer_in_parts_is_not_stricter() -> None:
+    assert not is_stricter(Knob.MBA, KnobValue("0=50;1=90"), KnobValue("0=60;1=80"))
+    assert not is_stricter(Knob.IO_MAX, KnobValue("8:0 rbps=1"), KnobValue("8:16 rbps=1"))
+    assert not is_stricter(Knob.TC_TREE, KnobValue("absent"), KnobValue("htb"))
+
+
+def test_doubling_is_the_same_setting_and_halving_is_not() -> None:
+    ours = KnobValue("1001 13529 0")
+    assert is_same_setting(Knob.CPU_QUOTA, KnobValue("2002 27058 0"), ours)
+    assert not is_same_setting(Knob.CPU_QUOTA, KnobValue("500 6764 0"), ours)
+    assert not is_same_setting(Knob.CPU_QUOTA, KnobValue("max 27058 0"), ours)
+    assert not is_same_setting(Knob.CPU_QUOTA, KnobValue("4000 27058 0"), ours)
