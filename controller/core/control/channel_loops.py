@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""All loops of one channel: who of them decides, and what was made of it."""
+"""All loops of one channel: their selection by the largest demand, and their reports."""
 
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -16,17 +16,17 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("ChannelLoops", "Specs")
 
-# The indicators of a channel, by service; a service without any is left out.
+# The indicators of a channel by service. A service without any is left out.
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 
 
 class ChannelLoops:
-    """The loops of one channel, of every service.
+    """The loops of all services on one channel; true if there is any service.
 
-    ``listen`` asks them, and ``settle`` tells them what was applied. After that: ``demand``,
-    ``reports``, ``off`` and ``indicators`` for the plan, ``selected`` the report of the loop that
-    decided, ``working`` if any loop has a source, and ``safe`` once every one of these has been
-    without data for too long.
+    In each tick ``bid`` advances the loops and returns the selected demand, and ``track`` feeds the
+    applied demand back. Valid after ``track``: ``demand``, ``reports``, ``off`` and ``indicators``
+    for the plan, ``selected`` (the report of the loop that decided), ``working`` (at least one loop
+    has a source) and ``safe`` (all loops with a source have been without data for too long).
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class ChannelLoops:
         self.selected: LoopReport | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is anybody to protect on this channel."""
+        """Whether there is a service to protect on this channel."""
         return bool(self._services)
 
     def reconfigure(self, settings: Settings) -> None:
@@ -66,15 +66,15 @@ class ChannelLoops:
             loops.reconfigure(self._stale_ticks)
 
     def worst_deviation(self, service: str, without: IndicatorName | None = None) -> float | None:
-        """Return the largest filtered deviation of a service; ``None`` if nothing is known.
+        """Return the largest filtered deviation of a service; ``None`` if none is known.
 
-        *without* leaves one indicator out.
+        The indicator *without* is left out.
         """
         known = self._deviations(service)
         return max((each for name, each in known.items() if name is not without), default=None)
 
     def deviation_of(self, service: str, indicator: IndicatorName) -> float | None:
-        """Return one loop's filtered deviation; ``None`` if there is none."""
+        """Return the filtered deviation of one loop; ``None`` if it is not known."""
         return self._deviations(service).get(indicator)
 
     def _deviations(self, service: str) -> Mapping[IndicatorName, float]:
@@ -82,7 +82,10 @@ class ChannelLoops:
         return {} if loops is None else loops.deviations
 
     def raw_deviation(self, service: str) -> float:
-        """Return the largest deviation of a service, as unfiltered as it is known; 0 if not."""
+        """Return the largest deviation of a service, 0 if none is known.
+
+        Of a loop without a deviation in this tick the filtered one is taken.
+        """
         loops = self._services.get(service)
         return 0.0 if loops is None else loops.raw_deviation
 
@@ -96,12 +99,12 @@ class ChannelLoops:
         dt_s: float,
         hold: bool,
     ) -> Choice:
-        """Advance all loops by *dt_s* and return what they ask for; *applied* is the demand now.
+        """Advance all loops by *dt_s* and return the selected demand; *applied* is the present one.
 
-        On *hold* (the first tick, or one after a gap) no loop moves. *evidence* is asked with
-        the first of a service's *specs*.
+        On *hold* (the first tick, or one after a gap) no loop moves. *evidence* is called with the
+        first of a service's *specs*.
         """
-        self._match(specs, applied)
+        self._set_specs(specs, applied)
         services = workload_index.services
         return choose(
             chain.from_iterable(
@@ -111,18 +114,18 @@ class ChannelLoops:
         )
 
     def shift(self, by: float) -> None:
-        """Move every loop's demand: the same squeeze is called differently from now on."""
+        """Add *by* to the demand of every loop, because the scale of the demand changed."""
         for loops in self._services.values():
             loops.shift(by)
 
     def track(self, choice: Choice, applied: float, dt_s: float) -> None:
-        """Let every loop, winner or loser, follow the demand that was *applied*, and report."""
+        """Let every loop, selected or not, track the *applied* demand; make the reports."""
         for loops in self._services.values():
             loops.track(choice.winner, applied, dt_s)
         self._report(choice, applied)
 
-    def _match(self, specs: Specs, applied: float) -> None:
-        """Keep, make and drop loops so that there is one for each of *specs*."""
+    def _set_specs(self, specs: Specs, applied: float) -> None:
+        """Keep, create and remove loops so that there is one for each of *specs*."""
         if specs is self._specs:
             return
         self._specs = specs
@@ -132,7 +135,7 @@ class ChannelLoops:
             if loops is None:
                 loops = ServiceLoops(service, self._channel, each, applied, self._stale_ticks)
             else:
-                loops.match(each, applied, self._stale_ticks)
+                loops.set_specs(each, applied, self._stale_ticks)
             self._services[service] = loops
 
     def _report(self, choice: Choice, applied: float) -> None:

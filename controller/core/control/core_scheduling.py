@@ -1,14 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: when best-effort work gets a core-scheduling cookie, and when it is taken back.
+"""Core-scheduling cookies on best-effort work: a knob of two states beside the cache ladder.
 
-With a cookie on best-effort work and none on services, the kernel never runs both on one core
-at the same time. That helps a service only if it did share cores, and it costs: forced idle
-time. Alone it even halves a service when both are busy, so it goes only with sched-idle. A knob
-of two states has no place in a PID loop (which would cycle across the jump), so it is latched,
-and must prove itself.
-
-Core-scheduling cookies as the cache channel's two-state knob, beside its ladder.
+With a cookie on best-effort work and none on services, the kernel never runs both on one core at
+the same time. That helps a service only if it shared cores before, and it costs forced idle time.
+Without sched-idle it even halves the throughput of a service when both are busy, so it requires
+sched-idle. A PID loop would cycle across the jump between the two states. So the knob is latched,
+and its effect is verified after each engagement.
 """
 
 from controller.core.control.channel_loops import ChannelLoops
@@ -26,157 +24,11 @@ __all__ = (
 
 _HOLD_NS = 60 * NS_PER_SEC
 _LONGEST_NS = 3600 * NS_PER_SEC
-# So long must it be needed without a break before it is tried: the deviation to compare with.
+# The need must last this long without a break before an engagement. The mean deviation of this time
+# is the one to compare with.
 _BEFORE_NS = 5 * NS_PER_SEC
 # The smallest fall of the mean deviation that counts as help: the half-width of a dead zone.
 _HELP = 0.1
-
-
-class CookieGate:
-    """Decides in every tick; ``on`` is the decision, ``verdict`` says it when it changed.
-
-    While ``verifying`` it is not known yet whether it helps; whoever moves other knobs of the
-    channel may want to hold them, to see what this one does.
-    """
-
-    __slots__ = (
-        "_after",
-        "_before",
-        "_latch",
-        "_not_before_ns",
-        "_settings",
-        "_since_ns",
-        "_wait_ns",
-        "on",
-        "verdict",
-        "verifying",
-    )
-
-    def __init__(self, settings: CoreSettings) -> None:
-        self._settings = settings
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
-        self._wait_ns = _HOLD_NS
-        self._not_before_ns = 0
-        self._since_ns: int | None = None  # engaged since then, or needed since then
-        self._before = _Mean()
-        self._after = _Mean()
-        self.on = False
-        self.verifying = False
-        self.verdict: Verdict | None = None
-
-    def reconfigure(self, settings: CoreSettings) -> None:
-        """Take new settings; what is known of its usefulness stays."""
-        self._settings = settings
-
-    def step(
-        self,
-        now_ns: int,
-        *,
-        needed: bool,
-        possible: bool,
-        yields: bool,
-        services: bool,
-        overlap: float | None,
-        deviation: float | None,
-    ) -> bool:
-        """Return whether best-effort work is to carry a cookie.
-
-        :param needed: the cache channel demands a squeeze.
-        :param possible: there is such a knob, and it can be moved.
-        :param yields: sched-idle, or a weight next to nothing, is on best-effort work.
-        :param services: a latency-sensitive workload is here.
-        :param overlap: ``Snapshot.core_overlap_ratio``.
-        :param deviation: of the service that suffers most on the cache channel.
-        """
-        self.verdict = None
-        mode = self._settings.mode
-        obstacle = _obstacle(mode, possible=possible, yields=yields, services=services)
-        if obstacle:
-            if self.on:
-                self._stop(f"cookies taken back: {obstacle}")
-            self._since_ns = None
-        elif mode is CoreMode.ON:
-            if not self.on:
-                self._start(now_ns, "cookies for best-effort as configured", verify=False)
-        elif self.on:
-            self._watch(now_ns, needed, deviation)
-        else:
-            self._consider(now_ns, needed, overlap, deviation)
-        return self.on
-
-    def _consider(
-        self, now_ns: int, needed: bool, overlap: float | None, deviation: float | None
-    ) -> None:
-        shared = overlap is not None and overlap >= self._settings.overlap_min
-        if not needed or not shared or deviation is None or now_ns < self._not_before_ns:
-            self._since_ns = None
-            return
-        if self._since_ns is None:
-            self._since_ns = now_ns
-            self._before = _Mean()
-        self._before.add(deviation)
-        if now_ns - self._since_ns >= _BEFORE_NS:
-            self._start(
-                now_ns,
-                f"cookies for best-effort: services shared their core with it for {overlap:.0%} of "
-                f"their time, deviation {self._before.value:.2f} of the cache channel",
-                verify=True,
-            )
-
-    def _start(self, now_ns: int, text: str, *, verify: bool) -> None:
-        self.on = True
-        self.verifying = verify
-        self._since_ns = now_ns
-        self._after = _Mean()
-        self._latch.update(needed=True, now_ns=now_ns)
-        self._say(text)
-
-    def _watch(self, now_ns: int, needed: bool, deviation: float | None) -> None:
-        settings = self._settings
-        assert self._since_ns is not None
-        age_ns = now_ns - self._since_ns
-        if self.verifying:
-            # The first third shows the change itself: old values in windows and filters.
-            if deviation is not None and age_ns >= settings.verify_ns // 3:
-                self._after.add(deviation)
-            if age_ns >= settings.verify_ns and self._after.value is not None:
-                self._judge(now_ns, self._after.value)
-        elif not self._latch.update(needed, now_ns):
-            self._stop("cookies released: not needed for a while")
-
-    def _judge(self, now_ns: int, after: float) -> None:
-        before = self._before.value or 0.0
-        numbers = f"deviation {before:.2f} before, {after:.2f} with it"
-        self.verifying = False
-        if before - after >= _HELP:
-            self._wait_ns = _HOLD_NS
-            self._latch.update(needed=True, now_ns=now_ns)
-            self._say(f"cookies stay: {numbers}")
-            return
-        self._not_before_ns = now_ns + self._wait_ns
-        pause = format_duration(self._wait_ns)
-        self._wait_ns = min(_LONGEST_NS, 2 * self._wait_ns)
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
-        self._stop(f"cookies taken back: they do not help ({numbers}); not again for {pause}")
-
-    def _stop(self, text: str) -> None:
-        self.on = False
-        self.verifying = False
-        self._since_ns = None
-        self._say(text)
-
-    def _say(self, text: str) -> None:
-        self.verdict = Verdict(subject=Knob.CORE_COOKIE, text=text)
-
-
-def _obstacle(mode: CoreMode, *, possible: bool, yields: bool, services: bool) -> str:
-    if mode is CoreMode.OFF:
-        return "switched off"
-    if not possible:
-        return "core scheduling cannot be used now"
-    if not services:
-        return "no service is here"
-    return "" if yields else "best-effort does not give way (sched-idle is off)"
 
 
 class _Mean:
@@ -197,8 +49,157 @@ class _Mean:
         return self._sum / self._count if self._count else None
 
 
+class CookieGate:
+    """Decides in every tick whether best-effort work carries a cookie.
+
+    ``on`` is the decision, ``verdict`` explains it in the ticks in which it changed or was
+    confirmed. After an engagement in mode auto the gate verifies for ``CoreSettings.verify_ns``
+    that the mean deviation fell; if it did not, the gate disengages, and the wait until the next
+    try doubles.
+    """
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_latch",
+        "_not_before_ns",
+        "_settings",
+        "_since_ns",
+        "_verifying",
+        "_wait_ns",
+        "on",
+        "verdict",
+    )
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self._settings = settings
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
+        self._wait_ns = _HOLD_NS
+        self._not_before_ns = 0
+        self._since_ns: int | None = None  # the start of the engagement, or else of the need
+        self._before = _Mean()
+        self._after = _Mean()
+        self._verifying = False
+        self.on = False
+        self.verdict: Verdict | None = None
+
+    def reconfigure(self, settings: CoreSettings) -> None:
+        """Take new settings; the decision and the waiting times stay."""
+        self._settings = settings
+
+    def step(
+        self,
+        now_ns: int,
+        *,
+        needed: bool,
+        possible: bool,
+        yields: bool,
+        services: bool,
+        overlap: float | None,
+        deviation: float | None,
+    ) -> bool:
+        """Return whether best-effort work is to carry a cookie.
+
+        :param needed: the cache channel demands a squeeze.
+        :param possible: there is a core.cookie knob, and it can be moved.
+        :param yields: sched-idle, or a weight near zero, is set on best-effort work.
+        :param services: a latency-sensitive workload is present.
+        :param overlap: ``Snapshot.core_overlap_ratio``.
+        :param deviation: that of the service that suffers most on the cache channel.
+        """
+        self.verdict = None
+        mode = self._settings.mode
+        obstacle = _obstacle(mode, possible=possible, yields=yields, services=services)
+        if obstacle:
+            if self.on:
+                self._stop(f"cookies removed: {obstacle}")
+            self._since_ns = None
+        elif mode is CoreMode.ON:
+            if not self.on:
+                self._start(now_ns, "cookies set on best-effort, as configured", verify=False)
+        elif self.on:
+            self._step_on(now_ns, needed, deviation)
+        else:
+            self._step_off(now_ns, needed, overlap, deviation)
+        return self.on
+
+    def _step_off(
+        self, now_ns: int, needed: bool, overlap: float | None, deviation: float | None
+    ) -> None:
+        shared = overlap is not None and overlap >= self._settings.overlap_min
+        if not needed or not shared or deviation is None or now_ns < self._not_before_ns:
+            self._since_ns = None
+            return
+        if self._since_ns is None:
+            self._since_ns = now_ns
+            self._before = _Mean()
+        self._before.add(deviation)
+        if now_ns - self._since_ns >= _BEFORE_NS:
+            self._start(
+                now_ns,
+                f"cookies set on best-effort: services shared cores with it for {overlap:.0%} of "
+                f"their time, deviation {self._before.value:.2f} on the cache channel",
+                verify=True,
+            )
+
+    def _start(self, now_ns: int, text: str, *, verify: bool) -> None:
+        self.on = True
+        self._verifying = verify
+        self._since_ns = now_ns
+        self._after = _Mean()
+        self._latch.update(needed=True, now_ns=now_ns)
+        self._report(text)
+
+    def _step_on(self, now_ns: int, needed: bool, deviation: float | None) -> None:
+        settings = self._settings
+        assert self._since_ns is not None
+        age_ns = now_ns - self._since_ns
+        if self._verifying:
+            # The first third is left out, because windows and filters still hold old values.
+            if deviation is not None and age_ns >= settings.verify_ns // 3:
+                self._after.add(deviation)
+            if age_ns >= settings.verify_ns and self._after.value is not None:
+                self._conclude(now_ns, self._after.value)
+        elif not self._latch.update(needed, now_ns):
+            self._stop("cookies removed: the cache channel has not needed them for a while")
+
+    def _conclude(self, now_ns: int, after: float) -> None:
+        before = self._before.value or 0.0
+        numbers = f"deviation {before:.2f} before, {after:.2f} with them"
+        self._verifying = False
+        if before - after >= _HELP:
+            self._wait_ns = _HOLD_NS
+            self._latch.update(needed=True, now_ns=now_ns)
+            self._report(f"cookies stay: {numbers}")
+            return
+        self._not_before_ns = now_ns + self._wait_ns
+        pause = format_duration(self._wait_ns)
+        self._wait_ns = min(_LONGEST_NS, 2 * self._wait_ns)
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
+        self._stop(f"cookies removed: they do not help ({numbers}); next try after {pause}")
+
+    def _stop(self, text: str) -> None:
+        self.on = False
+        self._verifying = False
+        self._since_ns = None
+        self._report(text)
+
+    def _report(self, text: str) -> None:
+        self.verdict = Verdict(subject=Knob.CORE_COOKIE, text=text)
+
+
+def _obstacle(mode: CoreMode, *, possible: bool, yields: bool, services: bool) -> str:
+    if mode is CoreMode.OFF:
+        return "switched off by the configuration"
+    if not possible:
+        return "core scheduling cannot be used now"
+    if not services:
+        return "no latency-sensitive service is present"
+    return "" if yields else "best-effort does not yield to services (sched-idle is off)"
+
+
 class CookiePolicy:
-    """Asks the gate in every tick, and makes every group of best-effort follow it."""
+    """Turns the decision of the gate into writes for every group of best-effort workloads."""
 
     __slots__ = ("_gate", "_on")
 
@@ -207,12 +208,12 @@ class CookiePolicy:
         self._on = False
 
     def reconfigure(self, settings: CoreSettings) -> None:
-        """Take new settings; what is known of its usefulness stays."""
+        """Take new settings; the decision and the waiting times stay."""
         self._gate.reconfigure(settings)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What changed in this tick."""
+        """The explanation of a decision that changed in this tick, if it did."""
         return () if self._gate.verdict is None else (self._gate.verdict,)
 
     def actions(
@@ -220,7 +221,7 @@ class CookiePolicy:
     ) -> list[Action]:
         """Return the writes of this tick; *loops* are the cache channel's.
 
-        *overlap* and *yields* (sched-idle is on for best-effort) are as in ``CookieGate``.
+        *overlap* and *yields* (sched-idle is on for best-effort) are those of ``CookieGate.step``.
         """
         demand = loops.demand
         deviation = None if loops.selected is None else loops.selected.filtered_deviation
@@ -240,10 +241,10 @@ class CookiePolicy:
         for target in context.knobs.targets(Knob.CORE_COOKIE):
             key = (target.scope, target.id, Knob.CORE_COOKIE)
             if on:
-                text = "services share cores with best-effort: a cookie keeps them apart"
+                text = "a cookie keeps best-effort off the cores that run services"
                 action = context.knobs.request(*key, KnobValue(target.path), text, context.now_ns)
             else:
-                text = "no cookie is wanted now"
+                text = "restore core.cookie: cookies are off now"
                 action = context.knobs.restore(*key, text, context.now_ns)
             if action is not None:
                 actions.append(action)

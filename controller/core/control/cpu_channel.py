@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cpu channel: its loops, its evidence, the feed-forward ceiling and the quota rung."""
+"""The cpu channel: its loops, their evidence, the feed-forward ceiling and the grants of quota."""
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
@@ -14,29 +14,29 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuChannel",)
 
-# The least quota that can be had: 1 ms per 100 ms.
+# The least quota that the kernel accepts: 1 ms per 100 ms.
 _LEAST_CPUS = 0.01
 
 
 class CpuChannel:
     """Turns indicators into one demand, and the demand into CPUs for best-effort workloads.
 
-    The quota is the last rung of the cache channel as well: ``grant`` takes what that asks for,
-    and the tighter of the two wins. Either channel's loops follow their own demand only.
+    The quota is also the last rung of the cache channel. ``grant`` takes that channel's demand for
+    it, and the larger demand of the two applies. The loops of each channel track their own demand.
     """
 
-    __slots__ = ("_settings", "_slew", "loops", "rung")
+    __slots__ = ("_limiter", "_settings", "loops", "rung")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._slew = RateLimiter()
+        self._limiter = RateLimiter()
         self.loops = ChannelLoops(Channel.CPU, settings)
         self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS)
 
     @property
     def demand(self) -> float:
         """The demand that is applied."""
-        return self._slew.applied
+        return self._limiter.applied
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
@@ -53,22 +53,25 @@ class CpuChannel:
         dt_s: float,
         hold: bool,
     ) -> None:
-        """Advance all loops by *dt_s*; *blocked* best-effort workloads cannot be limited."""
+        """Advance all loops by *dt_s*, and the demand unless *hold*.
+
+        The quota of the *blocked* best-effort workloads cannot be moved.
+        """
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
             return self._evidence(service, spec, tracker)
 
-        applied = self._slew.applied
+        applied = self._limiter.applied
         choice = self.loops.bid(tracker, workload_index, specs, evidence, applied, dt_s, hold)
         if not self.loops or _all_blocked(tracker, workload_index, blocked):
-            # Nobody to protect, or nothing that is commanded can be applied: the loops must know.
-            self._slew.set(0.0)
+            # No service to protect, or no quota to move: the loops have to track a demand of 0.
+            self._limiter.set(0.0)
         elif not hold:
             limits = limits_of(Knob.CPU_QUOTA, workload_index)
-            self._slew.limit(choice.wanted, limits, now_ns, dt_s)
-        self.loops.track(choice, self._slew.applied, dt_s)
+            self._limiter.limit(choice.wanted, limits, now_ns, dt_s)
+        self.loops.track(choice, self._limiter.applied, dt_s)
         if self.loops.safe:
-            self._slew.set(0.0)
+            self._limiter.set(0.0)
         self._feed_forward(tracker, now_ns, dt_s)
 
     def grant(
@@ -79,18 +82,21 @@ class CpuChannel:
         blocked: frozenset[CgroupId],
         now_ns: int,
     ) -> dict[CgroupId, float]:
-        """Return the CPUs to grant, at this channel's demand or *other*, whichever is more."""
+        """Return the CPUs to grant by workload, at the larger of this channel's demand and *other*.
+
+        Workloads without a grant are not limited.
+        """
         floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
-        demand = max(self._slew.applied, other)
+        demand = max(self._limiter.applied, other)
         if demand <= 0 and (not self.loops or self.loops.safe):
-            # No reason to take it slowly.
+            # No service to protect, or no data: no hold-off time.
             self.rung.release()
             if self.loops and self._settings.safe_state is SafeState.FLOOR:
                 return dict.fromkeys(workload_index.best_effort, floor)
             return self.rung.grants
 
         def find_use() -> dict[CgroupId, float]:
-            # Of a thousand hardly anybody runs.
+            # Of a thousand workloads only a few run.
             cpus, users = tracker.cpu_use, workload_index.best_effort
             known = {**tracker.active, **self.rung.wants}
             return {each: cpus[each] for each in known if each in users and each in cpus}
@@ -109,11 +115,11 @@ class CpuChannel:
         self.rung.ceiling.update(now_ns, dt_s, cpus, need)
 
     def _unaccepted(self, service: str) -> float:
-        """Return how much of a service's wait counts as CPU that it lacks, from 0 to 1.
+        """Return the part of a service's wait that counts as lack of CPU, from 0 to 1.
 
-        Around its sweet point a service waits as much as it may, and lacks nothing: there the
-        loop decides alone. From deviation 1 (tolerance times over it) on, the wait counts more
-        and more, and fully at 2.
+        Around its sweet point a service waits as much as it may, so the wait is no lack of CPU and
+        the loop alone decides. Above deviation 1 (tolerance times the sweet point) the part rises
+        linearly, and is 1 from deviation 2 on.
         """
         return min(1.0, max(0.0, self.loops.raw_deviation(service) - 1.0))
 

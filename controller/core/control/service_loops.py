@@ -1,11 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The loops of one service on one channel: what they sense, and whom the service suspects.
+"""The loops of one service on one channel, and the gate of evidence in front of them.
 
-They rest while nothing is counted of the service and they have settled at the bottom of their
-scale: then they ask for nothing, and cost nothing until something is counted again.
+Quiescent loops are not evaluated. Loops become quiescent when no counter of the service changed
+within its longest window and they have converged to the lowest deviation. They demand nothing then;
+on the next change of a counter they resume at the demand to which they would have converged.
 
-Missing data: hold for a few ticks, then go to the safe state.
+Missing data: a loop holds its demand for a few ticks, then it is in the safe state.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,32 +28,33 @@ __all__ = (
 
 
 class StaleDataGuard:
-    """Counts the ticks without data of one source."""
+    """Counts the consecutive ticks in which one source has no data."""
 
     __slots__ = ("_ticks", "ticks")
 
     def __init__(self, ticks: int) -> None:
-        """*ticks* is how many are bridged by holding."""
+        """*ticks* is the number of ticks without data in which the loop holds."""
         self.ticks = ticks
         self._ticks = 0
 
     def update(self, stale: bool) -> ChannelState:
-        """Return FREE with data, HOLD for the first ticks without, then SAFE."""
+        """Return FREE with data, HOLD for the first ``ticks`` without data, then SAFE."""
         self._ticks = self._ticks + 1 if stale else 0
         if self._ticks == 0:
             return ChannelState.FREE
         return ChannelState.HOLD if self._ticks <= self.ticks else ChannelState.SAFE
 
 
-# A filtered deviation below this is at the bottom of the scale.
-_SETTLED = 0.99 * LOWEST
+# A filtered deviation below this has converged to the bottom of the scale.
+_CONVERGED = 0.99 * LOWEST
 
 
 @dataclass(slots=True)
 class _Loop:
-    """One loop with what stands before it. ``deviation`` is unfiltered.
+    """One loop: the indicator, its deviation, the low-pass, the PID and the guard of its data.
 
-    Without an ``indicator`` it is off: the host never had a source for it.
+    ``deviation`` is unfiltered, ``moved`` whether the PID was updated in this tick. A loop without
+    an ``indicator`` is off: the host never had a source for it.
     """
 
     spec: IndicatorSpec
@@ -65,29 +67,30 @@ class _Loop:
     moved: bool = False
 
     @property
-    def settled(self) -> bool:
-        """Whether it is off, or has nothing to tell but that all is well."""
+    def converged(self) -> bool:
+        """Whether the loop is off, or has converged to the lowest deviation."""
         if self.indicator is None:
             return True
         filtered = self.filter.value
-        return self.moved and self.deviation == LOWEST and (filtered or 0.0) <= _SETTLED
+        return self.moved and self.deviation == LOWEST and (filtered or 0.0) <= _CONVERGED
 
 
 class ServiceLoops:
-    """The loops for *specs* of one service on *channel*, which follow the demand *applied* now.
+    """The loops for *specs* of one service on *channel*; they start at the demand *applied*.
 
-    ``listen`` asks them, and ``settle`` tells them what was applied. After that: ``reports``,
-    ``off`` and ``indicators`` for the plan, and ``states`` of those that have a source.
+    In each tick ``bid`` advances the loops and ``track`` feeds the applied demand back. Valid after
+    ``track``: ``reports``, ``off`` and ``indicators`` for the plan, and ``states`` of those loops
+    that have a source.
     """
 
     __slots__ = (
         "_channel",
+        "_gate",
         "_loops",
         "_names",
-        "_resting",
+        "_quiescent",
         "_service",
         "_steady",
-        "_suspicion",
         "indicators",
         "off",
         "reports",
@@ -105,41 +108,41 @@ class ServiceLoops:
         self._service = service
         self._channel = channel
         self._loops: tuple[_Loop, ...] = ()
-        self._suspicion = EvidenceGate()
-        self._resting = self._steady = False
+        self._gate = EvidenceGate()
+        self._quiescent = self._steady = False
         self.reports: tuple[LoopReport, ...] = ()
         self.off: tuple[OffLoop, ...] = ()
         self.indicators: tuple[Indicator, ...] = ()
         self.states: tuple[ChannelState, ...] = ()
-        self.match(specs, applied, stale_ticks)
+        self.set_specs(specs, applied, stale_ticks)
 
-    def match(self, specs: Sequence[IndicatorSpec], applied: float, stale_ticks: int) -> None:
-        """Keep, make and drop loops so that there is one for each of *specs*."""
+    def set_specs(self, specs: Sequence[IndicatorSpec], applied: float, stale_ticks: int) -> None:
+        """Keep, create and remove loops so that there is one for each of *specs*."""
         if len(specs) == len(self._loops) and all(
             loop.spec is spec for loop, spec in zip(self._loops, specs, strict=True)
         ):
             return
-        if self._resting:
+        if self._quiescent:
             self._resume(applied)
         before = {loop.spec.name: loop for loop in self._loops}
         self._loops = tuple(
-            _matched(before.get(spec.name), spec, applied, stale_ticks) for spec in specs
+            _loop_for(spec, before.get(spec.name), applied, stale_ticks) for spec in specs
         )
         self._names = frozenset(spec.name for spec in specs)
 
     def reconfigure(self, stale_ticks: int) -> None:
-        """Hold for *stale_ticks* ticks without data from now on."""
+        """Take the number of ticks without data in which a loop holds."""
         for loop in self._loops:
             loop.guard.ticks = stale_ticks
 
     def shift(self, by: float) -> None:
-        """Move every loop's demand."""
+        """Add *by* to the demand of every loop."""
         for loop in self._loops:
             loop.pid.shift(by)
 
     @property
     def raw_deviation(self) -> float:
-        """The largest deviation, as unfiltered as it is known; 0 if not."""
+        """The largest deviation, 0 if none is known; see ``ChannelLoops.raw_deviation``."""
         known = (
             loop.filter.value if loop.deviation is None else loop.deviation for loop in self._loops
         )
@@ -163,42 +166,42 @@ class ServiceLoops:
         dt_s: float,
         hold: bool,
     ) -> list[Bid]:
-        """Advance the loops by *dt_s* and return what they ask for; see ``Loops.listen``."""
+        """Advance the loops by *dt_s* and return their bids; see ``ChannelLoops.bid``."""
         self._steady = tracker.is_steady(service.name, self._names)
-        if self._resting:
+        if self._quiescent:
             if self._steady and not hold:
                 return []
             self._resume(applied)
         loops = self._loops
         for loop in loops:
-            _sense(loop, tracker.indicator(service, loop.spec), dt_s, hold)
-        suspicion = self._suspicion
+            _update_loop(loop, tracker.indicator(service, loop.spec), dt_s, hold)
+        gate = self._gate
         if any(loop.moved for loop in loops):
             hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
-            suspicion.update(
+            gate.update(
                 hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
             )
         bids = []
         for loop in loops:
             if loop.indicator is None or loop.state is ChannelState.SAFE:
                 continue
-            # What is held stays where it is: not higher than now, whatever the loop wanted.
+            # A loop that holds demands at most what is applied now.
             demand = loop.pid.demand if loop.moved else min(loop.pid.demand, applied)
             filtered = loop.filter.value or 0.0
-            bids.append(Bid(service.name, loop.spec.name, demand, filtered, suspicion.state))
+            bids.append(Bid(service.name, loop.spec.name, demand, filtered, gate.state))
         return bids
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
-        """Let every loop follow the demand that was *applied* and that *winner* decided."""
-        if self._resting:
+        """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
+        if self._quiescent:
             return
         won = winner is not None and winner.service == self._service
-        # Who decided last goes on to: there is somebody to name.
-        self._resting = (
+        # The service with the winning loop is not quiescent: the plan names that loop.
+        self._quiescent = (
             self._steady
             and not won
-            and self._suspicion.state is ChannelState.FREE
-            and all(loop.settled for loop in self._loops)
+            and self._gate.state is ChannelState.FREE
+            and all(loop.converged for loop in self._loops)
         )
         for loop in self._loops:
             if loop.moved:
@@ -206,8 +209,8 @@ class ServiceLoops:
         self._report(winner.indicator if won and winner is not None else None)
 
     def _resume(self, applied: float) -> None:
-        # As if they had followed the applied demand all the time.
-        self._resting = False
+        # As if the loops had tracked the applied demand all the time.
+        self._quiescent = False
         for loop in self._loops:
             loop.pid.converge(applied)
 
@@ -230,7 +233,7 @@ class ServiceLoops:
                 sweet_point=_sweet_point(indicator, loop.spec),
                 deviation=loop.deviation,
                 filtered_deviation=loop.filter.value,
-                demand=0.0 if self._resting else min(1.0, max(0.0, loop.pid.demand)),
+                demand=0.0 if self._quiescent else min(1.0, max(0.0, loop.pid.demand)),
                 selected=loop.spec.name is selected,
                 is_time=loop.spec.is_time,
             )
@@ -238,7 +241,8 @@ class ServiceLoops:
         )
 
 
-def _matched(loop: _Loop | None, spec: IndicatorSpec, applied: float, stale_ticks: int) -> _Loop:
+def _loop_for(spec: IndicatorSpec, loop: _Loop | None, applied: float, stale_ticks: int) -> _Loop:
+    """Return *loop* with *spec*, or a new loop."""
     if loop is None:
         return _Loop(spec, PidLoop(spec.gains, applied), LowPass(), StaleDataGuard(stale_ticks))
     if loop.spec is not spec:
@@ -247,13 +251,13 @@ def _matched(loop: _Loop | None, spec: IndicatorSpec, applied: float, stale_tick
     return loop
 
 
-def _sense(loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bool) -> None:
+def _update_loop(loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bool) -> None:
     loop.indicator = indicator
     loop.deviation = None
     if indicator is not None:
         loop.state = loop.guard.update(indicator.status is IndicatorStatus.STALE)
         if indicator.status is IndicatorStatus.IDLE:
-            # Of a service that hardly runs: nothing can hurt it.
+            # The service hardly runs, so nothing can hurt it.
             loop.deviation = LOWEST
         elif indicator.status is IndicatorStatus.FRESH and indicator.value is not None:
             sweet_point = _sweet_point(indicator, loop.spec)

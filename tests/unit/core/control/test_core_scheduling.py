@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""When cookies engage, how they must prove themselves, and when they go."""
+"""When cookies are set, how their effect is verified, and when they are removed."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +14,7 @@ AUTO = CoreSettings(CoreMode.AUTO, overlap_min=0.1, verify_ns=30 * NS_PER_SEC)
 
 @dataclass
 class Bench:
-    """A gate, its clock in steps of a second, and what it is told in each of them."""
+    """A gate, a clock in steps of one second, and the input of each step."""
 
     gate: CookieGate
     now_s: int = 0
@@ -41,7 +41,7 @@ class Bench:
         return [self.step() for _ in range(seconds)]
 
     def until(self, on: bool, at_most_s: int = 10_000) -> int:
-        """Step until the gate is *on*, and return how many seconds that took."""
+        """Step until the gate is *on*, and return the number of seconds."""
         start = self.now_s
         while self.step() is not on:
             assert self.now_s - start < at_most_s
@@ -85,16 +85,18 @@ def test_stays_when_the_deviation_fell_and_goes_a_minute_after_the_last_need() -
     bench = Bench(CookieGate(AUTO))
     bench.until(on=True)
     bench.deviation = 0.2
-    assert bench.gate.verifying
-    assert all(bench.run(31))
-    assert not bench.gate.verifying
-    bench.overlap = 0.0  # which is what the cookie does: no reason to take it away
+    assert all(bench.run(29))
+    assert bench.gate.verdict is None
+    assert bench.step()
+    assert bench.gate.verdict is not None
+    assert "cookies stay" in bench.gate.verdict.text
+    bench.overlap = 0.0  # the effect of the cookie, and no reason to remove it
     assert all(bench.run(300))
     bench.needed = False
     assert bench.until(on=False) == 60
 
 
-def test_taken_back_when_it_does_not_help_and_not_tried_again_for_a_doubling_wait() -> None:
+def test_removed_when_it_does_not_help_and_tried_again_after_a_doubling_wait() -> None:
     bench = Bench(CookieGate(AUTO))
     tries = []
     for _ in range(9):
@@ -108,24 +110,27 @@ def test_taken_back_when_it_does_not_help_and_not_tried_again_for_a_doubling_wai
     assert gaps == [30 + wait + 5 for wait in waits]  # verify, wait, five seconds of need
 
 
-def test_judges_by_the_mean_without_the_first_third() -> None:
+def test_the_first_third_of_the_verification_does_not_count() -> None:
     bench = Bench(CookieGate(AUTO))
     bench.until(on=True)
-    bench.deviation = 2.0  # the filters still show what was before
+    bench.deviation = 2.0  # the filters still hold old values
     bench.run(9)
     bench.deviation = 0.5
     assert all(bench.run(100))
 
 
-def test_a_service_that_is_silent_is_not_judged() -> None:
+def test_the_verification_waits_for_a_deviation() -> None:
     bench = Bench(CookieGate(AUTO))
     bench.until(on=True)
     bench.deviation = None
     assert all(bench.run(100))
-    assert bench.gate.verifying
+    bench.deviation = 1.0
+    assert not bench.step()
+    assert bench.gate.verdict is not None
+    assert "do not help" in bench.gate.verdict.text
 
 
-def test_ends_at_once_when_best_effort_no_longer_gives_way() -> None:
+def test_removed_at_once_when_best_effort_no_longer_yields() -> None:
     bench = Bench(CookieGate(AUTO))
     bench.until(on=True)
     bench.yields = False
