@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Core-scheduling cookies, set by a helper process."""
+"""Actuator of core-scheduling cookies; a helper process assigns them to tasks."""

@@ -1,16 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""core.cookie: whether a group of best-effort workloads has a core-scheduling cookie.
+"""Actuator of core.cookie: the core-scheduling cookie of a group of best-effort workloads.
 
-The target is the group: scope ``core``, the group's name as path. The value is ``0`` or that
-name. Writing the name is a standing order: it is written down, and from then on whoever is in
-the group's cgroups gets the cookie (``reconcilers/core_scheduling.py`` sees to that, through
-``start``). Writing ``0`` takes our cookies from every task of this host that carries one,
-wherever it is now, and is done when none is left.
+The target is the group, with scope ``core`` and the name of the group as path. Values are ``0``
+and that name. Writing the name registers the group; from then on all tasks in the cgroups of the
+group get its cookie, which ``reconcilers/core_scheduling.py`` does through ``start``. Writing ``0``
+removes our cookies of the group from all tasks of this host, in whichever cgroup they are now, and
+completes when no task carries one.
 
-Measured on 6.12 with a service and best-effort work busy on both threads of two cores: together
-91 % of the time without a cookie, 1 % with one, which halves the service; with cpu.idle beside
-it 0 %, and the service has 97 % of its time.
+Measured on 6.12 with a service and best-effort work busy on both threads of two cores: both shared
+a core 91 % of the time without a cookie, and 1 % with one, which halves the CPU time of the
+service; with cpu.idle in addition 0 %, and the service has 97 % of its CPU time.
 """
 
 from collections.abc import Callable
@@ -31,14 +31,14 @@ from controller.core.model import Knob, KnobValue, Target, TargetKind
 
 __all__ = ("BEST_EFFORT", "CoreCookie", "core_group")
 
-# The group of all workloads that name none.
+# The group of all best-effort workloads without a group of their own.
 BEST_EFFORT = "best-effort"
 _NONE = KnobValue("0")
-_CLEAR_S = 2.0
+_CLEAR_S = 2.0  # longest time that a helper may take to remove cookies
 
 
 def core_group(name: str) -> Target:
-    """Pure: the target of the group *name*."""
+    """Pure: return the target of the group *name*."""
     digest = hashlib.blake2b(name.encode(), digest_size=6).digest()
     return Target(TargetKind.CORE_GROUP, "core", int.from_bytes(digest), name)
 
@@ -46,7 +46,9 @@ def core_group(name: str) -> Target:
 class CoreCookie:
     """The actuator of ``Knob.CORE_COOKIE``; implements ``base.Actuator``.
 
-    :param state_dir: where the registry of our cookies is kept, in ``cookies``.
+    The cookies of tasks are changed by a ``Helper`` process, at most one at a time.
+
+    :param state_dir: the state directory; the registry of our cookies is in ``cookies`` below it.
     :raises JournalError: the registry cannot be read.
     """
 
@@ -56,10 +58,10 @@ class CoreCookie:
     def __init__(self, state_dir: Path) -> None:
         self.registry = CookieRegistry(state_dir / "cookies")
         self._helper: Helper | None = None
-        self._witnesses: dict[str, list[int]] = {}
+        self._carriers: dict[str, list[int]] = {}
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: whether *target* is a group of workloads that share cores."""
+        """Pure: return whether *target* is a group of workloads that share cores."""
         return target.kind is TargetKind.CORE_GROUP
 
     def unsupported_reason(self) -> str | None:
@@ -67,17 +69,17 @@ class CoreCookie:
         return unsupported()
 
     def read(self, target: Target) -> KnobValue:
-        """Return whether the group is to carry a cookie.
+        """Return the name of the group if it is registered, otherwise ``0``.
 
-        :raises RefusedError: there is no core scheduling here.
+        :raises RefusedError: this host has no core scheduling.
         """
-        why_not = unsupported()
-        if why_not is not None:
-            raise RefusedError(errno.ENODEV, f"{target.path}: {why_not}")
+        reason = unsupported()
+        if reason is not None:
+            raise RefusedError(errno.ENODEV, f"{target.path}: {reason}")
         return KnobValue(target.path) if target.path in self.registry.groups else _NONE
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
-        """Order a cookie for the group, or take it from everybody; see the module."""
+        """Register the group, or remove its cookies from all tasks and unregister it."""
         group = action.target.path
         if action.value not in (_NONE, group):
             raise ValueError(f"{action.value!r} is not a value of {self.knob} for {group}")
@@ -95,28 +97,27 @@ class CoreCookie:
         return Outcome(action=action, applied=action.value)
 
     def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
-        """Pure: both values, with nothing between them."""
+        """Pure: return both values; there is none between them."""
         return (previous, value)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal."""
+        """Pure: return whether the values are equal."""
         return expected == found
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: a cookie goes with sched-idle: made after it, taken back before."""
+        """Pure: cookies complement cpu.idle, so they are set after it and removed before it."""
         return Phase.ANY if value == _NONE else Phase.LOOSEN
 
     def start(self, wanted: Callable[[], Wanted], *, create: bool) -> None:
-        """Have a helper bring the cookies of the *wanted* tasks in line, beside the agent.
+        """Start a helper that reconciles the cookies of tasks; ``poll`` returns its report.
 
-        ``poll`` tells what came of it; only one runs at a time.
-
-        :param create: whether *wanted* names everybody, so that a cookie that none of them
-            carries may be made.
-        :raises OSError: no process could be made.
+        :param wanted: returns the tasks to examine, with the group of each.
+        :param create: whether *wanted* returns all tasks of its groups. Only then may a new cookie
+            be created for a group of which no task carries one.
+        :raises OSError: no process could be created.
         """
-        registry, carriers = self.registry, self._witnesses
-        # The agent and its parent, should they be in a best-effort cgroup themselves.
+        registry, carriers = self.registry, self._carriers
+        # Init, the agent and its parent must not get a cookie, even in a best-effort cgroup.
         excluded = frozenset((1, *threads(os.getpid()), *threads(os.getppid())))
 
         def job() -> str:
@@ -127,30 +128,30 @@ class CoreCookie:
         self._helper = Helper(job)
 
     def poll(self) -> JobReport | None:
-        """Return the report of the helper once it has ended, and ``None`` before."""
+        """Return the report of the helper after its end, and ``None`` before."""
         answer = None if self._helper is None else self._helper.poll()
         if answer is None:
             return None
         self._helper = None
         self.registry.reload()
         report = JobReport.load(answer)
-        self._witnesses |= report.carriers
+        self._carriers |= report.carriers
         return report
 
     @property
     def busy(self) -> bool:
-        """Whether a helper is at work."""
+        """Whether a helper is running."""
         return self._helper is not None
 
     def cancel(self) -> None:
-        """End a helper that is at work."""
+        """Kill a running helper."""
         if self._helper is not None:
             self._helper.kill()
             self._helper = None
             self.registry.reload()
 
     def _clear(self, group: str, trace: Trace) -> str:
-        """Take the cookies of *group* from all tasks; why that did not work, or nothing."""
+        """Remove the cookies of *group* from all tasks; return the problem, or an empty text."""
         self.cancel()
         if group not in self.registry.groups:
             return ""

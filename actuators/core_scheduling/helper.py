@@ -1,13 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A short-lived child that does one thing and tells what came of it.
+"""A short-lived child process that runs one job and returns its answer as text.
 
-Only a task that carries a cookie can hand it on, and the agent must never carry one: it would
-be kept off the cores of the services that it watches. So a fork of it does that, and ends.
+Only a task that carries a cookie can pass it on. The agent must not carry one, because it would be
+kept off the cores of the services that it measures. A fork of the agent does it instead.
 """
 
 from collections.abc import Callable
-import ctypes
 import os
 import signal
 import sys
@@ -15,20 +14,21 @@ import time
 from typing import NoReturn
 import warnings
 
+from controller.host.facts import die_with_parent
+
 __all__ = ("Helper",)
 
-_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
-_MAX_ANSWER_BYTES = 65536  # what a pipe takes without a reader
-_LOOK_S = 0.001
+_MAX_ANSWER_BYTES = 65536  # default capacity of a pipe, pipe(7)
+_POLL_S = 0.001
 
 
 class Helper:
     """A forked child that runs *job*; it dies with its parent.
 
-    *job* returns its answer as text and must not log: a lock may be held for ever by a
-    thread that was not forked.
+    *job* returns its answer as text. It must not log: the lock of a log handler may be held by
+    a thread that does not exist in the child.
 
-    :raises OSError: no process could be made.
+    :raises OSError: no process could be created.
     """
 
     def __init__(self, job: Callable[[], str]) -> None:
@@ -36,7 +36,7 @@ class Helper:
         parent = os.getpid()
         try:
             with warnings.catch_warnings():
-                # The HTTP threads: they share nothing with the child that it uses.
+                # Python warns because of the HTTP threads; the child uses no state of theirs.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._pid: int | None = os.fork()
         except OSError:
@@ -44,11 +44,11 @@ class Helper:
             os.close(answer_fd)
             raise
         if self._pid == 0:
-            _live(job, answer_fd, parent)
+            _run_child(job, answer_fd, parent)
         os.close(answer_fd)
 
     def poll(self) -> str | None:
-        """Return the answer once the child has ended, ``None`` before; empty if it failed."""
+        """Return the answer after the end of the child, ``None`` before; empty if it failed."""
         if self._pid is None:
             return ""
         pid, _ = os.waitpid(self._pid, os.WNOHANG)
@@ -57,23 +57,26 @@ class Helper:
         self._pid = None
         try:
             return os.read(self._fd, _MAX_ANSWER_BYTES).decode()
-        except BlockingIOError:  # it never came so far
+        except BlockingIOError:  # the child ended without an answer
             return ""
         finally:
             os.close(self._fd)
 
     def wait(self, timeout_s: float) -> str:
-        """Return the answer within *timeout_s*, or kill the child; empty if it failed."""
+        """Return the answer; empty if the child failed or did not end within *timeout_s*.
+
+        A child that exceeds the time is killed.
+        """
         deadline = time.monotonic() + timeout_s
         while (answer := self.poll()) is None:
             if time.monotonic() > deadline:
                 self.kill()
                 return ""
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return answer
 
     def kill(self) -> None:
-        """End the child now, whatever it does."""
+        """Kill the child, if it has not ended."""
         if self._pid is not None:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -81,15 +84,15 @@ class Helper:
             os.close(self._fd)
 
 
-def _live(job: Callable[[], str], answer_fd: int, parent: int) -> NoReturn:
-    # Never returns into the parent's stack, whatever happens.
+def _run_child(job: Callable[[], str], answer_fd: int, parent: int) -> NoReturn:
+    # Ends the process in every case, so that the child never returns into the parent's stack.
     code = 1
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == parent:  # otherwise it died before we asked
+        die_with_parent()
+        if os.getppid() == parent:  # otherwise the parent died before die_with_parent()
             os.write(answer_fd, job().encode()[:_MAX_ANSWER_BYTES])
             code = 0
-    except BaseException:  # the process ends here, and says why
+    except BaseException:  # the process ends here, with a traceback on stderr
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)

@@ -1,11 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a helper does with cookies: looks at tasks, clears those that must not carry ours, and
-hands ours to those that must.
+"""Jobs of the helper process: reconcile the cookies of tasks, or remove ours from all tasks.
 
-Runs in a process of its own, which carries cookies itself meanwhile (see ``core_helper``).
-Tasks are handled one by one and not by process, so that a thread with a cookie of somebody
-else keeps it.
+A job runs in a process of its own, because that process itself carries cookies for a time (see
+``helper``). Tasks are handled one by one, not by process, so that a thread with a foreign cookie
+keeps it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,22 +21,24 @@ from actuators.tasks import all_tasks, is_kernel_thread
 
 __all__ = ("JobReport", "Wanted", "erase", "reconcile")
 
-# Tasks that were made while we looked are found by looking again; it ends when none are left.
+# A further pass finds tasks that were created during the one before. The last pass is the one
+# that finds nothing to do.
 _PASSES = 5
-_WITNESSES = 8
+_MAX_CARRIERS = 8
 
-# Which group's cookie a task is to carry; empty: none of ours.
+# By task, the group whose cookie it is to carry; an empty text for none of ours.
 Wanted = Mapping[int, str]
 
 
 @dataclass(slots=True, kw_only=True)
 class JobReport:
-    """What a helper saw and did, in tasks.
+    """Report of a job; numbers are tasks.
 
-    ``carrying`` and ``foreign`` (cookies of somebody else, left alone) are what is so now,
-    among the tasks looked at; the other numbers are what was done. ``carriers`` are some tasks
-    that carry ours, by group. ``cookies`` are those of ours that were seen or made.
-    ``uncarried``: a cookie was wanted, nobody known carries it, and none was to be made.
+    ``carrying`` is the number of examined tasks with the wanted cookie in the last pass,
+    ``foreign`` that of tasks with a foreign cookie, which are not changed. ``given``, ``cleared``
+    and ``failed`` count changes. ``carriers`` has some tasks with a cookie of ours, by group,
+    ``cookies`` our cookies that were found or created. ``uncarried`` is set if a task needed a
+    cookie that no known task carries, and none was allowed to be created.
     """
 
     carrying: int = 0
@@ -51,18 +52,22 @@ class JobReport:
     cookies: list[int] = field(default_factory=list)
 
     def dump(self) -> str:
-        """Return it as text."""
+        """Return the report as text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> Self:
-        """Return it from text; an empty one is that of a helper that failed."""
+        """Return the report in *text*; an empty text is the answer of a helper that failed."""
         return cls(**json.loads(text)) if text else cls(problem="the helper process failed")
 
 
 @dataclass(slots=True)
 class _TaskCensus:
-    """What one look at the tasks found."""
+    """Result of one pass over the tasks.
+
+    ``lacking`` has, by group, the tasks without its cookie; ``astray`` those with a cookie of ours
+    that are to have none. The other fields are as in ``JobReport``.
+    """
 
     carrying: int = 0
     foreign: int = 0
@@ -80,38 +85,38 @@ def reconcile(
     carriers: Mapping[str, Iterable[int]] | None = None,
     may_create: bool = True,
 ) -> JobReport:
-    """Bring the cookies of the tasks that *wanted* names in line with it, and tell.
+    """Give tasks the cookies of their groups, and clear those of other tasks in *wanted*.
 
-    :param wanted: called before every look; a task that it does not name is not looked at.
-    :param excluded: tasks that must not get a cookie: the agent's own, the first process.
-    :param carriers: tasks that may carry the cookie of a group, beside the wanted ones.
-    :param may_create: whether a cookie may be made that none of those carries: only after a
-        look at everybody of the group, or it would have two.
+    :param wanted: called before every pass; tasks that it does not return are not examined.
+    :param excluded: tasks that must not get a cookie: init and those of the agent.
+    :param carriers: by group, further tasks that may carry its cookie.
+    :param may_create: whether a cookie may be created if no known task carries one. This is
+        correct only if *wanted* has all tasks of the group; otherwise it could get two cookies.
     """
     report = JobReport()
     seen: set[int] = set()
     try:
         for _ in range(_PASSES):
-            sight = _survey(registry.cookies, wanted())
-            seen |= sight.cookies
+            census = _survey(registry.cookies, wanted())
+            seen |= census.cookies
             lacking = {
-                g: [t for t in tids if t not in excluded] for g, tids in sight.lacking.items()
+                g: [t for t in tids if t not in excluded] for g, tids in census.lacking.items()
             }
-            if not sight.astray and not any(lacking.values()):
+            if not census.astray and not any(lacking.values()):
                 break
             before = report.given + report.cleared
-            if sight.astray:
-                _clear(sight.astray, report)
+            if census.astray:
+                _clear(census.astray, report)
             for group, tids in lacking.items():
-                known = (*sight.carriers.get(group, ()), *(carriers or {}).get(group, ()))
-                if tids and _keep_cookie(registry, group, known, seen, may_create=may_create):
+                known = (*census.carriers.get(group, ()), *(carriers or {}).get(group, ()))
+                if tids and _obtain_cookie(registry, group, known, seen, may_create=may_create):
                     _give(tids, report)
                 elif tids:
                     report.uncarried = True
             if report.given + report.cleared == before:
-                break  # what is left are kernel threads, or tasks that we may not touch
-        report.carrying, report.foreign = sight.carrying, sight.foreign
-        report.carriers = {g: tids[:_WITNESSES] for g, tids in sight.carriers.items()}
+                break  # the rest are kernel threads, or tasks that may not be changed
+        report.carrying, report.foreign = census.carrying, census.foreign
+        report.carriers = {g: tids[:_MAX_CARRIERS] for g, tids in census.carriers.items()}
     except (OSError, JournalError) as error:
         report.problem = str(error)
     report.cookies = sorted(seen)
@@ -119,52 +124,55 @@ def reconcile(
 
 
 def erase(cookies: Mapping[int, str]) -> JobReport:
-    """Take *cookies* from every task of this host, and tell; a problem if some still have one."""
+    """Remove *cookies* from all tasks of this host; report a problem if a task keeps one."""
     report = JobReport(cookies=sorted(cookies))
     try:
         for _ in range(_PASSES):
-            sight = _survey(cookies, dict.fromkeys(all_tasks(), ""))
-            if not sight.astray:
+            census = _survey(cookies, dict.fromkeys(all_tasks(), ""))
+            if not census.astray:
                 return report
-            _clear(sight.astray, report)
-        report.problem = report.problem or f"{len(sight.astray)} tasks still carry a cookie"
+            _clear(census.astray, report)
+        report.problem = report.problem or f"{len(census.astray)} tasks still carry a cookie"
     except OSError as error:
         report.problem = str(error)
     return report
 
 
 def _survey(cookies: Mapping[int, str], wanted: Wanted) -> _TaskCensus:
-    sight = _TaskCensus()
-    me = os.getpid()
+    census = _TaskCensus()
+    own_pid = os.getpid()
     for tid, group in wanted.items():
-        if tid == me:
+        if tid == own_pid:
             continue
         try:
             cookie = cookie_of(tid)
-        except OSError:  # gone, or not for us to see
+        except OSError:  # the task has ended, or may not be read
             continue
         owner = cookies.get(cookie)
         if owner is not None:
-            sight.cookies.add(cookie)
+            census.cookies.add(cookie)
         if owner is not None and owner == group:
-            sight.carrying += 1
-            sight.carriers.setdefault(group, []).append(tid)
+            census.carrying += 1
+            census.carriers.setdefault(group, []).append(tid)
         elif owner is not None and not group:
-            sight.astray.append(tid)
+            census.astray.append(tid)
         elif group and (owner is not None or not cookie):
-            sight.lacking.setdefault(group, []).append(tid)
+            census.lacking.setdefault(group, []).append(tid)
         elif group:
-            sight.foreign += 1
-    return sight
+            census.foreign += 1
+    return census
 
 
-def _keep_cookie(
+def _obtain_cookie(
     registry: CookieRegistry, group: str, known: Iterable[int], seen: set[int], *, may_create: bool
 ) -> bool:
-    """Have this process carry the cookie of *group*, from one of the *known* tasks or anew."""
+    """Take the cookie of *group* from one of the *known* tasks, or create one.
+
+    Return whether this process carries it now.
+    """
     ours = {cookie for cookie, owner in registry.cookies.items() if owner == group}
     for tid in known:
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the task has ended
             if take_from(tid) in ours:
                 return True
     if not may_create:
@@ -176,6 +184,7 @@ def _keep_cookie(
 
 
 def _clear(tids: Iterable[int], report: JobReport) -> None:
+    # A task without a cookie passes on that state, so this process has to be without one first.
     for donor in (0, os.getppid(), 1):
         if donor:
             with contextlib.suppress(OSError):
@@ -183,19 +192,19 @@ def _clear(tids: Iterable[int], report: JobReport) -> None:
         if not cookie_of(0):
             break
     else:
-        raise OSError("no task without a cookie to take that from")
+        raise OSError("found no task without a cookie, which is needed to clear others")
     for tid in tids:
-        report.cleared += _hand_on(tid, report)
+        report.cleared += _pass_on(tid, report)
 
 
 def _give(tids: Iterable[int], report: JobReport) -> None:
     for tid in tids:
-        # Those accept a cookie as well, and would then keep services off their cores.
+        # Kernel threads accept a cookie as well, and would then keep services off their cores.
         if not is_kernel_thread(tid):
-            report.given += _hand_on(tid, report)
+            report.given += _pass_on(tid, report)
 
 
-def _hand_on(tid: int, report: JobReport) -> bool:
+def _pass_on(tid: int, report: JobReport) -> bool:
     try:
         give_to(tid)
     except ProcessLookupError:

@@ -1,9 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which groups are to carry a cookie, and which cookies are ours: on disk before they are used.
+"""Registry of core-scheduling cookies on disk: registered groups, and the cookies of each.
 
-A cookie is only a number, and tasks keep it wherever they go. So whoever clears up after a
-crash finds ours by this registry alone. It is kept like the journal, and dropped with the boot.
+A cookie is only a number, and a task keeps it in every cgroup. After a crash our cookies can
+therefore be identified by this registry only: a cookie is stored before the first task of a
+workload gets it. The format is that of the journal; records of another boot are dropped.
 """
 
 from collections.abc import Mapping
@@ -15,14 +16,17 @@ from controller.core.model import Knob, KnobValue, Target, TargetKind
 __all__ = ("CookieRegistry",)
 
 _NONE = KnobValue("0")
-_ORDER = 0  # in place of a cookie: the record that says that there is to be one
+_NO_COOKIE = 0  # in place of a cookie, in the record that registers the group
 
 
 class CookieRegistry:
-    """Groups by name, each with the cookies that were made for it.
+    """Registered groups by name, and the cookies that were created for them.
 
-    :param directory: made with the first order.
-    :raises JournalError: the directory is there and cannot be used; so all that write it.
+    A group usually has one cookie. It gets another one when no known task carries the first any
+    more. The methods that write raise JournalError if the directory cannot be used.
+
+    :param directory: created with the first group.
+    :raises JournalError: the directory exists and cannot be used.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -31,41 +35,41 @@ class CookieRegistry:
         self.reload()
 
     def reload(self) -> None:
-        """Read what is on disk: another process may have written it."""
+        """Read the directory again: a helper process may have changed it."""
         self._journal = Journal(self._directory) if self._directory.is_dir() else None
 
     @property
     def groups(self) -> frozenset[str]:
-        """The groups that are to carry a cookie."""
+        """The registered groups: those whose tasks are to carry a cookie."""
         return frozenset(record.target.path for record in self._records())
 
     @property
     def cookies(self) -> Mapping[int, str]:
-        """Our cookies, each with its group."""
+        """The group of each cookie of ours."""
         records = self._records()
-        return {r.target.id: r.target.path for r in records if r.target.id != _ORDER}
+        return {r.target.id: r.target.path for r in records if r.target.id != _NO_COOKIE}
 
     def add_group(self, group: str) -> None:
-        """Write down that *group* is to carry a cookie."""
+        """Register *group*."""
         if self._journal is None:
             self._journal = Journal(self._directory)
-        self._journal.put(_record(group, _ORDER))
+        self._journal.put(_record(group, _NO_COOKIE))
 
     def add_cookie(self, group: str, cookie: int) -> None:
-        """Write down that *cookie* is ours, before any task of others carries it."""
-        assert self._journal is not None, "a cookie for a group that was never ordered"
+        """Store *cookie* of a registered group, before another task gets it from the helper."""
+        assert self._journal is not None, "a cookie for a group that was never registered"
         self._journal.put(_record(group, cookie))
 
     def remove_cookie(self, cookie: int) -> None:
-        """Strike out a cookie that no task carries any more: its number may come again."""
+        """Drop a cookie that no task carries any more: the kernel may reuse its number."""
         for record in self._records():
             if record.target.id == cookie and self._journal is not None:
                 self._journal.remove(record)
 
     def remove_group(self, group: str) -> None:
-        """Strike out a group with all its cookies, the order last."""
+        """Drop a group with all its cookies; the registration goes last."""
         records = [record for record in self._records() if record.target.path == group]
-        for record in sorted(records, key=lambda r: r.target.id == _ORDER):
+        for record in sorted(records, key=lambda r: r.target.id == _NO_COOKIE):
             assert self._journal is not None
             self._journal.remove(record)
 

@@ -44,7 +44,10 @@ class SchemataKnob(StepKnob[Group]):
         self.info: ResctrlInfo | None = None
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: return whether *target* is an existing control group, or the root group (read-only)."""
+        """Pure: return whether *target* is an existing control group, or the root group.
+
+        The root group is only read, see ``write_step``.
+        """
         return (
             target.kind is TargetKind.RESCTRL_GROUP
             and target.id != 0
