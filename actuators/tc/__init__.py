@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic control: qdiscs, classes and filters of shaped links."""
+"""Actuators of traffic control: qdiscs, classes and filters of shaped links and of veths."""

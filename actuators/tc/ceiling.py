@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bandwidth that best-effort work gets at most on a link, in both directions.
+"""Actuator of tc.ceiling: the highest bandwidth of best-effort work on a link, per direction.
 
-The value is ``EGRESS INGRESS`` in bytes per second, 0 for a direction that is not shaped. The
-class is changed in place: packets that wait in it stay. Where the link has the HTB of somebody
-else and the configuration names a class of it, that class is moved in place of ours; then the
-target's path is ``DEVICE/MAJOR:MINOR``.
+The value is ``EGRESS INGRESS`` in bytes per second, 0 for a direction without shaping. The ceiling
+of the HTB class is changed in place, so queued packets stay. If the link has an HTB of another
+program and the configuration names a class of it, the ceiling of that class is changed instead of
+ours; the path of the target is then ``DEVICE/MAJOR:MINOR``.
 """
 
 import errno
@@ -22,35 +22,35 @@ __all__ = ("TcCeiling", "class_id")
 
 _VALUE = re.compile(r"([0-9]{1,13}) ([0-9]{1,13})")
 _CLASS = re.compile(r"[^/]+/([0-9a-f]{1,4}):([0-9a-f]{1,4})")
-# Below that HTB's arithmetic has no meaning, and nobody could ever be served.
+# Below this rate the arithmetic of HTB is meaningless, and no packet would ever be sent.
 _LEAST_BYTES_PER_S = 1000
 
 
 class TcCeiling:
-    """``Knob.TC_CEILING``; implements ``base.Actuator``."""
+    """The actuator of ``Knob.TC_CEILING``; implements ``base.Actuator``."""
 
     knob = Knob.TC_CEILING
     checks_ancestors = False
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: whether a target has this knob."""
+        """Pure: return whether *target* is a link."""
         return target.kind is TargetKind.LINK
 
     def unsupported_reason(self) -> str | None:
-        """Return ``None``: a link that has the class has the knob."""
+        """Return ``None``: the knob exists wherever the class exists."""
         return None
 
     def read(self, target: Target) -> KnobValue:
         """Return the ceilings; errors as ``base.Actuator.read``.
 
-        Without the class that it belongs to, the knob is gone with it.
+        A link without the class counts as gone.
         """
         with Netlink() as netlink:
             netlink.check(target)
             return _text(_read(netlink, target))
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
-        """Change the direction or directions that differ, egress first."""
+        """Change the directions that differ, egress first."""
         wanted = _numbers(action.value)
         refusal: RefusedError | None = None
         with Netlink() as netlink:
@@ -68,16 +68,16 @@ class TcCeiling:
         return refused(action, applied, refusal.errno, f"{action.target.path}: {refusal}")
 
     def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
-        """Pure: egress is moved before ingress."""
-        half_way = (_numbers(value)[0], _numbers(previous)[1])
-        return (previous, _text(half_way), value)
+        """Pure: return both values and the one between them, because egress changes first."""
+        between = (_numbers(value)[0], _numbers(previous)[1])
+        return (previous, _text(between), value)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal; the kernel rounds no rate."""
+        """Pure: return whether the values are equal; the kernel does not round rates."""
         return expected == found
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: no order among links."""
+        """Pure: at any time; links are independent of each other."""
         return Phase.ANY
 
 
@@ -101,7 +101,7 @@ def _write(netlink: Netlink, target: Target, wanted: tuple[int, int], trace: Tra
     before = _read(netlink, target)
     for new, old in zip(wanted, before, strict=True):
         if (new == 0) != (old == 0) or 0 < new < _LEAST_BYTES_PER_S:
-            text = f"'{_text(wanted)}' does not suit '{_text(before)}'"
+            text = f"cannot change '{_text(before)}' to '{_text(wanted)}'"
             raise RefusedError(errno.EINVAL, text)
     for ifindex, new, old in zip(_devices(netlink, target), wanted, before, strict=True):
         if ifindex is not None and new != old:
@@ -111,7 +111,7 @@ def _write(netlink: Netlink, target: Target, wanted: tuple[int, int], trace: Tra
 
 
 def _devices(netlink: Netlink, target: Target) -> tuple[int, int | None]:
-    # Where the class is: for egress at the link, for ingress at our ifb.
+    # Returns the devices that have the class: the link for egress, our ifb for ingress.
     if _CLASS.fullmatch(target.path):
         return target.id, None
     ifb = netlink.find(ifb_name(target.id))
@@ -119,7 +119,7 @@ def _devices(netlink: Netlink, target: Target) -> tuple[int, int | None]:
 
 
 def class_id(target: Target) -> int:
-    """Return the 32-bit id of the class whose ceiling is moved."""
+    """Return the 32-bit id of the class that has the ceiling."""
     adopted = _CLASS.fullmatch(target.path)
     if adopted is None:
         return MAJOR << 16 | TIER_CEILING

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks that clsact gives a link, shared with whoever else has filters there."""
+"""The clsact hooks of a link, which filters of other programs may share with ours."""
 
 import ctypes
 
@@ -22,22 +22,22 @@ _BPF_TCX_INGRESS = 46  # include/uapi/linux/bpf.h
 
 
 def has_clsact(netlink: Netlink, ifindex: int) -> bool:
-    """Return whether a link has hooks for filters, whoever made them."""
+    """Return whether a link has hooks for filters, of ours or of another program."""
     return any(q.kind in HOOKS for q in netlink.qdiscs(ifindex))
 
 
 def has_filter(netlink: Netlink, ifindex: int, parent: int) -> bool:
-    """Return whether our filter is at that place."""
+    """Return whether a filter of ours is attached to *parent*, a hook or qdisc."""
     return any(f.kind == "bpf" and f.handle == HANDLE for f in netlink.filters(ifindex, parent))
 
 
 def has_any_filter(netlink: Netlink, ifindex: int, *hooks: int) -> bool:
-    """Return whether anybody's filter is at one of the hooks (default: any)."""
+    """Return whether one of *hooks* (default: both) has a filter, of ours or not."""
     return any(netlink.filters(ifindex, hook) for hook in hooks or (INGRESS, EGRESS))
 
 
 def ensure_clsact(netlink: Netlink, ifindex: int, trace: Trace) -> None:
-    """Give a link hooks for filters if it has none."""
+    """Add clsact to a link that has no hooks for filters."""
     if not has_clsact(netlink, ifindex):
         trace("before write clsact")
         netlink.add_clsact(ifindex)
@@ -45,7 +45,7 @@ def ensure_clsact(netlink: Netlink, ifindex: int, trace: Trace) -> None:
 
 
 def drop_clsact(netlink: Netlink, ifindex: int, trace: Trace) -> None:
-    """Take the hooks away unless somebody has filters there."""
+    """Remove the hooks of a link if no filter is attached to them."""
     if has_clsact(netlink, ifindex) and not has_any_filter(netlink, ifindex):
         trace("before write no clsact")
         netlink.delete_clsact(ifindex)
@@ -53,15 +53,14 @@ def drop_clsact(netlink: Netlink, ifindex: int, trace: Trace) -> None:
 
 
 def has_tcx_ingress(ifindex: int) -> bool:
-    """Return whether programs are attached by tcx (Linux 6.6) to what comes in at a link.
+    """Return whether a link has tcx programs (Linux 6.6) for incoming packets.
 
-    No dump of filters shows them.
+    Such programs are not part of a dump of filters. Kernels without tcx do not know the query and
+    have none.
 
     :raises OSError: libbpf is missing.
     """
     count = ctypes.c_uint32(0)
     libbpf = ctypes.CDLL("libbpf.so.1")
-    failed = libbpf.bpf_prog_query(
-        ifindex, _BPF_TCX_INGRESS, 0, None, None, ctypes.byref(count)
-    )  # older kernels do not know the question
+    failed = libbpf.bpf_prog_query(ifindex, _BPF_TCX_INGRESS, 0, None, None, ctypes.byref(count))
     return not failed and count.value > 0

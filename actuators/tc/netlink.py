@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces: which one we are in, and how to get into another.
+"""Links, qdiscs, classes and filters through rtnetlink, mostly by pyroute2.
 
-The kernel's traffic control, through pyroute2: the few objects that shaping is made of.
-
-All calls act in the network namespace of the calling process. *Gone* is a device that left
-(ENODEV); any other answer that is not a yes is *refused*, with the kernel's own words.
+``Netlink`` has the operations on traffic control that shaping needs. Its calls act in the network
+namespace of the calling process; the two functions about namespaces identify that one, and find
+another one for messages. An answer of ENODEV raises GoneError, any other error RefusedError with
+the kernel's text.
 """
 
 from collections.abc import Iterator
@@ -35,12 +35,12 @@ __all__ = (
 
 
 def network_namespace() -> str:
-    """Return the identity of this thread's network namespace: its inode number."""
+    """Return the inode number of this thread's network namespace, as its identity."""
     return str(Path("/proc/thread-self/ns/net").stat().st_ino)
 
 
 def namespace_path(namespace: str) -> str | None:
-    """Return a file by which a network namespace can be entered; ``None``: it is gone."""
+    """Return a file for entering a network namespace; ``None`` if there is none."""
     named = Path("/run/netns").glob("*")
     for path in (*named, *Path("/proc").glob("[0-9]*/ns/net")):
         with contextlib.suppress(OSError):
@@ -49,12 +49,12 @@ def namespace_path(namespace: str) -> str | None:
     return None
 
 
-# include/uapi/linux/pkt_sched.h: the two hooks of clsact, and the root of a device.
+# include/uapi/linux/pkt_sched.h: the hooks of clsact, and the root of a device.
 INGRESS = 0xFFFFFFF2
 EGRESS = 0xFFFFFFF3
 _ROOT = 0xFFFFFFFF
 _CLSACT = 0xFFFF0000
-# Handle of our filters; that of HTB is the same number as its major.
+# Handle of our filters. The HTB of ours has the same number as its major number.
 HANDLE = MAJOR
 _QUEUE_PACKETS = 1000
 _U32_MAX = 0xFFFFFFFF
@@ -63,15 +63,17 @@ _GET_QDISC, _NEW_CLASS, _GET_CLASS = 38, 40, 42  # RTM_GETQDISC, RTM_NEWTCLASS, 
 _TC = struct.Struct("=BxxxiIII")  # struct tcmsg: family, ifindex, handle, parent, info
 _TCA_KIND, _TCA_OPTIONS = 1, 2
 _HTB_PARMS, _HTB_RATE64, _HTB_CEIL64 = 1, 6, 7
-# struct tc_htb_opt: two struct tc_ratespec of 12 bytes, whose last word is the rate.
+# struct tc_htb_opt begins with two struct tc_ratespec (rate, ceil) of 12 bytes each; the last
+# word of these is the rate in bytes per second.
 _CEIL, _CEIL_AT = struct.Struct("=I"), 20
 
 
 class Link(NamedTuple):
-    """A device of this network namespace; ``peer`` is the ifindex of a veth's other end.
+    """A device of this network namespace.
 
-    ``peer_netnsid`` is this namespace's number for the one where that is. ``queue_packets`` is
-    the length that queues at the device get.
+    ``peer`` is the ifindex of the other end of a veth, and ``peer_netnsid`` the number that this
+    namespace has for the namespace of that end. ``queue_packets`` is the default length of queues
+    at the device.
     """
 
     ifindex: int
@@ -84,7 +86,7 @@ class Link(NamedTuple):
 
 
 class Qdisc(NamedTuple):
-    """A queueing discipline; a handle of 0 is the kernel's own choice."""
+    """A queueing discipline; a handle of 0 is that of a default qdisc of the kernel."""
 
     kind: str
     handle: int
@@ -92,7 +94,7 @@ class Qdisc(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """A filter of whatever kind."""
+    """A filter of any kind."""
 
     kind: str
     prio: int
@@ -103,7 +105,7 @@ class Netlink:
     """One netlink socket; use as a context manager, in one thread. Opening takes 1 ms."""
 
     def __enter__(self) -> Self:
-        # pyroute2 costs 22 MiB and 0.2 s: only those who have a link to shape pay for it.
+        # pyroute2 takes 22 MiB and 0.2 s: it is loaded only on hosts with a link to shape.
         from pyroute2 import IPRoute
 
         self._socket: Any = IPRoute()
@@ -122,42 +124,49 @@ class Netlink:
     def check(self, target: Target) -> Link:
         """Return the link of *target*.
 
-        :raises GoneError: it left, or its network namespace did.
-        :raises RefusedError: it is in another network namespace.
+        :raises GoneError: the link or its network namespace no longer exists.
+        :raises RefusedError: the link is in another network namespace.
         """
         if target.scope != network_namespace():
-            way = namespace_path(target.scope)
-            if way is None:
+            path = namespace_path(target.scope)
+            if path is None:
                 raise GoneError(f"{target.path}: its network namespace is gone")
             raise RefusedError(
                 errno.EXDEV,
-                f"{target.path} is in another network namespace: run this there, "
-                f"with 'nsenter --net={way}'",
+                f"{target.path} is in another network namespace: run this command in it, "
+                f"with 'nsenter --net={path}'",
             )
         return self.link(target.id)
 
     def link(self, ifindex: int) -> Link:
-        """Return a link; GoneError if there is none of that number."""
-        with self._asking(f"link {ifindex}") as rtnetlink:
+        """Return the link of that number.
+
+        :raises GoneError: there is none.
+        """
+        with self._named_errors(f"link {ifindex}") as rtnetlink:
             return _link(rtnetlink.link("get", index=ifindex)[0])
 
     def find(self, name: str) -> Link | None:
-        """Return the link of that name."""
+        """Return the link of that name; ``None`` if there is none."""
         try:
-            with self._asking(f"link {name}") as rtnetlink:
+            with self._named_errors(f"link {name}") as rtnetlink:
                 return _link(rtnetlink.link("get", ifname=name)[0])
         except GoneError:
             return None
 
     def netnsid(self, netns: int) -> int | None:
-        """Return this namespace's number for the one that *netns* is a descriptor of."""
-        with self._asking("network namespace") as rtnetlink:
+        """Return the number that this namespace has for that of the descriptor *netns*.
+
+        ``None`` if it has no number.
+        """
+        with self._named_errors("network namespace") as rtnetlink:
             number: int = rtnetlink.get_netnsid(fd=netns)["nsid"]
             return number if number >= 0 else None
 
     def qdiscs(self, ifindex: int) -> list[Qdisc]:
         """Return all qdiscs of a link."""
-        # The kernel answers with those of all links, of which there may be a thousand.
+        # The kernel dumps the qdiscs of all links, of which there may be a thousand; so this
+        # uses the raw socket, see controller.host.rtnetlink.
         found = []
         for answer in self._raw.dump(_GET_QDISC, _TC.pack(0, ifindex, 0, 0, 0)):
             _, link, handle, parent, _ = _TC.unpack_from(answer)
@@ -167,51 +176,51 @@ class Netlink:
         return found
 
     def classes(self, ifindex: int) -> dict[int, HtbClass]:
-        """Return the HTB classes of a link by class id; bursts are not read back (0)."""
+        """Return the HTB classes of a link by class id; their bursts are not read (0)."""
         found = {}
-        with self._asking("classes") as rtnetlink:
+        with self._named_errors("classes") as rtnetlink:
             for message in rtnetlink.get_classes(index=ifindex):
                 if message.get_attr("TCA_KIND") == "htb":
                     found[message["handle"]] = _htb_class(message)
         return found
 
     def filters(self, ifindex: int, parent: int) -> list[Filter]:
-        """Return the filters at a hook or qdisc; none where there is no such place."""
+        """Return the filters at a hook or qdisc; none if *parent* does not exist."""
         found = set()
-        with self._asking("filters") as rtnetlink:
+        with self._named_errors("filters") as rtnetlink:
             for m in rtnetlink.get_filters(index=ifindex, parent=parent):
                 found.add(Filter(m.get_attr("TCA_KIND"), m["info"] >> 16, m["handle"]))
         return sorted(f for f in found if f.handle)
 
     def add_ifb(self, name: str) -> int:
-        """Make an ifb that is up and return its number."""
-        with self._asking(f"making {name}") as rtnetlink:
-            # Its queue is what HTB's leaves take for their own length; the default is 32.
+        """Create an ifb, set it up, and return its ifindex."""
+        with self._named_errors(f"creating {name}") as rtnetlink:
+            # The leaves of HTB take the queue length of the device; the default of ifb is 32.
             rtnetlink.link("add", ifname=name, kind="ifb", txqlen=_QUEUE_PACKETS)
-            made = _link(rtnetlink.link("get", ifname=name)[0])
-            rtnetlink.link("set", index=made.ifindex, state="up")
-            return made.ifindex
+            ifb = _link(rtnetlink.link("get", ifname=name)[0])
+            rtnetlink.link("set", index=ifb.ifindex, state="up")
+            return ifb.ifindex
 
     def delete_link(self, ifindex: int) -> None:
         """Remove a device."""
-        with self._asking(f"removing link {ifindex}") as rtnetlink:
+        with self._named_errors(f"removing link {ifindex}") as rtnetlink:
             rtnetlink.link("del", index=ifindex)
 
     def add_htb(self, ifindex: int, default: int) -> None:
-        """Make an HTB of ours the root of a device; *default* is the class of the unmatched."""
-        with self._asking("adding htb") as rtnetlink:
+        """Set an HTB of ours as root qdisc; unclassified packets get the class *default*."""
+        with self._named_errors("adding htb") as rtnetlink:
             rtnetlink.tc("add", "htb", ifindex, MAJOR << 16, default=default)
 
     def delete_htb(self, ifindex: int) -> None:
-        """Remove our HTB with all in it; the kernel puts its default in place."""
-        with self._asking("removing htb") as rtnetlink:
+        """Remove our HTB with its classes; the kernel installs its default qdisc."""
+        with self._named_errors("removing htb") as rtnetlink:
             rtnetlink.tc("del", "htb", ifindex, MAJOR << 16, root=True)
 
     def add_class(self, ifindex: int, new: HtbClass) -> None:
         """Add a class to our HTB."""
         values = new._asdict()
         parent, minor = values.pop("parent"), values.pop("minor")
-        with self._asking(f"class {MAJOR:x}:{minor:x}") as rtnetlink:
+        with self._named_errors(f"class {MAJOR:x}:{minor:x}") as rtnetlink:
             rtnetlink.tc(
                 "add-class",
                 "htb",
@@ -222,10 +231,10 @@ class Netlink:
             )
 
     def change_ceiling(self, ifindex: int, class_id: int, ceil: int) -> None:
-        """Change the ceiling of an HTB class, bytes per second, and nothing else of it.
+        """Change the ceiling of an HTB class, in bytes per second, and no other parameter.
 
-        The burst at the ceiling stays the same in time. Also right for somebody else's class:
-        what the kernel told is sent back as it was.
+        The burst at the ceiling keeps its length in time. All other parameters are sent as the
+        kernel reported them, so this is also correct for a class of another program.
 
         :raises GoneError: there is no such class.
         """
@@ -243,19 +252,23 @@ class Netlink:
             raise _failure(error.errno or errno.EIO, f"{name}: {error.strerror}") from None
 
     def add_clsact(self, ifindex: int) -> None:
-        """Give a device the hooks of clsact."""
-        with self._asking("adding clsact") as rtnetlink:
+        """Add clsact to a device."""
+        with self._named_errors("adding clsact") as rtnetlink:
             rtnetlink.tc("add", "clsact", ifindex)
 
     def delete_clsact(self, ifindex: int) -> None:
-        """Remove the hooks of clsact and whatever filters are there."""
-        with self._asking("removing clsact") as rtnetlink:
+        """Remove clsact from a device, with all filters at its hooks."""
+        with self._named_errors("removing clsact") as rtnetlink:
             rtnetlink.tc("del", "clsact", ifindex)
 
     def add_filter(
         self, ifindex: int, parent: int, program: int, name: str, redirect_to: int | None = None
     ) -> None:
-        """Add a filter of ours: a program, and where its matches are redirected to."""
+        """Add a filter of ours.
+
+        :param program: descriptor of the BPF program.
+        :param redirect_to: ifindex of the device to which matching packets are redirected.
+        """
         action = {
             "kind": "mirred",
             "direction": "egress",
@@ -263,7 +276,7 @@ class Netlink:
             "ifindex": redirect_to,
         }
         extra = {} if redirect_to is None else {"action": action}
-        with self._asking(f"filter {name}") as rtnetlink:
+        with self._named_errors(f"filter {name}") as rtnetlink:
             rtnetlink.tc(
                 "add-filter",
                 "bpf",
@@ -278,18 +291,19 @@ class Netlink:
 
     def delete_filter(self, ifindex: int, parent: int) -> None:
         """Remove the filter of ours at a hook."""
-        with self._asking("removing a filter") as rtnetlink:
+        with self._named_errors("removing a filter") as rtnetlink:
             rtnetlink.tc("del-filter", "bpf", ifindex, HANDLE, parent=parent, prio=1)
 
     @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[Any]:
+    def _named_errors(self, what: str) -> Iterator[Any]:
+        # Yields the socket; errors are raised as GoneError or RefusedError that name *what*.
         from pyroute2.netlink.exceptions import NetlinkError
 
         try:
             yield self._socket
         except NetlinkError as error:
-            words = f"{what}: {error.args[1] if len(error.args) > 1 else error}"
-            raise _failure(int(error.code), words) from None
+            text = f"{what}: {error.args[1] if len(error.args) > 1 else error}"
+            raise _failure(int(error.code), text) from None
 
 
 def _link(message: Any) -> Link:
@@ -322,10 +336,10 @@ def _htb_class(message: Any) -> HtbClass:
 
 
 def _with_ceiling(answer: bytes, ceil: int) -> bytes:
-    """Return the attributes of a class as the kernel told them, with another ceiling."""
+    """Return the attributes of a class as the kernel reported them, with another ceiling."""
     options = attributes(attributes(answer, _TC.size)[_TCA_OPTIONS], 0)
     parms = bytearray(options[_HTB_PARMS])
-    # Rates beyond 32 bits are in attributes of their own, the old field is full then.
+    # A rate above 32 bits is in an attribute of its own; the old field then has its maximum.
     _CEIL.pack_into(parms, _CEIL_AT, min(ceil, _U32_MAX))
     parts = attribute(_HTB_PARMS, bytes(parms))
     if _HTB_RATE64 in options:
@@ -335,5 +349,5 @@ def _with_ceiling(answer: bytes, ceil: int) -> bytes:
     return attribute(_TCA_KIND, b"htb\0") + attribute(_TCA_OPTIONS, parts)
 
 
-def _failure(code: int, words: str) -> GoneError | RefusedError:
-    return GoneError(words) if code == errno.ENODEV else RefusedError(code, words)
+def _failure(code: int, text: str) -> GoneError | RefusedError:
+    return GoneError(text) if code == errno.ENODEV else RefusedError(code, text)

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The two filters at the host's end of a pod's veth, which tell the pod's packets apart.
+"""Actuator of tc.mark: two filters at the host's end of a pod's veth, to identify its packets.
 
-Behind the veth the socket of a packet is forgotten, and behind masquerade its address. The
-filter for what the pod sends leaves a mark; the one for what the pod gets learns flows that the
-pod never answers. Both pass every packet on to the next filter.
+A packet loses its socket at the veth, and its source address at masquerade. The filter for packets
+from the pod sets a mark in them. The filter for packets to the pod records flows, also those that
+the pod never answers. Both pass every packet on to the next filter.
 """
 
 import errno
@@ -23,7 +23,10 @@ _PARTIAL = KnobValue("partial")
 
 
 class TcPodFilter:
-    """``Knob.TC_MARK``; implements ``base.Actuator``. Values: absent, classified.
+    """The actuator of ``Knob.TC_MARK``; implements ``base.Actuator``.
+
+    Values: ``absent``, ``classified``; as read back also ``absent clsact`` (see ``shape``) and
+    ``partial`` (one of the two filters).
 
     :param programs: needed to add the filters, not to remove them.
     """
@@ -35,15 +38,15 @@ class TcPodFilter:
         self._programs = programs
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: whether a target has this knob."""
+        """Pure: return whether *target* is the host's end of a veth."""
         return target.kind is TargetKind.VETH
 
     def unsupported_reason(self) -> str | None:
-        """Return ``None``: only trying tells."""
+        """Return ``None``: support is known only after an attempt to add the filters."""
         return None
 
     def read(self, target: Target) -> KnobValue:
-        """Return which of our filters are there; errors as ``base.Actuator.read``."""
+        """Return which of our filters exist; errors as ``base.Actuator.read``."""
         with Netlink() as netlink:
             netlink.check(target)
             return _read(netlink, target.id)
@@ -62,15 +65,15 @@ class TcPodFilter:
                 return refused(action, applied, error.errno, f"{action.target.path}: {error}")
 
     def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
-        """Pure: both ends, and what may be between them."""
+        """Pure: return both values, and those that may occur between them."""
         return (previous, ABSENT_CLSACT, _PARTIAL, value)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal, or both something of ours."""
+        """Pure: return whether the values are equal, or both include filters of ours."""
         return expected == found or not (is_absent(expected) or is_absent(found))
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: made before what is in it, removed after."""
+        """Pure: added before other knobs are written, removed after them."""
         return Phase.DELETE if is_absent(value) else Phase.CREATE
 
     def _write(self, netlink: Netlink, action: Action, trace: Trace) -> None:

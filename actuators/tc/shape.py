@@ -1,12 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: what a shaped link looks like, as numbers and as the text of ``Knob.TC_TREE``.
+"""The tree of a shaped link: as numbers, as HTB classes, and as the text of ``Knob.TC_TREE``.
 
-Each direction is one HTB: a class for the link, below it one per tier; the best-effort tier is
-an inner class whose ceiling is the knob ``tc.ceiling``, with one leaf for everybody in it and
-one for each limit of the configuration. A leaf's number is its minor class id, and what the
-classifying programs return. HTB lends what is left over by priority, so the tiers borrow in
-their order, after each has what it is guaranteed.
+All functions are pure. Each direction is one HTB: a class for the link and, below it, one for each
+tier. The best-effort tier is an inner class, whose ceiling is the knob ``tc.ceiling``. It has one
+leaf for each limit of the configuration, and one for all other best-effort work. The number of a
+leaf is its minor class id and the return value of the classifying programs. HTB lends spare
+bandwidth by priority: after every tier has its guaranteed rate, the tiers borrow in their order.
 """
 
 from collections.abc import Iterable
@@ -36,34 +36,34 @@ __all__ = (
     "shape_of",
 )
 
-# Recognisable, and nothing that a program would set as SO_PRIORITY by accident: "SW".
+# "SW" in ASCII: recognisable, and unlikely as an SO_PRIORITY that a program sets for its sockets.
 MAJOR = 0x5357
 CLASS_OF_TIER = {QosClass.SYSTEM: 1, QosClass.LS: 2, QosClass.BE: 3}
 BEST_EFFORT = CLASS_OF_TIER[QosClass.BE]
 FIRST_LIMIT = 4
 LINK_CLASS = 0x100
-TIER_CEILING = 0x103  # the class whose ceiling is tc.ceiling
+TIER_CEILING = 0x103  # the class that has tc.ceiling
 
 ABSENT = KnobValue("absent")
-# Nothing of ours, but an empty clsact that was there before and has to stay.
+# Nothing of ours, but an empty clsact that existed before and has to stay.
 ABSENT_CLSACT = KnobValue("absent clsact")
 CLASSIFIED = KnobValue("classified")
 
-# A leaf below the best-effort tier owns next to nothing and borrows all from the tier, because
-# HTB lets a class have its own rate even where its parent is at the ceiling.
+# Rate of the leaves of the best-effort tier: as low as possible, so that they borrow from the tier.
+# HTB serves a class up to its own rate even if its parent is at the ceiling.
 _LEAF_BYTES_PER_S = 1000
-# A packet before segmentation is up to 64 KiB; below that HTB would serve it in debt.
+# A packet before segmentation has up to 64 KiB; with a smaller burst HTB would serve it in debt.
 _BURST_BYTES = 65536
-# At high rates a burst lasts 1 ms: HTB is late by less than that.
+# At high rates a burst lasts 1 ms, which is more than the delay of HTB's timer.
 _BURSTS_PER_S = 1000
 _QUANTUM_BYTES = 60000
 
 
 class Shape(NamedTuple):
-    """One direction, bytes per second: the link, and (guaranteed, most) of each tier.
+    """One direction, in bytes per second: the link, and (guaranteed, ceiling) of each tier.
 
-    ``limits`` are the ceilings of the limited best-effort workloads, class numbers from
-    ``FIRST_LIMIT`` on.
+    ``limits`` has the ceilings of limited best-effort workloads; their class numbers begin at
+    ``FIRST_LIMIT``.
     """
 
     rate: int
@@ -74,16 +74,16 @@ class Shape(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What is to be made of a link; a direction that is ``None`` is left alone."""
+    """The shapes of both directions of a link; ``None`` for a direction without shaping."""
 
     egress: Shape | None
     ingress: Shape | None
 
 
 class HtbClass(NamedTuple):
-    """One class of HTB; ``parent`` and ``minor`` below the major number of the qdisc.
+    """One class of HTB; ``minor`` and ``parent`` are minor numbers.
 
-    Rates in bytes per second, bursts in bytes.
+    Rates are in bytes per second, bursts and the quantum in bytes.
     """
 
     minor: int
@@ -97,12 +97,12 @@ class HtbClass(NamedTuple):
 
 
 def is_absent(value: str) -> bool:
-    """Return whether nothing of ours is there."""
+    """Return whether *value* means that the link has nothing of ours."""
     return value in (ABSENT, ABSENT_CLSACT)
 
 
 def _htb_class(minor: int, parent: int, rate: int, ceil: int, prio: int = 0) -> HtbClass:
-    """Return a class with bursts that suit its rates."""
+    """Return a class with the bursts for its rates."""
     rate = max(rate, _LEAF_BYTES_PER_S)
     return HtbClass(minor, parent, rate, ceil, prio, _burst_bytes(rate), _burst_bytes(ceil))
 
@@ -113,7 +113,7 @@ def _burst_bytes(rate: int) -> int:
 
 
 def htb_classes(shape: Shape) -> tuple[HtbClass, ...]:
-    """Return all classes of a direction, parents first."""
+    """Return all classes of a direction, parents before children."""
     system, sensitive, best_effort = CLASS_OF_TIER.values()
     return (
         _htb_class(LINK_CLASS, 0, shape.rate, shape.rate),
@@ -129,7 +129,7 @@ def htb_classes(shape: Shape) -> tuple[HtbClass, ...]:
 
 
 def encode(tree: Tree) -> KnobValue:
-    """Return the text of a tree: numbers of bytes per second, directions by name."""
+    """Return the text of a tree: for each direction its name and rates in bytes per second."""
     parts = [
         f"{name}={_encode_shape(shape)}"
         for name, shape in zip(Tree._fields, tree, strict=True)
@@ -155,16 +155,16 @@ def decode(value: str) -> Tree:
 
 
 def same_layout(one: Tree, other: Tree) -> bool:
-    """Return whether both are the same tree, wherever the ceiling of best-effort work is."""
-    return _settled(one) == _settled(other)
+    """Return whether both trees are equal but for the ceiling of the best-effort tier."""
+    return _without_ceilings(one) == _without_ceilings(other)
 
 
 def changed_limits(one: Tree, other: Tree) -> tuple[dict[int, int], dict[int, int]] | None:
-    """Return the limits of *other* that *one* has not, by class, for egress and for ingress.
+    """Return the limits of *other* that differ from *one*, by class, for egress and ingress.
 
-    ``None``: the trees differ in more than limits and the ceiling of best-effort work.
+    ``None`` if the trees differ in more than limits and the ceiling of the best-effort tier.
     """
-    if _settled(one, limits=False) != _settled(other, limits=False):
+    if _without_ceilings(one, limits=False) != _without_ceilings(other, limits=False):
         return None
     egress, ingress = (
         {
@@ -181,18 +181,18 @@ def changed_limits(one: Tree, other: Tree) -> tuple[dict[int, int], dict[int, in
     return egress, ingress
 
 
-def _settled(tree: Tree, *, limits: bool = True) -> Tree:
-    # Without what is moved in place: the tier's ceiling and, unless *limits*, those below it.
-    def settle(shape: Shape) -> Shape:
-        below = shape.limits if limits else (0,) * len(shape.limits)
-        return shape._replace(best_effort=(shape.best_effort[0], 0), limits=below)
+def _without_ceilings(tree: Tree, *, limits: bool = True) -> Tree:
+    # Zeroes what can be changed in place: the tier's ceiling and, unless *limits*, the limits.
+    def clear(shape: Shape) -> Shape:
+        kept = shape.limits if limits else (0,) * len(shape.limits)
+        return shape._replace(best_effort=(shape.best_effort[0], 0), limits=kept)
 
-    return Tree(*(None if shape is None else settle(shape) for shape in tree))
+    return Tree(*(None if shape is None else clear(shape) for shape in tree))
 
 
 def _encode_shape(shape: Shape) -> str:
     tiers = (shape.system, shape.latency_sensitive, shape.best_effort)
-    pairs = (f"{guaranteed}-{most}" for guaranteed, most in tiers)
+    pairs = (f"{guaranteed}-{ceiling}" for guaranteed, ceiling in tiers)
     return ",".join((str(shape.rate), *pairs, *map(str, shape.limits)))
 
 
@@ -206,12 +206,12 @@ def _decode_shape(text: str) -> Shape:
 
 
 def _pair(text: str) -> tuple[int, int]:
-    guaranteed, _, most = text.partition("-")
-    return int(guaranteed), int(most)
+    guaranteed, _, ceiling = text.partition("-")
+    return int(guaranteed), int(ceiling)
 
 
 def shape_of(classes: Iterable[HtbClass]) -> Shape | None:
-    """Return the direction that *classes* make up, ``None`` if one of them is missing."""
+    """Return the direction that *classes* form; ``None`` if a class is missing."""
     by_minor = {c.minor: c for c in classes}
     system, sensitive, best_effort = CLASS_OF_TIER.values()
     needed = (LINK_CLASS, system, sensitive, TIER_CEILING, best_effort)

@@ -1,14 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tree that shapes a link: an HTB at its root, and one at an ifb for what comes in.
+"""Actuator of tc.tree: the HTB at the root of a shaped link, and one at an ifb for ingress.
 
-What comes in is redirected to the ifb by a filter at the link's clsact and shaped as the ifb's
-output. The ifb is made before the redirect and removed after it: a redirect to a device that is
-not there drops packets.
+A filter at the link's clsact redirects incoming packets to the ifb, where they are shaped as
+outgoing ones. The ifb is created before the redirect and removed after it, because a redirect to a
+missing device drops packets.
 
-All objects are recognised by what they are (our handle, our device name), so that a tree is
-found and removed whatever state it is in and whoever made it. Its text therefore tells what is
-there, and anything that is ours counts as ours.
+Objects of ours are identified by their handle or device name. A tree is therefore found and
+removed in every state, complete or partial, and independently of the process that created it. The
+text of a value describes the objects found, and any of them makes the value ours.
 """
 
 import errno
@@ -49,7 +49,7 @@ _HTB = MAJOR << 16
 
 
 class Programs(NamedTuple):
-    """Descriptors of the classifying programs; see ``bpf/classify.bpf.c``."""
+    """Descriptors of the classifying BPF programs; see ``bpf/classify.bpf.c``."""
 
     egress: int
     ingress: int
@@ -59,14 +59,14 @@ class Programs(NamedTuple):
 
 
 def ifb_name(ifindex: int) -> str:
-    """Return the name of the ifb that shapes what comes in at a link."""
+    """Return the name of the ifb for the ingress of a link."""
     return f"swp{ifindex}"
 
 
 class TcTree:
-    """``Knob.TC_TREE``; implements ``base.Actuator``.
+    """The actuator of ``Knob.TC_TREE``; implements ``base.Actuator``.
 
-    :param programs: needed to make a tree, not to remove one.
+    :param programs: needed to create a tree, not to remove one.
     """
 
     knob = Knob.TC_TREE
@@ -76,20 +76,20 @@ class TcTree:
         self._programs = programs
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: whether a target has this knob."""
+        """Pure: return whether *target* is a link."""
         return target.kind is TargetKind.LINK
 
     def unsupported_reason(self) -> str | None:
-        """Return ``None``: only trying tells, and that is done when a tree is made."""
+        """Return ``None``: support is known only after an attempt to create a tree."""
         return None
 
     def read(self, target: Target) -> KnobValue:
-        """Return what is there of a tree; errors as ``base.Actuator.read``."""
+        """Return the tree, or the parts of it that exist; errors as ``base.Actuator.read``."""
         with Netlink() as netlink:
             return _read(netlink, target)
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
-        """Make a tree where there is none, replace or remove one, or move limits in it."""
+        """Create, replace or remove a tree, or change limits in it."""
         with Netlink() as netlink:
             try:
                 refusal = self._try(netlink, action, trace)
@@ -101,15 +101,15 @@ class TcTree:
         return refused(action, applied, refusal.errno, f"{action.target.path}: {refusal}")
 
     def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:
-        """Pure: both ends; of what is between them, ``same`` recognises all that is ours."""
+        """Pure: return both values and an empty clsact; ``matches`` accepts any partial tree."""
         return (previous, ABSENT_CLSACT, value)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: equal, or both something of ours."""
+        """Pure: return whether the values are equal, or both include objects of ours."""
         return expected == found or not (is_absent(expected) or is_absent(found))
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
-        """Pure: made before what is in it, removed after."""
+        """Pure: created before the knobs in it are written, removed after them."""
         return Phase.DELETE if is_absent(value) else Phase.CREATE
 
     def _try(self, netlink: Netlink, action: Action, trace: Trace) -> RefusedError | None:
@@ -118,7 +118,7 @@ class TcTree:
         except RefusedError as error:
             return error
         except GoneError as error:
-            # The link, or only a device of ours: reading tells.
+            # Either the link or only a device of ours is gone; the caller's read tells which.
             return RefusedError(errno.ENODEV, str(error))
         return None
 
@@ -131,9 +131,9 @@ class TcTree:
         if action.value == ABSENT:
             drop_clsact(netlink, ifindex, trace)
         elif not is_absent(action.value):
-            self._make(netlink, action.target, decode(action.value), trace)
+            self._create(netlink, action.target, decode(action.value), trace)
 
-    def _make(self, netlink: Netlink, target: Target, tree: Tree, trace: Trace) -> None:
+    def _create(self, netlink: Netlink, target: Target, tree: Tree, trace: Trace) -> None:
         programs = self._programs
         if programs is None:
             raise RefusedError(errno.ENOSYS, "the classifying programs are off")
@@ -142,28 +142,28 @@ class TcTree:
             trace("before write ifb")
             ifb = netlink.add_ifb(ifb_name(target.id))
             trace("after write ifb")
-            _make_htb(netlink, ifb, tree.ingress, programs.ingress, "ingress", trace)
+            _create_htb(netlink, ifb, tree.ingress, programs.ingress, "ingress", trace)
             ensure_clsact(netlink, target.id, trace)
             trace("before write redirect")
             netlink.add_filter(target.id, INGRESS, programs.redirect, "redirect", redirect_to=ifb)
             trace("after write redirect")
         if tree.egress is not None:
-            _make_htb(netlink, target.id, tree.egress, programs.egress, "egress", trace)
+            _create_htb(netlink, target.id, tree.egress, programs.egress, "egress", trace)
 
 
 def _change_limits(netlink: Netlink, action: Action, trace: Trace) -> bool:
-    """Change ceilings in place, so that no packet is lost; whether nothing else is to be done."""
+    """Change limits in place, without loss of packets; return whether that was sufficient."""
     try:
-        moved = changed_limits(decode(action.previous), decode(action.value))
-    except ValueError:  # one of them is not a whole tree
+        changed = changed_limits(decode(action.previous), decode(action.value))
+    except ValueError:  # one of the values is not a complete tree
         return False
-    if moved is None:
+    if changed is None:
         return False
     ifb = netlink.find(ifb_name(action.target.id))
-    for ifindex, limits in zip((action.target.id, ifb and ifb.ifindex), moved, strict=True):
+    for ifindex, limits in zip((action.target.id, ifb and ifb.ifindex), changed, strict=True):
         for number, ceil in limits.items():
             if ifindex is None:
-                raise GoneError(f"{action.target.path}: the ifb left")
+                raise GoneError(f"{action.target.path}: the ifb is gone")
             trace(f"before write limit {number:x}")
             netlink.change_ceiling(ifindex, _HTB | number, ceil)
             trace(f"after write limit {number:x}")
@@ -193,7 +193,7 @@ def _read(netlink: Netlink, target: Target) -> KnobValue:
 
 
 def _read_shape(netlink: Netlink, ifindex: int) -> Shape | str | None:
-    # The shape, what is wrong with it, or None where there is no HTB of ours.
+    # Returns the shape, or a text that says what is incomplete, or None without an HTB of ours.
     if not _has_our_htb(netlink, ifindex):
         return None
     shape = shape_of(netlink.classes(ifindex).values())
@@ -203,7 +203,7 @@ def _read_shape(netlink: Netlink, ifindex: int) -> Shape | str | None:
 
 
 def _read_ifb(netlink: Netlink, ifb: Link) -> Shape | str:
-    # What is redirected to a device that is down is dropped.
+    # Packets that are redirected to a device that is down are dropped.
     return (_read_shape(netlink, ifb.ifindex) or "no htb") if ifb.up else "ifb down"
 
 
@@ -213,7 +213,7 @@ def _has_our_htb(netlink: Netlink, ifindex: int) -> bool:
     )
 
 
-def _make_htb(
+def _create_htb(
     netlink: Netlink, ifindex: int, shape: Shape, program: int, name: str, trace: Trace
 ) -> None:
     trace(f"before write htb {name}")
@@ -227,7 +227,7 @@ def _make_htb(
 
 
 def _remove(netlink: Netlink, ifindex: int, trace: Trace) -> None:
-    # The other way round than it was made; what is not there is passed over.
+    # In the reverse order of creation; missing objects are skipped.
     if _has_our_htb(netlink, ifindex):
         trace("before write no htb")
         netlink.delete_htb(ifindex)
@@ -244,21 +244,24 @@ def _remove(netlink: Netlink, ifindex: int, trace: Trace) -> None:
 
 
 def refuse_foreign(netlink: Netlink, ifindex: int, tree: Tree) -> None:
-    """Raise RefusedError where somebody else's work is in the way of *tree*, saying what to do."""
+    """Check that *tree* does not conflict with qdiscs and filters of other programs.
+
+    :raises RefusedError: it does; the message says what to do.
+    """
     if tree.egress is not None:
         for qdisc in netlink.qdiscs(ifindex):
-            # A handle of 0 is the kernel's own default, which comes back by itself.
+            # A handle of 0 is the default qdisc of the kernel, which the kernel restores itself.
             if qdisc.kind not in HOOKS and qdisc.handle:
                 raise RefusedError(
                     errno.EBUSY,
-                    f"the qdisc {qdisc.kind} {qdisc.handle >> 16:x}: is somebody else's and is "
-                    "left alone: remove it, or name its class with existing_qdisc: adopt",
+                    f"the qdisc {qdisc.kind} {qdisc.handle >> 16:x}: belongs to another program, so "
+                    "it is not changed: remove it, or name its class with existing_qdisc: adopt",
                 )
     if tree.ingress is not None and (
         has_any_filter(netlink, ifindex, INGRESS) or has_tcx_ingress(ifindex)
     ):
         raise RefusedError(
             errno.EBUSY,
-            "somebody else filters what comes in, and redirected packets would pass those filters "
-            "by: set ingress: off",
+            "another program filters incoming packets, and redirected packets would bypass its "
+            "filters: set ingress: off",
         )

@@ -82,7 +82,7 @@ def test_what_cannot_be_shaped_and_why(host: Host, tmp_path: Path) -> None:
     host.ip(host.name, "link", "set", "up0", "txqueuelen", "1000")
     opened(config)
     host.inside(host.name, "tc", "qdisc", "add", "dev", "up0", "root", "handle", "9:", "pfifo")
-    assert "pfifo 9: is somebody else's" in refusal(config)
+    assert "pfifo 9: belongs to another program" in refusal(config)
     assert "up0: pfifo 9: is somebody else's" in find_links().detail
 
 

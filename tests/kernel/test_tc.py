@@ -140,7 +140,7 @@ def test_a_foreign_qdisc_is_left_alone(host: Host, programs: Programs, tmp_path:
     before = dump(host)
     outcome = change(link_executor(tmp_path, programs), uplink(host), Knob.TC_TREE, BOTH)
     assert outcome.failure is Failure.REFUSED and outcome.errno == errno.EBUSY
-    assert "tbf 7:" in outcome.message and "somebody else" in outcome.message
+    assert "tbf 7:" in outcome.message and "another program" in outcome.message
     assert outcome.applied == ABSENT
     assert dump(host) == before
     restored(host, tmp_path, before)
