@@ -254,8 +254,8 @@ def refuse_foreign(netlink: Netlink, ifindex: int, tree: Tree) -> None:
             if qdisc.kind not in HOOKS and qdisc.handle:
                 raise RefusedError(
                     errno.EBUSY,
-                    f"the qdisc {qdisc.kind} {qdisc.handle >> 16:x}: belongs to another program, so "
-                    "it is not changed: remove it, or name its class with existing_qdisc: adopt",
+                    f"the qdisc {qdisc.kind} {qdisc.handle >> 16:x}: belongs to another program "
+                    "and is not changed: remove it, or name its class with existing_qdisc: adopt",
                 )
     if tree.ingress is not None and (
         has_any_filter(netlink, ifindex, INGRESS) or has_tcx_ingress(ifindex)
