@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings for tests of the pure core, and the loop closed over a simulated node."""
+"""Settings for tests of the core, and a control loop closed over a simulated node."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -77,7 +77,7 @@ def with_sweet_point(settings: Settings, sweet_point_ns: float) -> Settings:
 
 
 class ClosedLoop:
-    """A simulated node under a real planner, tick by tick."""
+    """A simulated node that a real planner controls, tick by tick."""
 
     def __init__(self, node: SimulatedNode, settings: Settings | None = None) -> None:
         self.node = node
@@ -114,6 +114,6 @@ class ClosedLoop:
 
 
 def filtered(plans: Sequence[Plan]) -> list[float]:
-    """The filtered deviations of the only loop, where there is one."""
+    """Return the filtered deviations of the only loop, of the ticks that have one."""
     values = (plan.loops[0].filtered_deviation for plan in plans if plan.loops)
     return [value for value in values if value is not None]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings for the simulated antagonists, each with the one indicator that its channel needs."""
+"""Settings for the nodes of tests.sim.plants, each with the indicator that its channel needs."""
 
 from collections.abc import Sequence
 
@@ -64,7 +64,7 @@ def resource_settings(
 
 
 def demands(plans: Sequence[Plan], channel: Channel) -> list[float]:
-    """The applied demands of one channel."""
+    """Return the applied demands of one channel."""
     return [each.applied for plan in plans for each in plan.demands if each.channel is channel]
 
 

@@ -1,5 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+"""Blame per culprit, and best-effort's share of the wait of a service."""
+
 import pytest
 
 from controller.core.indicators.blame import BlameTracker, blame_deltas
@@ -16,32 +18,32 @@ def workload(cgroup: CgroupId) -> Workload:
     return Workload("batch", cgroup, "/batch", QosClass.BE, "batch", "default")
 
 
-class Scene:
-    """A service, two best-effort workloads and another one."""
+class Context:
+    """A blame tracker with a service and two best-effort workloads."""
 
     def __init__(self) -> None:
         web = Workload("web", WEB, "/web", QosClass.LS, "web", "default")
-        everybody = [web, workload(HOG), workload(MOUSE)]
-        self.index = WorkloadIndex(everybody, make_settings().profiles)
+        workloads = [web, workload(HOG), workload(MOUSE)]
+        self.index = WorkloadIndex(workloads, make_settings().profiles)
         self.samples = SampleDiff()
-        self.knobs = BlameTracker()
+        self.blame = BlameTracker()
 
 
 def feed(
-    context: Scene,
+    context: Context,
     second: int,
     named: dict[CgroupId | None, int],
     total: int,
     own: int | None = None,
 ) -> None:
-    """One second more: *named* ns of wait per culprit and second, *total* inflicted in all.
+    """Feed one second: *named* ns of wait per culprit and second, *total* ns inflicted in all.
 
-    *own* is what the service waited for its own tasks; ``None``: that is not measured.
+    *own* is the wait of the service for its own tasks in ns; ``None``: not measured.
     """
     whole = None if own is None else second * (total + own)
     waits = WorkloadSample(WEB, wait_inflicted_ns=second * total, wait_total_ns=whole)
     context.samples.update((waits,))
-    context.knobs.update(
+    context.blame.update(
         tuple(Blame(WEB, culprit, True, second * wait) for culprit, wait in named.items()),
         context.samples,
         context.index,
@@ -50,55 +52,55 @@ def feed(
     )
 
 
-def test_named_blame_makes_the_share_and_the_average() -> None:
-    context = Scene()
+def test_attributed_wait_makes_the_share_and_the_average() -> None:
+    context = Context()
     for second in range(120):
         feed(context, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000)
-    assert context.knobs.share("web") == pytest.approx(0.75, rel=0.01)
-    assert context.knobs.culprits[HOG] == pytest.approx(0.3, rel=0.05)
-    assert MOUSE not in context.knobs.culprits
+    assert context.blame.share("web") == pytest.approx(0.75, rel=0.01)
+    assert context.blame.culprits[HOG] == pytest.approx(0.3, rel=0.05)
+    assert MOUSE not in context.blame.culprits
 
 
-def test_unknown_blame_goes_by_cpu_use() -> None:
-    context = Scene()
+def test_unattributed_wait_is_divided_by_cpu_use() -> None:
+    context = Context()
     for second in range(120):
         feed(context, second, {}, 400_000_000)
-    # Best-effort used 0.8 of the 1.6 CPUs that others than the service used.
-    assert context.knobs.share("web") == pytest.approx(0.5, rel=0.01)
-    assert context.knobs.culprits[HOG] == pytest.approx(3 * context.knobs.culprits[MOUSE], rel=0.01)
+    # Best-effort used 0.8 of the 1.6 CPUs that workloads other than the service used.
+    assert context.blame.share("web") == pytest.approx(0.5, rel=0.01)
+    assert context.blame.culprits[HOG] == pytest.approx(3 * context.blame.culprits[MOUSE], rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("own", "share"),
     [(None, 0.75), (0, 0.75), (1_200_000_000, 0.75), (3_600_000_000, 0.3), (39_600_000_000, 0.03)],
 )
-def test_of_a_wait_that_is_for_its_own_tasks_others_caused_little(
+def test_the_share_is_small_where_a_service_waits_for_its_own_tasks(
     own: int | None, share: float
 ) -> None:
-    context = Scene()
+    context = Context()
     for second in range(120):
         feed(context, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000, own)
-    assert context.knobs.share("web") == pytest.approx(share, rel=0.01)
+    assert context.blame.share("web") == pytest.approx(share, rel=0.01)
 
 
-def test_no_wait_has_no_share() -> None:
-    context = Scene()
+def test_without_a_wait_there_is_no_share() -> None:
+    context = Context()
     for second in range(5):
         feed(context, second, {}, 0)
-    assert context.knobs.share("web") is None
+    assert context.blame.share("web") is None
 
 
-def test_the_average_fades_within_minutes() -> None:
-    context = Scene()
+def test_the_average_decays_within_minutes() -> None:
+    context = Context()
     for second in range(60):
         feed(context, second, {HOG: 300_000_000}, 300_000_000)
-    before = context.knobs.culprits[HOG]
+    before = context.blame.culprits[HOG]
     for _ in range(30):
         feed(context, 59, {HOG: 300_000_000}, 300_000_000)
-    assert context.knobs.culprits[HOG] == pytest.approx(before / 2.718, rel=0.05)
+    assert context.blame.culprits[HOG] == pytest.approx(before / 2.718, rel=0.05)
 
 
-def test_gains_in_place_and_by_name_agree() -> None:
+def test_differences_in_place_and_by_name_agree() -> None:
     old = (Blame(WEB, HOG, True, 10), Blame(WEB, None, False, 5))
     new = (Blame(WEB, HOG, True, 15), Blame(WEB, None, False, 5), Blame(WEB, MOUSE, True, 2))
     expected = {(WEB, HOG, True, 5), (WEB, MOUSE, True, 2)}
@@ -106,7 +108,7 @@ def test_gains_in_place_and_by_name_agree() -> None:
     assert set(blame_deltas(old, new[::-1])) == expected
 
 
-def test_the_first_list_and_shrunken_counters_gain_nothing() -> None:
+def test_a_first_list_and_shrunken_counters_give_no_difference() -> None:
     assert blame_deltas((), (Blame(WEB, HOG, True, 15),)) == []
     assert blame_deltas((Blame(WEB, HOG, True, 15),), (Blame(WEB, HOG, True, 3),)) == []
     assert blame_deltas((Blame(WEB, HOG, True, 15), Blame(WEB, MOUSE, True, 1)), ()) == []

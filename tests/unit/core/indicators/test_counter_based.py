@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Indicators of a service from its counters, by way of whole snapshots."""
+"""Indicators of a service from its counters, computed from whole snapshots."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,8 +35,8 @@ def spec_of(name: IndicatorName, **changes: object) -> IndicatorSpec:
     return replace(spec, **changes)  # type: ignore[arg-type]
 
 
-class Watch:
-    """One service of two workloads, of which only those are there that a tick names."""
+class Bench:
+    """A tracker and a service of two workloads; a tick has the samples that it is given."""
 
     def __init__(self, spec: IndicatorSpec) -> None:
         self.spec = spec
@@ -94,64 +94,64 @@ def with_counter(sample: WorkloadSample, field: str, count: int | None) -> Workl
 
 
 def test_cpi_and_misses_per_thousand_instructions() -> None:
-    cpi = Watch(spec_of(IndicatorName.CPI)).run([busy(tick) for tick in range(1, 10)])
+    cpi = Bench(spec_of(IndicatorName.CPI)).run([busy(tick) for tick in range(1, 10)])
     assert cpi is not None
     assert (cpi.value, cpi.status, cpi.worst) == (1.5, IndicatorStatus.FRESH, WEB)
     assert cpi.samples == 5 * INSTRUCTIONS // 1000
-    mpki = Watch(spec_of(IndicatorName.LLC_MPKI)).run([busy(tick) for tick in range(1, 10)])
+    mpki = Bench(spec_of(IndicatorName.LLC_MPKI)).run([busy(tick) for tick in range(1, 10)])
     assert mpki is not None
     assert mpki.value == 2.0
 
 
 @pytest.mark.parametrize("name", [IndicatorName.CPI, IndicatorName.LLC_MPKI])
-def test_a_counter_that_the_host_never_had_is_no_fault(name: IndicatorName) -> None:
-    watch = Watch(spec_of(name))
+def test_a_counter_that_has_never_existed_is_no_source(name: IndicatorName) -> None:
+    bench = Bench(spec_of(name))
     for tick in range(1, 20):
         sample = busy(tick)._replace(cycles=None, llc_misses=None)
-        assert watch.tick(sample) is None
-    # There, but never counting: a virtual machine without a PMU.
-    watch = Watch(spec_of(name))
+        assert bench.tick(sample) is None
+    # The counters exist and stay at zero, as in a virtual machine without a PMU.
+    bench = Bench(spec_of(name))
     for tick in range(1, 20):
         sample = busy(tick)._replace(cycles=0, instructions=0, llc_misses=0)
-        assert watch.tick(sample) is None
+        assert bench.tick(sample) is None
 
 
 @pytest.mark.parametrize("missing", ["cycles", "instructions"])
-def test_a_counter_that_went_is_stale_and_starts_anew(missing: str) -> None:
-    watch = Watch(spec_of(IndicatorName.CPI))
-    watch.run([busy(tick) for tick in range(1, 10)])
-    gone = watch.tick(with_counter(busy(10), missing, None))
+def test_a_counter_that_disappears_is_stale_and_starts_again(missing: str) -> None:
+    bench = Bench(spec_of(IndicatorName.CPI))
+    bench.run([busy(tick) for tick in range(1, 10)])
+    gone = bench.tick(with_counter(busy(10), missing, None))
     assert gone is not None
     assert (gone.status, gone.value) == (IndicatorStatus.STALE, None)
-    back = watch.tick(busy(11))
+    back = bench.tick(busy(11))
     assert back is not None
     assert (back.status, back.value) == (IndicatorStatus.FRESH, None)
-    again = watch.tick(busy(12))
+    again = bench.tick(busy(12))
     assert again is not None
     assert again.value == 1.5
 
 
-def test_a_counter_that_stands_still_while_the_service_runs_is_dead() -> None:
-    watch = Watch(spec_of(IndicatorName.CPI))
-    watch.run([busy(tick) for tick in range(1, 10)])
+def test_a_counter_that_does_not_change_while_the_service_runs_is_dead() -> None:
+    bench = Bench(spec_of(IndicatorName.CPI))
+    bench.run([busy(tick) for tick in range(1, 10)])
     stuck = [
         busy(tick)._replace(cycles=9 * CYCLES, instructions=9 * INSTRUCTIONS)
         for tick in range(10, 40)
     ]
-    alive = watch.run(stuck[:8])
+    alive = bench.run(stuck[:8])
     assert alive is not None
     assert alive.status is IndicatorStatus.FRESH
-    dead = watch.run(stuck[8:])
+    dead = bench.run(stuck[8:])
     assert dead is not None
     assert (dead.status, dead.value) == (IndicatorStatus.STALE, None)
 
 
 def test_counters_that_are_read_once_a_second_are_not_dead_between() -> None:
-    """On-CPU time moves in every tick, the counters in every sixth."""
-    watch = Watch(spec_of(IndicatorName.CPI))
+    """On-CPU time changes in every tick, the counters in every sixth."""
+    bench = Bench(spec_of(IndicatorName.CPI))
     for tick in range(60):
         old = busy(tick - tick % 6)
-        found = watch.tick(busy(tick)._replace(cycles=old.cycles, instructions=old.instructions))
+        found = bench.tick(busy(tick)._replace(cycles=old.cycles, instructions=old.instructions))
         if tick > 6:
             assert found is not None
             assert found.status is IndicatorStatus.FRESH
@@ -161,92 +161,92 @@ def test_counters_that_are_read_once_a_second_are_not_dead_between() -> None:
 
 
 def test_cpi_without_the_sched_probe_is_stale() -> None:
-    watch = Watch(spec_of(IndicatorName.CPI))
-    watch.run([busy(tick) for tick in range(1, 10)])
-    old = watch.tick(busy(10), age_ns=3 * TICK_NS)
+    bench = Bench(spec_of(IndicatorName.CPI))
+    bench.run([busy(tick) for tick in range(1, 10)])
+    old = bench.tick(busy(10), age_ns=3 * TICK_NS)
     assert old is not None
     assert old.status is IndicatorStatus.STALE
 
 
-def test_a_counter_that_shrank_is_never_negative_nor_anothers() -> None:
-    watch = Watch(spec_of(IndicatorName.CPI))
-    watch.run([busy(tick, cpi=3.0) for tick in range(1, 10)])
-    # The id belongs to another cgroup now, whose counters began at zero.
-    reused = watch.tick(busy(1, cpi=1.0))
+def test_a_counter_that_shrank_starts_the_window_again() -> None:
+    bench = Bench(spec_of(IndicatorName.CPI))
+    bench.run([busy(tick, cpi=3.0) for tick in range(1, 10)])
+    # The id was reused for another cgroup, whose counters started at zero.
+    reused = bench.tick(busy(1, cpi=1.0))
     assert reused is not None
     assert (reused.status, reused.value) == (IndicatorStatus.FRESH, None)
-    then = watch.tick(busy(2, cpi=1.0))
+    then = bench.tick(busy(2, cpi=1.0))
     assert then is not None
     assert then.value == 1.0
 
 
-def test_a_workload_that_left_takes_its_counters_along() -> None:
-    watch = Watch(spec_of(IndicatorName.CPI))
-    watch.run([busy(tick) for tick in range(1, 10)])
-    everybody = watch.workload_index
-    watch.workload_index = WorkloadIndex([], {})
-    watch.tracker.update(
-        Snapshot(time_ns=watch.now_ns + TICK_NS, age_ns=0, workloads=()),
-        watch.workload_index,
+def test_the_counters_of_a_removed_workload_are_dropped() -> None:
+    bench = Bench(spec_of(IndicatorName.CPI))
+    bench.run([busy(tick) for tick in range(1, 10)])
+    before = bench.workload_index
+    bench.workload_index = WorkloadIndex([], {})
+    bench.tracker.update(
+        Snapshot(time_ns=bench.now_ns + TICK_NS, age_ns=0, workloads=()),
+        bench.workload_index,
         TICK_NS,
         2 * TICK_NS,
         rebase=False,
     )
-    watch.workload_index = everybody
-    watch.now_ns += TICK_NS
-    newcomer = watch.tick(busy(100, cpi=9.0))
-    assert newcomer is not None
-    assert newcomer.value is None
+    bench.workload_index = before
+    bench.now_ns += TICK_NS
+    again = bench.tick(busy(100, cpi=9.0))
+    assert again is not None
+    assert again.value is None
 
 
-def test_a_gap_starts_the_window_anew() -> None:
-    watch = Watch(spec_of(IndicatorName.CPI))
-    watch.run([busy(tick, cpi=1.0) for tick in range(1, 10)])
-    after = watch.tick(busy(100, cpi=9.0), dt_ns=60 * SECOND_NS, rebase=True)
+def test_a_gap_starts_the_window_again() -> None:
+    bench = Bench(spec_of(IndicatorName.CPI))
+    bench.run([busy(tick, cpi=1.0) for tick in range(1, 10)])
+    after = bench.tick(busy(100, cpi=9.0), dt_ns=60 * SECOND_NS, rebase=True)
     assert after is not None
     assert (after.status, after.value) == (IndicatorStatus.FRESH, None)
 
 
-def test_who_hardly_runs_has_no_cpi() -> None:
-    idle = Watch(spec_of(IndicatorName.CPI)).run([busy(t, cpus=0.009) for t in range(1, 10)])
+def test_a_service_that_hardly_runs_has_no_cpi() -> None:
+    idle = Bench(spec_of(IndicatorName.CPI)).run([busy(t, cpus=0.009) for t in range(1, 10)])
     assert idle is not None
     assert (idle.status, idle.value) == (IndicatorStatus.IDLE, None)
-    enough = Watch(spec_of(IndicatorName.CPI)).run([busy(t, cpus=0.011) for t in range(1, 10)])
+    enough = Bench(spec_of(IndicatorName.CPI)).run([busy(t, cpus=0.011) for t in range(1, 10)])
     assert enough is not None
     assert enough.value == pytest.approx(1.5)
 
 
-def test_who_is_kept_from_running_is_not_idle() -> None:
+def test_a_service_that_is_kept_from_running_is_not_idle() -> None:
     waits = [
         busy(tick, cpus=0.005)._replace(wait_inflicted_ns=tick * TICK_NS) for tick in range(1, 10)
     ]
-    starved = Watch(spec_of(IndicatorName.CPI)).run(waits)
+    starved = Bench(spec_of(IndicatorName.CPI)).run(waits)
     assert starved is not None
     assert (starved.status, starved.value) == (IndicatorStatus.FRESH, None)
 
 
-def test_few_instructions_stretch_the_window_and_then_say_nothing() -> None:
+def test_few_instructions_stretch_the_window_and_then_give_no_value() -> None:
     per_tick = INSTRUCTIONS // 1000
-    watch = Watch(spec_of(IndicatorName.CPI, min_samples=10 * per_tick))
-    short = watch.run([busy(tick) for tick in range(1, 9)])
+    bench = Bench(spec_of(IndicatorName.CPI, min_samples=10 * per_tick))
+    short = bench.run([busy(tick) for tick in range(1, 9)])
     assert short is not None
     assert (short.status, short.value) == (IndicatorStatus.FRESH, None)
-    stretched = watch.run([busy(tick) for tick in range(9, 13)])
+    stretched = bench.run([busy(tick) for tick in range(9, 13)])
     assert stretched is not None
     assert stretched.value == 1.5
     assert stretched.samples == 10 * per_tick
 
 
-def test_the_worst_is_judged_by_the_sweet_point_of_its_load() -> None:
+def test_the_worst_workload_is_chosen_by_the_sweet_point_of_its_load() -> None:
     bins = (LoadBin(0.2, 2.0), LoadBin(0.5, 4.0))
-    watch = Watch(spec_of(IndicatorName.CPI, sweet_point=1.0, bins=bins))
+    bench = Bench(spec_of(IndicatorName.CPI, sweet_point=1.0, bins=bins))
     found = None
     for tick in range(1, 10):
-        found = watch.tick(busy(tick, cpus=0.8, cpi=4.4), busy(tick, TWO, cpus=0.3, cpi=3.0))
+        found = bench.tick(busy(tick, cpus=0.8, cpi=4.4), busy(tick, TWO, cpus=0.3, cpi=3.0))
     assert found is not None
     # 3.0 of 2.0 is worse than 4.4 of 4.0.
     assert (found.worst, found.value, found.sweet_point) == (TWO, 3.0, 2.0)
-    low = Watch(spec_of(IndicatorName.CPI, bins=bins)).run([busy(t, cpus=0.1) for t in range(9)])
+    low = Bench(spec_of(IndicatorName.CPI, bins=bins)).run([busy(t, cpus=0.1) for t in range(9)])
     assert low is not None
     assert low.sweet_point == 1.0
 
@@ -257,15 +257,15 @@ def psi(name: IndicatorName, total_ns: int | None) -> WorkloadSample:
 
 @pytest.mark.parametrize("name", PRESSURES)
 def test_pressure_that_is_read_once_a_second(name: IndicatorName) -> None:
-    """Read every fifth tick or so, 30 % of the time stalled: 30 % in every tick."""
-    watch = Watch(spec_of(name, window_ns=SECOND_NS))
+    """The value is 30 % in every tick, although pressure is read in every fifth or sixth only."""
+    bench = Bench(spec_of(name, window_ns=SECOND_NS))
     read_ns, values = 0, []
     for tick in range(1, 60):
         now_ns = tick * TICK_NS
         if now_ns - read_ns >= SECOND_NS + (TICK_NS if tick % 2 else 0):
             read_ns = now_ns
         sample = psi(name, round(0.3 * read_ns))
-        found = watch.tick(sample, pressure_ns=read_ns)
+        found = bench.tick(sample, pressure_ns=read_ns)
         assert found is not None
         assert found.status is IndicatorStatus.FRESH
         values.append(found.value)
@@ -276,21 +276,21 @@ def test_pressure_that_is_read_once_a_second(name: IndicatorName) -> None:
 
 
 def test_pressure_is_a_ratio_and_needs_no_cpu_time() -> None:
-    watch = Watch(spec_of(IndicatorName.PSI_MEMORY))
+    bench = Bench(spec_of(IndicatorName.PSI_MEMORY))
     for tick in range(1, 10):
-        found = watch.tick(psi(IndicatorName.PSI_MEMORY, tick * (TICK_NS + 1000)), age_ns=10**12)
+        found = bench.tick(psi(IndicatorName.PSI_MEMORY, tick * (TICK_NS + 1000)), age_ns=10**12)
     assert found is not None
     assert (found.value, found.status) == (1.0, IndicatorStatus.FRESH)
-    gone = watch.tick(psi(IndicatorName.PSI_MEMORY, None))
+    gone = bench.tick(psi(IndicatorName.PSI_MEMORY, None))
     assert gone is not None
     assert gone.status is IndicatorStatus.STALE
-    assert Watch(spec_of(IndicatorName.PSI_IO)).tick(WorkloadSample(WEB)) is None
+    assert Bench(spec_of(IndicatorName.PSI_IO)).tick(WorkloadSample(WEB)) is None
 
 
 def test_traffic_is_both_directions_per_second() -> None:
-    watch = Watch(spec_of(IndicatorName.NET_RATE))
+    bench = Bench(spec_of(IndicatorName.NET_RATE))
     for tick in range(1, 10):
-        found = watch.tick(
+        found = bench.tick(
             WorkloadSample(WEB, tx_bytes=tick * 1000, rx_bytes=tick * 500),
             WorkloadSample(TWO, tx_bytes=tick * 2000, rx_bytes=0),
         )
@@ -299,34 +299,34 @@ def test_traffic_is_both_directions_per_second() -> None:
 
 
 def test_traffic_that_is_counted_once_a_second_is_not_zero_between() -> None:
-    watch = Watch(spec_of(IndicatorName.NET_RATE))
+    bench = Bench(spec_of(IndicatorName.NET_RATE))
     values = []
     for tick in range(60):
-        seen = tick - tick % 6  # a little less often than the window is long
-        found = watch.tick(WorkloadSample(WEB, tx_bytes=seen * 1000, rx_bytes=0))
+        read = tick - tick % 6  # at intervals a little longer than the window
+        found = bench.tick(WorkloadSample(WEB, tx_bytes=read * 1000, rx_bytes=0))
         assert found is not None
         values.append(found.value)
     assert values[20:] == pytest.approx([5000.0] * 40, rel=0.21)
     for _ in range(30):
-        found = watch.tick(WorkloadSample(WEB, tx_bytes=60_000, rx_bytes=0))
+        found = bench.tick(WorkloadSample(WEB, tx_bytes=60_000, rx_bytes=0))
     assert found is not None
     assert found.value == 0.0
 
 
-def test_a_services_own_figure() -> None:
-    watch = Watch(spec_of(IndicatorName.SERVICE, is_time=True, sweet_point=5e6))
-    assert watch.tick() is None
+def test_the_own_figure_of_a_service() -> None:
+    bench = Bench(spec_of(IndicatorName.SERVICE, is_time=True, sweet_point=5e6))
+    assert bench.tick() is None
     for reading, status, value in (
         (ServiceReading("web", 7e6, 30 * SECOND_NS), IndicatorStatus.FRESH, 7e6),
         (ServiceReading("web", None, SECOND_NS), IndicatorStatus.IDLE, None),
         (ServiceReading("web", None, None), IndicatorStatus.STALE, None),
     ):
-        found = watch.tick(services=[ServiceReading("other", 1.0, 0), reading])
+        found = bench.tick(services=[ServiceReading("other", 1.0, 0), reading])
         assert found is not None
         assert (found.status, found.value) == (status, value)
 
 
-def test_a_loop_without_a_source_is_off_and_says_so() -> None:
+def test_a_loop_without_a_source_is_reported_as_off() -> None:
     cpi = spec_of(IndicatorName.CPI, channel=Channel.CACHE)
     settings = make_settings()
     profile = replace(settings.profiles["default"], indicators=(make_spec(), cpi))
@@ -336,6 +336,6 @@ def test_a_loop_without_a_source_is_off_and_says_so() -> None:
         snapshot = Snapshot(time_ns=tick * TICK_NS, age_ns=0, workloads=(WorkloadSample(WEB),))
         plan = planner.step(snapshot, ())
     assert plan.off == (OffLoop("web", IndicatorName.CPI, Channel.CACHE),)
-    # The waits for a CPU should be there: without them the node goes to its safe state.
+    # The waits for a CPU are always expected: without them the node goes to its safe state.
     assert [report.status for report in plan.loops] == [IndicatorStatus.STALE]
     assert plan.safe

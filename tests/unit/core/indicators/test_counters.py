@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who used how much CPU, followed by what is new in a tick."""
+"""CPU use of workloads, computed from the differences between ticks."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from controller.core.model import CgroupId, WorkloadSample
 from tests.closed_loop import TICK_NS
 
 WEB, DB, HOG, CRON = (CgroupId("cpu", number) for number in range(4))
-# Who is there in a tick, with what his counter gains; without one; with one that starts anew.
+# Per tick: the increase of the counter of each workload; None: no counter; -1: reset to zero.
 TICKS = st.lists(
     st.dictionaries(
         st.sampled_from([WEB, DB, HOG, CRON]),
@@ -21,7 +21,9 @@ TICKS = st.lists(
 )
 
 
-class Followed:
+class Bench:
+    """A sample diff and the CPU use that is computed from it."""
+
     def __init__(self) -> None:
         self.samples = SampleDiff()
         self.use = CpuUse()
@@ -33,46 +35,46 @@ class Followed:
         return self.use
 
 
-def test_rates_never_go_negative_and_newcomers_are_based_first() -> None:
-    followed = Followed()
-    assert followed.tick((WorkloadSample(WEB, oncpu_ns=1000),), 0).cpus == {}
-    assert followed.tick((WorkloadSample(WEB, oncpu_ns=1000 + TICK_NS),)).cpus == {WEB: 1.0}
-    assert followed.tick((WorkloadSample(WEB, oncpu_ns=5),)).cpus == {WEB: 1.0}
-    assert followed.tick((WorkloadSample(WEB),)).cpus == {}
+def test_rates_are_never_negative_and_new_counters_have_no_rate() -> None:
+    bench = Bench()
+    assert bench.tick((WorkloadSample(WEB, oncpu_ns=1000),), 0).cpus == {}
+    assert bench.tick((WorkloadSample(WEB, oncpu_ns=1000 + TICK_NS),)).cpus == {WEB: 1.0}
+    assert bench.tick((WorkloadSample(WEB, oncpu_ns=5),)).cpus == {WEB: 1.0}
+    assert bench.tick((WorkloadSample(WEB),)).cpus == {}
 
 
-def test_who_stands_still_uses_nothing_and_who_stops_fades() -> None:
-    followed = Followed()
+def test_the_use_of_a_workload_that_stops_decays() -> None:
+    bench = Bench()
     still, first = WorkloadSample(WEB, oncpu_ns=7), WorkloadSample(HOG, oncpu_ns=0)
     after = WorkloadSample(HOG, oncpu_ns=TICK_NS)
-    followed.tick((still, first), 0)
-    assert followed.tick((still, after)).cpus == {WEB: 0.0, HOG: 1.0}
-    for _ in range(10):  # two seconds: the time constant
-        use = followed.tick((still, after))
+    bench.tick((still, first), 0)
+    assert bench.tick((still, after)).cpus == {WEB: 0.0, HOG: 1.0}
+    for _ in range(10):  # 2 s, the time constant
+        use = bench.tick((still, after))
     assert use.cpus[HOG] == pytest.approx(1 / 2.718, rel=0.01)
     for _ in range(1000):
-        followed.tick((still, after))
+        bench.tick((still, after))
     assert use.cpus == {WEB: 0.0, HOG: 0.0}
     assert use.active == {}
 
 
 @given(TICKS)
-def test_it_is_the_same_whether_or_not_everybody_is_looked_up(
+def test_the_use_is_the_same_with_and_without_a_lookup_by_cgroup(
     ticks: list[dict[CgroupId, int | None]],
 ) -> None:
-    """In place, against a stranger who comes with every tick and has everybody looked up."""
-    plain, disturbed = Followed(), Followed()
+    """A new cgroup in every tick forces the lookup; without one, samples are compared in place."""
+    plain, disturbed = Bench(), Bench()
     counts = dict.fromkeys([WEB, DB, HOG, CRON], 0)
     for number, tick in enumerate(ticks):
-        for cgroup, gain in tick.items():
-            counts[cgroup] = 0 if gain == -1 else counts[cgroup] + (gain or 0)
+        for cgroup, increase in tick.items():
+            counts[cgroup] = 0 if increase == -1 else counts[cgroup] + (increase or 0)
         samples = tuple(
             WorkloadSample(cgroup, oncpu_ns=None if tick[cgroup] is None else count)
             for cgroup, count in counts.items()
             if cgroup in tick
         )
-        stranger = WorkloadSample(CgroupId("cpu", 100 + number), 5)
+        new = WorkloadSample(CgroupId("cpu", 100 + number), 5)
         cpus = plain.tick(samples).cpus
-        others = disturbed.tick((*samples, stranger)).cpus
+        others = disturbed.tick((*samples, new)).cpus
         assert cpus == {cgroup: others[cgroup] for cgroup in cpus}
         assert cpus.keys() == others.keys() - {c for c in others if c.id >= 100}

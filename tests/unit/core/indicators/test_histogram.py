@@ -1,5 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+"""Geometry of the run-queue histogram, quantiles and arrival delays."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -42,7 +44,7 @@ def test_every_wait_lies_in_its_bucket(wait_ns: int) -> None:
     assert LOWER_NS[index] <= wait_ns < UPPER_NS[index]
 
 
-def test_buckets_touch() -> None:
+def test_buckets_have_no_gaps() -> None:
     assert UPPER_NS[:-1] == LOWER_NS[1:]
 
 
@@ -64,7 +66,7 @@ def test_quantiles_keep_the_stated_error(waits_ns: list[int], quantile: float) -
     assert low * (1 - MAX_RELATIVE_ERROR) <= estimate <= high * (1 + MAX_RELATIVE_ERROR)
 
 
-def test_quantiles_of_nothing_and_of_everything_too_long() -> None:
+def test_quantiles_without_waits_and_above_the_scale() -> None:
     assert quantile_ns([0] * BUCKETS, 0.99) is None
     assert quantile_ns([0] * (BUCKETS - 1) + [5], 0.99) == 1 << 30
 
@@ -76,17 +78,17 @@ def test_difference() -> None:
 
 
 def arrivals_by_hand(waits: list[float], span_ns: int, quantile: float) -> float:
-    """Bisect for the x that is exceeded with the wanted chance."""
+    """Find by bisection the x that is exceeded with probability 1 - *quantile*."""
     low, high = 0.0, max(waits)
     for _ in range(100):
         x = (low + high) / 2
-        chance = sum(max(0.0, wait - x) for wait in waits) / span_ns
-        low, high = (x, high) if chance > 1 - quantile else (low, x)
+        probability = sum(max(0.0, wait - x) for wait in waits) / span_ns
+        low, high = (x, high) if probability > 1 - quantile else (low, x)
     return low
 
 
 @given(st.lists(st.integers(2000, 10**9), min_size=1, max_size=40))
-def test_arrival_delay_is_what_an_arrival_at_a_random_time_waits(waits: list[int]) -> None:
+def test_arrival_delay_is_the_wait_of_an_arrival_at_a_random_time(waits: list[int]) -> None:
     counts = [0] * BUCKETS
     for wait in waits:
         counts[index_of(wait)] += 1
@@ -95,7 +97,7 @@ def test_arrival_delay_is_what_an_arrival_at_a_random_time_waits(waits: list[int
     assert found == pytest.approx(arrivals_by_hand(middles, 10**9, 0.99), rel=1e-6, abs=1)
 
 
-def test_one_long_stall_is_seen_by_arrivals_and_not_by_waits() -> None:
+def test_one_long_stall_shows_in_arrivals_and_not_in_waits() -> None:
     counts = [0] * BUCKETS
     counts[index_of(50_000)] = 999
     counts[index_of(80_000_000)] = 1
@@ -103,7 +105,7 @@ def test_one_long_stall_is_seen_by_arrivals_and_not_by_waits() -> None:
     assert arrival_delay_ns(counts, 10**9, 0.99) > 60_000_000
 
 
-def test_who_hardly_waits_delays_nobody() -> None:
+def test_rare_waits_delay_no_arrival() -> None:
     counts = [0] * BUCKETS
     assert arrival_delay_ns(counts, 10**9, 0.99) == 0
     counts[index_of(9_000_000)] = 1  # less than 1 % of the second

@@ -1,5 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+"""Windows of run-queue waits, and the indicators of a service computed from them."""
+
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.counters import CounterRate
 from controller.core.indicators.histogram import BUCKETS
@@ -39,7 +41,7 @@ def filled(ticks: int, waits_per_tick: int = 10) -> WaitWindow:
     return window
 
 
-def test_one_sample_is_no_reading() -> None:
+def test_one_sample_gives_no_reading() -> None:
     assert filled(1).read(SECOND_NS, 1) is None
 
 
@@ -63,7 +65,7 @@ def test_too_few_waits_stretch_the_window_up_to_four_times() -> None:
     assert reading.span_ns == 4 * SECOND_NS
 
 
-def test_counters_that_shrink_start_the_window_anew() -> None:
+def test_counters_that_shrink_start_the_window_again() -> None:
     window = filled(10)
     window.push(10 * TICK_NS, sample(waits=3))
     assert window.read(SECOND_NS, 1) is None
@@ -107,7 +109,7 @@ def test_a_running_service_with_few_waits_has_no_value_yet() -> None:
     assert fresh.value is None
 
 
-def test_the_worst_workload_speaks_for_the_service() -> None:
+def test_the_indicator_of_a_service_is_that_of_its_worst_workload() -> None:
     other = CgroupId("cpu", 2)
     slow = WaitWindow(SECOND_NS)
     for tick in range(10):
@@ -130,7 +132,7 @@ def test_counter_rate() -> None:
     assert rate.update(None, TICK_NS) is None
 
 
-def test_a_window_that_stood_still_is_as_if_it_had_been_pushed_to() -> None:
+def test_a_quiescent_window_needs_no_pushes() -> None:
     dense, skipped = WaitWindow(SECOND_NS), WaitWindow(SECOND_NS)
     times_ns = [tick * TICK_NS for tick in range(60)]
     pushes = 0
@@ -150,7 +152,7 @@ def test_a_window_that_stood_still_is_as_if_it_had_been_pushed_to() -> None:
     assert pushes < 40
 
 
-def test_without_movement_a_service_is_idle_and_wakes_at_once() -> None:
+def test_a_quiescent_service_is_idle_and_active_again_at_once() -> None:
     profiles = make_settings().profiles
     web = Workload("web", WEB, "/web", QosClass.LS, service="web", profile="default")
     workload_index, tracker = WorkloadIndex([web], profiles), IndicatorTracker()
@@ -169,5 +171,5 @@ def test_without_movement_a_service_is_idle_and_wakes_at_once() -> None:
     assert found.status is IndicatorStatus.IDLE
     assert indicator(100, 100, age_ns=SECOND_NS).status is IndicatorStatus.STALE
     assert indicator(101, 100).status is IndicatorStatus.IDLE
-    awake = indicator(102, 200)
-    assert (awake.status, awake.samples) == (IndicatorStatus.FRESH, 100)
+    active = indicator(102, 200)
+    assert (active.status, active.samples) == (IndicatorStatus.FRESH, 100)
