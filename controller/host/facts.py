@@ -1,10 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where this host keeps what the agent works on: the cpu cgroup hierarchy and the CPUs.
+"""Facts of this host: cgroup hierarchies, mounts, CPUs, memory, disks, the C library.
 
-Only reading. Which features the kernel has is asked in ``controller.capabilities``.
-
-The disks of the configuration as the kernel numbers them.
+Everything here reads only, except ``die_with_parent``, which changes the calling process. Which
+features the kernel has is checked in ``controller.doctor``.
 """
 
 from collections.abc import Container, Iterable
@@ -40,22 +39,25 @@ __all__ = (
     "possible_cpus",
 )
 
+_log = logging.getLogger(__name__)
+
 _CPU_DIR = Path("/sys/devices/system/cpu")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 
 
 class HostError(Exception):
-    """This host cannot be used as it is; the message says what to do about it."""
+    """The agent cannot work on this host as it is; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupLayout:
-    """The hierarchy that has the cpu controller.
+    """The cgroup hierarchy that has the cpu controller.
 
-    ``hierarchy`` is the name used in ``model.CgroupId``: ``v2``, or ``cpu`` on v1, also where
-    the kernel mounts it together with cpuacct. ``unified`` is the cgroup2 mount (the same as
-    ``mount`` on v2; on a hybrid host the tree without controllers; otherwise ``None``).
+    ``hierarchy`` is its name in ``model.CgroupId``: ``v2``, or ``cpu`` on v1, also where cpu and
+    cpuacct are one hierarchy. ``mount`` is its mount point. ``unified`` is the mount point of
+    cgroup2: on v2 the same as ``mount``, on a hybrid host that of the tree without controllers,
+    otherwise ``None``.
     """
 
     hierarchy: str
@@ -65,7 +67,7 @@ class CgroupLayout:
 
 
 class Mount(NamedTuple):
-    """A mount: which directory of the file system, where, which type and options it has."""
+    """A mount: directory in the file system, mount point, type and options of the file system."""
 
     root: str
     point: Path
@@ -76,10 +78,10 @@ class Mount(NamedTuple):
 def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
     """Find the cpu hierarchy in *mountinfo* (default: /proc/self/mountinfo).
 
-    A v1 mount with the cpu controller wins: the kernel gives a controller to one hierarchy
-    only, so the cgroup2 tree of such a host cannot have it.
+    A v1 mount with the cpu controller takes precedence: the kernel gives a controller to one
+    hierarchy only, so the cgroup2 tree of such a host cannot have it.
 
-    :raises HostError: the cpu controller is mounted nowhere.
+    :raises HostError: no mounted hierarchy has the cpu controller.
     """
     found = mounts(mountinfo, {"cgroup", "cgroup2"})
     unified = _best(m for m in found if m.fs_type == "cgroup2")
@@ -105,7 +107,7 @@ def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
     if "cpu" not in available:
         raise HostError(
             f"{controllers} does not list cpu: enable it with 'echo +cpu' into the "
-            "cgroup.subtree_control of the cgroup above, or boot without cgroup_disable=cpu"
+            "cgroup.subtree_control of the parent cgroup, or boot without cgroup_disable=cpu"
         )
     return CgroupLayout(hierarchy="v2", mount=unified.point, version="v2", unified=unified.point)
 
@@ -131,7 +133,7 @@ def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
 
 
 def boot_id() -> str:
-    """Return what tells this start of the kernel from every other one."""
+    """Return the random identifier of this boot of the kernel."""
     return _BOOT_ID.read_text(encoding="ascii").strip()
 
 
@@ -159,7 +161,7 @@ def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
 
 
 def memory_bytes() -> int:
-    """Return how much memory this host has."""
+    """Return the size of this host's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -169,40 +171,37 @@ def online_cpus() -> tuple[int, ...]:
 
 
 def possible_cpus() -> tuple[int, ...]:
-    """Return the numbers of all CPUs that may ever come online; per-CPU maps need them."""
+    """Return the numbers of all CPUs that can ever be online; they determine per-CPU maps."""
     return parse_cpu_list((_CPU_DIR / "possible").read_text(encoding="utf-8"))
 
 
 def core_siblings(cpu_dir: Path = _CPU_DIR) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of online CPUs that are threads of one core; none without SMT."""
+    """Return the groups of online CPUs that are threads of one core; empty without SMT."""
     found = set()
     for cpu in parse_cpu_list((cpu_dir / "online").read_text(encoding="utf-8")):
         path = cpu_dir / f"cpu{cpu}" / "topology" / "thread_siblings_list"
         try:
             found.add(parse_cpu_list(path.read_text(encoding="utf-8")))
-        except OSError:  # it just went offline
+        except OSError:  # the CPU went offline meanwhile
             continue
     return tuple(sorted(group for group in found if len(group) > 1))
 
 
 def _best(mounts: Iterable[Mount]) -> Mount | None:
-    # The whole tree before a bind-mounted part of it, then the shortest path.
+    # A mount of the whole tree is preferred to one of a part of it, then the shortest path.
     ranked = sorted(mounts, key=lambda m: (m.root != "/", len(m.point.parts)))
     return ranked[0] if ranked else None
 
 
 def _unescape(text: str) -> str:
-    # Space, tab, newline and backslash are written as three octal digits.
+    # proc_pid_mountinfo(5): space, tab, newline and backslash are written as octal escapes.
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
-_log = logging.getLogger(__name__)
-
-
 def find_disks(disks: Iterable[DiskSpec]) -> tuple[DiskFacts, ...]:
-    """Return those of *disks* that are here; what is wrong with the others is logged.
+    """Return the device numbers of those *disks* that exist; problems of the others are logged.
 
-    io.max takes whole disks only, no partitions (blkg_conf_open_bdev in block/blk-cgroup.c).
+    io.max accepts whole disks only, no partitions (blkg_conf_open_bdev in block/blk-cgroup.c).
     """
     found = []
     for disk in disks:
@@ -211,16 +210,16 @@ def find_disks(disks: Iterable[DiskSpec]) -> tuple[DiskFacts, ...]:
         if not problem and not directory.exists():
             problem = "no such disk"
         if not problem and (directory / "partition").exists():
-            problem = "a partition: name the whole disk"
+            problem = "it is a partition: use the whole disk"
         if problem:
-            _log.warning("io.disks: %s is left alone: %s", disk.device, problem)
+            _log.warning("io.disks: %s is ignored: %s", disk.device, problem)
         else:
             found.append(DiskFacts(number, disk.read_bytes_per_s, disk.write_bytes_per_s))
     return tuple(found)
 
 
 def _number(device: str) -> tuple[str, str]:
-    """Return MAJOR:MINOR of *device*, and why there is none."""
+    """Return MAJOR:MINOR of *device* and, if it has none, the reason."""
     if not device.startswith("/"):
         return device, ""
     try:
@@ -228,5 +227,5 @@ def _number(device: str) -> tuple[str, str]:
     except OSError as error:
         return "", error.strerror or str(error)
     if not stat.S_ISBLK(status.st_mode):
-        return "", "no block device"
+        return "", "not a block device"
     return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}", ""

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files that are not Python lie: BPF sources and shipped profiles.
+"""Paths of the data files of the package: BPF sources and shipped profiles.
 
-In an installed package they are data of ``controller`` (see pyproject.toml, package-dir); in a
-source tree they are the folders ``bpf/`` and ``profiles/`` beside it.
+In an installed package they are data of ``controller`` (see package-dir in pyproject.toml), in a
+source tree the folders ``bpf/`` and ``profiles/`` beside ``controller/``.
 """
 
 from importlib.resources import files

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where this host has resctrl mounted, and what its ``info/`` says that the hardware can do.
+"""The resctrl mount of this host, and the hardware's capabilities according to its ``info/``.
 
-Only reading. Interface: Documentation/arch/x86/resctrl.rst of Linux; what is not in ``info/``
-is not there.
+Reads only. Interface: Documentation/arch/x86/resctrl.rst of Linux. A feature without files in
+``info/`` does not exist.
 """
 
 from collections.abc import Mapping
@@ -23,27 +23,27 @@ __all__ = (
     "read_info",
 )
 
-# Where resctrl is mounted by everybody; the kernel makes the directory if it has resctrl.
+# The usual mount point; the kernel makes this directory if it supports resctrl.
 RESCTRL_DIR = Path("/sys/fs/resctrl")
-# What the kernel shows for "no limit" where its own loop regulates (MBA_MAX_MBPS).
+# The kernel's value for "no limit" with its own control loop, mba_MBps (MBA_MAX_MBPS).
 MBPS_UNLIMITED = 2**32 - 1
 _PERCENT_MAX = 100
 
 
 class ResctrlMount(NamedTuple):
-    """A mounted resctrl; ``options`` are those of the file system (``cdp``, ``mba_MBps``)."""
+    """A resctrl mount; ``options`` are those of the file system (``cdp``, ``mba_MBps``)."""
 
     point: Path
     options: frozenset[str]
 
 
 class ResctrlInfo(NamedTuple):
-    """What ``info/`` says; ``facts`` is the part of it that the planner needs.
+    """Content of ``info/``; ``facts`` is the part that the planner needs.
 
-    ``closids`` is how many control groups there can be, the root group included, ``rmids``
-    how many groups can be monitored; 0: none. ``cdp`` tells that code and data have masks of
-    their own, ``sparse`` that masks may have holes. ``shareable`` are the ways that devices may
-    use as well. ``features`` are those of monitoring.
+    ``closids``: largest number of control groups, the root group included; ``rmids``: largest
+    number of monitored groups; 0: none. ``cdp``: code and data have separate masks. ``sparse``:
+    masks may have gaps. ``shareable``: mask of the ways that devices may use as well.
+    ``features``: the monitoring features.
     """
 
     facts: ResctrlFacts
@@ -56,7 +56,7 @@ class ResctrlInfo(NamedTuple):
 
 
 def find_mount(mountinfo: str | None = None) -> ResctrlMount | None:
-    """Return the mounted resctrl of *mountinfo* (default: /proc/self/mountinfo), if any."""
+    """Return the resctrl mount in *mountinfo* (default: /proc/self/mountinfo), if any."""
     for mount in mounts(mountinfo, {"resctrl"}):
         if mount.root == "/":
             return ResctrlMount(mount.point, mount.options)
@@ -64,10 +64,10 @@ def find_mount(mountinfo: str | None = None) -> ResctrlMount | None:
 
 
 def read_info(mount: ResctrlMount) -> ResctrlInfo:
-    """Return what *mount* offers.
+    """Read ``info/`` and the root group's schemata of *mount*.
 
-    :raises OSError: it cannot be read (it was just unmounted).
-    :raises ValueError: it says something that nobody knows.
+    :raises OSError: a file cannot be read (resctrl was unmounted meanwhile).
+    :raises ValueError: a file has an unknown format.
     """
     info = mount.point / "info"
     schemata = parse_schemata((mount.point / "schemata").read_text(encoding="ascii"))
@@ -117,12 +117,12 @@ def _with_bandwidth(
     least = int(_text(bandwidth / "min_bandwidth", "0"))
     step = int(_text(bandwidth / "bandwidth_gran", "1"))
     if "mba_MBps" in mount.options:
-        # min_bandwidth and bandwidth_gran still speak of percent then; any number is taken.
+        # min_bandwidth and bandwidth_gran are still in percent then; every number is valid.
         return facts._replace(mba_unit=MbaUnit.MBPS, mba_min=1, mba_max=MBPS_UNLIMITED)
     if _text(bandwidth / "delay_linear", "1") == "1":
         return facts._replace(mba_min=least, mba_max=_PERCENT_MAX, mba_step=step)
-    # Intel's non-linear scale is not supported by the kernel; what is left is AMD, whose
-    # maximum is nowhere but in a group that nobody has restricted.
+    # The kernel does not support Intel's non-linear scale, so this is AMD. Its maximum is found
+    # only in the schemata of a group without restrictions.
     most = max(int(value) for value in root.values())
     return facts._replace(
         mba_unit=MbaUnit.ABSOLUTE, mba_min=max(1, least), mba_max=most, mba_step=step

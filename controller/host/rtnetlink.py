@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""rtnetlink in the raw: dumps and their attributes, and the few changes made as raw.
+"""A minimal rtnetlink client: dumps, attributes, single changes.
 
-A dump of one link's classes takes some 20 us here; a general library needs milliseconds for it,
-which is too much for something that is asked in every tick.
+For dumps in every tick: one of a link's classes takes about 20 us here, and milliseconds with a
+general-purpose library.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,8 @@ import os
 import socket
 import struct
 import threading
+
+from controller.host.facts import libc
 
 __all__ = ("RouteSocket", "attribute", "attributes")
 
@@ -26,11 +28,12 @@ _TIMEOUT_S = 1.0
 
 
 class RouteSocket:
-    """A socket in the network namespace that *netns* is a file of (``None``: this thread's).
+    """An rtnetlink socket in the network namespace behind the descriptor *netns*.
 
-    It stays in that namespace and keeps it alive, as long as it is open.
+    ``None`` means the namespace of the calling thread. The socket stays in its namespace, and keeps
+    the namespace alive until it is closed.
 
-    :raises OSError: there is no such namespace, or it may not be entered.
+    :raises OSError: *netns* is not a network namespace, or it may not be entered.
     """
 
     def __init__(self, netns: int | None = None) -> None:
@@ -39,15 +42,17 @@ class RouteSocket:
         self._sequence = 0
 
     def close(self) -> None:
-        """Close it."""
+        """Close the socket."""
         self._socket.close()
 
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
-        """Yield what follows the header of each answer to a dump; nothing if the object is gone.
+        """Yield the body of each message of a dump; nothing if the kernel reports an error.
+
+        An error is normal here: the object of the dump may have been removed.
 
         :param kind: an RTM_GET number.
-        :param body: what follows the header of the request.
-        :raises OSError: the kernel could not answer.
+        :param body: the request without its header.
+        :raises OSError: the socket failed or timed out.
         """
         self._sequence += 1
         length = _HEADER.size + len(body)
@@ -57,7 +62,7 @@ class RouteSocket:
             offset = 0
             while offset + _HEADER.size <= len(data):
                 length, answer, _, sequence, _ = _HEADER.unpack_from(data, offset)
-                # What is left over from a dump that was not read to its end is skipped.
+                # Messages of an earlier dump that was not read to its end are skipped.
                 if sequence == self._sequence:
                     if answer in (_ERROR, _DONE):
                         return
@@ -65,11 +70,11 @@ class RouteSocket:
                 offset += max(_HEADER.size, (length + 3) & ~3)
 
     def change(self, kind: int, body: bytes) -> None:
-        """Ask for a change and wait for the kernel's yes.
+        """Request a change and wait for the acknowledgement.
 
         :param kind: an RTM_NEW number.
-        :param body: what follows the header of the request.
-        :raises OSError: the kernel said no; with its errno.
+        :param body: the request without its header.
+        :raises OSError: the kernel refused the change (with its errno), or the socket failed.
         """
         self._sequence += 1
         length = _HEADER.size + len(body)
@@ -85,13 +90,13 @@ class RouteSocket:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Return an attribute as it goes into a request."""
+    """Return an attribute encoded for a request."""
     length = _ATTRIBUTE.size + len(value)
     return _ATTRIBUTE.pack(length, kind) + value + bytes(-length % 4)
 
 
 def attributes(body: bytes, start: int) -> dict[int, bytes]:
-    """Return the attributes in *body* from *start* on; of several of a kind the last."""
+    """Return the attributes in *body* from offset *start* on, by kind; the last one of a kind."""
     found: dict[int, bytes] = {}
     while start + _ATTRIBUTE.size <= len(body):
         length, kind = _ATTRIBUTE.unpack_from(body, start)
@@ -109,13 +114,12 @@ def _open() -> socket.socket:
 
 
 def _open_in(netns: int) -> socket.socket:
-    # A namespace belongs to a thread: one that ends afterwards cannot forget to come back.
+    # setns(2) affects the calling thread only: a thread that ends here never has to switch back.
     opened: list[socket.socket] = []
     failed: list[int] = []
 
     def enter() -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(netns, _CLONE_NEWNET) == 0:
+        if libc().setns(netns, _CLONE_NEWNET) == 0:
             opened.append(_open())
         else:
             failed.append(ctypes.get_errno())

@@ -1,12 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One agent per host: a lock file that also says who holds it.
+"""Files in the state directory: the lock of the agent, and small JSON files.
 
-The lock is an flock, so it ends with the last process that has it open and never goes stale;
-the file itself stays. Guardian and agent both hold it: as long as one of them lives, nobody
-else touches the knobs. Standard library only, because the guardian imports it.
-
-A small JSON file beside the journal, for who runs here next.
+The lock makes sure that one agent per host writes knobs. It is an flock(2), so it ends with the
+last process that has the file open and cannot become stale; the file itself stays. Guardian and
+agent both hold it, and their pids are in the file. Standard library only, because the guardian
+imports this module.
 """
 
 from collections.abc import Iterable
@@ -24,9 +23,9 @@ __all__ = (
 
 
 class LockError(Exception):
-    """The lock is held by somebody else or cannot be made; the message says what to do.
+    """The lock is held by another process (``held``) or cannot be opened.
 
-    ``held`` tells the two apart.
+    The message says what to do.
     """
 
     def __init__(self, message: str, *, held: bool) -> None:
@@ -37,7 +36,7 @@ class LockError(Exception):
 class Lock:
     """The lock of *state_dir*, held from construction until ``close``.
 
-    :raises LockError: another agent has it, or the file cannot be made.
+    :raises LockError: another agent holds the lock, or the file cannot be opened.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -55,7 +54,7 @@ class Lock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)
-            pids = " and ".join(map(str, owners(state_dir))) or "a process that just starts"
+            pids = " and ".join(map(str, owners(state_dir))) or "a process that is starting"
             raise LockError(
                 f"sweetpoint already runs on this host ({pids} holds {self.path}): stop it with "
                 "'sweetpoint release --stop', or leave it running",
@@ -64,26 +63,26 @@ class Lock:
         self.set_owners([os.getpid()])
 
     def fileno(self) -> int:
-        """Return the fd, for keeping it open across a clean-up of fds."""
+        """Return the file descriptor, which must stay open while the lock is held."""
         return self._fd
 
     def set_owners(self, pids: Iterable[int]) -> None:
-        """Write down who is to be asked to stop, the first first."""
+        """Write *pids* to the file, in the order in which to stop these processes."""
         lines = "".join(f"{pid} {_start_time(pid)}\n" for pid in pids)
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, lines.encode("ascii"), 0)
 
     def close(self) -> None:
-        """Give up this process's hold; the lock ends with the last holder."""
+        """Close this process's descriptor; the lock ends with the last one."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def owners(state_dir: Path) -> list[int]:
-    """Return the living processes named in the lock file, in the order to stop them.
+    """Return the pids in the lock file that are alive, in the order in which to stop them.
 
-    A pid that was reused by another process since is left out. Empty without a lock file.
+    A pid that another process has now is left out, by its start time. Empty without a lock file.
     """
     try:
         lines = (state_dir / "lock").read_text(encoding="ascii").splitlines()
@@ -94,7 +93,7 @@ def owners(state_dir: Path) -> list[int]:
 
 
 def _start_time(pid: int) -> str | None:
-    # Field 22 of /proc/PID/stat; the name in field 2 may hold blanks and brackets.
+    # proc_pid_stat(5): field 22; the name in field 2 may hold spaces and ")".
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -103,11 +102,11 @@ def _start_time(pid: int) -> str | None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace *path* by *value*, whole or not at all; only root may read it.
+    """Replace the content of *path* by *value* as JSON, atomically; only root may read the file.
 
-    Not synced: it must outlive processes, not the machine.
+    Without fsync(2): the file must survive a crash of the process, not of the machine.
 
-    :raises OSError: it cannot be written.
+    :raises OSError: the file cannot be written.
     """
     new = path.with_suffix(".new")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

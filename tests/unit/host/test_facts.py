@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finding the cpu hierarchy, from the mount tables of different distributions."""
+"""The cgroup layout found from the mount tables of different distributions, and the CPUs."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_v1_with_cpuacct_in_the_same_hierarchy() -> None:
     )
 
 
-def test_hybrid_takes_v1_cpu_and_remembers_the_unified_tree() -> None:
+def test_hybrid_uses_v1_cpu_and_keeps_the_unified_tree() -> None:
     assert find_cgroup_layout(HYBRID) == CgroupLayout(
         hierarchy="cpu",
         mount=Path("/sys/fs/cgroup/cpu"),
@@ -53,13 +53,13 @@ def test_v2(tmp_path: Path) -> None:
     assert layout == CgroupLayout(hierarchy="v2", mount=tmp_path, version="v2", unified=tmp_path)
 
 
-def test_a_bind_mounted_part_does_not_win_over_the_whole_tree() -> None:
+def test_the_whole_tree_is_preferred_to_a_bind_mounted_part() -> None:
     part = "32 31 0:29 /docker/7f /mnt rw - cgroup cgroup rw,cpu\n"
     assert find_cgroup_layout(part + HYBRID).mount == Path("/sys/fs/cgroup/cpu")
     assert find_cgroup_layout(part).mount == Path("/mnt")
 
 
-def test_a_hidden_mount_does_not_count(tmp_path: Path) -> None:
+def test_a_hidden_mount_is_ignored(tmp_path: Path) -> None:
     v1 = "32 31 0:29 / /mnt/cpu rw - cgroup cgroup rw,cpu\n"
     over = "50 31 0:60 / /mnt/cpu rw - tmpfs tmpfs rw\n"
     assert find_cgroup_layout(v1 + over + v2_host(tmp_path, "cpu\n")).version == "v2"
@@ -70,7 +70,7 @@ def test_spaces_in_a_mount_point() -> None:
     assert find_cgroup_layout(text).mount == Path("/mnt/my cpu")
 
 
-def test_v2_without_the_cpu_controller_says_how_to_get_it(tmp_path: Path) -> None:
+def test_v2_without_the_cpu_controller_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"does not list cpu: enable it with 'echo \+cpu'"):
         find_cgroup_layout(v2_host(tmp_path, "memory pids\n"))
 

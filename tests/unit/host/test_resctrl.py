@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What ``info/`` of resctrl says on hardware of every kind, from files as the kernel has them."""
+"""Capabilities read from ``info/`` of resctrl, with the kernel's files on different hardware."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,13 +75,13 @@ def test_amd_in_absolute_steps(tmp_path: Path) -> None:
     assert not facts.bandwidth
 
 
-def test_the_kernels_own_loop_in_megabytes(tmp_path: Path) -> None:
+def test_the_kernels_control_loop_in_megabytes(tmp_path: Path) -> None:
     facts = read_info(mount(tmp_path, INTEL, "MB:0=4294967295\n", ("mba_MBps",))).facts
     assert (facts.mba_unit, facts.mba_min, facts.mba_max) == (MbaUnit.MBPS, 1, 2**32 - 1)
     assert facts.mba_step == 1
 
 
-def test_code_and_data_apart(tmp_path: Path) -> None:
+def test_separate_masks_for_code_and_data(tmp_path: Path) -> None:
     split = {name.replace("L3/", "L3CODE/"): text for name, text in INTEL.items()}
     text = "MB:0=100\nL3DATA:0=fffff\nL3CODE:0=fffff\n"
     info = read_info(mount(tmp_path, split, text, ("cdp",)))
@@ -95,7 +95,7 @@ def test_monitoring_alone(tmp_path: Path) -> None:
     assert info.facts.bandwidth
 
 
-def test_schemata_with_padding_and_without_sense() -> None:
+def test_schemata_with_padding_and_invalid_ones() -> None:
     assert parse_schemata("    MB:0= 20;12=100\nL3:0=00f\n") == {
         "MB": {0: "20", 12: "100"},
         "L3": {0: "00f"},
@@ -104,12 +104,12 @@ def test_schemata_with_padding_and_without_sense() -> None:
         parse_schemata("nonsense\n")
 
 
-def test_where_it_is_mounted() -> None:
+def test_find_mount() -> None:
     line = "40 24 0:35 / /sys/fs/resctrl rw,nosuid - resctrl resctrl rw,cdp,mba_MBps\n"
     found = find_mount(line)
     assert found is not None
     assert found.point == Path("/sys/fs/resctrl")
     assert {"cdp", "mba_MBps"} <= found.options
     assert find_mount(line.replace("resctrl", "tmpfs")) is None
-    # A part of it in a container is not the whole.
+    # A bind mount of a part, as in a container, is ignored.
     assert find_mount(line.replace(" / ", " /group ")) is None

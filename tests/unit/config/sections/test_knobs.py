@@ -95,7 +95,7 @@ def test_missing_disks_are_skipped_with_a_warning(caplog: pytest.LogCaptureFixtu
         True,
         True,
     ]
-    assert "no block device" in messages[0]
+    assert "not a block device" in messages[0]
 
 
 def write(tmp_path: Path, text: str) -> Path:
