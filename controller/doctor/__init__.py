@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint doctor``: what this host can do, what is off and why, how to get it.
+"""``sweetpoint doctor``: reports what this host supports, what is missing, and how to get it.
 
-It never fails because something is missing: finding that out is its purpose. Probes are tried
-for real, each in a process of its own, because only a load tells.
+A missing feature is part of the report and never an error. Probes are really loaded, each in a
+process of its own, because nothing else shows whether the kernel accepts them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,26 +19,26 @@ from controller.doctor.required import find_required
 
 __all__ = ("Fact", "Report", "examine", "main", "render_json", "render_text")
 
-# What each is for, and the modes that cannot work without it.
+# Purpose of each trial, and the modes that cannot work without it.
 PROBES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "sched": ("run-queue latency, on-CPU time and blame", ("enforce",)),
     "net": ("network bytes and packets per workload", ()),
     "shaping": ("shaping links: bandwidth by tier, and a ceiling for best-effort work", ()),
 }
-# Where the others are not probes.
+# Modules of the trials that are not in controller.probes.
 _MODULES = {"shaping": "controller.reconcilers.network.trial"}
-# Compiling and loading takes a fifth of a second, and a hundred times that under emulation.
+# Compiling and loading takes 0.2 s, and a hundred times as long under emulation.
 TRIAL_TIMEOUT_S = 60.0
 _TRIAL = (
-    "import importlib, sys; works, said = importlib.import_module(sys.argv[1]).trial(); "
-    "print(said); sys.exit(not works)"
+    "import importlib, sys; works, detail = importlib.import_module(sys.argv[1]).trial(); "
+    "print(detail); sys.exit(not works)"
 )
 _MARKS = {True: "have", False: "MISSING", None: "unknown"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything found. ``blocked`` names, for each mode, the facts that stand in its way."""
+    """All facts. ``blocked`` lists for each mode the missing facts without which it cannot work."""
 
     required: tuple[Fact, ...]
     probes: tuple[Fact, ...]
@@ -47,7 +47,7 @@ class Report:
 
 
 def examine(probes: Iterable[str] = PROBES) -> Report:
-    """Ask the host everything and try to load *probes*; takes about half a second."""
+    """Find all facts and try to load *probes*; takes about half a second."""
     required = find_required()
     tried = tuple(_try_probe(name) for name in probes)
     blocked = {
@@ -65,7 +65,7 @@ def render_json(report: Report) -> str:
 
 
 def render_text(report: Report) -> str:
-    """Return the report for a person."""
+    """Return the report as text for a terminal."""
     facts = (*report.required, *report.probes, *report.optional)
     width = max(len(fact.name) for fact in facts)
     lines: list[str] = []
@@ -105,17 +105,17 @@ def _try_probe(name: str) -> Fact:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        works, said = False, str(error)
+        works, detail = False, str(error)
     else:
-        works, said = done.returncode == 0, done.stdout.strip()
-        if not said:  # it died: the last line of a traceback is the exception
-            said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        works, detail = done.returncode == 0, done.stdout.strip()
+        if not detail:  # after an exception: the last line of the traceback
+            detail = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     needed_for, modes = PROBES.get(name, (name, ()))
     return Fact(
         name=f"probe {name}",
         have=works,
-        detail=said,
+        detail=detail,
         needed_for=needed_for,
-        how="see the lines above; the reason is the kernel's or the compiler's",
+        how="see the lines above; the reason comes from the kernel or the compiler",
         modes=modes,
     )

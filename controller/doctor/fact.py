@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One fact about the host, and the few ways in which facts are found.
+"""One fact of the doctor's report, and helpers to find facts.
 
-Files are read and system calls are tried that change nothing (an event or a map that is closed
-at once). Only the standard library is used, so that this runs where nothing is installed yet.
+Facts come from files and from trial system calls without lasting effect: an event or map that is
+closed at once. Standard library only, so that the doctor works before anything is installed.
 """
 
 import ctypes
@@ -12,6 +12,8 @@ import errno
 import os
 from pathlib import Path
 import platform
+
+from controller.host.facts import libc
 
 __all__ = ("Fact", "read_text", "try_fd_syscall")
 
@@ -23,9 +25,9 @@ _SYSCALLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One line of the report. ``have`` is ``None`` when it cannot be told from here.
+    """One entry of the report. ``have`` is ``None`` if it cannot be determined.
 
-    ``modes`` are the modes that cannot work without it; most facts are needed by none.
+    ``how``: how to get it. ``modes``: the modes that cannot work without it; mostly none.
     """
 
     name: str
@@ -37,7 +39,7 @@ class Fact:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the content of *path*, or nothing where it does not exist or is not for us."""
+    """Return the content of *path*, or an empty text if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -45,16 +47,15 @@ def read_text(path: str | Path) -> str:
 
 
 def try_fd_syscall(name: str, *arguments: object) -> str:
-    """Try a system call that returns a descriptor, and close that.
+    """Try a system call that returns a file descriptor, and close the descriptor.
 
-    Return why it failed, as the name of the errno, or an empty text when it worked.
+    Return the name of the errno if the call failed, an empty text if it succeeded.
     """
     number = _SYSCALLS.get(platform.machine(), {}).get(name)
     if number is None:
-        return f"not known how to ask on {platform.machine()}"
-    libc = ctypes.CDLL(None, use_errno=True)
+        return f"unknown system call number on {platform.machine()}"
     # Integers as long: syscall(2) is variadic, and ctypes would pass 32 bits.
-    fd = libc.syscall(
+    fd = libc().syscall(
         ctypes.c_long(number),
         *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments),
     )

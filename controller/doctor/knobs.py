@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The knobs beside quota and sched-idle that this host has, and how to get the others."""
+"""Facts about the optional knobs of this host: resctrl, memory.high, io.max and io.weight."""
 
 from pathlib import Path
 import re
@@ -18,13 +18,13 @@ _UNITS = {
     MbaUnit.MBPS: "MB/s by the kernel's own loop",
 }
 _V2 = (
-    "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), where one tree has the cpu, "
+    "boot with cgroup v2 only (systemd.unified_cgroup_hierarchy=1), where one tree has the cpu, "
     "memory and io controllers"
 )
 
 
 def find_knobs() -> tuple[Fact, ...]:
-    """Ask for resctrl and for the knobs in cgroup files."""
+    """Find the facts about resctrl and about the knobs in cgroup files."""
     try:
         layout = find_cgroup_layout()
     except (HostError, OSError):
@@ -35,8 +35,8 @@ def find_knobs() -> tuple[Fact, ...]:
 def _resctrl() -> Fact:
     known = "resctrl" in read_text("/proc/filesystems").split()
     flags = set(re.findall(r"\b(?:cat_l[23]|mba|cqm_\w+|cdp_l3)\b", read_text("/proc/cpuinfo")))
-    how = "a CPU with RDT or its like, and CONFIG_X86_CPU_RESCTRL"
-    detail = ", ".join(sorted(flags)) or "the CPU has none of it"
+    how = "a CPU with RDT or AMD's equivalent, and CONFIG_X86_CPU_RESCTRL"
+    detail = ", ".join(sorted(flags)) or "the CPU does not support it"
     have = False
     mount = find_mount()
     if known and mount is None:
@@ -60,7 +60,7 @@ def _describe(info: ResctrlInfo) -> str:
     facts = info.facts
     parts = []
     if facts.llc_ways:
-        split = ", code and data apart" if info.cdp else ""
+        split = ", separate for code and data" if info.cdp else ""
         parts.append(f"{facts.llc_ways} cache ways, at least {facts.llc_min_ways}{split}")
     if facts.mba_max:
         steps = f" in steps of {facts.mba_step}" if facts.mba_step > 1 else ""
@@ -68,7 +68,7 @@ def _describe(info: ResctrlInfo) -> str:
     if info.closids:
         parts.append(f"{info.closids} groups")
     if info.rmids:
-        parts.append(f"{info.rmids} groups that can be measured")
+        parts.append(f"{info.rmids} monitored groups")
     return "; ".join(parts) or "neither limits nor monitors"
 
 
@@ -78,8 +78,8 @@ def _memory(layout: CgroupLayout) -> Fact:
         name="memory.high",
         have=have,
         detail="memory.high" if have is not False else _why_not(layout, "memory"),
-        needed_for="the memory channel: best-effort work is reclaimed from first",
-        how=_V2 + " (v1 has a soft limit only, which acts when it is too late)",
+        needed_for="the memory channel: memory is reclaimed from best-effort work first",
+        how=_V2 + " (v1 has a soft limit only, which takes effect too late)",
     )
 
 
@@ -97,7 +97,7 @@ def _io(layout: CgroupLayout) -> Fact:
         name="io.max, io.weight",
         have=bool(names),
         detail=detail,
-        needed_for="the io channel: what best-effort work reads and writes",
+        needed_for="the io channel: limits for reads and writes of best-effort work",
         how=_V2 + ", with CONFIG_BLK_DEV_THROTTLING and CONFIG_BLK_CGROUP_IOCOST",
     )
 
@@ -113,7 +113,7 @@ def _why_not(layout: CgroupLayout, controller: str) -> str:
         return "the cpu controller is on cgroup v1"
     if controller not in _controllers(layout):
         return f"{layout.mount} does not have the {controller} controller"
-    return "this kernel was built without"
+    return "this kernel was built without it"
 
 
 def _controllers(layout: CgroupLayout) -> list[str]:
@@ -121,7 +121,7 @@ def _controllers(layout: CgroupLayout) -> list[str]:
 
 
 def _any_has(mount: Path, name: str) -> bool | None:
-    # Only cgroups below the root have the files on v2; ``None``: there is nobody to ask.
+    # On v2 only cgroups below the root have these files; ``None``: there is no such cgroup.
     if (mount / name).exists():
         return True
     controller = name.partition(".")[0]

@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What later versions will measure or move, and what only tests need.
+"""Facts about features that no mode requires: PMU, PSI, SMT, core scheduling, links, namespaces.
 
-Which links of this host can be shaped; whether the kernel can is tried like a probe.
+For links this module checks which of them can be shaped. Whether the kernel supports shaping at all
+is tried like a probe, see ``controller.reconcilers.network.trial``.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import struct
 from typing import NamedTuple
 
 from controller.doctor.fact import Fact, read_text, try_fd_syscall
-from controller.host.facts import HostError, find_cgroup_layout
+from controller.host.facts import HostError, find_cgroup_layout, libc
 from controller.host.rtnetlink import RouteSocket, attributes
 
 __all__ = (
@@ -38,24 +39,24 @@ class _Qdisc(NamedTuple):
 
 
 def find_links() -> Fact:
-    """Tell of the links that are up whether they can be shaped; the pods' veths come last."""
+    """Find out which links that are up can be shaped. Pods' veths are listed last."""
     try:
         with contextlib.closing(RouteSocket()) as rtnetlink:
             names = _names(rtnetlink)
             qdiscs = _qdiscs(rtnetlink)
     except OSError as error:
         return _fact(None, str(error))
-    told = [(name, *_judge(qdiscs.get(ifindex, []))) for ifindex, name in names.items()]
-    shown = [f"{name}: {words}" for name, _, words in told[:_SHOWN]]
-    more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    detail = ", ".join([*shown, *more]) or "no link but loopback is up"
-    return _fact(any(can for _, can, _ in told), detail)
+    links = [(name, *_check_qdiscs(qdiscs.get(ifindex, []))) for ifindex, name in names.items()]
+    shown = [f"{name}: {reason}" for name, _, reason in links[:_SHOWN]]
+    more = [f"and {len(links) - _SHOWN} more"] if len(links) > _SHOWN else []
+    detail = ", ".join([*shown, *more]) or "no link except loopback is up"
+    return _fact(any(shapeable for _, shapeable, _ in links), detail)
 
 
-def _judge(qdiscs: list[_Qdisc]) -> tuple[bool, str]:
+def _check_qdiscs(qdiscs: list[_Qdisc]) -> tuple[bool, str]:
     foreign = [q for q in qdiscs if q.handle and q.kind not in _HOOKS]
     if foreign:
-        return False, f"{foreign[0].kind} {foreign[0].handle >> 16:x}: is somebody else's"
+        return False, f"{foreign[0].kind} {foreign[0].handle >> 16:x}: is a foreign qdisc"
     multiqueue = [q.kind for q in qdiscs if q.kind in ("mq", "mqprio")]
     if multiqueue:
         return True, f"{multiqueue[0]}, only with multiqueue: force"
@@ -66,10 +67,10 @@ def _names(rtnetlink: RouteSocket) -> dict[int, str]:
     found = []
     for answer in rtnetlink.dump(_GET_LINK, _LINK.pack(0, 0, 0, 0, 0)):
         _, _, ifindex, flags, _ = _LINK.unpack_from(answer)
-        told = attributes(answer, _LINK.size)
+        link = attributes(answer, _LINK.size)
         if flags & _UP and not flags & _LOOPBACK:
-            name = told[_NAME].rstrip(b"\0").decode(errors="replace")
-            found.append((_LINK_NETNSID in told, ifindex, name))
+            name = link[_NAME].rstrip(b"\0").decode(errors="replace")
+            found.append((_LINK_NETNSID in link, ifindex, name))
     return {ifindex: name for _, ifindex, name in sorted(found)}
 
 
@@ -88,18 +89,18 @@ def _fact(have: bool | None, detail: str) -> Fact:
         have=have,
         detail=detail,
         needed_for="bandwidth of best-effort work (section network: of the configuration)",
-        how="a link with the kernel's own qdisc; somebody else's can be adopted class by class",
+        how="a link with the kernel's own qdisc; of a foreign qdisc single classes can be adopted",
     )
 
 
 _PR_SCHED_CORE = 62  # include/uapi/linux/prctl.h; sub-command 0 reads the cookie
-# include/uapi/linux/capability.h; the first to enter a namespace, the second to look at it.
+# include/uapi/linux/capability.h; the first to enter a namespace, the second to open its file.
 _CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
 _SMT = Path("/sys/devices/system/cpu/smt")
 
 
 def find_optional() -> tuple[Fact, ...]:
-    """Ask for everything that no mode of this version needs."""
+    """Find all facts that no mode requires."""
     return (
         _pmu(),
         _psi(),
@@ -108,7 +109,7 @@ def find_optional() -> tuple[Fact, ...]:
         find_links(),
         _netns(),
         _mounted("tracefs", "/sys/kernel/tracing", "reading the format of tracepoints by hand"),
-        _mounted("bpf", "/sys/fs/bpf", "looking at pinned BPF objects (none are pinned)"),
+        _mounted("bpf", "/sys/fs/bpf", "inspecting pinned BPF objects (sweetpoint pins none)"),
     )
 
 
@@ -122,9 +123,9 @@ def _pmu() -> Fact:
         name="hardware PMU",
         have=None if failed in ("EACCES", "EPERM") else not failed,
         detail=f"{failed or 'cycles can be counted'} (event sources: {sources})",
-        needed_for="CPI and cache misses of services, which steer the cache channel",
-        how="a machine, or a virtual machine type, that passes the PMU through; or other sources "
-        "in the section counters: of the configuration",
+        needed_for="CPI and cache misses of services, for the cache channel",
+        how="a physical machine, or a type of virtual machine with a PMU; or other sources in the "
+        "section counters: of the configuration",
     )
 
 
@@ -151,14 +152,13 @@ def _smt() -> Fact:
         have=active == "1",
         detail=read_text(_SMT / "control").strip() or "unknown",
         needed_for="core scheduling (two threads of a core disturb each other)",
-        how="nothing to do: without it there is no such disturbance",
+        how="nothing to do: without SMT there is no such disturbance",
     )
 
 
 def _core_scheduling() -> Fact:
     cookie = ctypes.c_ulong()
-    libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.prctl(_PR_SCHED_CORE, 0, 0, 0, ctypes.byref(cookie)) != 0
+    failed = libc().prctl(_PR_SCHED_CORE, 0, 0, 0, ctypes.byref(cookie)) != 0
     reasons = {errno.EINVAL: "not in this kernel", errno.ENODEV: "no SMT"}
     number = ctypes.get_errno()
     return Fact(
@@ -183,8 +183,8 @@ def _netns() -> Fact:
         name="network namespaces",
         have=not missing,
         detail=f"no {' and no '.join(missing)}" if missing else f"can be entered; used for {use}",
-        needed_for="network bytes of workloads whose packets cannot be told apart by cgroup",
-        how="the capabilities, and the host's processes (hostPID in a pod)",
+        needed_for="network bytes of workloads whose packets cannot be counted by cgroup",
+        how="the capabilities, and access to the host's processes (hostPID in a pod)",
     )
 
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent cannot do without: rights, cgroups and knobs, BTF, BPF and bcc."""
+"""Facts about the requirements of the agent: rights, cgroups and CPU knobs, BTF, BPF and bcc."""
 
 from collections.abc import Iterable
 import contextlib
@@ -25,7 +25,7 @@ from controller.probes.bpf.btf import Btf, BtfError
 
 __all__ = ("find_required",)
 
-# include/uapi/linux/capability.h; the position is the bit.
+# include/uapi/linux/capability.h, in the order of the bits.
 _CAPABILITY_NAMES = """
 chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable
 net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio
@@ -34,12 +34,12 @@ sys_tty_config mknod lease audit_write audit_control setfcap mac_override mac_ad
 wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore
 """
 _CAPABILITIES = _CAPABILITY_NAMES.split()
-# bpf and perfmon to load and attach probes, dac_override to write cgroup files of others.
+# bpf and perfmon to load and attach probes, dac_override to write cgroup files of other users.
 _NEEDED = ("bpf", "dac_override", "kill", "perfmon", "sys_admin")
 
 
 def find_required() -> tuple[Fact, ...]:
-    """Ask for everything that a mode of this version needs."""
+    """Find all facts about requirements."""
     try:
         layout: CgroupLayout | None = find_cgroup_layout()
         reason = ""
@@ -134,10 +134,10 @@ def _cpu_knobs(layout: CgroupLayout | None) -> Iterable[Fact]:
         ("cpu quota burst", "cpu.cfs_burst_us" if v1 else "cpu.max.burst", "Linux 5.14", ()),
         ("sched-idle", "cpu.idle", "Linux 5.15", ()),
     )
-    needs = ("the graded cpu knob", "keeping a burst that was set before", "the cheapest cpu knob")
+    needs = ("the graded cpu knob", "keeping an existing burst", "the cheapest cpu knob")
     for (name, file, source, modes), needed_for in zip(knobs, needs, strict=True):
         have = None if layout is None else _has_cgroup_file(layout.mount, file)
-        detail = {True: file, False: f"no {file}", None: "no cgroup to look at"}[have]
+        detail = {True: file, False: f"no {file}", None: "no cgroup to check"}[have]
         if have and layout is not None and file == "cpu.idle":
             detail += _idle_level(layout.mount)
         yield Fact(
@@ -151,23 +151,24 @@ def _cpu_knobs(layout: CgroupLayout | None) -> Iterable[Fact]:
 
 
 def _idle_level(mount: Path) -> str:
-    """Tell whether a kubelet's best-effort pods have a cgroup that can give way to the others.
+    """Describe where sched-idle takes effect, above all for a kubelet's BestEffort pods.
 
-    Without one they lie beside services in a cgroup of normal weight, or are a few of many.
+    With a cgroup for all BestEffort pods, sched-idle on that cgroup places them behind all other
+    pods. Without it they are siblings of services, or lie in cgroups of normal weight.
     """
     for pods, best_effort in (
         ("kubepods", "besteffort"),
         ("kubepods.slice", "kubepods-besteffort.slice"),
     ):
         if (mount / pods / best_effort).is_dir():
-            return f"; pods: on /{pods}/{best_effort}, before all others"
+            return f"; pods: set on /{pods}/{best_effort}, behind all other pods"
         if (mount / pods).is_dir():
             return f"; pods: partial, no {best_effort} in /{pods} (kubelet's cgroupsPerQOS is off)"
-    return "; it orders siblings: keep best-effort work in a cgroup of its own beside the services"
+    return "; it orders sibling cgroups: put best-effort work into a cgroup beside the services"
 
 
 def _has_cgroup_file(mount: Path, file: str) -> bool | None:
-    """Look at the root and, as v2 has no knobs there, at the cgroups right below it."""
+    """Check the root and, because v2 has no knobs there, its child cgroups."""
     if (mount / file).exists():
         return True
     children = [child for child in mount.iterdir() if child.is_dir()]
@@ -193,7 +194,7 @@ def _btf() -> Fact:
 
 def _sched_info() -> Fact:
     have: bool | None = None
-    detail = "no BTF to look at"
+    detail = "unknown without BTF"
     with contextlib.suppress(BtfError):
         btf = Btf()
         try:
@@ -206,7 +207,7 @@ def _sched_info() -> Fact:
         name="sched_info",
         have=have,
         detail=detail,
-        needed_for="run-queue latency from one hook; without it by wakeup stamps, which cost more",
+        needed_for="run-queue latency from one hook (otherwise from wakeup stamps, which cost more)",
         how="a kernel with CONFIG_SCHED_INFO (CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT)",
     )
 
@@ -230,7 +231,7 @@ def _bcc() -> Fact:
     place = Path(spec.origin).parent if spec and spec.origin else None
     # PyPI's package named bcc is an unrelated library; the real one has libbcc.py.
     real = place is not None and (place / "libbcc.py").exists()
-    found = f"{place}: an unrelated library of that name" if place else "not found"
+    found = f"{place}: an unrelated library of the same name" if place else "not found"
     return Fact(
         name="bcc",
         have=real,
@@ -262,6 +263,6 @@ def _state_dir() -> Fact:
         name="tmpfs for the journal",
         have=tmpfs,
         detail=str(run) if tmpfs else f"{run} is on a disk",
-        needed_for="a journal that ends with the kernel it describes (the boot id tells otherwise)",
+        needed_for="a journal that ends with this boot (on disk, the boot id marks old records)",
         how="mount -t tmpfs tmpfs /run/sweetpoint",
     )

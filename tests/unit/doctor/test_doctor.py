@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor reports and never fails, whoever asks and whatever is missing."""
+"""The doctor's report: complete and without failure for any user and any missing feature."""
 
 import json
 import os
@@ -23,7 +23,7 @@ EXPECTED = {
     "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
     "memory.high", "io.max, io.weight", "network namespaces", "tracefs", "bpffs",
 }  # fmt: skip
-AS_NOBODY = """
+UNPRIVILEGED = """
 import os, sys
 from controller import doctor
 os.setgroups([])
@@ -34,7 +34,7 @@ sys.exit(doctor.main(as_json=True))
 
 
 def check_shape(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Check that *report* is whole and return its facts by name."""
+    """Check that *report* is complete and return its facts by name."""
     assert set(report) == {"required", "probes", "optional", "blocked"}
     facts = [*report["required"], *report["probes"], *report["optional"]]
     assert {fact["name"] for fact in facts} == EXPECTED
@@ -63,9 +63,9 @@ def test_json_has_every_line() -> None:
     assert facts["root"]["have"] is (os.geteuid() == 0)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_for_somebody_without_rights() -> None:
-    report = run("-c", AS_NOBODY)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the user")
+def test_for_a_user_without_rights() -> None:
+    report = run("-c", UNPRIVILEGED)
     facts = check_shape(report)
     assert facts["root"]["have"] is False
     assert facts["capabilities"]["detail"] == "none"
@@ -80,13 +80,13 @@ def test_without_any_installed_package() -> None:
     assert "python3-bpfcc" in facts["bcc"]["how"]
 
 
-def test_a_probe_that_dies_is_one_line() -> None:
+def test_a_failing_probe_is_described_in_one_line() -> None:
     (fact,) = examine(probes=("nonsense",)).probes
     assert fact.have is False
     assert fact.detail == "ModuleNotFoundError: No module named 'controller.probes.nonsense'"
 
 
-def test_text_says_how_to_get_what_is_missing() -> None:
+def test_the_text_names_the_remedy_for_what_is_missing() -> None:
     missing = Fact(name="BTF", have=False, detail="none", needed_for="offsets", how="a new kernel")
     have = Fact(name="root", have=True, detail="user 0", needed_for="all", how="never shown")
     report = Report(
@@ -120,10 +120,10 @@ def test_exit_code_is_zero(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("folders", "words"),
     [
-        (["kubepods/besteffort"], "on /kubepods/besteffort, before all others"),
-        (["kubepods.slice/kubepods-besteffort.slice"], "kubepods-besteffort.slice, before"),
+        (["kubepods/besteffort"], "on /kubepods/besteffort, behind all other pods"),
+        (["kubepods.slice/kubepods-besteffort.slice"], "kubepods-besteffort.slice, behind"),
         (["kubepods/burstable"], "partial, no besteffort in /kubepods"),
-        (["system.slice"], "in a cgroup of its own"),
+        (["system.slice"], "into a cgroup beside the services"),
     ],
 )
 def test_where_sched_idle_can_order_pods(tmp_path: Path, folders: list[str], words: str) -> None:
