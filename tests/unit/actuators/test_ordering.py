@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Order and grouping of the writes of one tick, and the back-off of refused ones."""
+"""Order and grouping of the writes of one tick, and the back-off after refused writes."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,9 +8,11 @@ from typing import Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actuators.base import Actuator
+from actuators.base import Actuator, Phase
 from actuators.cpu import CpuIdle, CpuQuota
 from actuators.ordering import Backoff, group_actions, order_actions
+from actuators.resctrl.objects import ResctrlMounter, control_groups, monitoring_groups
+from actuators.resctrl.schemata import ResctrlL3, ResctrlMb
 from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 
@@ -65,18 +67,18 @@ valid = st.tuples(limits, limits, limits, limits).filter(lambda values: allowed(
 
 
 def allowed(values: tuple[int | str, ...]) -> bool:
-    # The kernel's rule on v1: no limit above the nearest limited ancestor's.
+    # The rule of the kernel on v1: no limit is above that of the nearest limited ancestor.
     limit_of = dict(zip(tree, values, strict=True))
     for path, limit in limit_of.items():
-        above = [limit_of[p] for p in tree if path.startswith(p + "/")]
-        if limit != "max" and any(p != "max" and int(limit) > int(p) for p in above):
+        ancestors = [limit_of[p] for p in tree if path.startswith(p + "/")]
+        if limit != "max" and any(p != "max" and int(limit) > int(p) for p in ancestors):
             return False
     return True
 
 
 @settings(deadline=None)
 @given(before=valid, after=valid)
-def test_no_write_of_the_order_breaks_the_rule_of_parent_and_child(
+def test_no_write_in_this_order_exceeds_the_limit_of_an_ancestor(
     before: tuple[int | str, ...], after: tuple[int | str, ...]
 ) -> None:
     actions = [set_quota(p, a, b) for p, a, b in zip(tree, before, after, strict=True)]
@@ -86,7 +88,7 @@ def test_no_write_of_the_order_breaks_the_rule_of_parent_and_child(
         assert allowed(tuple(now[path] for path in tree)), action
 
 
-def test_groups_are_the_trees_that_the_kernel_checks_together() -> None:
+def test_groups_are_the_subtrees_that_the_kernel_checks_together() -> None:
     actions = [
         set_quota("/be/pod1/main", 9000, 1000),
         set_quota("/be/pod2", 9000, 1000),
@@ -100,15 +102,63 @@ def test_groups_are_the_trees_that_the_kernel_checks_together() -> None:
 
 
 def test_backoff_doubles_up_to_a_minute_and_a_success_clears_it() -> None:
-    backoff, who, now_ns, waits_s = Backoff(), target("/x"), 0, []
+    backoff, cgroup, now_ns, waits_s = Backoff(), target("/x"), 0, []
     for times in range(1, 9):
-        assert backoff.waiting(who, Knob.CPU_QUOTA, now_ns) is None
-        assert backoff.refused(who, Knob.CPU_QUOTA, now_ns, 22, "no") == times
-        refusal = backoff.waiting(who, Knob.CPU_QUOTA, now_ns)
+        assert backoff.waiting(cgroup, Knob.CPU_QUOTA, now_ns) is None
+        assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no") == times
+        refusal = backoff.waiting(cgroup, Knob.CPU_QUOTA, now_ns)
         assert refusal is not None
         waits_s.append((refusal.retry_at_ns - now_ns) // 10**9)
         now_ns = refusal.retry_at_ns
     assert waits_s == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert backoff.waiting(who, Knob.SCHED_IDLE, 0) is None
-    backoff.clear(who, Knob.CPU_QUOTA)
-    assert backoff.refused(who, Knob.CPU_QUOTA, now_ns, 22, "no") == 1
+    assert backoff.waiting(cgroup, Knob.SCHED_IDLE, 0) is None
+    backoff.clear(cgroup, Knob.CPU_QUOTA)
+    assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no") == 1
+
+
+def test_objects_are_created_before_and_removed_after_the_knobs_in_them() -> None:
+    def group(path: str, inode: int = 0) -> Target:
+        return Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", inode, path)
+
+    def act(knob: Knob, target: Target, previous: str, value: str) -> Action:
+        return Action(
+            target=target,
+            knob=knob,
+            previous=KnobValue(previous),
+            value=KnobValue(value),
+            reason="test",
+        )
+
+    knobs: tuple[Actuator, ...] = (
+        control_groups(),
+        monitoring_groups(),
+        ResctrlMounter(),
+        ResctrlMb(),
+        ResctrlL3(),
+    )
+    by_knob = {knob.knob: knob for knob in knobs}
+    of_group = group("sweetpoint-be", 5)
+    undoing = [
+        act(Knob.RESCTRL_MOUNT, group(""), "mounted", "absent"),
+        act(Knob.RESCTRL_GROUP, group("sweetpoint-be"), "present 5", "absent"),
+        act(
+            Knob.RESCTRL_MONITOR,
+            group("sweetpoint-be/mon_groups/sweetpoint-x"),
+            "present 6",
+            "absent",
+        ),
+        act(Knob.MBA, of_group, "0=20", "0=100"),
+        act(Knob.LLC_WAYS, of_group, "0=ff", "0=f"),
+    ]
+    assert [a.knob for a in order_actions(undoing, by_knob)] == [
+        Knob.LLC_WAYS,
+        Knob.MBA,
+        Knob.RESCTRL_MONITOR,
+        Knob.RESCTRL_GROUP,
+        Knob.RESCTRL_MOUNT,
+    ]
+    doing = [act(a.knob, a.target, a.value, a.previous) for a in undoing]
+    created = [a.knob for a in order_actions(doing, by_knob)]
+    assert created[:2] == [Knob.RESCTRL_MOUNT, Knob.RESCTRL_GROUP]
+    assert created[2] is Knob.RESCTRL_MONITOR
+    assert ResctrlMb().phase(KnobValue("0=100"), KnobValue("0=20")) is Phase.TIGHTEN

@@ -1,0 +1,78 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Steps and comparison of memory.high, io.weight and io.max."""
+
+from pathlib import Path
+from typing import Literal
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from actuators.memory_io import IoMax, IoWeight, MemoryHigh
+from controller.core.model import KnobValue
+
+V2: Literal["v2"] = "v2"
+MEMORY = MemoryHigh(Path("/nowhere"), V2, V2)
+WEIGHT = IoWeight(Path("/nowhere"), V2, V2)
+DISKS = IoMax(Path("/nowhere"), V2, V2)
+
+limits = st.dictionaries(
+    st.sampled_from(["8:0", "8:16", "253:1"]),
+    st.dictionaries(
+        st.sampled_from(["rbps", "wbps", "riops", "wiops"]), st.integers(1, 10**12), min_size=1
+    ),
+)
+
+
+def io_max(value: dict[str, dict[str, int]]) -> KnobValue:
+    # In the order of the dictionaries, so the text need not be canonical.
+    lines = [
+        " ".join((disk, *(f"{kind}={limit}" for kind, limit in kinds.items())))
+        for disk, kinds in value.items()
+    ]
+    return KnobValue(";".join(lines) or "max")
+
+
+@given(before=limits, after=limits)
+def test_each_changed_disk_is_written_once_and_the_last_state_is_the_goal(
+    before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]
+) -> None:
+    steps = DISKS.steps(io_max(before), io_max(after))
+    changed = {d for d in before.keys() | after.keys() if before.get(d) != after.get(d)}
+    assert sorted(step.text.split()[0] for step in steps) == sorted(changed)
+    for step in steps:
+        disk, *words = step.text.split()
+        wanted = after.get(disk, {})
+        assert dict(word.split("=") for word in words) == {
+            kind: str(wanted.get(kind, "max")) for kind in ("rbps", "wbps", "riops", "wiops")
+        }
+    if steps:
+        assert DISKS.steps(steps[-1].state, io_max(after)) == ()
+
+
+def test_values_of_io_max_are_canonical() -> None:
+    (step,) = DISKS.steps(KnobValue("max"), KnobValue("8:16 wiops=9 rbps=1"))
+    assert step.state == "8:16 rbps=1 wiops=9"
+    with pytest.raises(ValueError, match="not a value"):
+        DISKS.steps(KnobValue("max"), KnobValue("8:16 speed=9"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "same"),
+    [
+        ("4096", "4096", True),
+        ("8191", "4096", True),
+        ("8191", "8192", False),
+        ("max", "max", True),
+        ("max", "4096", False),
+        ("4096", "max", False),
+    ],
+)
+def test_memory_high_is_rounded_down_to_pages(expected: str, found: str, same: bool) -> None:
+    assert MEMORY.matches(KnobValue(expected), KnobValue(found)) is same
+
+
+def test_io_weight_is_written_as_the_default_weight() -> None:
+    (step,) = WEIGHT.steps(KnobValue("100"), KnobValue("7"))
+    assert (step.file, step.text, step.state) == ("io.weight", "default 7", "7")
