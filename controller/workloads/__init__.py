@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads of this host: cgroups that the configuration names, and pods."""
+"""The workloads of this host: cgroups named in the configuration, and pods."""

@@ -1,6 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the cgroup tree around best-effort work to tell on which cgroup sched-idle belongs."""
+"""Placement of cpu.idle: the cgroup on which it is set for each best-effort workload.
+
+cpu.idle orders siblings only, so it may have to be set on a cgroup above the workload. That cgroup
+must not contain other processes, so the tree around the best-effort workloads is scanned for them.
+The rule of the placement is in ``controller.core.control.sched_idle``.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,15 +21,16 @@ from controller.host.facts import CgroupLayout
 
 __all__ = ("SchedIdlePlacer", "partial_idle")
 
-_LOOK_NS = 20 * NS_PER_SEC
+_SCAN_NS = 20 * NS_PER_SEC
 
 
 class SchedIdlePlacer:
-    """Fills in ``Workload.idle_at``. Who did not change stays the same object.
+    """Sets ``Workload.idle_at``; an unchanged workload stays the same object.
 
-    The tree is looked at now and then, for processes of others that turned up among best-effort
-    work, and when workloads are in other folders than before. Between two such looks only what
-    comes and goes is looked at.
+    The tree is scanned for other processes every 20 s, and when the set of directories that contain
+    workloads changes. In between only added and removed workloads are examined.
+
+    :param layout: the hierarchy with the cgroups of the workloads.
     """
 
     def __init__(self, layout: CgroupLayout) -> None:
@@ -33,22 +39,23 @@ class SchedIdlePlacer:
         self._result: tuple[Workload, ...] = ()
         self._placed: dict[CgroupId, Workload] = {}
         self._known: set[str] = set()  # paths
-        # How many of each class every folder holds: where workloads are is all that counts here.
+        # The number of workloads by class and directory; only directories matter for the placement.
         self._folders: Counter[tuple[QosClass, str]] = Counter()
-        self._strangers: tuple[str, ...] = ()
+        # Cgroups with processes that belong to no workload.
+        self._others: tuple[str, ...] = ()
         self._levels: Mapping[str, str] = {}
         self._targets: Mapping[str, Target | None] = {}
         self._due_ns = 0
 
     def place(self, workloads: tuple[Workload, ...], now_ns: int) -> tuple[Workload, ...]:
-        """Return *workloads* with the cgroups on which idle is to be set for them."""
+        """Return *workloads* with the cgroups on which cpu.idle is to be set for them."""
         if workloads != self._given or now_ns >= self._due_ns:
             change = diff_workloads(self._given, workloads)
             self._given = workloads
             folders = frozenset(self._folders)
             self._count(change)
             if now_ns >= self._due_ns or folders != self._folders.keys():
-                self._due_ns = now_ns + _LOOK_NS
+                self._due_ns = now_ns + _SCAN_NS
                 self._scan()
             else:
                 self._rescan(change.removed)
@@ -69,24 +76,24 @@ class SchedIdlePlacer:
     def _scan(self) -> None:
         above = self._above_best_effort()
         leading = above | _upwards(folder for _, folder in self._folders)
-        self._strangers = tuple(_other_workloads(self._layout, above, self._known, leading))
+        self._others = tuple(_other_workloads(self._layout, above, self._known, leading))
 
-    def _rescan(self, gone: Iterable[Workload]) -> None:
-        # Who is no workload any more may still be there.
+    def _rescan(self, removed: Iterable[Workload]) -> None:
+        # The cgroup of a removed workload may still contain processes.
         above = self._above_best_effort()
-        left = (w.path for w in gone if _parent(w.path) in above)
-        self._strangers = tuple(
+        left = (w.path for w in removed if _parent(w.path) in above)
+        self._others = tuple(
             path
-            for path in dict.fromkeys((*above, *self._strangers, *left))
+            for path in dict.fromkeys((*above, *self._others, *left))
             if path not in self._known and _has_others(self._layout, path, above)
         )
 
     def _place(self, change: WorkloadDiff) -> None:
-        # As good as everybody's path: only where somebody is decides.
+        # A pattern stands for all workloads of a directory: only their directory matters.
         by_class: dict[QosClass, list[str]] = {qos: [] for qos in QosClass}
         for qos, folder in self._folders:
             by_class[qos].append(f"{folder}/*")
-        others = (*by_class[QosClass.SYSTEM], *self._strangers)
+        others = (*by_class[QosClass.SYSTEM], *self._others)
         best_effort, services = by_class[QosClass.BE], by_class[QosClass.LS]
         levels = self._levels = idle_placement(best_effort, services, others, self._levels)
         before = self._targets
@@ -112,15 +119,15 @@ class SchedIdlePlacer:
     def _target(self, path: str) -> Target | None:
         try:
             inode = (self._layout.mount / path[1:]).stat().st_ino
-        except FileNotFoundError:  # it just left with all its workloads
+        except FileNotFoundError:  # removed just now, with all its workloads
             return None
         return Target(TargetKind.CGROUP, self._layout.hierarchy, inode, path)
 
 
 def partial_idle(workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Return the cgroups on which idle is set, but that do not give way to every service."""
+    """Return the cgroups on which cpu.idle is set and that do not yield to every service."""
     workloads = tuple(workloads)
-    # In what folder each is decides alone, and a thousand are in a handful of folders.
+    # Only the directory of a workload matters, and a thousand workloads are in a few directories.
     services = {_parent(w.path): w.path for w in workloads if w.qos is QosClass.LS}
     levels = {
         w.path if w.idle_at is None else w.idle_at.path for w in workloads if w.qos is QosClass.BE
@@ -135,7 +142,7 @@ def partial_idle(workloads: Iterable[Workload]) -> tuple[str, ...]:
 def _other_workloads(
     layout: CgroupLayout, above: Collection[str], known: Collection[str], leading: Collection[str]
 ) -> Iterator[str]:
-    """Yield the cgroups above and beside best-effort workloads with processes of nobody known."""
+    """Yield cgroups above and beside best-effort workloads with processes of no workload."""
     for path in sorted(above):
         if _has_others(layout, path, above):
             yield path
@@ -151,7 +158,7 @@ def _has_others(layout: CgroupLayout, path: str, above: Collection[str]) -> bool
 
 
 def _upwards(folders: Iterable[str]) -> set[str]:
-    # These and all above them, without the root.
+    # The folders and all directories above them, without the root.
     found: set[str] = set()
     new = set(folders)
     while new := new - found - {""}:
@@ -177,7 +184,7 @@ def _is_populated(layout: CgroupLayout, folder: Path) -> bool:
 def _has_processes(folder: Path) -> bool:
     try:
         return bool((folder / "cgroup.procs").read_text(encoding="ascii"))
-    except OSError:  # gone, or threaded: EOPNOTSUPP
+    except OSError:  # gone, or threaded (EOPNOTSUPP)
         return False
 
 

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads of a plain host: cgroups that the configuration names by path or pattern.
+"""Configured workloads: cgroups that the section ``workloads`` names by path or pattern.
 
-A workload is identified by the kernfs id of its cgroup. When a cgroup goes and another one
-takes its path, the next scan sees another workload.
+A workload is identified by the kernfs id of its cgroup. If a cgroup is removed and another one is
+made at its path, the next scan returns another workload.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,12 +24,12 @@ _MAGIC = frozenset("*?[")
 def scan(
     layout: CgroupLayout, rules: Iterable[WorkloadRule], *, missing_ok: bool
 ) -> tuple[Workload, ...]:
-    """Return the workloads that are here now, sorted by path.
+    """Return the present workloads, sorted by path.
 
-    :param missing_ok: whether a rule without a pattern may match nothing: not at start, where
-        it is most likely a typing error, but later, when a workload may have left.
-    :raises ConfigError: two rules claim one cgroup, one workload lies inside another, a
-        cgroup that was named is missing or has no cpu controller.
+    :param missing_ok: whether a rule without a pattern may match nothing. At start that is most
+        likely a typing error; later the workload may have ended.
+    :raises ConfigError: two rules match one cgroup, one workload lies inside another, a cgroup that
+        is named without a pattern is missing, or a cgroup has no cpu controller.
     """
     found: dict[str, tuple[WorkloadRule, Workload]] = {}
     problems: list[str] = []
@@ -97,7 +97,7 @@ def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
 
 
 def _nested(found: dict[str, tuple[WorkloadRule, Workload]]) -> Iterator[str]:
-    # What is done to the outer one would be done to the inner one as well.
+    # A knob of the outer cgroup would act on the inner one as well.
     for path, (rule, workload) in found.items():
         parent = path.rpartition("/")[0]
         while parent:

@@ -125,7 +125,7 @@ def test_what_another_agent_manages_is_left_to_it(node: Node, cgroup_layout: Cgr
     (node.level / file).write_text(value)
     with AgentRun(node) as agent:
         agent.ready().enforcing()
-        reason = f"somebody else set {file} of {node.kubepods.config_root}/besteffort"
+        reason = f"another program set {file} of {node.kubepods.config_root}/besteffort"
         assert agent.status()["cluster"]["left_knobs"] == {"cpu.quota": reason}
         knobs = {each["knob"] for each in agent.status()["knobs"]}
         assert "cpu.idle" in knobs, "other knobs are still ours"

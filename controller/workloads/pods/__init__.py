@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods as workloads: parsing, classification, cgroups, requests. The input is hostile."""
+"""Pods as workloads: parsing, cgroups, classes, profiles, requests. The input is not trusted."""

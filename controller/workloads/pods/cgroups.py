@@ -1,12 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where kubelet put the cgroups of pods, found by looking, never by building a path.
+"""The cgroups of pods, found by listing directories; no path is built from a name of a pod.
 
 kubelet makes ``kubepods`` below its ``--cgroup-root``, in it one cgroup per QoS class, and in
 these one per pod (Guaranteed pods lie directly below ``kubepods``). With the systemd driver
-every level carries the names of those above it and ends in ``.slice`` and dashes of a pod's id
-become underscores (pkg/kubelet/cm/cgroup_manager_linux.go). Containers lie below their pod,
-named by the runtime: the id alone, or ``cri-containerd-ID.scope``, ``crio-ID.scope``.
+the name of every level contains the names of the levels above it and ends in ``.slice``, and
+dashes in the uid of a pod become underscores (pkg/kubelet/cm/cgroup_manager_linux.go). The cgroups
+of containers lie below their pod and are named by the runtime: the id alone, or
+``cri-containerd-ID.scope``, ``crio-ID.scope``.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,15 +28,15 @@ _POD_LEVEL = re.compile(
 )
 _QOS_CLASSES = {"besteffort": "BestEffort", "burstable": "Burstable"}
 # A custom --cgroup-root with three levels, as in a node that is itself a container.
-_DEEPEST_ROOT = 4
-# How often kubepods is looked for: a root seldom comes or goes, but kubelet may start after us.
-# So is everything else, whatever was told of changes.
-_LOOK_NS = 30 * NS_PER_SEC
-_LOOK_FOR_FIRST_NS = 2 * NS_PER_SEC
+_MAX_ROOT_DEPTH = 4
+# How often roots are searched. They seldom change, but kubelet may start after the agent. At these
+# times all levels are listed as well, also if no change was reported.
+_SEARCH_NS = 30 * NS_PER_SEC
+_SEARCH_FIRST_NS = 2 * NS_PER_SEC
 
 
 class PodCgroup(NamedTuple):
-    """The cgroup of a pod: id of the pod, path below the mount, kernfs id, QoS class by path."""
+    """The cgroup of a pod: uid of the pod, path below the mount, kernfs id, QoS class by path."""
 
     uid: str
     path: str
@@ -46,12 +47,12 @@ class PodCgroup(NamedTuple):
 def find_roots(mount: Path) -> tuple[str, ...]:
     """Return the paths of every ``kubepods`` below *mount*, outermost first.
 
-    Several are possible: a node that runs nodes in containers. Nothing below a root is looked
-    at, so a pod that makes such a cgroup inside itself is not taken for a root.
+    Several exist where a node runs other nodes in containers. Directories below a root are not
+    searched, so a cgroup of that name that a pod makes inside itself is not taken for a root.
     """
     found: list[str] = []
     level = [""]
-    for _ in range(_DEEPEST_ROOT):
+    for _ in range(_MAX_ROOT_DEPTH):
         below: list[str] = []
         for parent in level:
             for name, _ in _directories(mount, parent):
@@ -62,17 +63,16 @@ def find_roots(mount: Path) -> tuple[str, ...]:
 
 
 class PodCgroups:
-    """Finds the cgroups of pods again and again; what did not change is only listed.
+    """Scans for the cgroups of pods; an unchanged cgroup is the same object in the next scan.
 
-    A cgroup that is still there stays the same object.
+    Each directory is listed in every scan, which takes a millisecond with a thousand pods, unless
+    *changes* reports that no cgroup was added or removed. Modification times cannot replace the
+    listing: kernfs keeps them only where user space set one (fs/kernfs/dir.c, ``ps_iattr``).
 
-    Modification times tell nothing here: kernfs keeps them only where somebody set one
-    (fs/kernfs/dir.c, ``ps_iattr``). So each directory is listed, a millisecond with a thousand
-    pods, and compared with what it was; not where somebody tells that nothing changed.
-
-    :param roots: where to look; ``None``: wherever there is a ``kubepods``.
-    :param changes: returns a number that changes with every cgroup that comes or goes; ``None``:
-        nobody tells.
+    :param mount: mount point of the hierarchy.
+    :param roots: the cgroups that contain pods; ``None``: every ``kubepods`` that is found.
+    :param changes: returns a number that changes when a cgroup is added or removed, or ``None``
+        where that is not measured.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class PodCgroups:
     ) -> None:
         self._mount = mount
         self._changes = changes
-        # At the last two looks: a change is told an instant before it can be seen, so one look
-        # more is taken.
+        # The numbers at the last two scans. A change is reported an instant before it is visible,
+        # so one more scan lists the directories.
         self._seen: tuple[int | None, int | None] = (None, None)
         self._given = roots
         self._roots = roots or ()
@@ -93,13 +93,13 @@ class PodCgroups:
         self._found: Mapping[str, tuple[PodCgroup, ...]] = {}
 
     def scan(self, now_ns: int) -> Mapping[str, tuple[PodCgroup, ...]]:
-        """Return who is here now, by root; the same object as before if nothing changed."""
+        """Return the present cgroups of pods by root; the same object if nothing changed."""
         now = self._changes()
         before, self._seen = self._seen, (now, self._seen[0])
         if now_ns >= self._due_ns:
             if self._given is None:
                 self._roots = find_roots(self._mount)
-            self._due_ns = now_ns + (_LOOK_NS if self._roots else _LOOK_FOR_FIRST_NS)
+            self._due_ns = now_ns + (_SEARCH_NS if self._roots else _SEARCH_FIRST_NS)
         elif now is not None and before == (now, now):
             return self._found
         levels: dict[str, _Level] = {}
@@ -119,7 +119,7 @@ class PodCgroups:
         return self._found
 
     def levels(self, root: str, qos_class: str) -> tuple[str, ...]:
-        """Return the cgroups below *root* that hold the pods of a class, as of the last scan."""
+        """Return the cgroups below *root* with the pods of a QoS class, as of the last scan."""
         top = self._levels.get(root)
         return tuple(path for path, found in top.qos_levels if found == qos_class) if top else ()
 
@@ -135,7 +135,7 @@ _Entry = tuple[str, int]
 
 
 class _Level(NamedTuple):
-    """A cgroup with pods in it: what it contains, and what of that are pods and QoS levels."""
+    """A cgroup that contains pods: its listing, and the pods and QoS levels in it."""
 
     listing: list[_Entry]
     pods: dict[_Entry, PodCgroup]
@@ -161,7 +161,7 @@ def _level(
 
 
 def _directories(mount: Path, path: str) -> list[_Entry]:
-    # Not sorted: the order is the kernel's and the same as long as nothing changes.
+    # Not sorted: the kernel's order is the same as long as nothing changes.
     try:
         with os.scandir(mount / path[1:]) as entries:
             return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]

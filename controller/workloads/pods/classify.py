@@ -1,19 +1,26 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The class of a pod that is known by its cgroup alone, because the API server does not answer.
+"""The class of a pod: system, latency-sensitive or best-effort.
 
-The path tells the Kubernetes QoS class. That is not enough for BestEffort: kube-proxy and network
-agents are BestEffort as well and must not be squeezed. But kubelet makes them the last to be
-killed when memory runs out: the processes of a system-node-critical pod have oom_score_adj -997,
-those of every other BestEffort pod 1000 (pkg/kubelet/qos/policy.go). Lowering it takes
-CAP_SYS_RESOURCE, so no ordinary pod gets out of its class that way.
+A pod with an API object (``classify``). The first rule that applies decides:
 
-PURE: which class a pod has, by whose word, and why.
+1. A pod that runs the node is system, whatever its labels: static pods (known by their mirror pod),
+   priorities from 2,000,000,000 on, pods in ``system_namespaces``, and the agent itself.
+2. A class in a label or annotation: ``sweetpoint.dev/qos``, else ``koordinator.sh/qosClass`` or
+   ``katalyst.kubewharf.io/qos_level``. If the last two contradict each other, neither counts. An
+   unknown value is ignored and reported. A label can lower a pod below the class of rule 3. It can
+   raise the pod only in ``trusted_namespaces``, because the owner of a pod writes its labels.
+3. The Kubernetes QoS class: BestEffort is best-effort, Burstable and Guaranteed are
+   latency-sensitive. This is the rule for a pod without labels.
 
-The first rule stands over every label: what runs the node is system. Then the labels of three
-dialects, then the Kubernetes QoS class. A label may lower a pod below its Kubernetes QoS class;
-raising it counts only in namespaces that the administrator trusts, because a pod's owner writes
-its labels.
+A pod that the API server does not list (``classify_by_cgroup``). Only its cgroup is known:
+
+1. A static pod is system. kubelet names its cgroup by the MD5 of its manifest instead of a UUID.
+2. A pod that is not below the level of the BestEffort pods is latency-sensitive.
+3. A BestEffort pod is best-effort or system. kube-proxy and network agents are BestEffort as well
+   and must not be squeezed. kubelet gives the processes of a system-node-critical pod an
+   oom_score_adj of -997, and those of every other BestEffort pod 1000 (pkg/kubelet/qos/policy.go).
+   Lowering the value takes CAP_SYS_RESOURCE, so an ordinary pod cannot leave its class that way.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,19 +45,19 @@ __all__ = (
 QOS_LABEL = "sweetpoint.dev/qos"
 _KOORDINATOR = "koordinator.sh/qosClass"
 _KATALYST = "katalyst.kubewharf.io/qos_level"
-# From here on a priority is reserved for system-critical pods
+# Priorities from this one on are reserved for system-critical pods
 # (pkg/apis/scheduling.SystemCriticalPriority).
 _SYSTEM_PRIORITY = 2_000_000_000
 
-_OWN_WORDS: Mapping[str, QosClass] = {qos.value: qos for qos in QosClass}
-_KOORDINATOR_WORDS: Mapping[str, QosClass] = {
+_OWN_VALUES: Mapping[str, QosClass] = {qos.value: qos for qos in QosClass}
+_KOORDINATOR_VALUES: Mapping[str, QosClass] = {
     "LSE": QosClass.LS,
     "LSR": QosClass.LS,
     "LS": QosClass.LS,
     "BE": QosClass.BE,
     "SYSTEM": QosClass.SYSTEM,
 }
-_KATALYST_WORDS: Mapping[str, QosClass] = {
+_KATALYST_VALUES: Mapping[str, QosClass] = {
     "dedicated_cores": QosClass.LS,
     "shared_cores": QosClass.LS,
     "reclaimed_cores": QosClass.BE,
@@ -61,7 +68,7 @@ _RANK = {QosClass.BE: 0, QosClass.LS: 1, QosClass.SYSTEM: 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRules:
-    """The administrator's part. ``own_uid`` is that of the agent's own pod."""
+    """The rules that the administrator sets. ``own_uid`` is the uid of the agent's own pod."""
 
     system_namespaces: frozenset[str] = frozenset({"kube-system"})
     trusted_namespaces: frozenset[str] = frozenset()
@@ -70,10 +77,10 @@ class ClassRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """The class of a pod, the rule that gave it, and what was wrong with its labels.
+    """The class of a pod, the rule that decided, and the problem with its labels, if any.
 
-    ``given_by`` is the rule's kind: ``system``, the key of a label or annotation, ``kubernetes``
-    for the QoS class, or ``cgroup`` where nothing but the pod's cgroup is known.
+    ``given_by`` is the kind of the rule: ``system``, the key of a label or annotation,
+    ``kubernetes`` for the QoS class, or ``cgroup`` where only the cgroup of the pod is known.
     """
 
     qos: QosClass
@@ -83,7 +90,7 @@ class Classified:
 
 
 def classify(pod: Pod, rules: ClassRules) -> Classified:
-    """Return the class of *pod*."""
+    """Return the class of *pod*, which the API server lists or has listed; see the module."""
     if (rule := _system_rule(pod, rules)) is not None:
         return Classified(qos=QosClass.SYSTEM, rule=rule, given_by="system")
     base = QosClass.BE if pod.qos_class == "BestEffort" else QosClass.LS
@@ -91,11 +98,11 @@ def classify(pod: Pod, rules: ClassRules) -> Classified:
     claim, problem = _claim(pod)
     if claim is None:
         return Classified(qos=base, rule=fallback, given_by="kubernetes", problem=problem)
-    word, qos = claim
+    label, qos = claim
     if _RANK[qos] > _RANK[base] and pod.namespace not in rules.trusted_namespaces:
-        problem = f"{word} would raise it above {fallback}; {pod.namespace} is not trusted to"
+        problem = f"{label} would raise it above {fallback}; {pod.namespace} is not trusted to"
         return Classified(qos=base, rule=fallback, given_by="kubernetes", problem=problem)
-    return Classified(qos=qos, rule=word, given_by=word.partition("=")[0], problem=problem)
+    return Classified(qos=qos, rule=label, given_by=label.partition("=")[0], problem=problem)
 
 
 def _system_rule(pod: Pod, rules: ClassRules) -> str | None:
@@ -111,40 +118,43 @@ def _system_rule(pod: Pod, rules: ClassRules) -> str | None:
 
 
 def _claim(pod: Pod) -> tuple[tuple[str, QosClass] | None, str | None]:
-    # What the labels say, and what is wrong with them. Our own word goes before the others';
-    # of these, two that disagree cancel each other.
+    # (label or annotation as KEY=VALUE, its class), and the problems with all of them.
     problems = []
     claims: list[tuple[str, QosClass]] = []
-    for key, value, words in (
-        (QOS_LABEL, pod.labels.get(QOS_LABEL), _OWN_WORDS),
-        (_KOORDINATOR, pod.labels.get(_KOORDINATOR), _KOORDINATOR_WORDS),
-        (_KATALYST, pod.annotations.get(_KATALYST), _KATALYST_WORDS),
+    for key, value, values in (
+        (QOS_LABEL, pod.labels.get(QOS_LABEL), _OWN_VALUES),
+        (_KOORDINATOR, pod.labels.get(_KOORDINATOR), _KOORDINATOR_VALUES),
+        (_KATALYST, pod.annotations.get(_KATALYST), _KATALYST_VALUES),
     ):
         if not value:
             continue
-        if value not in words:
-            problems.append(f"{key}={value[:64]!r} is none of {', '.join(words)}")
+        if value not in values:
+            problems.append(f"{key}={value[:64]!r} is none of {', '.join(values)}")
             continue
-        claim = f"{key}={value}", words[value]
+        claim = f"{key}={value}", values[value]
         if key == QOS_LABEL:
             return claim, None
         claims.append(claim)
     if len({qos for _, qos in claims}) > 1:
-        problems.append(f"{' and '.join(word for word, _ in claims)} contradict each other")
+        problems.append(f"{' and '.join(label for label, _ in claims)} contradict each other")
         claims = []
     return (claims[0] if claims else None), "; ".join(problems) or None
 
 
 _GIVEN_BY = "cgroup"
 _MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
-_MOST_PROCESSES = 64
-# A pod that may make cgroups may make many that are empty, and the control thread looks here.
-_MOST_CGROUPS = 256
+_MAX_PROCESSES = 64
+# A pod with access to its cgroup can make many empty ones, and the control thread walks them.
+_MAX_CGROUPS = 256
 _PROC = Path("/proc")
 
 
 def classify_by_cgroup(pod: PodCgroup, mount: Path, proc: Path = _PROC) -> Classified | None:
-    """Return the class of *pod*, ``None`` while it has no process by which to tell."""
+    """Return the class of *pod*, which the API server never listed; see the module.
+
+    ``None``: a BestEffort pod without a process that decides. At most 256 cgroups and 64 processes
+    are read.
+    """
     if _MANIFEST_HASH.fullmatch(pod.uid):
         return Classified(qos=QosClass.SYSTEM, rule="static pod", given_by=_GIVEN_BY)
     if pod.qos_class != "BestEffort":
@@ -154,7 +164,7 @@ def classify_by_cgroup(pod: PodCgroup, mount: Path, proc: Path = _PROC) -> Class
     if any(score > 0 for score in scores):
         rule = "a cgroup of class BestEffort"
         return Classified(qos=QosClass.BE, rule=rule, given_by=_GIVEN_BY)
-    # The sandbox, which is there before the containers, has -998 in every pod.
+    # The sandbox, which starts before the containers, has -998 in every pod and decides nothing.
     if len(scores) > 1:
         rule = f"oom_score_adj {max(scores)}"
         return Classified(qos=QosClass.SYSTEM, rule=rule, given_by=_GIVEN_BY)
@@ -163,9 +173,9 @@ def classify_by_cgroup(pod: PodCgroup, mount: Path, proc: Path = _PROC) -> Class
 
 def _oom_scores(pod: Path, proc: Path) -> Iterator[int]:
     seen = 0
-    for folder, _, _ in itertools.islice(os.walk(pod), _MOST_CGROUPS):
+    for folder, _, _ in itertools.islice(os.walk(pod), _MAX_CGROUPS):
         for pid in _text(Path(folder) / "cgroup.procs").split():
-            if seen == _MOST_PROCESSES:
+            if seen == _MAX_PROCESSES:
                 return
             seen += 1
             if score := _text(proc / pid / "oom_score_adj"):
@@ -175,5 +185,5 @@ def _oom_scores(pod: Path, proc: Path) -> Iterator[int]:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii")
-    except OSError:  # gone, or threaded: EOPNOTSUPP
+    except OSError:  # gone, or threaded (EOPNOTSUPP)
         return ""

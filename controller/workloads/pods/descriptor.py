@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: Katalyst's ServiceProfileDescriptors: whose they are, and what they say as sweet points.
+"""Katalyst's ServiceProfileDescriptors: the pods that they apply to, and their sweet points.
 
-The numbers are targets of Katalyst's own indicators, two of which are measured here as well. Who
-may write the objects chooses every field of them, so what is kept is bounded.
+Their numbers are targets of Katalyst's own indicators, two of which are measured here as well. The
+objects are not trusted, so every field is checked and what is kept of them is bounded.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,15 +32,16 @@ __all__ = (
     "parse_descriptor",
 )
 
-# Katalyst's controller writes it to the pods of a workload that it made a descriptor for.
+# Katalyst's controller annotates the pods of a workload with the name of its descriptor.
 _NAME_KEY = "spd.katalyst.kubewharf.io/name"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
-_MOST_INDICATORS = 16
-_MOST_LEVELS = 8
-# Nothing that is measured here comes near; and a number of that size can still be written out.
-_MOST = 1e6
-# The first that is there counts, as in Katalyst's advisor (getPodIndicatorTarget of a region).
+_MAX_INDICATORS = 16
+_MAX_LEVELS = 8
+# Far above any measured value of the two indicators, and still printable in full.
+_MAX_VALUE = 1e6
+# The first level that is present counts, as in Katalyst's advisor (getPodIndicatorTarget of a
+# region).
 _LEVELS = ("UpperBound", "LowerBound")
 _NOT_MEASURED = "not measured here"
 _NO_COUNTERPART = {
@@ -56,7 +57,7 @@ class DescriptorError(Exception):
 
 
 class Point(NamedTuple):
-    """A sweet point in our indicator's unit; ``origin`` is what it was made of."""
+    """A sweet point in the unit of ``indicator``; ``origin`` is the converted entry, as text."""
 
     indicator: IndicatorName
     value: float
@@ -65,9 +66,9 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """A ServiceProfileDescriptor of the pods whose controller is ``kind`` ``target``.
+    """A ServiceProfileDescriptor for the pods with the controller ``kind`` ``target``.
 
-    ``problems`` tell what of it does not count, and why.
+    ``problems`` has the parts of it that are ignored, with the reasons.
     """
 
     namespace: str
@@ -79,25 +80,25 @@ class Descriptor:
 
     @property
     def key(self) -> str:
-        """``namespace/name``, for people."""
+        """``namespace/name``, for messages."""
         return f"{self.namespace}/{self.name}"
 
 
 class DescriptorIndex:
-    """All descriptors that count, by what pods say of themselves."""
+    """Descriptors by their names, and by the controllers of the pods that they apply to."""
 
     def __init__(self, descriptors: Iterable[Descriptor] = ()) -> None:
         ordered = sorted(descriptors, key=attrgetter("namespace", "name"), reverse=True)
         self._by_name = {(each.namespace, each.name): each for each in ordered}
-        # Of two for one controller, which Katalyst does not make, the first by name.
+        # Katalyst makes one descriptor for a controller. Of several, the first by name counts.
         self._by_target = {(each.namespace, each.kind, each.target): each for each in ordered}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of descriptors."""
         return len(self._by_name)
 
     def find(self, pod: Pod) -> Descriptor | None:
-        """Return the descriptor of *pod*: the one that it names, else that of its controller."""
+        """Return the descriptor that *pod* is annotated with, else that of its controller."""
         if not self._by_name:
             return None
         named = self._by_name.get((pod.namespace, pod.annotations.get(_NAME_KEY, "")))
@@ -110,17 +111,17 @@ class DescriptorIndex:
 def parse_descriptor(raw: Mapping[str, Any]) -> Descriptor:
     """Return the descriptor in *raw*, an object as the API server sends it.
 
-    :raises DescriptorError: it does not say which one it is, or whose.
+    :raises DescriptorError: its own name or that of the controller is missing or malformed.
     """
     meta, spec = mapping(raw, "metadata"), mapping(raw, "spec")
     namespace, name = (_checked(meta, key, _NAME, "descriptor") for key in ("namespace", "name"))
     what = f"descriptor {namespace}/{name}"
     reference = mapping(spec, "targetRef")
     found = items(spec, "systemIndicator")
-    read = [_read(each) for each in found[:_MOST_INDICATORS]]
+    read = [_read(each) for each in found[:_MAX_INDICATORS]]
     problems = [each for each in read if isinstance(each, str)]
-    if len(found) > _MOST_INDICATORS:
-        problems.append(f"more than {_MOST_INDICATORS} indicators; the others are not read")
+    if len(found) > _MAX_INDICATORS:
+        problems.append(f"more than {_MAX_INDICATORS} indicators; the others are not read")
     return Descriptor(
         namespace=namespace,
         name=name,
@@ -139,17 +140,17 @@ def derived_profile_name(profile: str, descriptor: Descriptor) -> str:
 def derived_profile(
     profile: Profile, descriptor: Descriptor, tick_ns: int
 ) -> tuple[Profile, tuple[str, ...]]:
-    """Return *profile* with the sweet points of *descriptor*, and what of these cannot be used.
+    """Return *profile* with the sweet points of *descriptor*, and the problems with these.
 
-    An indicator that the profile does not have is added, with everything else as if a profile
-    gave nothing but its sweet point. *tick_ns* is the control period.
+    An indicator that the profile does not have is added, with the defaults of a profile that sets
+    only its sweet point. *tick_ns* is the control period.
     """
     specs = {spec.name: spec for spec in profile.indicators}
     problems = []
     for point in descriptor.points:
         spec = specs.get(point.indicator) or _new_spec(point, tick_ns)
         if point.value <= spec.resolution:
-            problems.append(f"{point.origin}: less than can be told apart ({spec.resolution:g})")
+            problems.append(f"{point.origin}: below the resolution ({spec.resolution:g})")
         elif spec.window_ns < tick_ns:
             window = format_duration(spec.window_ns)
             problems.append(f"{point.origin}: the tick is longer than the window of {window}")
@@ -160,21 +161,21 @@ def derived_profile(
 
 
 def _new_spec(point: Point, tick_ns: int) -> IndicatorSpec:
-    # The resolution is compared by who calls.
+    # The caller compares the sweet point with the resolution.
     model = IndicatorModel(sweet_point=f"{point.value:.6f}")
     spec = read_indicator(point.indicator, model, tick_ns, lambda loc, text: None)
-    assert spec is not None  # what is written above can be read
+    assert spec is not None  # the text above is valid
     return spec
 
 
 def _read(indicator: Mapping[str, Any]) -> Point | str:
-    """Return what *indicator* says, or why that does not count."""
+    """Return the sweet point of *indicator*, or the problem with it."""
     name = indicator.get("name")
     if name not in ("cpi", "cpu_sched_wait"):
         known = isinstance(name, str) and name in _NO_COUNTERPART
         return f"{shown(name)}: {_NO_COUNTERPART[str(name)] if known else 'not known'}"
     levels = {}
-    for each in items(indicator, "indicators")[:_MOST_LEVELS]:
+    for each in items(indicator, "indicators")[:_MAX_LEVELS]:
         level = each.get("indicatorLevel")
         if level in _LEVELS:
             levels[level] = each.get("value")
@@ -183,13 +184,14 @@ def _read(indicator: Mapping[str, Any]) -> Point | str:
     level = next(each for each in _LEVELS if each in levels)
     value = _number(levels[level])
     if value is None:
-        return f"{name}: {level} must be a number above 0 and at most {_MOST:g}"
+        return f"{name}: {level} must be a number above 0 and at most {_MAX_VALUE:g}"
     origin = f"{name} {level} {value:g}"
     if name == "cpi":
         return Point(IndicatorName.CPI, value, origin)
-    # Milliseconds in which tasks wait, in a second of a CPU: so many are queued on the average.
-    # Where a CPU never idles, one of them runs meanwhile, and that is the share of its time that
-    # a task waits. Where it idles, they wait a larger share, so this is never laxer.
+    # The unit is milliseconds of waiting, of all tasks, per second of a CPU. Divided by 1000 it is
+    # the mean number of queued tasks. On a CPU that is never idle one more task is running, so a
+    # task waits queued / (1 + queued) of its time. On a CPU that is idle at times the true ratio is
+    # larger, so this sweet point is never laxer than Katalyst's.
     queued = value / 1000
     return Point(IndicatorName.WAIT_RATIO, queued / (1 + queued), origin)
 
@@ -198,7 +200,7 @@ def _number(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     # NaN is not greater than 0 either.
-    return float(value) if 0 < value <= _MOST else None
+    return float(value) if 0 < value <= _MAX_VALUE else None
 
 
 def _checked(raw: Mapping[str, Any], key: str, pattern: re.Pattern[str], what: str) -> str:

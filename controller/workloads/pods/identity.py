@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: what a pod says of its service, of whom it shares cores with, of how it may leave."""
+"""Properties of a pod from its labels and owner: service name, core group, evictability."""
 
 import re
 
@@ -16,9 +16,10 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def controller_of(pod: Pod) -> Owner | None:
-    """Return what *pod* belongs to: its owner, or the Deployment of that.
+    """Return the controller of *pod*: its owner, or the Deployment of the owning ReplicaSet.
 
-    The ReplicaSets of a Deployment have its name and a hash that changes with every roll-out.
+    The name of a Deployment's ReplicaSet is that of the Deployment and a hash, which changes with
+    every roll-out.
     """
     owner = pod.owner
     hashed = pod.labels.get("pod-template-hash")
@@ -38,9 +39,11 @@ def service_name(pod: Pod) -> str:
 
 
 def core_group(pod: Pod) -> tuple[str, str | None]:
-    """Return whom *pod* may share a core with, empty for all of its class, and what is wrong.
+    """Return the core group of *pod* and the problem with its label, if any.
 
-    Groups are those of a namespace, or the owner of one pod could enter the group of another's.
+    Only pods of one group share a core. Empty: the group of all best-effort work. With the policy
+    ``exclusive`` a pod is a group of its own. The name of another group includes the namespace, or
+    a pod could join a group of another namespace.
     """
     if pod.labels.get(_GROUP_POLICY) == "exclusive":
         return pod.uid, None
@@ -54,7 +57,10 @@ def core_group(pod: Pod) -> tuple[str, str | None]:
 
 
 def evictable(pod: Pod) -> bool:
-    """Return whether *pod* would be somewhere else after its eviction, or gone for good."""
+    """Return whether an eviction moves *pod* to another node or ends it for good.
+
+    Pods of a DaemonSet and static pods would be started here again.
+    """
     owner = pod.owner
     bound = owner is not None and owner.kind in ("DaemonSet", "Node")
     return not (bound or pod.mirror or pod.terminating or pod.finished)

@@ -1,12 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which knobs another agent of this node already owns: koordlet or katalyst-agent.
+"""Knobs that another agent of this node manages: koordlet or katalyst-agent.
 
-Two agents that write one file undo each other's work every few seconds. So what is seen to be
-managed by one of them is left to it, knob by knob. The evidence is what they write where kubelet
-writes nothing (a quota, sched-idle or memory.high on the cgroup of all BestEffort pods; resctrl
-groups), and pods whose cgroups they set by contract. A pod passes for one of these agents only if
-it runs as part of the system or in the namespace that is theirs.
+Two agents that write one file undo each other's work every few seconds, so a knob that one of them
+manages is ceded to it. The evidence is a value that kubelet never writes (a quota, cpu.idle or
+memory.high on the cgroup of all BestEffort pods; resctrl groups), or pods whose cgroups the agent
+sets by contract. A pod counts as one of these agents only if its class is system or if it runs in
+the namespace of that agent.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,78 +21,86 @@ from controller.workloads.pods.pod import Pod
 
 __all__ = ("Holds", "OtherAgents")
 
-# Returns whether the agent itself has set a knob.
+# Returns whether sweetpoint itself has set a knob of a cgroup.
 Holds = Callable[[CgroupId, Knob], bool]
 
 _KOORDLET, _KATALYST = "koordlet", "katalyst-agent"
 _KOORD_APP = "koord-app"
 _NAMESPACES = {_KOORDLET: "koordinator-system", _KATALYST: "katalyst-system"}
-# Resources of batch pods; koordlet makes quota and weight of them (its hook BatchResource).
+# Resources of batch pods, from which koordlet sets quota and weight (its hook BatchResource).
 _BATCH = "node.koordinator.sh/extended-resource-spec"
 _RESCTRL_GROUPS = {
     _KOORDLET: frozenset({"LSR", "LS", "BE"}),
     _KATALYST: frozenset({"reclaim", "dedicated", "share", "system"}),
 }
 _RESCTRL_KNOBS = (Knob.RESCTRL_GROUP, Knob.LLC_WAYS, Knob.MBA)
-# They write at least once a minute; who has not for this time is gone.
+# Both agents write at least once a minute. Evidence older than this no longer counts.
 _KEEP_NS = 300 * NS_PER_SEC
 
 
 @dataclass(slots=True)
 class _Ceded:
-    """A knob that is left to somebody, because of what was seen at ``seen_ns``."""
+    """A knob that is ceded to another agent, and the time of the last evidence."""
 
     reason: str
     seen_ns: int
 
 
 class OtherAgents:
-    """Looks for other agents; ``left`` are the knobs that are theirs, with the reason."""
+    """Detects other agents and the knobs that they manage.
+
+    :param layout: the hierarchy with the cgroups of the pods.
+    :param rules: decide whether a pod is part of the system.
+    :param resctrl: mount point of resctrl.
+    """
 
     def __init__(self, layout: CgroupLayout, rules: ClassRules, resctrl: Path) -> None:
         self._layout = layout
         self._rules = rules
         self._resctrl = resctrl
-        self._left: dict[Knob, _Ceded] = {}
+        self._ceded: dict[Knob, _Ceded] = {}
 
     @property
     def ceded(self) -> Mapping[Knob, str]:
-        """The knobs that are to be left alone, and why."""
-        return {knob: each.reason for knob, each in self._left.items()}
+        """The knobs that the agent must not write, with the reasons."""
+        return {knob: each.reason for knob, each in self._ceded.items()}
 
     def poll(
         self, now_ns: int, pods: Collection[Pod], best_effort_levels: Iterable[str], holds: Holds
     ) -> None:
-        """Look who manages what now.
+        """Collect the evidence and update ``ceded``.
 
-        :param best_effort_levels: the cgroups that hold the BestEffort pods.
+        :param pods: the pods of this node.
+        :param best_effort_levels: the cgroups that contain the BestEffort pods.
         """
         present: list[str] = []
-        # Of a thousand pods a few: this is asked whenever one has changed.
+        # Filtered first, because this runs whenever one of a thousand pods has changed.
         for pod in [
             pod
             for pod in pods
             if (pod.owner is not None and pod.owner.kind == "DaemonSet") or _KOORD_APP in pod.labels
         ]:
-            name = _manager(pod)
+            name = _claimed_agent(pod)
             if name and name not in present and self._is_trusted(pod, name):
                 present.append(name)
-        who = " and ".join(sorted(present)) or "somebody else"
-        seen = dict(self._written(best_effort_levels, who, holds))
+        writer = " and ".join(sorted(present)) or "another program"
+        seen = dict(self._written(best_effort_levels, writer, holds))
         if _KOORDLET in present and any(_BATCH in pod.annotations for pod in pods):
             seen[Knob.CPU_QUOTA] = f"{_KOORDLET} sets that of pods with batch resources"
         seen |= {knob: text for name in present for knob, text in self._resctrl_of(name)}
         for knob, reason in seen.items():
-            self._left[knob] = _Ceded(reason, now_ns)
-        old = [knob for knob, each in self._left.items() if now_ns - each.seen_ns > _KEEP_NS]
+            self._ceded[knob] = _Ceded(reason, now_ns)
+        old = [knob for knob, each in self._ceded.items() if now_ns - each.seen_ns > _KEEP_NS]
         for knob in old:
-            del self._left[knob]
+            del self._ceded[knob]
 
     def _is_trusted(self, pod: Pod, name: str) -> bool:
         is_system = classify(pod, self._rules).qos is QosClass.SYSTEM
         return is_system or pod.namespace == _NAMESPACES[name]
 
-    def _written(self, levels: Iterable[str], who: str, holds: Holds) -> Iterator[tuple[Knob, str]]:
+    def _written(
+        self, levels: Iterable[str], writer: str, holds: Holds
+    ) -> Iterator[tuple[Knob, str]]:
         v2 = self._layout.version == "v2"
         files = (
             (Knob.CPU_QUOTA, "cpu.max" if v2 else "cpu.cfs_quota_us", ("max", "-1")),
@@ -108,9 +116,9 @@ class OtherAgents:
                 except (OSError, IndexError):  # gone, or this kernel has no such file
                     continue
                 if value not in free and not holds(CgroupId(self._layout.hierarchy, inode), knob):
-                    # Without the value: koordlet writes another one every second, and the
-                    # reason is a label of a metric.
-                    yield knob, f"{who} set {name} of {level}"
+                    # Without the value: koordlet writes a new one every second, and the reason is
+                    # the value of a metric label.
+                    yield knob, f"{writer} set {name} of {level}"
 
     def _resctrl_of(self, name: str) -> Iterator[tuple[Knob, str]]:
         for group in sorted(_RESCTRL_GROUPS[name]):
@@ -120,8 +128,8 @@ class OtherAgents:
                 return
 
 
-def _manager(pod: Pod) -> str:
-    """Return which of the known agents *pod* says that it is."""
+def _claimed_agent(pod: Pod) -> str:
+    """Return the known agent that *pod* claims to be, by its label or owner; empty: none."""
     if pod.labels.get(_KOORD_APP) == _KOORDLET:
         return _KOORDLET
     owner = pod.owner

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: what the agent keeps of a pod, read from the API server's JSON without trusting it.
+"""Parsing of pods from the JSON of the API server, which is not trusted.
 
-A pod's owner chooses its names, labels and annotations. Nothing of them is used as a path or a
-command; what is kept is bounded, and a pod that does not make sense is refused as a whole.
+The owner of a pod chooses its names, labels and annotations. None of them is used as a path or a
+command, what is kept is bounded, and a pod without a valid identity is refused as a whole.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,18 +16,18 @@ from controller.workloads.pods.untrusted_json import items, mapping, shown
 
 __all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
 
-# How kubelet names the cgroup of a pod: by the API server's UUID, or for a static pod by the MD5
-# of its manifest.
+# kubelet names the cgroup of a pod by the UUID of the API object, and the cgroup of a static pod by
+# the MD5 of its manifest.
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-# registry/path/NAME:tag@digest; a name as the distribution specification has it.
+# registry/path/NAME:tag@digest, with names as in the OCI distribution specification.
 _IMAGE = re.compile(
     r"(?:[^\s@]{0,512}/)?([a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?)(?::[\w.-]{1,128})?(?:@.*)?"
 )
-_MOST_CONTAINERS = 64
+_MAX_CONTAINERS = 64
 _QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
-# Keys of labels and annotations that mean something to us; the others are dropped.
+# Keys of labels and annotations that the agent uses; the others are dropped.
 _PREFIXES = (
     "sweetpoint.dev/",
     "koordinator.sh/",
@@ -39,14 +39,14 @@ _PREFIXES = (
     "rdt.resources.beta.kubernetes.io/",
 )
 _LABELS = frozenset({"app", "k8s-app", "koord-app", "pod-template-hash"})
-# A label's value has at most 63 characters; an annotation may have 256 KiB. The longest that we
-# read is a small JSON object.
-_LONGEST_VALUE = 4096
-# As the API server takes them: RFC 1123 subdomain, slash, name. They are printed.
+# The value of a label has at most 63 characters, an annotation up to 256 KiB. The longest one that
+# the agent reads is a small JSON object.
+_MAX_VALUE_CHARS = 4096
+# Keys that the API server accepts: RFC 1123 subdomain, slash, name. They are printed.
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,317}")
-# Together, of one pod; who wants more does not get it at the cost of the others' memory.
-_MOST_CHARS = 16_384
-_MOST_OVERSIZED = 8
+# Bounds for one pod, keys and values together, so that no pod can fill the agent's memory.
+_MAX_CHARS = 16_384
+_MAX_OVERSIZED = 8
 _INT32 = range(-(2**31), 2**31)
 
 
@@ -64,15 +64,16 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod of this node. ``labels`` and ``annotations`` hold only known keys.
+    """A pod of this node. ``labels`` and ``annotations`` contain only known keys.
 
-    ``oversized`` names annotations that were dropped for their length.
-    ``images`` are the last parts of its images' names, without tag and digest.
-    ``grace_s`` is how long it may take to stop. ``asked`` is what it asked for of the extended
-    resources for best-effort work, by the resource's name.
+    ``uid`` is the id in the name of the pod's cgroup. ``oversized`` has the keys of annotations
+    that were dropped for their length. ``images`` has the last parts of the names of the images,
+    without tag and digest. ``grace_s`` is the time that the pod may take to stop, in seconds.
+    ``requests`` has the amounts of extended resources for best-effort work, by resource name.
 
-    ``mirror``: the API's image of a static pod. Anybody may create a pod that says so, but kubelet
-    runs none under its own id: the ``uid`` of a mirror is the hash of the static pod's manifest.
+    ``mirror``: the mirror pod of a static pod, an API object that kubelet makes for it. Its ``uid``
+    here is the hash of the manifest and not the UUID of the object. Any pod can have the annotation
+    of a mirror pod, but kubelet does not run such a pod under its own UUID.
     """
 
     uid: str
@@ -94,7 +95,7 @@ class Pod:
 
     @property
     def key(self) -> str:
-        """``namespace/name``, for people."""
+        """``namespace/name``, for messages."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -102,8 +103,8 @@ class Pod:
 class Pods:
     """The pods of this node by their ``uid``.
 
-    ``synced``: the API server has been asked at least once, so who is not here does not exist.
-    ``refused`` counts the objects that made no sense.
+    ``synced``: the API server has sent the list at least once, so a pod that is missing here did
+    not exist then. ``refused`` is the number of objects that could not be parsed.
     """
 
     pods: Mapping[str, Pod] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class Pods:
 def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) -> Pod:
     """Return the pod in *raw*, an object as the API server sends it.
 
-    *label_keys* are labels that are kept, too, because a rule of the administrator's wants them.
+    *label_keys* are the keys of further labels to keep, which rules of the administrator match.
 
     :raises PodError: a field that identifies the pod is missing or malformed.
     """
@@ -166,25 +167,25 @@ def _integer(value: object) -> int:
 def _known(raw: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     kept: dict[str, str] = {}
     oversized = []
-    left = _MOST_CHARS
+    left = _MAX_CHARS
     for key in sorted(key for key in raw if key in names or key.startswith(_PREFIXES)):
         value = raw[key]
         if not isinstance(value, str) or not _KEY.fullmatch(key):
             continue
-        if len(value) > _LONGEST_VALUE or len(key) + len(value) > left:
+        if len(value) > _MAX_VALUE_CHARS or len(key) + len(value) > left:
             oversized.append(key)
         else:
             left -= len(key) + len(value)
             kept[key] = value
-    return kept, tuple(oversized[:_MOST_OVERSIZED])
+    return kept, tuple(oversized[:_MAX_OVERSIZED])
 
 
 def _qos_class(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     given = status.get("qosClass")
     if given in _QOS_CLASSES:
         return str(given)
-    # Not set before kubelet has seen the pod: the rule of
-    # pkg/apis/core/v1/helper/qos.ComputePodQOS, for what it needs to be told apart.
+    # The status has no class before kubelet has seen the pod. The rule is that of
+    # pkg/apis/core/v1/helper/qos.ComputePodQOS, as far as it is needed to choose the class.
     wanted, limited, everywhere = False, True, True
     for container in (*items(spec, "containers"), *items(spec, "initContainers")):
         resources = mapping(container, "resources")
@@ -208,7 +209,7 @@ def _owner(meta: Mapping[str, Any]) -> Owner | None:
 
 
 def _images(spec: Mapping[str, Any]) -> Iterator[str]:
-    for container in items(spec, "containers")[:_MOST_CONTAINERS]:
+    for container in items(spec, "containers")[:_MAX_CONTAINERS]:
         name = container.get("image")
         if isinstance(name, str) and (match := _IMAGE.fullmatch(name[:1024])):
             yield match[1]

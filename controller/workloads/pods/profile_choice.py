@@ -1,9 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: which profile a latency-sensitive pod gets. Its owner chooses a name, never a number.
+"""Choice of the profile of a latency-sensitive pod.
 
-The administrator's rules come first. Then the pod's own word, then the name of its app, both
-only among the profiles that its namespace may choose; then the default.
+The first of these that names an existing profile decides: the rules of the administrator; the label
+or annotation ``sweetpoint.dev/profile``; the name of the app (a label, else an image); the default.
+The second and third can choose only among the profiles that the namespace of the pod may use. The
+owner of a pod can thus choose the name of a profile, but no number in it.
 """
 
 from collections.abc import Callable, Collection
@@ -19,9 +21,10 @@ PROFILE_KEY = "sweetpoint.dev/profile"
 
 
 class ProfileChoice(NamedTuple):
-    """The name of a profile that exists, and what was wrong with what was asked for.
+    """The name of an existing profile, and the problem with a profile that was not chosen.
 
-    ``tailored``: the name of one that was made of it for this pod's like; empty: none was.
+    ``derived``: the name of the profile derived from it with the sweet points of a
+    ServiceProfileDescriptor; empty: none.
     """
 
     profile: str
@@ -29,17 +32,19 @@ class ProfileChoice(NamedTuple):
     derived: str = ""
 
 
-# ``None`` stands for a pod of which nothing but the cgroup is known.
+# Returns the profile of a pod; ``None``: a pod of which only the cgroup is known.
 ChooseProfile = Callable[[Pod | None], ProfileChoice]
 
 
 def profile_chooser(
     profiles: Collection[str], config: KubeProfilesConfig, fallback: str
 ) -> ChooseProfile:
-    """Return what chooses among the names in *profiles*, of which *fallback* is always one.
+    """Return the function that chooses among the names in *profiles*.
 
-    What does not exist, because its ConfigMap was not read yet for instance, is not chosen: the
-    next rule counts, and the choice says so.
+    A profile that does not exist, for example because its ConfigMap was not read yet, is not
+    chosen: the next rule counts, and the choice has the problem.
+
+    :param fallback: the profile for a missing default; always one of *profiles*.
     """
     names = frozenset(profiles)
 
@@ -91,6 +96,6 @@ def _by_app(pod: Pod, names: frozenset[str], config: KubeProfilesConfig) -> str 
     for key in APP_LABELS:
         if (app := pod.labels.get(key)) in names and _may(pod, app, config):
             return app
-    # A sidecar's image says nothing of the pod: where two have a profile, neither counts.
+    # One of the images may be a sidecar's: if two of them have a profile, neither counts.
     found = {image for image in pod.images if image in names and _may(pod, image, config)}
     return found.pop() if len(found) == 1 else None

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: what a pod asked for of the extended resources for best-effort work.
+"""Amounts that a best-effort pod is limited to: extended resources and network bandwidth.
 
-PURE: the bandwidth that a pod's owner holds it to, in Koordinator's words.
-
-``koordinator.sh/networkQOS: {"ingressLimit": "10M", "egressLimit": "20M"}``, bits per second.
+The extended resources are in the requests and limits of its containers. The bandwidth is in
+Koordinator's annotation, in bits per second:
+``koordinator.sh/networkQOS: {"ingressLimit": "10M", "egressLimit": "20M"}``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ _RESOURCES = frozenset(
         "resource.katalyst.kubewharf.io/reclaimed_memory",
     }
 )
-# k8s.io/apimachinery/pkg/api/resource/quantity.go; longer numbers and exponents make no sense.
+# k8s.io/apimachinery/pkg/api/resource/quantity.go, with bounded numbers and exponents.
 _QUANTITY = re.compile(
     r"([0-9]{1,19}(?:\.[0-9]{0,9})?)(?:[eE]([0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)"
 )
@@ -46,26 +46,26 @@ _SCALES = {
     **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", 1)},
     **{f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", 1)},
 }
-_MOST = 2**63 - 1
+_MAX_QUANTITY = 2**63 - 1
 
 
 def parse_quantity(value: object) -> int | None:
     """Return a positive quantity of the API such as ``1500``, ``2k`` or ``1Gi``, rounded up.
 
-    ``None``: it is not one, or 0, or larger than the API's own whole numbers.
+    ``None``: *value* is not a quantity, or it is 0, or larger than the API's integers (2**63 - 1).
     """
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) and len(value) <= 32 else None
     if match is None:
         return None
     number = math.ceil(Fraction(match[1]) * 10 ** int(match[2] or 0) * _SCALES[match[3] or ""])
-    return number if 0 < number <= _MOST else None
+    return number if 0 < number <= _MAX_QUANTITY else None
 
 
 def extended_requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return what the pod with *spec* asked for, by resource; what makes no sense is left out.
+    """Return the amounts that the pod with *spec* requests, by resource; invalid ones are left out.
 
-    As the scheduler counts: its containers together, or its largest init container if that is
-    more. The whole pod is held to that, so a container that asks for nothing gives it nothing.
+    The rule is that of the scheduler: the sum of its containers, or its largest init container if
+    that is more. The whole pod is limited to that, so a container without a request adds nothing.
     """
     total: dict[str, int] = {}
     largest: dict[str, int] = {}
@@ -74,7 +74,7 @@ def extended_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     for container in _containers(spec, "initContainers"):
         limits = _limits(container)
         if container.get("restartPolicy") == "Always":
-            _add(total, limits)  # a sidecar, which runs beside the others
+            _add(total, limits)  # a sidecar, which keeps running
         else:
             largest |= {name: max(amount, largest.get(name, 0)) for name, amount in limits.items()}
     return {
@@ -93,7 +93,7 @@ def _containers(spec: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]
 def _limits(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources")
     found: dict[str, int] = {}
-    for kind in ("requests", "limits"):  # limits are more where they differ
+    for kind in ("requests", "limits"):  # the limit replaces the request where they differ
         amounts = resources.get(kind) if isinstance(resources, dict) else None
         if isinstance(amounts, dict):
             for name in _RESOURCES & amounts.keys():
@@ -109,14 +109,17 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 NETWORK_QOS = "koordinator.sh/networkQOS"
-# HTB's arithmetic has no meaning below 1000 bytes a second.
+# Below 1000 bytes per second the arithmetic of HTB is meaningless (actuators.tc.ceiling).
 _LEAST_BITS_PER_S = 8000
-# As if nothing was said; the default there.
+# Values that mean no limit; "" and 0 are the defaults of Koordinator.
 _NO_LIMIT = ("", "0")
 
 
 class NetworkLimit(NamedTuple):
-    """Bytes per second; ``None``: no limit in that direction. ``problem``: none counts, and why."""
+    """Limits in bytes per second; ``None``: no limit in that direction.
+
+    ``problem``: the reason why the annotation is ignored.
+    """
 
     egress: int | None = None
     ingress: int | None = None
@@ -124,9 +127,9 @@ class NetworkLimit(NamedTuple):
 
 
 def network_limit(annotations: Mapping[str, str], qos: QosClass) -> NetworkLimit:
-    """Return what the *annotations* of a pod of that class say.
+    """Return the limits in the *annotations* of a pod of class *qos*.
 
-    Only best-effort work is limited; and one mistake, and nothing of it counts.
+    Only best-effort pods are limited. An annotation with a mistake is ignored as a whole.
     """
     text = annotations.get(NETWORK_QOS)
     if not text or qos is QosClass.SYSTEM:
@@ -139,11 +142,11 @@ def network_limit(annotations: Mapping[str, str], qos: QosClass) -> NetworkLimit
         found = None
     if not isinstance(found, dict):
         return NetworkLimit(problem=f"{NETWORK_QOS} is not a JSON object")
-    # Whoever wrote it for Go may have written the names in any case.
-    said = {str(key).lower(): value for key, value in found.items()}
+    # Go's decoder ignores the case of names, so existing annotations may have any.
+    values = {str(key).lower(): value for key, value in found.items()}
     amounts: list[int | None] = []
     for key in ("egressLimit", "ingressLimit"):
-        value = said.get(key.lower(), "")
+        value = values.get(key.lower(), "")
         bits = None if value in _NO_LIMIT else parse_quantity(value)
         if value not in _NO_LIMIT and (bits is None or bits < _LEAST_BITS_PER_S):
             text = "must be a quantity such as 20M, in bits per second and at least 8k"

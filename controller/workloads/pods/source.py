@@ -1,11 +1,26 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: pods beside the workloads that the configuration names, no cgroup twice.
+"""The pods of this node as workloads: the list of the API server joined with the cgroups here.
 
-The pods of this node as workloads: what the API server says, joined with the cgroups here.
+A pod is a workload while it has a cgroup and its class is known. What happens to a pod depends on
+whether the API server lists it (``classify.py`` has the rules for the classes). While the API
+server is away, its last list stays in use.
 
-A pod is a workload as long as it has a cgroup. While the API server does not answer, what it said
-last holds; a pod that it never told of is classified by its cgroup.
+- Listed, with a cgroup: a workload with the class, service, profile and limits of its API object.
+  Without labels the Kubernetes QoS class decides.
+- Listed, without a cgroup: not started yet, or over. It is no workload.
+- Listed earlier, not listed now: kubelet has not removed it yet. It stays the workload of its last
+  API object but cannot be evicted.
+- Never listed: nothing is done to it in the first 5 s, in which the list usually catches up. Then
+  it is classified by its cgroup alone, again every 5 s until that decides. It is named ``pod:UID``
+  and is a service of its own if latency-sensitive. It has the profile of a pod without an API
+  object, no limits, and cannot be evicted. As soon as it is listed, the first rule applies.
+- Static pods: the mirror pod has the uid of the cgroup, so they are listed as other pods are. With
+  or without the list their class is system.
+
+Only pods below the roots of this node count: other ``kubepods`` cgroups belong to nodes that run in
+containers here. A pod that shares a cgroup with a configured workload is left to that workload
+(``merge_with_configured``).
 """
 
 from collections import Counter
@@ -33,10 +48,10 @@ __all__ = (
 def merge_with_configured(
     configured: tuple[Workload, ...], pods: tuple[Workload, ...]
 ) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
-    """Return both without the pods that share cgroups with *configured*, and what was left out.
+    """Return *configured* and the pods that share no cgroup with it, and a text per omitted pod.
 
-    What is done to a cgroup is done to all in it, so no workload may lie in another. The
-    configuration is the administrator's word; the pods give way.
+    A knob of a cgroup acts on everything in it, so no workload may lie inside another one. The
+    configured workload goes before the pod, because the administrator has named it.
     """
     if not configured:
         return pods, ()
@@ -62,18 +77,18 @@ def _above(path: str) -> Iterator[str]:
         yield path
 
 
-# A cgroup may be seen before the API server's word of its pod. Until then nothing is done to it.
-_PATIENCE_NS = 5 * NS_PER_SEC
-# Looking at the processes of one takes a tenth of a millisecond.
-_MOST_LOOKS = 50
+# How long a pod with a cgroup may be missing on the list before it is classified by its cgroup.
+_GRACE_NS = 5 * NS_PER_SEC
+# Bound for one scan: to classify a pod by its cgroup takes a tenth of a millisecond.
+_MAX_CGROUP_CHECKS = 50
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One pod with a cgroup: from what its workload was made, so that it is made only once.
+    """A pod with a cgroup, and the inputs of its workload, which is made only when they change.
 
-    ``listed`` is the pod as the API server has it now, ``pod`` as it had it last. ``workload`` is
-    ``None`` before its class is known; at ``due_ns`` that is looked for in the cgroup.
+    ``listed`` is the present API object of the pod, ``pod`` the last one. ``workload`` is ``None``
+    while the class is not known; at ``due_ns`` the pod is classified by its cgroup.
     """
 
     cgroup: PodCgroup
@@ -86,11 +101,17 @@ class _Entry:
 
 
 class KubernetesSource:
-    """Joins pods and cgroups, for the control thread alone.
+    """Joins pods and cgroups; for the control thread alone.
 
-    :param pods: returns what is known from the API server now; must not block.
-    :param roots: cgroups that hold this node's pods; ``None``: they are looked for.
-    :param names: the extended resources, CPU and memory, that best-effort pods are held to.
+    ``roots`` are the cgroups that contain the pods of this node, ``foreign_roots`` other
+    ``kubepods`` cgroups with pods. ``revision`` changes with every scan that may have changed one
+    of the properties.
+
+    :param layout: the hierarchy with the cgroups of the pods.
+    :param pods: returns the last list of the API server; must not block.
+    :param rules: the rules of the administrator for the classes.
+    :param roots: the cgroups that contain the pods of this node; ``None``: they are searched.
+    :param names: the extended resources, CPU and memory, that best-effort pods are limited to.
     :param cgroup_changes: see ``PodCgroups``.
     """
 
@@ -107,89 +128,89 @@ class KubernetesSource:
         self._pods = pods
         self._rules = rules
         self._names = names
-        self._most = 1000 * len(possible_cpus()), memory_bytes()
+        self._capacity = 1000 * len(possible_cpus()), memory_bytes()
         self._cgroups = PodCgroups(layout.mount, roots, cgroup_changes)
-        self._all_roots = roots is not None
+        self._fixed_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
         self._classes: Counter[tuple[str, str]] = Counter()
         self._inputs: tuple[Mapping[str, Pod], Mapping[str, object], ChooseProfile] | None = None
-        self._waiting = False
-        self._looks = 0
+        self._undecided = False  # whether the class of a pod is not known yet
+        self._cgroup_checks = 0  # in this scan
         self._workloads: tuple[Workload, ...] = ()
         self.roots: tuple[str, ...] = ()
         self.foreign_roots: tuple[str, ...] = ()
-        # Changes whenever one of the properties below may have.
         self.revision = 0
 
     def scan(self, now_ns: int, choose: ChooseProfile) -> tuple[Workload, ...]:
-        """Return the pods that run here now, sorted by path; the same tuple if nothing changed.
+        """Return the pods that are workloads now, sorted by path.
 
-        Who did not change stays the same object. *choose* must be another object when it decides
-        otherwise than before.
+        An unchanged workload stays the same object, and an unchanged result the same tuple.
+
+        :param choose: chooses the profiles; must be another object when its choices change.
         """
         listed = self._pods().pods
         found = self._cgroups.scan(now_ns)
         before, self._inputs = self._inputs, (listed, found, choose)
         same = before is not None and all(map(operator.is_, before, self._inputs))
-        if same and not self._waiting:
+        if same and not self._undecided:
             return self._workloads
-        self._looks = 0
+        self._cgroup_checks = 0
         self.revision += 1
         self._choose_roots(found, listed)
-        anew = before is not None and before[2] is not choose
+        other_choices = before is not None and before[2] is not choose
         known, entries = self._entries, dict[int, _Entry]()
         workloads: list[Workload] = []
-        forgotten: list[_Entry] = []
-        self._waiting = False
+        unlisted: list[_Entry] = []
+        self._undecided = False
         for cgroup in itertools.chain.from_iterable(found[root] for root in self.roots):
             entry = known.get(cgroup.inode)
             if entry is None or entry.cgroup is not cgroup:
                 self._count(entry, -1)
-                entry = _Entry(cgroup, now_ns + _PATIENCE_NS)
+                entry = _Entry(cgroup, now_ns + _GRACE_NS)
             entries[cgroup.inode] = entry
             pod = listed.get(cgroup.uid)
-            # Of a thousand pods hardly any has changed.
-            if entry.workload is None or entry.listed is not pod or anew:
+            # Few of a thousand pods have changed since the last scan.
+            if entry.workload is None or entry.listed is not pod or other_choices:
                 self._update(entry, pod, choose, now_ns)
             if entry.workload is None:
-                self._waiting = True
+                self._undecided = True
             elif pod is None:
-                forgotten.append(entry)
+                unlisted.append(entry)
             else:
                 workloads.append(entry.workload)
         for inode in known.keys() - entries.keys():
             self._count(known[inode], -1)
         self._entries = entries
-        if forgotten:
-            workloads += _named_apart(forgotten, {workload.name for workload in workloads})
+        if unlisted:
+            workloads += _with_unique_names(unlisted, {workload.name for workload in workloads})
         workloads.sort(key=operator.attrgetter("path"))
-        if (here := tuple(workloads)) != self._workloads:
-            self._workloads = here
+        if (found_workloads := tuple(workloads)) != self._workloads:
+            self._workloads = found_workloads
         return self._workloads
 
     def pod_of(self, cgroup: CgroupId) -> Pod | None:
-        """Return the pod of a workload, ``None`` if there is none or only its cgroup is known."""
+        """Return the last API object of the pod in *cgroup*; ``None``: never listed, or no pod."""
         entry = self._entries.get(cgroup.id)
         return None if entry is None else entry.pod
 
     @property
     def best_effort_levels(self) -> tuple[str, ...]:
-        """The cgroups that hold this node's BestEffort pods."""
+        """The cgroups that contain the BestEffort pods of this node."""
         return tuple(p for root in self.roots for p in self._cgroups.levels(root, "BestEffort"))
 
     @property
     def unlisted(self) -> int:
-        """How many pods have a cgroup here and are not on the API server's list."""
+        """The number of pods with a cgroup here that the API server does not list."""
         return sum(entry.listed is None for entry in self._entries.values())
 
     @property
     def classes(self) -> Mapping[tuple[str, str], int]:
-        """How many workloads have which class by which kind of rule."""
+        """The number of workloads by (class, kind of the rule that gave the class)."""
         return {key: count for key, count in self._classes.items() if count}
 
     @property
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What the pods' labels and annotations say and is not believed, by pod."""
+        """The problems with labels and annotations that are ignored, by pod."""
         for entry in self._entries.values():
             if entry.pod is not None and entry.problem:
                 yield entry.pod.key, entry.problem
@@ -197,9 +218,11 @@ class KubernetesSource:
     def _choose_roots(
         self, found: Mapping[str, tuple[PodCgroup, ...]], listed: Mapping[str, Pod]
     ) -> None:
-        # One kubelet has one root. Others are those of nodes that run in containers here, or
-        # were made by somebody who may make cgroups; what is in them is not ours to touch.
-        if self._all_roots:
+        # A kubelet has one root. Other roots belong to nodes that run in containers here, or were
+        # made by another program; the pods in them are left alone. The root of this node is the one
+        # with the most listed pods (the agent's own pod included). Without such a pod the last
+        # choice holds while that root contains pods; else it is the only root that contains pods.
+        if self._fixed_roots:
             self.roots = tuple(found)
             return
         known = {
@@ -220,9 +243,13 @@ class KubernetesSource:
         entry.pod = pod = pod or entry.pod
         if pod is not None:
             entry.classified = classify(pod, self._rules)
-        elif entry.classified is None and now_ns >= entry.due_ns and self._looks < _MOST_LOOKS:
-            self._looks += 1
-            entry.due_ns = now_ns + _PATIENCE_NS
+        elif (
+            entry.classified is None
+            and now_ns >= entry.due_ns
+            and self._cgroup_checks < _MAX_CGROUP_CHECKS
+        ):
+            self._cgroup_checks += 1
+            entry.due_ns = now_ns + _GRACE_NS
             entry.classified = classify_by_cgroup(entry.cgroup, self._layout.mount)
         if entry.classified is not None:
             workload, entry.problem = self._workload(entry, entry.classified, choose)
@@ -244,21 +271,21 @@ class KubernetesSource:
         if pod is not None:
             problems += [f"{key}: too long, not read" for key in pod.oversized]
         if qos is QosClass.LS:
-            chosen, problem, tailored = choose(pod)
+            chosen, problem, derived = choose(pod)
             problems.append(problem)
-            profile = tailored or chosen
+            profile = derived or chosen
             service = f"{name if pod is None else service_name(pod)}@{chosen}"
-        asked: Mapping[str, int] = {}
+        requests: Mapping[str, int] = {}
         if qos is QosClass.BE and pod is not None:
             group, problem = core_group(pod)
             problems.append(problem)
-            asked = pod.requests
+            requests = pod.requests
         network = network_limit({} if pod is None else pod.annotations, qos)
         problems.append(network.problem)
-        # More than there is limits nobody, and the kernel may refuse to be told so.
+        # A request of the whole capacity or more is no limit, and the kernel may refuse to set it.
         milli_cpus, limit_bytes = (
-            amount if (amount := asked.get(name, most)) < most else None
-            for name, most in zip(self._names, self._most, strict=True)
+            amount if (amount := requests.get(name, capacity)) < capacity else None
+            for name, capacity in zip(self._names, self._capacity, strict=True)
         )
         workload = Workload(
             name=name,
@@ -278,10 +305,10 @@ class KubernetesSource:
         return workload, "; ".join(filter(None, problems)) or None
 
 
-def _named_apart(forgotten: Iterable[_Entry], taken: set[str]) -> Iterator[Workload]:
-    # The API server has every name once, but here a pod may linger that it has forgotten
-    # and whose successor has its name (a StatefulSet's has).
-    for entry in forgotten:
+def _with_unique_names(unlisted: Iterable[_Entry], taken: set[str]) -> Iterator[Workload]:
+    # Names are unique on the list. A pod that is no longer listed may still run here while its
+    # successor has the same name, as in a StatefulSet.
+    for entry in unlisted:
         workload = entry.workload
         assert workload is not None
         if workload.name in taken:

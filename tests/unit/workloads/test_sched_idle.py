@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where sched-idle goes in a tree of directories that looks like cgroups."""
+"""Placement of cpu.idle in a tree of directories that looks like cgroups."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,7 +61,7 @@ def test_idle_goes_to_the_parent_that_holds_only_best_effort(tree: Tree) -> None
     tree.add("/pods/burstable/web", QosClass.LS)
     tree.add("/pods/besteffort/a", QosClass.BE)
     tree.add("/pods/besteffort/b", QosClass.BE)
-    tree.make("/pods/besteffort/just-made")  # nobody in it yet
+    tree.make("/pods/besteffort/just-made")  # no process in it yet
     assert set(tree.levels().values()) == {"/pods/besteffort"}
     target = tree.workloads[1].idle_at
     assert target is not None
@@ -69,7 +69,7 @@ def test_idle_goes_to_the_parent_that_holds_only_best_effort(tree: Tree) -> None
     assert partial_idle(tree.workloads) == ()
 
 
-def test_processes_of_others_are_seen_later(tree: Tree) -> None:
+def test_other_processes_are_found_by_the_next_scan(tree: Tree) -> None:
     tree.add("/web", QosClass.LS)
     tree.add("/batch/a", QosClass.BE)
     assert tree.levels() == {"/batch/a": "/batch"}
@@ -86,7 +86,7 @@ def test_processes_beside_the_workloads_count(tree: Tree) -> None:
     assert tree.levels() == {"/batch/a": "/batch/a"}
 
 
-def test_a_new_workload_is_looked_at_at_once(tree: Tree) -> None:
+def test_a_new_workload_counts_at_once(tree: Tree) -> None:
     tree.add("/web", QosClass.LS)
     tree.add("/batch/a", QosClass.BE)
     assert tree.levels() == {"/batch/a": "/batch"}
@@ -94,7 +94,7 @@ def test_a_new_workload_is_looked_at_at_once(tree: Tree) -> None:
     assert tree.levels() == {"/batch/a": "/batch/a"}
 
 
-def test_a_service_that_restarts_moves_nothing(tree: Tree) -> None:
+def test_a_service_that_restarts_changes_no_placement(tree: Tree) -> None:
     tree.add("/pods/web", QosClass.LS)
     tree.add("/pods/batch/a", QosClass.BE)
     assert tree.levels() == {"/pods/batch/a": "/pods/batch"}
@@ -110,7 +110,7 @@ def test_best_effort_beside_one_service_and_far_from_another_is_partial(tree: Tr
     assert partial_idle(tree.workloads) == ("/pods/batch",)
 
 
-def test_who_did_not_change_stays_the_same_object(tree: Tree) -> None:
+def test_an_unchanged_workload_stays_the_same_object(tree: Tree) -> None:
     tree.add("/pods/burstable/web", QosClass.LS)
     tree.add("/pods/besteffort/a", QosClass.BE)
     before = tree.placer.place(tree.workloads, 0)
@@ -120,7 +120,7 @@ def test_who_did_not_change_stays_the_same_object(tree: Tree) -> None:
     assert after[2].idle_at == after[1].idle_at is not None
 
 
-def test_who_is_no_workload_any_more_counts_as_long_as_it_runs(tree: Tree) -> None:
+def test_a_removed_workload_counts_while_it_has_processes(tree: Tree) -> None:
     tree.add("/web", QosClass.LS)
     tree.add("/batch/a", QosClass.BE)
     tree.add("/batch/b", QosClass.BE)
@@ -133,7 +133,7 @@ def test_who_is_no_workload_any_more_counts_as_long_as_it_runs(tree: Tree) -> No
     assert set(tree.levels(now_s=2).values()) == {"/batch"}
 
 
-def test_processes_of_others_are_known_from_one_look_to_the_next(tree: Tree) -> None:
+def test_other_processes_are_remembered_between_scans(tree: Tree) -> None:
     tree.add("/web", QosClass.LS)
     tree.add("/batch/a", QosClass.BE)
     tree.make("/batch/cron", "9\n")
@@ -141,19 +141,21 @@ def test_processes_of_others_are_known_from_one_look_to_the_next(tree: Tree) -> 
     assert tree.levels() == {"/batch/a": "/batch/a"}
     tree.add("/batch/b", QosClass.BE)
     assert tree.levels(now_s=1) == {path: path for path in ("/batch/a", "/batch/b")}
-    tree.add("/night/c", QosClass.BE)  # where nobody has looked
+    tree.add("/night/c", QosClass.BE)  # not scanned so far
     assert tree.levels(now_s=2)["/night/c"] == "/night/c"
 
 
 @given(st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from([None, *QosClass])), max_size=12))
-def test_changes_lead_where_a_first_look_does(changes: list[tuple[str, QosClass | None]]) -> None:
+def test_incremental_changes_give_the_result_of_a_first_scan(
+    changes: list[tuple[str, QosClass | None]],
+) -> None:
     with TemporaryDirectory() as folder:
         tree = Tree(Path(folder))
         tree.add("/pods/web", QosClass.LS)
         for second, (path, qos) in enumerate(changes):
             tree.workloads = tuple(w for w in tree.workloads if w.path != path)
             if qos is None:
-                tree.make(path)  # empty: nobody's
+                tree.make(path)  # without processes
             else:
                 tree.add(path, qos)
             found = tree.levels(now_s=second)

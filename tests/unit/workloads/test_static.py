@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From rules to workloads, on a tree of real directories."""
+"""Workloads from rules of the configuration, on a tree of real directories."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_patterns_in_the_middle(layout: CgroupLayout) -> None:
     assert [w.path for w in found] == ["/batch/two/inner"]
 
 
-def test_a_pattern_may_match_nothing_a_name_must_not(layout: CgroupLayout) -> None:
+def test_a_pattern_may_match_nothing_but_a_path_must_exist(layout: CgroupLayout) -> None:
     assert scan(layout, [rule("none", "/nothing*")], missing_ok=False) == ()
     with pytest.raises(ConfigError, match=r"config\.yaml:9: cgroup: /nothing does not exist"):
         scan(layout, [rule("none", "/nothing")], missing_ok=False)
@@ -59,7 +59,7 @@ def test_one_cgroup_has_one_workload(layout: CgroupLayout) -> None:
         scan(layout, rules, missing_ok=True)
 
 
-def test_no_workload_inside_another(layout: CgroupLayout) -> None:
+def test_a_workload_inside_another_is_refused(layout: CgroupLayout) -> None:
     rules = [rule("outer", "/batch"), rule("inner", "/batch/two/inner", QosClass.LS)]
     with pytest.raises(ConfigError, match="/batch/two/inner lies inside /batch of the workload"):
         scan(layout, rules, missing_ok=True)

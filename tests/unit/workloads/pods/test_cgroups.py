@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods' cgroups are found for every driver, and nothing else is taken for one."""
+"""The scan for cgroups of pods: every cgroup driver, and no other directories."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ UNDERSCORED = UID.replace("-", "_")
 STATIC = "d41d8cd98f00b204e9800998ecf8427e"
 
 
-def everybody(cgroups: PodCgroups, now_ns: int) -> list[PodCgroup]:
+def every_pod(cgroups: PodCgroups, now_ns: int) -> list[PodCgroup]:
     return [each for below in cgroups.scan(now_ns).values() for each in below]
 
 
 def found(mount: Path) -> set[tuple[str, str, str]]:
     return {
         (each.uid, each.qos_class, each.path)
-        for each in everybody(PodCgroups(mount), 0)
+        for each in every_pod(PodCgroups(mount), 0)
         if (mount / each.path[1:]).stat().st_ino == each.inode
     }
 
@@ -53,7 +53,7 @@ def test_every_driver(tmp_path: Path, path: str, uid: str, qos_class: str) -> No
     assert found(tmp_path) == {(uid, qos_class, f"/{path}")}
 
 
-def test_what_is_no_pod(tmp_path: Path) -> None:
+def test_directories_that_are_no_pods(tmp_path: Path) -> None:
     for path in (
         "kubepods/besteffort/podx",
         f"kubepods/besteffort/pod{UID}0",
@@ -66,37 +66,37 @@ def test_what_is_no_pod(tmp_path: Path) -> None:
     assert found(tmp_path) == set()
 
 
-def test_a_tree_that_a_pod_makes_in_itself_is_no_root(tmp_path: Path) -> None:
+def test_a_kubepods_inside_a_pod_is_no_root(tmp_path: Path) -> None:
     inside = f"kubepods/besteffort/pod{UID}"
     (tmp_path / inside / "kubepods" / f"pod{STATIC}").mkdir(parents=True)
     assert find_roots(tmp_path) == ("/kubepods",)
     assert found(tmp_path) == {(UID, "BestEffort", f"/{inside}")}
 
 
-def test_it_is_looked_when_something_changed_and_now_and_then(tmp_path: Path) -> None:
+def test_levels_are_listed_after_a_change_and_every_30_s(tmp_path: Path) -> None:
     changes = 1
     cgroups = PodCgroups(tmp_path, ("/kubepods",), lambda: changes)
     (tmp_path / "kubepods").mkdir()
-    assert everybody(cgroups, 0) == everybody(cgroups, 0) == []
+    assert every_pod(cgroups, 0) == every_pod(cgroups, 0) == []
     (tmp_path / f"kubepods/pod{UID}").mkdir()
-    assert everybody(cgroups, 1 * NS_PER_SEC) == []
+    assert every_pod(cgroups, 1 * NS_PER_SEC) == []
     changes += 1
-    (pod,) = everybody(cgroups, 2 * NS_PER_SEC)
+    (pod,) = every_pod(cgroups, 2 * NS_PER_SEC)
     assert pod.uid == UID
-    (tmp_path / f"kubepods/pod{STATIC}").mkdir()  # told before it could be seen
-    assert len(everybody(cgroups, 3 * NS_PER_SEC)) == 2
+    (tmp_path / f"kubepods/pod{STATIC}").mkdir()  # the change was reported before it was visible
+    assert len(every_pod(cgroups, 3 * NS_PER_SEC)) == 2
     (tmp_path / f"kubepods/pod{STATIC}").rmdir()
-    assert len(everybody(cgroups, 29 * NS_PER_SEC)) == 2
-    assert everybody(cgroups, 30 * NS_PER_SEC) == [pod]
+    assert len(every_pod(cgroups, 29 * NS_PER_SEC)) == 2
+    assert every_pod(cgroups, 30 * NS_PER_SEC) == [pod]
 
 
 def test_no_kubepods_is_no_error(tmp_path: Path) -> None:
     assert find_roots(tmp_path) == ()
-    assert everybody(PodCgroups(tmp_path), 0) == []
-    assert everybody(PodCgroups(tmp_path, ("/kubepods",)), 0) == []
+    assert every_pod(PodCgroups(tmp_path), 0) == []
+    assert every_pod(PodCgroups(tmp_path, ("/kubepods",)), 0) == []
 
 
-def test_what_did_not_change_is_the_same_object(tmp_path: Path) -> None:
+def test_an_unchanged_result_is_the_same_object(tmp_path: Path) -> None:
     pods = tmp_path / "kubepods" / "besteffort"
     (pods / f"pod{UID}").mkdir(parents=True)
     cgroups = PodCgroups(tmp_path)
@@ -109,33 +109,33 @@ def test_what_did_not_change_is_the_same_object(tmp_path: Path) -> None:
     assert cgroups.scan(3 * NS_PER_SEC) == before
 
 
-def test_a_cgroup_that_took_the_place_of_another_is_another(tmp_path: Path) -> None:
+def test_a_new_cgroup_at_the_same_path_is_another_one(tmp_path: Path) -> None:
     pods = tmp_path / "kubepods" / "besteffort"
     (pods / f"pod{UID}").mkdir(parents=True)
     cgroups = PodCgroups(tmp_path)
-    (before,) = everybody(cgroups, 0)
+    (before,) = every_pod(cgroups, 0)
     (pods / f"pod{UID}").rename(tmp_path / "gone")
     (pods / f"pod{UID}").mkdir()
-    (after,) = everybody(cgroups, NS_PER_SEC)
+    (after,) = every_pod(cgroups, NS_PER_SEC)
     assert (after.path, after.uid) == (before.path, before.uid)
     assert after.inode != before.inode
 
 
-def test_kubelet_may_start_later_and_move(tmp_path: Path) -> None:
+def test_kubelet_may_start_later_and_change_its_root(tmp_path: Path) -> None:
     cgroups = PodCgroups(tmp_path)
-    assert everybody(cgroups, 0) == []
+    assert every_pod(cgroups, 0) == []
     (tmp_path / "kubepods" / f"pod{UID}").mkdir(parents=True)
-    assert len(everybody(cgroups, 2 * NS_PER_SEC)) == 1
+    assert len(every_pod(cgroups, 2 * NS_PER_SEC)) == 1
     (tmp_path / "kubepods" / f"pod{UID}").rmdir()
     (tmp_path / "kubepods").rmdir()
     (tmp_path / "kubepods.slice" / f"kubepods-pod{UNDERSCORED}.slice").mkdir(parents=True)
-    (moved,) = everybody(cgroups, 60 * NS_PER_SEC)
+    (moved,) = every_pod(cgroups, 60 * NS_PER_SEC)
     assert moved.path.startswith("/kubepods.slice/")
 
 
 def test_given_roots_are_the_only_ones(tmp_path: Path) -> None:
     for root in ("kubepods", "outer/kubepods"):
         (tmp_path / root / f"pod{UID}").mkdir(parents=True)
-    assert [each.path for each in everybody(PodCgroups(tmp_path, ("/outer/kubepods",)), 0)] == [
+    assert [each.path for each in every_pod(PodCgroups(tmp_path, ("/outer/kubepods",)), 0)] == [
         f"/outer/kubepods/pod{UID}"
     ]

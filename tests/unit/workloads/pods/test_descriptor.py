@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Katalyst's ServiceProfileDescriptors: what they say, whose they are, what becomes of profiles."""
+"""Katalyst's ServiceProfileDescriptors: parsing, the pods they apply to, derived profiles."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,7 +40,7 @@ def raw(name: str = "web", /, *indicators: object, **reference: object) -> dict[
     return {"metadata": {"namespace": "shop", "name": name}, "spec": spec}
 
 
-def says(name: object, **levels: object) -> dict[str, Any]:
+def indicator(name: object, **levels: object) -> dict[str, Any]:
     found = [{"indicatorLevel": level, "value": value} for level, value in levels.items()]
     return {"name": name, "indicators": found}
 
@@ -71,9 +71,9 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Profile]:
 
 
 def test_the_upper_bound_counts_before_the_lower() -> None:
-    assert points(says("cpi", LowerBound=1.1, UpperBound=1.4)) == {IndicatorName.CPI: 1.4}
-    assert points(says("cpi", LowerBound=2)) == {IndicatorName.CPI: 2.0}
-    assert read(says("cpi", UpperBound=1.4)).points == (
+    assert points(indicator("cpi", LowerBound=1.1, UpperBound=1.4)) == {IndicatorName.CPI: 1.4}
+    assert points(indicator("cpi", LowerBound=2)) == {IndicatorName.CPI: 2.0}
+    assert read(indicator("cpi", UpperBound=1.4)).points == (
         Point(IndicatorName.CPI, 1.4, "cpi UpperBound 1.4"),
     )
 
@@ -82,40 +82,47 @@ def test_the_upper_bound_counts_before_the_lower() -> None:
     ("ms_per_cpu_s", "ratio"), [(460, 0.46 / 1.46), (1000, 0.5), (1, 1 / 1001)]
 )
 def test_milliseconds_of_waiting_become_a_share(ms_per_cpu_s: float, ratio: float) -> None:
-    found = points(says("cpu_sched_wait", UpperBound=ms_per_cpu_s))
+    found = points(indicator("cpu_sched_wait", UpperBound=ms_per_cpu_s))
     assert found[IndicatorName.WAIT_RATIO] == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize(
-    ("indicator", "text"),
+    ("raw_indicator", "text"),
     [
-        (says("cpu_usage_ratio", UpperBound=0.8), "'cpu_usage_ratio': how busy CPUs are"),
-        (says("mem_access_read_lat", UpperBound=80), "'mem_access_read_lat': not measured here"),
-        (says("mbw\n\x1b[31m", UpperBound=80), "'mbw\\n\\x1b[31m': not known"),
-        (says("x" * 100_000, UpperBound=1), f"'{'x' * 64}': not known"),
-        (says(DEEP, UpperBound=1), "a list: not known"),
-        (says(None, UpperBound=1), "a NoneType: not known"),
+        (indicator("cpu_usage_ratio", UpperBound=0.8), "'cpu_usage_ratio': how busy CPUs are"),
+        (
+            indicator("mem_access_read_lat", UpperBound=80),
+            "'mem_access_read_lat': not measured here",
+        ),
+        (indicator("mbw\n\x1b[31m", UpperBound=80), "'mbw\\n\\x1b[31m': not known"),
+        (indicator("x" * 100_000, UpperBound=1), f"'{'x' * 64}': not known"),
+        (indicator(DEEP, UpperBound=1), "a list: not known"),
+        (indicator(None, UpperBound=1), "a NoneType: not known"),
         ({"name": "cpi", "indicators": DEEP}, "cpi: neither UpperBound nor LowerBound"),
-        (says("cpi", Middle=1), "cpi: neither UpperBound nor LowerBound"),
+        (indicator("cpi", Middle=1), "cpi: neither UpperBound nor LowerBound"),
         *(
-            (says("cpi", UpperBound=value, LowerBound=1), "cpi: UpperBound must be a number")
+            (indicator("cpi", UpperBound=value, LowerBound=1), "cpi: UpperBound must be a number")
             for value in (0, -1.4, math.nan, math.inf, 10**400, 1.1e6, True, "1.4", None, DEEP)
         ),
     ],
 )
-def test_what_does_not_count_is_one_line(indicator: dict[str, Any], text: str) -> None:
-    found = problem(indicator)
+def test_an_ignored_indicator_is_reported_in_one_line(
+    raw_indicator: dict[str, Any], text: str
+) -> None:
+    found = problem(raw_indicator)
     assert found.startswith(text) and found.isprintable() and len(found) < 150
 
 
-def test_a_bad_indicator_takes_no_other_with_it() -> None:
-    found = read(says("cpi", UpperBound=-1), "no indicator", says("cpu_sched_wait", UpperBound=1))
+def test_a_bad_indicator_does_not_affect_the_others() -> None:
+    found = read(
+        indicator("cpi", UpperBound=-1), "no indicator", indicator("cpu_sched_wait", UpperBound=1)
+    )
     assert [each.indicator for each in found.points] == [IndicatorName.WAIT_RATIO]
     assert len(found.problems) == 1
 
 
-def test_of_many_indicators_and_levels_only_some_are_read() -> None:
-    found = read(*(says(f"n{number}", UpperBound=1) for number in range(5000)))
+def test_the_number_of_indicators_is_bounded() -> None:
+    found = read(*(indicator(f"n{number}", UpperBound=1) for number in range(5000)))
     assert len(found.problems) == 17
     assert found.problems[-1] == "more than 16 indicators; the others are not read"
 
@@ -134,7 +141,7 @@ def test_of_many_indicators_and_levels_only_some_are_read() -> None:
         {"spec": {"targetRef": {"name": "web"}}},
     ],
 )
-def test_one_without_a_sane_identity_is_refused_in_one_line(bad: dict[str, Any]) -> None:
+def test_a_descriptor_without_a_valid_identity_is_refused_in_one_line(bad: dict[str, Any]) -> None:
     with pytest.raises(DescriptorError) as error:
         parse_descriptor(raw() | bad)
     assert str(error.value).isprintable() and len(str(error.value)) < 500
@@ -169,7 +176,7 @@ CATALOGUE = DescriptorIndex(
         ("web-spd", pod(**of_deployment("web"))),  # of two, the first by name
         ("db-spd", pod(owner=Owner(kind="StatefulSet", name="db"))),
         ("rs-spd", pod(owner=Owner(kind="ReplicaSet", name="lone"))),
-        # What its own controller wrote to the pod counts before that.
+        # The annotation of Katalyst's controller goes before the owner.
         ("db-spd", pod(annotations={"spd.katalyst.kubewharf.io/name": "db-spd"})),
         (
             "web-z",
@@ -186,7 +193,7 @@ CATALOGUE = DescriptorIndex(
         (None, pod()),
     ],
 )
-def test_whose_it_is(name: str | None, given: Pod) -> None:
+def test_the_descriptor_of_a_pod(name: str | None, given: Pod) -> None:
     found = CATALOGUE.find(given)
     assert (None if found is None else found.name) == name
     assert DescriptorIndex().find(given) is None
@@ -198,9 +205,9 @@ def test_the_name_on_a_pod_is_kept() -> None:
     assert parse_pod(json.loads(json.dumps({"metadata": meta}))).annotations == {key: "web-spd"}
 
 
-def test_a_sweet_point_is_replaced_and_nothing_else(profiles: Mapping[str, Profile]) -> None:
+def test_only_the_sweet_point_is_replaced(profiles: Mapping[str, Profile]) -> None:
     gold = profiles["gold"]
-    made, unusable = derived_profile(gold, read(says("cpi", UpperBound=1.7)), TICK_NS)
+    made, unusable = derived_profile(gold, read(indicator("cpi", UpperBound=1.7)), TICK_NS)
     assert unusable == ()
     assert made.name == "gold+shop/web"
     assert (base_name(made.name), base_name(gold.name)) == ("gold", "gold")
@@ -214,10 +221,10 @@ def test_a_sweet_point_is_replaced_and_nothing_else(profiles: Mapping[str, Profi
 def test_an_indicator_that_the_profile_lacks_is_added(
     profiles: Mapping[str, Profile], tmp_path: Path
 ) -> None:
-    given = read(says("cpu_sched_wait", UpperBound=1000))
+    given = read(indicator("cpu_sched_wait", UpperBound=1000))
     made, unusable = derived_profile(profiles["gold"], given, TICK_NS)
     assert unusable == ()
-    # As if a profile said it.
+    # The same as in a profile that sets only this sweet point.
     text = "name: gold\nindicators: {wait_ratio: {sweet_point: 50%}}\n"
     (tmp_path / "p.yaml").write_text(text)
     (tmp_path / "c.yaml").write_text("kubernetes: {}\nprofiles: [p.yaml]\n")
@@ -226,28 +233,32 @@ def test_an_indicator_that_the_profile_lacks_is_added(
 
 
 @pytest.mark.parametrize(
-    ("indicator", "tick_ns", "text"),
+    ("raw_indicator", "tick_ns", "text"),
     [
-        (says("cpi", UpperBound=0.01), TICK_NS, "less than can be told apart (0.01)"),
-        (says("cpu_sched_wait", UpperBound=1e-30), TICK_NS, "less than can be told apart (0.001)"),
-        (says("cpu_sched_wait", UpperBound=9), 2 * 10**9, "the tick is longer than the window"),
+        (indicator("cpi", UpperBound=0.01), TICK_NS, "below the resolution (0.01)"),
+        (indicator("cpu_sched_wait", UpperBound=1e-30), TICK_NS, "below the resolution (0.001)"),
+        (
+            indicator("cpu_sched_wait", UpperBound=9),
+            2 * 10**9,
+            "the tick is longer than the window",
+        ),
     ],
 )
-def test_what_cannot_be_steered_to_is_left_out(
-    profiles: Mapping[str, Profile], indicator: dict[str, Any], tick_ns: int, text: str
+def test_a_sweet_point_that_cannot_be_used_is_left_out(
+    profiles: Mapping[str, Profile], raw_indicator: dict[str, Any], tick_ns: int, text: str
 ) -> None:
     gold = profiles["gold"]
-    made, (told,) = derived_profile(gold, read(indicator), tick_ns)
-    assert text in told and made.indicators == gold.indicators
+    made, (unusable,) = derived_profile(gold, read(raw_indicator), tick_ns)
+    assert text in unusable and made.indicators == gold.indicators
 
 
-def test_a_recording_replays_with_profiles_of_which_none_was_made(
+def test_a_recording_replays_with_profiles_that_no_file_has(
     profiles: Mapping[str, Profile], tmp_path: Path
 ) -> None:
     (tmp_path / "c.yaml").write_text("kubernetes: {}\n")
     settings = load(tmp_path / "c.yaml", cpus=4).settings
     made, _ = derived_profile(
-        settings.profiles["default"], read(says("cpi", UpperBound=1.7)), TICK_NS
+        settings.profiles["default"], read(indicator("cpi", UpperBound=1.7)), TICK_NS
     )
     service = Workload("web", CgroupId("cpu", 1), "/web", QosClass.LS, "web", made.name)
     snapshot = Snapshot(time_ns=10**9, age_ns=0, workloads=())

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Other agents of the node: what counts as evidence, and what does not."""
+"""Detection of other agents on the node: what counts as evidence, and what does not."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -41,15 +41,15 @@ class Host:
         self.level = path / LEVEL[1:]
         self.level.mkdir(parents=True)
         self.resctrl = path / "resctrl"
-        self.managers = OtherAgents(layout, ClassRules(), self.resctrl)
+        self.agents = OtherAgents(layout, ClassRules(), self.resctrl)
         self.cgroup = CgroupId(name, self.level.stat().st_ino)
         self.ours: set[tuple[CgroupId, Knob]] = set()
 
-    def look(self, *pods: Pod, at_s: int = 0) -> dict[Knob, str]:
-        self.managers.poll(
+    def ceded(self, *pods: Pod, at_s: int = 0) -> dict[Knob, str]:
+        self.agents.poll(
             at_s * NS_PER_SEC, pods, [LEVEL], lambda cgroup, knob: (cgroup, knob) in self.ours
         )
-        return dict(self.managers.ceded)
+        return dict(self.agents.ceded)
 
 
 @pytest.fixture
@@ -67,33 +67,33 @@ def host(tmp_path: Path) -> Host:
         ("v2", "memory.high", "max", "1073741824", Knob.MEMORY_HIGH),
     ],
 )
-def test_what_they_write_where_kubelet_does_not(
+def test_values_that_kubelet_does_not_write(
     tmp_path: Path, version: Literal["v1", "v2"], name: str, free: str, value: str, knob: Knob
 ) -> None:
     host = Host(tmp_path, version)
     file = host.level / name
     file.write_text(f"{free}\n")
-    assert host.look(KOORDLET) == {}
+    assert host.ceded(KOORDLET) == {}
     file.write_text(f"{value}\n")
     reason = f"set {name} of {LEVEL}"
-    assert host.look() == {knob: f"somebody else {reason}"}
-    assert host.look(KOORDLET) == {knob: f"koordlet {reason}"}
+    assert host.ceded() == {knob: f"another program {reason}"}
+    assert host.ceded(KOORDLET) == {knob: f"koordlet {reason}"}
 
 
-def test_the_reason_is_the_same_whatever_they_write(host: Host) -> None:
+def test_the_reason_does_not_depend_on_the_value(host: Host) -> None:
     found = []
     for quota in (50000, 60000, 70000):
         (host.level / "cpu.max").write_text(f"{quota} 100000\n")
-        found.append(host.look(KOORDLET))
+        found.append(host.ceded(KOORDLET))
     assert found[0] and found == found[:1] * 3
 
 
-def test_what_we_wrote_ourselves_is_no_evidence(host: Host) -> None:
+def test_values_of_the_agent_itself_are_no_evidence(host: Host) -> None:
     (host.level / "cpu.idle").write_text("1\n")
     host.ours = {(host.cgroup, Knob.SCHED_IDLE)}
-    assert host.look(KOORDLET) == {}
+    assert host.ceded(KOORDLET) == {}
     (host.level / "cpu.max").write_text("1000 10000\n")
-    assert set(host.look(KOORDLET)) == {Knob.CPU_QUOTA}
+    assert set(host.ceded(KOORDLET)) == {Knob.CPU_QUOTA}
 
 
 @pytest.mark.parametrize(
@@ -110,30 +110,30 @@ def test_what_we_wrote_ourselves_is_no_evidence(host: Host) -> None:
 def test_resctrl_groups(host: Host, agent: Pod, group: str, expected: set[Knob]) -> None:
     (host.resctrl / group).mkdir(parents=True)
     (host.resctrl / group / "schemata").write_text("L3:0=fff\n")
-    assert set(host.look(agent)) == expected
+    assert set(host.ceded(agent)) == expected
 
 
-def test_batch_resources_are_koordlets_where_it_runs(host: Host) -> None:
+def test_batch_resources_count_only_where_koordlet_runs(host: Host) -> None:
     worker = pod(annotations=BATCH)
-    assert host.look(worker) == {}
-    assert host.look(worker, PRETENDER) == {}
-    assert host.look(worker, KATALYST) == {}
-    assert set(host.look(worker, KOORDLET)) == {Knob.CPU_QUOTA}
+    assert host.ceded(worker) == {}
+    assert host.ceded(worker, PRETENDER) == {}
+    assert host.ceded(worker, KATALYST) == {}
+    assert set(host.ceded(worker, KOORDLET)) == {Knob.CPU_QUOTA}
 
 
-def test_a_knob_is_ours_again_when_nobody_wrote_it_for_long(host: Host) -> None:
+def test_evidence_expires(host: Host) -> None:
     file = host.level / "cpu.max"
     file.write_text("50000 100000\n")
-    assert host.look(at_s=0)
+    assert host.ceded(at_s=0)
     file.write_text("max 100000\n")
-    assert host.look(at_s=300)
-    assert host.look(at_s=301) == {}
+    assert host.ceded(at_s=300)
+    assert host.ceded(at_s=301) == {}
 
 
-def test_a_kubelet_alone_and_no_cgroup_at_all(host: Host) -> None:
+def test_no_evidence_with_kubelet_alone_or_without_cgroups(host: Host) -> None:
     (host.level / "cpu.max").write_text("max 100000\n")
     (host.level / "cpu.idle").write_text("0\n")
     (host.level / "memory.high").write_text("max\n")
-    assert host.look(pod()) == {}
+    assert host.ceded(pod()) == {}
     host.level.rename(host.level.parent / "gone")
-    assert host.look(pod()) == {}
+    assert host.ceded(pod()) == {}

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which profile a pod gets: the administrator's rules, its own word, its app, the default."""
+"""Choice of a pod's profile: rules of the administrator, label, app, default."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def pod(namespace: str = "shop", **changes: Any) -> Pod:
     return Pod(namespace=namespace, **(fields | changes))
 
 
-def asks(profile: str, **labels: str) -> dict[str, str]:
+def chooses(profile: str, **labels: str) -> dict[str, str]:
     return {PROFILE_KEY: profile, **labels}
 
 
@@ -41,15 +41,15 @@ def asks(profile: str, **labels: str) -> dict[str, str]:
         ("default", pod("far", labels={"tier": "front"})),
         ("redis", pod(service_account="cart")),
         ("default", pod("far", service_account="cart")),
-        # The first rule that applies, and before the pod's own word.
+        # The first rule that applies, and before the label of the pod.
         ("gold", pod(labels={"tier": "front"}, service_account="cart")),
-        ("gold", pod(labels=asks("nginx", tier="front"))),
-        # Its own word, the label before the annotation; before its app.
-        ("redis", pod(labels=asks("redis", app="nginx"))),
-        ("redis", pod(annotations=asks("redis"))),
-        ("redis", pod(labels=asks("redis"), annotations=asks("nginx"))),
-        ("gold", pod("bank", labels=asks("gold"))),
-        # Its app: by label, then by image.
+        ("gold", pod(labels=chooses("nginx", tier="front"))),
+        # The label before the annotation, and both before the app.
+        ("redis", pod(labels=chooses("redis", app="nginx"))),
+        ("redis", pod(annotations=chooses("redis"))),
+        ("redis", pod(labels=chooses("redis"), annotations=chooses("nginx"))),
+        ("gold", pod("bank", labels=chooses("gold"))),
+        # The app: by label, then by image.
         ("nginx", pod(labels={"app": "nginx"})),
         ("redis", pod(labels={"app.kubernetes.io/name": "redis", "app": "nginx"})),
         ("nginx", pod(labels={"app.kubernetes.io/name": "site", "app": "nginx"})),
@@ -68,24 +68,26 @@ def test_choice(found: str, given: Pod | None) -> None:
 @pytest.mark.parametrize(
     ("found", "problem", "given"),
     [
-        ("default", f"{PROFILE_KEY}='silver': no profile has that name", asks("silver")),
-        ("nginx", f"{PROFILE_KEY}='silver': no profile", asks("silver", app="nginx")),
-        ("default", f"{PROFILE_KEY}='gold': shop may not choose it", asks("gold")),
-        ("default", f"{PROFILE_KEY}={'x' * 64!r}: no profile", asks("x" * 4000)),
+        ("default", f"{PROFILE_KEY}='silver': no profile has that name", chooses("silver")),
+        ("nginx", f"{PROFILE_KEY}='silver': no profile", chooses("silver", app="nginx")),
+        ("default", f"{PROFILE_KEY}='gold': shop may not choose it", chooses("gold")),
+        ("default", f"{PROFILE_KEY}={'x' * 64!r}: no profile", chooses("x" * 4000)),
     ],
 )
-def test_what_a_pod_may_not_have(found: str, problem: str, given: dict[str, str]) -> None:
+def test_a_profile_that_the_pod_may_not_choose(
+    found: str, problem: str, given: dict[str, str]
+) -> None:
     choice = profile_chooser(NAMES, CONFIG, "default")(pod(labels=given))
     assert choice.profile == found
     assert choice.problem is not None and choice.problem.startswith(problem)
 
 
-def test_a_rule_without_its_profile_is_passed_over() -> None:
-    choice = profile_chooser(NAMES, CONFIG, "default")(pod("lost", labels=asks("redis")))
+def test_a_rule_with_a_missing_profile_is_skipped() -> None:
+    choice = profile_chooser(NAMES, CONFIG, "default")(pod("lost", labels=chooses("redis")))
     assert choice == ProfileChoice("redis", "profile rule 3: no profile has the name 'lost'")
 
 
-def test_another_default_and_what_stands_in_for_it() -> None:
+def test_another_default_and_its_fallback() -> None:
     config = KubeProfilesConfig(default="gold", match_apps=False)
     assert profile_chooser(NAMES, config, "default")(pod(images=("redis",))) == ProfileChoice(
         "gold"

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods and cgroups joined: who is a workload, of which class and service, and who is left alone."""
+"""Pods joined with cgroups: which are workloads, their classes and services, foreign roots."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +33,7 @@ def pod(number: int, qos_class: str = "Burstable", **changes: Any) -> Pod:
 
 
 class Node:
-    """Directories in the shape of kubepods, and what the API server says of them."""
+    """Directories in the shape of kubepods, and the pods that the API server lists."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Node:
             (path / "c0").mkdir(parents=True)
 
     def list(self, *pods: Pod) -> None:
-        """Let the API server list *pods* and nobody else."""
+        """Let the API server list exactly *pods*."""
         self.pods = Pods(pods={each.uid: each for each in pods}, synced=True)
 
     def scan(
@@ -111,7 +111,7 @@ def test_which_service(node: Node, changes: dict[str, Any], service: str) -> Non
     assert found.service == f"{service}@default"
 
 
-def test_a_profile_that_does_not_exist_is_told_and_not_used(node: Node) -> None:
+def test_a_profile_that_does_not_exist_is_reported_and_not_used(node: Node) -> None:
     (found,) = node.run(pod(1, labels={"sweetpoint.dev/profile": "x" * 63}))
     assert found.profile == "default"
     ((key, problem),) = node.source.problems
@@ -119,7 +119,7 @@ def test_a_profile_that_does_not_exist_is_told_and_not_used(node: Node) -> None:
     assert "no profile has that name" in problem
 
 
-def test_another_rule_of_choice_is_applied_at_once(node: Node) -> None:
+def test_another_profile_chooser_is_applied_at_once(node: Node) -> None:
     (before,) = node.run(pod(1))
     assert before.profile == "default"
     (after,) = node.scan(choose=lambda _: ProfileChoice("nginx"))
@@ -138,10 +138,10 @@ def test_another_rule_of_choice_is_applied_at_once(node: Node) -> None:
         ({"mirror": True}, False),
         ({"namespace": "kube-system"}, False),
         ({"priority": 2_000_000_000}, False),
-        ({"labels": {"sweetpoint.dev/qos": "latency-sensitive"}}, True),  # not trusted to
+        ({"labels": {"sweetpoint.dev/qos": "latency-sensitive"}}, True),  # not trusted to raise it
     ],
 )
-def test_who_may_be_evicted(node: Node, changes: dict[str, Any], expected: bool) -> None:
+def test_which_pods_may_be_evicted(node: Node, changes: dict[str, Any], expected: bool) -> None:
     (found,) = node.run(pod(1, "BestEffort", **changes))
     assert found.evictable is expected
 
@@ -177,12 +177,12 @@ def test_core_groups(node: Node, labels: dict[str, str], group: str) -> None:
         (1000 * len(possible_cpus()), memory_bytes(), (None, None)),
     ],
 )
-def test_who_asks_for_more_than_there_is_has_no_limit(
+def test_a_request_of_the_whole_capacity_is_no_limit(
     tmp_path: Path, cpu: int, memory: int, expected: tuple[float | None, int | None]
 ) -> None:
     node = Node(tmp_path, names=("x.org/cpu", "x.org/memory"))
-    asked = {"x.org/cpu": cpu, "x.org/memory": memory}
-    (workload,) = node.run(pod(1, "BestEffort", requests=asked))
+    requests = {"x.org/cpu": cpu, "x.org/memory": memory}
+    (workload,) = node.run(pod(1, "BestEffort", requests=requests))
     assert (workload.limit_cpus, workload.limit_memory_bytes) == expected
 
 
@@ -191,19 +191,19 @@ def test_a_pod_without_a_cgroup_is_no_workload(node: Node) -> None:
     assert node.scan() == ()
 
 
-def test_nothing_new_gives_the_same_tuple(node: Node) -> None:
+def test_an_unchanged_result_is_the_same_tuple(node: Node) -> None:
     before = node.run(pod(1), pod(2, "BestEffort"))
     revision = node.source.revision
     assert node.scan() is before
     assert node.source.revision == revision
     node.list(pod(1), replace(pod(2, "BestEffort"), grace_s=7))
-    assert node.scan() is before  # what changed does not concern a workload
+    assert node.scan() is before  # the changed field is not part of a workload
 
 
-def test_who_did_not_change_stays_the_same_object(node: Node) -> None:
+def test_an_unchanged_workload_stays_the_same_object(node: Node) -> None:
     first, second = node.run(pod(1), pod(2))
     node.start(pod(3))
-    # As after a list: all pods are other objects, and one of them says something else.
+    # As after a new list: all pods are other objects, and one of them has changed.
     node.list(pod(1), replace(pod(2), priority=5), pod(3))
     found = node.scan()
     assert found[0] is first
@@ -211,7 +211,7 @@ def test_who_did_not_change_stays_the_same_object(node: Node) -> None:
     assert len(found) == 3
 
 
-def test_when_the_api_forgets_a_pod_that_still_runs_it_stays_what_it_was(node: Node) -> None:
+def test_a_running_pod_that_is_no_longer_listed_keeps_its_class(node: Node) -> None:
     (before,) = node.run(pod(1, "BestEffort", priority=3))
     node.list()
     (after,) = node.scan(after_s=100)
@@ -219,7 +219,7 @@ def test_when_the_api_forgets_a_pod_that_still_runs_it_stays_what_it_was(node: N
     assert node.source.unlisted == 1
 
 
-def test_a_cgroup_of_the_same_number_may_be_another_pods(node: Node) -> None:
+def test_a_reused_cgroup_id_can_be_another_pod(node: Node) -> None:
     before, after = pod(1, "BestEffort"), pod(2, "BestEffort")
     (first,) = node.run(before)
     folder = node.mount / "kubepods/besteffort"
@@ -230,7 +230,7 @@ def test_a_cgroup_of_the_same_number_may_be_another_pods(node: Node) -> None:
     assert (first.name, second.name) == ("shop/p1", "shop/p2")
 
 
-def test_a_successor_of_the_same_name_has_that_name_alone(node: Node) -> None:
+def test_a_successor_of_the_same_name_gets_the_name(node: Node) -> None:
     node.run(pod(1))
     successor = replace(pod(2), name="p1")
     node.start(successor)
@@ -240,7 +240,7 @@ def test_a_successor_of_the_same_name_has_that_name_alone(node: Node) -> None:
     assert found[uid(1)].startswith("shop/p1#")
 
 
-def test_without_the_api_the_cgroup_tells_after_a_while(node: Node) -> None:
+def test_without_the_api_the_cgroup_decides_after_5_s(node: Node) -> None:
     node.start(pod(1), pod(2, "Guaranteed"), replace(pod(3), uid="ab" * 16))
     assert node.scan() == ()
     assert node.scan(after_s=3) == ()
@@ -259,31 +259,31 @@ def test_pods_of_other_nodes_are_left_alone(node: Node) -> None:
     inner = "docker/0123/kubelet/kubepods"
     node.start(pod(1))
     node.start(pod(2), pod(3), root=inner)
-    assert node.scan(after_s=10) == ()  # nobody knows which one is ours
+    assert node.scan(after_s=10) == ()  # the root of this node is not known yet
     assert node.source.foreign_roots == ("/kubepods", f"/{inner}")
     node.list(pod(2))
     assert [each.name for each in node.scan()] == ["shop/p2"]
     assert [each.name for each in node.scan(after_s=10)] == ["shop/p2", f"pod:{uid(3)}"]
     assert node.source.foreign_roots == ("/kubepods",)
     node.list()
-    assert len(node.scan()) == 2  # it stays ours
+    assert len(node.scan()) == 2  # the last choice holds
 
 
-def test_our_own_pod_tells_which_root_is_ours(node: Node) -> None:
+def test_the_agents_own_pod_decides_the_root(node: Node) -> None:
     node.start(replace(pod(1), uid=OWN), pod(2))
     node.start(pod(3), root="user.slice/kubepods")
     node.scan()
     assert {each.name for each in node.scan(after_s=10)} == {f"pod:{OWN}", f"pod:{uid(2)}"}
 
 
-def test_a_copy_of_a_pods_cgroup_elsewhere_is_not_taken_for_it(node: Node) -> None:
+def test_a_copy_of_a_pods_cgroup_below_another_root_is_ignored(node: Node) -> None:
     node.start(pod(1), pod(2))
     node.start(pod(1), root="user.slice/kubepods")
     node.list(pod(1), pod(2))
     assert {each.path.split("/")[1] for each in node.scan()} == {"kubepods"}
 
 
-def test_given_roots_are_all_ours(tmp_path: Path) -> None:
+def test_configured_roots_are_all_used(tmp_path: Path) -> None:
     node = Node(tmp_path, roots=("/a/kubepods", "/b/kubepods"))
     node.start(pod(1), root="a/kubepods")
     node.start(pod(2), root="b/kubepods")
@@ -292,7 +292,7 @@ def test_given_roots_are_all_ours(tmp_path: Path) -> None:
     assert {each.name for each in node.scan()} == {"shop/p1", "shop/p2"}
 
 
-def test_classes_are_counted_by_what_gave_them(node: Node) -> None:
+def test_classes_are_counted_by_kind_of_rule(node: Node) -> None:
     node.run(
         pod(1),
         pod(2, labels={"koordinator.sh/qosClass": "BE"}),
@@ -305,13 +305,13 @@ def test_classes_are_counted_by_what_gave_them(node: Node) -> None:
     }
 
 
-def test_classes_are_counted_as_pods_change_and_go(node: Node) -> None:
+def test_counts_follow_changed_and_removed_pods(node: Node) -> None:
     node.run(pod(1), pod(2), pod(3), pod(4))
     folder = node.mount / "kubepods/burstable"
     lowered = pod(1, labels={"sweetpoint.dev/qos": "best-effort"})
     (folder / f"pod{uid(2)}/c0").rmdir()
     (folder / f"pod{uid(2)}").rmdir()
-    (folder / f"pod{uid(3)}").rename(folder / f"pod{uid(5)}")  # a number used again
+    (folder / f"pod{uid(3)}").rename(folder / f"pod{uid(5)}")  # the same cgroup id for another pod
     node.list(lowered, pod(4), pod(5, namespace="kube-system"))
     node.scan()
     assert node.source.classes == {
