@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The system call PR_SCHED_CORE, played for real processes on a kernel that has none.
+"""Emulation of prctl(PR_SCHED_CORE) for real processes, on kernels without core scheduling.
 
-Cookies are kept by thread id in memory that forked helpers share. What is not played: children
-do not inherit, and nothing is scheduled.
+Cookies are stored by thread id in memory that forked helpers share. Not emulated: inheritance by
+children, and scheduling.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,21 @@ _MAX_TID = 1 << 22
 
 
 class CookieKernel:
-    """Takes the place of prctl(2); ``cookies[tid]`` may be read and set at will."""
+    """Replaces prctl(2); tests may read and set ``cookies[tid]``."""
 
     def __init__(self) -> None:
         memory = mmap.mmap(-1, 8 * _MAX_TID)
         self.cookies = memoryview(memory).cast("Q")
-        self.errors: dict[int, int] = {}  # errno by task, for what is not allowed
-        self.on_giving: Callable[[int], None] = lambda _task: None  # called before a cookie moves
+        self.errors: dict[int, int] = {}  # by task, the errno of every access
+        self.on_giving: Callable[[int], None] = lambda _task: (
+            None
+        )  # called before a task gets a cookie
 
     def prctl(self, option: int, command: int, tid: int, scope: int, address: int | None) -> int:
-        """Do what the kernel does (kernel/sched/core_sched.c, sched_core_share_pid)."""
+        """Emulate sched_core_share_pid (kernel/sched/core_sched.c)."""
         assert (option, scope) == (62, 0)
-        me = threading.get_native_id()
-        task = tid or me
+        caller = threading.get_native_id()
+        task = tid or caller
         if not Path(f"/proc/{task}").exists():
             return self._fail(errno.ESRCH)
         if command == _SHARE_TO:
@@ -41,12 +43,12 @@ class CookieKernel:
             assert address is not None
             ctypes.c_uint64.from_address(address).value = self.cookies[task]
         elif command == _CREATE:
-            self.cookies[0] += 1  # no task has the id 0: the counter
-            self.cookies[me] = 0xABC000 + self.cookies[0]
+            self.cookies[0] += 1  # index 0 belongs to no task and is the counter
+            self.cookies[caller] = 0xABC000 + self.cookies[0]
         elif command == _SHARE_TO:
-            self.cookies[task] = self.cookies[me]
+            self.cookies[task] = self.cookies[caller]
         elif command == _SHARE_FROM:
-            self.cookies[me] = self.cookies[task]
+            self.cookies[caller] = self.cookies[task]
         else:
             return self._fail(errno.EINVAL)
         return 0

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pure side of the actuators: which writes, in which order, passing through which values."""
+"""Steps of cpu.quota and cpu.idle: the writes, their order, and the intermediate values."""
 
 from pathlib import Path
 from typing import Literal
@@ -107,7 +107,7 @@ def test_idle_writes(
 
 
 @pytest.mark.parametrize("value", ["2 100", "idle", ""])
-def test_a_value_of_no_knob_is_a_bug(value: str) -> None:
+def test_a_text_that_is_no_value_of_the_knob_is_an_error(value: str) -> None:
     with pytest.raises(ValueError):
         idle("v1").steps(KnobValue("0 100"), KnobValue(value))
 
@@ -126,17 +126,17 @@ weights = st.one_of(st.just("1"), st.sampled_from([2, 99, 100, 1024, 10_000]).ma
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(deadline=None)
 @given(previous=quotas, value=quotas)
-def test_every_step_of_a_quota_is_allowed_and_announced(
+def test_every_step_of_a_quota_is_valid_and_has_the_right_state(
     version: Version, previous: str, value: str
 ) -> None:
-    # The kernel's rule in one cgroup: a quota is never below the burst.
+    # The rule of the kernel within a cgroup: a quota is never below the burst.
     files = _quota_files(version, previous)
     for step in quota(version).steps(KnobValue(previous), KnobValue(value)):
         files[step.file] = step.text
-        announced = _quota_files(version, step.state)
+        expected = _quota_files(version, step.state)
         if version == "v2" and step.file == "cpu.max":
-            assert files["cpu.max"].split()[1] == announced["cpu.max"].split()[1]
-        assert files == announced
+            assert files["cpu.max"].split()[1] == expected["cpu.max"].split()[1]
+        assert files == expected
         limit = step.state.split()[0]
         assert limit == "max" or int(step.state.split()[2]) <= int(limit)
     assert files == _quota_files(version, value)
@@ -145,7 +145,7 @@ def test_every_step_of_a_quota_is_allowed_and_announced(
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(deadline=None)
 @given(previous=weights, value=weights)
-def test_every_step_of_idle_is_allowed_and_announced(
+def test_every_step_of_idle_is_valid_and_has_the_right_state(
     version: Version, previous: str, value: str
 ) -> None:
     state = previous
@@ -176,7 +176,7 @@ def _quota_files(version: Version, value: str) -> dict[str, str]:
         ("max 10000 500", False),
     ],
 )
-def test_a_quota_doubled_by_the_kernel_is_still_ours(found: str, same: bool) -> None:
+def test_a_quota_doubled_by_the_kernel_matches(found: str, same: bool) -> None:
     assert quota("v1").matches(KnobValue("5000 10000 500"), KnobValue(found)) is same
 
 
@@ -188,7 +188,7 @@ def test_the_kernel_does_not_double_past_its_longest_period() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("previous", "value", "turn"),
+    ("previous", "value", "phase"),
     [
         ("400000 100000 0", "max 100000 0", Phase.ANY),
         ("50000 100000 0", "4999 10000 0", Phase.TIGHTEN),
@@ -197,8 +197,8 @@ def test_the_kernel_does_not_double_past_its_longest_period() -> None:
         ("max 100000 0", "4000 100000 0", Phase.LOOSEN),
     ],
 )
-def test_when_a_quota_is_written(version: Version, previous: str, value: str, turn: Phase) -> None:
-    assert quota(version).phase(KnobValue(previous), KnobValue(value)) is turn
+def test_phase_of_a_quota(version: Version, previous: str, value: str, phase: Phase) -> None:
+    assert quota(version).phase(KnobValue(previous), KnobValue(value)) is phase
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -207,6 +207,6 @@ def test_cgroups_turn_idle_before_others_turn_normal(version: Version) -> None:
     assert idle(version).phase(KnobValue("1"), KnobValue("0 2")) is Phase.LOOSEN
 
 
-def test_shares_out_of_range_are_announced_as_the_kernel_clamps_them() -> None:
+def test_the_state_of_shares_out_of_range_is_clamped_as_by_the_kernel() -> None:
     steps = idle("v1").steps(KnobValue("0 100"), KnobValue("0 1"))
     assert [s.state for s in steps] == ["0 2"]

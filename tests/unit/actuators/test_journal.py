@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The journal on disk: what was written is found again, and damage stays where it is."""
+"""The journal on disk: records are loaded again, and damage is limited to its file."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ def record(number: int = 1, *, scope: str = "cpu", knob: Knob = Knob.CPU_QUOTA) 
 
 
 def rewrite(path: Path, **changes: object) -> None:
-    """Change fields of a record file and give it a right checksum again."""
+    """Change fields of a record file and correct its checksum."""
     body = json.loads(path.read_bytes())
     del body["crc"]
     body |= changes
@@ -39,7 +39,7 @@ def only_file(directory: Path) -> Path:
     return path
 
 
-def test_records_are_found_again(tmp_path: Path) -> None:
+def test_records_are_loaded_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     kept = [record(1), record(2), record(2, scope="net/a"), record(2, scope="net-a")]
     kept.append(record(1, knob=Knob.SCHED_IDLE))
@@ -59,7 +59,7 @@ def test_only_the_owner_may_write(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_record_of_another_boot_is_dropped_without_a_word(
+def test_a_record_of_another_boot_is_dropped_silently(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Journal(tmp_path).put(record())
@@ -84,7 +84,7 @@ def test_a_record_of_a_newer_version_is_kept_and_reported(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_damaged_file_is_moved_aside_and_the_others_are_read(
+def test_a_damaged_file_is_renamed_and_the_others_are_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
     for old in tmp_path.iterdir():
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_moved_aside_and_the_others_are_read(
     assert Journal(tmp_path).unreadable == []
 
 
-def test_a_write_that_did_not_come_to_its_end_does_not_count(tmp_path: Path) -> None:
+def test_an_incomplete_write_has_no_effect(tmp_path: Path) -> None:
     def die(step: str) -> None:
         if step == "before journal rename":
             raise InterruptedError

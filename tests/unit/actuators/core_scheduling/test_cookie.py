@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cookies on real processes, with the system call played: see ``tests.cookie_kernel``."""
+"""Cookies on real processes with an emulated system call, see ``tests.cookie_kernel``."""
 
 from collections.abc import Callable, Iterator
 import errno
@@ -39,15 +39,15 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> CookieKernel:
 
 @pytest.fixture
 def task() -> Iterator[Callable[[], int]]:
-    """Return a function that makes a sleeping process and returns its id."""
-    made: list[subprocess.Popen[bytes]] = []
+    """A function that starts a sleeping process and returns its id."""
+    started: list[subprocess.Popen[bytes]] = []
 
-    def make() -> int:
-        made.append(subprocess.Popen(["sleep", "60"]))
-        return made[-1].pid
+    def start() -> int:
+        started.append(subprocess.Popen(["sleep", "60"]))
+        return started[-1].pid
 
-    yield make
-    for process in made:
+    yield start
+    for process in started:
         process.kill()
         process.wait()
 
@@ -64,7 +64,7 @@ Task = Callable[[], int]
 
 
 class TestReconcile:
-    """The helper's job, done in this process, which carries cookies meanwhile."""
+    """The jobs of the helper, in this process, which carries cookies during a test."""
 
     @pytest.fixture(autouse=True)
     def clean(self, kernel: CookieKernel) -> Iterator[None]:
@@ -80,16 +80,16 @@ class TestReconcile:
         assert kernel.cookies[one] == kernel.cookies[two] != kernel.cookies[other]
         assert registry.cookies == {kernel.cookies[one]: "a", kernel.cookies[other]: "b"}
 
-    def test_a_cookie_is_in_the_book_before_a_task_has_it(
+    def test_a_cookie_is_in_the_registry_before_a_task_has_it(
         self, kernel: CookieKernel, registry: CookieRegistry, task: Task, tmp_path: Path
     ) -> None:
         pid = task()
 
-        def look(_task: int) -> None:
+        def check(_task: int) -> None:
             on_disk = CookieRegistry(tmp_path / "cookies").cookies
             assert kernel.cookies[threading.get_native_id()] in on_disk
 
-        kernel.on_giving = look
+        kernel.on_giving = check
         assert reconcile(registry, lambda: {pid: "a"}).given == 1
 
     def test_a_later_task_gets_the_cookie_of_the_first(
@@ -101,27 +101,25 @@ class TestReconcile:
         assert report.given == 1
         assert kernel.cookies[first] == kernel.cookies[later]
 
-    def test_without_anybody_who_carries_it_none_is_made(
+    def test_without_a_carrier_no_cookie_is_created(
         self, kernel: CookieKernel, registry: CookieRegistry, task: Task
     ) -> None:
-        pid, stranger = task(), task()
-        kernel.cookies[stranger] = FOREIGN
-        report = reconcile(
-            registry, lambda: {pid: "a"}, carriers={"a": [stranger]}, may_create=False
-        )
+        pid, other = task(), task()
+        kernel.cookies[other] = FOREIGN
+        report = reconcile(registry, lambda: {pid: "a"}, carriers={"a": [other]}, may_create=False)
         assert report.uncarried
         assert kernel.cookies[pid] == 0
 
-    def test_leaves_foreign_cookies_alone(
+    def test_foreign_cookies_are_not_changed(
         self, kernel: CookieKernel, registry: CookieRegistry, task: Task
     ) -> None:
-        mine, theirs, elsewhere = task(), task(), task()
-        kernel.cookies[theirs] = kernel.cookies[elsewhere] = FOREIGN
-        report = reconcile(registry, lambda: {mine: "a", theirs: "a", elsewhere: ""})
+        mine, foreign, elsewhere = task(), task(), task()
+        kernel.cookies[foreign] = kernel.cookies[elsewhere] = FOREIGN
+        report = reconcile(registry, lambda: {mine: "a", foreign: "a", elsewhere: ""})
         assert (report.given, report.foreign, report.cleared) == (1, 1, 0)
-        assert kernel.cookies[theirs] == kernel.cookies[elsewhere] == FOREIGN
+        assert kernel.cookies[foreign] == kernel.cookies[elsewhere] == FOREIGN
 
-    def test_clears_who_left_and_changes_who_went_to_another_group(
+    def test_clears_tasks_that_left_and_changes_those_in_another_group(
         self, kernel: CookieKernel, registry: CookieRegistry, task: Task
     ) -> None:
         stays, left, changed = task(), task(), task()
@@ -132,7 +130,7 @@ class TestReconcile:
         assert registry.cookies[kernel.cookies[changed]] == "b"
         assert registry.cookies[kernel.cookies[stays]] == "a"
 
-    def test_spares_the_agent_kernel_threads_and_the_dead(
+    def test_skips_excluded_tasks_kernel_threads_and_ended_tasks(
         self, kernel: CookieKernel, registry: CookieRegistry, task: Task
     ) -> None:
         agent, dead = task(), 4_000_000
@@ -142,7 +140,7 @@ class TestReconcile:
         assert (report.given, report.problem) == (0, "")
         assert kernel.cookies[agent] == kernel.cookies[kthreadd] == 0
 
-    def test_tells_what_the_kernel_refuses(
+    def test_reports_a_refusal_by_the_kernel(
         self, kernel: CookieKernel, registry: CookieRegistry, task: Task
     ) -> None:
         allowed, guarded = task(), task()
@@ -151,29 +149,29 @@ class TestReconcile:
         assert (report.given, report.failed) == (1, 1)
         assert f"task {guarded}" in report.problem
 
-    def test_erase_clears_ours_everywhere_and_nothing_else(
+    def test_erase_clears_the_given_cookies_and_no_others(
         self, kernel: CookieKernel, registry: CookieRegistry, task: Task
     ) -> None:
-        ours, of_other_group, theirs = task(), task(), task()
+        ours, of_other_group, foreign = task(), task(), task()
         reconcile(registry, lambda: {ours: "a", of_other_group: "b"})
-        kernel.cookies[theirs] = FOREIGN
+        kernel.cookies[foreign] = FOREIGN
         kernel.cookies[threading.get_native_id()] = 0
         report = erase({kernel.cookies[ours]: "a"})
         assert (report.cleared, report.problem) == (1, "")
         assert kernel.cookies[ours] == 0
         assert kernel.cookies[of_other_group]
-        assert kernel.cookies[theirs] == FOREIGN
+        assert kernel.cookies[foreign] == FOREIGN
 
 
 class Host:
-    """A tree of directories with ``tasks`` files, the knob on it, and its keeper."""
+    """A tree of directories with ``tasks`` files, the actuator, and its reconciler."""
 
     def __init__(self, mount: Path, state_dir: Path) -> None:
         self.layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
         self.state_dir = state_dir
         self.actuator = CoreCookie(state_dir)
         self.executor = Executor(Journal(state_dir / "journal"), [self.actuator])
-        self.keeper = CookieReconciler(self.layout, self.actuator)
+        self.reconciler = CookieReconciler(self.layout, self.actuator)
         self.now_ns = 0
 
     def workload(self, name: str, *pids: int, group: str = "") -> Workload:
@@ -196,16 +194,16 @@ class Host:
         return self.executor.execute([action], now_ns=self.now_ns)[0]
 
     def ticks(self, moves: Moves | None = NOTHING, seconds: int = 2) -> None:
-        """Tick once a second with *moves* in the first; helpers get the time that they need."""
+        """Tick once a second, with *moves* in the first tick, and wait for helpers."""
         for _ in range(seconds):
             self.now_ns += NS_PER_SEC
-            self.keeper.reconcile(self.now_ns, moves)
+            self.reconciler.reconcile(self.now_ns, moves)
             moves = NOTHING if moves is not None else None
             while self.actuator.busy and self.actuator._helper is not None:
                 time.sleep(0.002)
                 if _ended(self.actuator._helper._pid):
                     break
-        self.keeper.reconcile(self.now_ns, moves)
+        self.reconciler.reconcile(self.now_ns, moves)
 
 
 def _ended(pid: int | None) -> bool:
@@ -219,18 +217,18 @@ def host(tmp_path: Path, kernel: CookieKernel) -> Host:
     return Host(mount, tmp_path / "state")
 
 
-def test_an_order_reaches_the_members_and_taking_it_back_clears_all(
+def test_registering_a_group_gives_cookies_and_unregistering_clears_all(
     host: Host, kernel: CookieKernel, task: Task
 ) -> None:
     pids = [task(), task()]
-    host.keeper.set_workloads([host.workload("batch", *pids)])
+    host.reconciler.set_workloads([host.workload("batch", *pids)])
     host.ticks()
     assert not any(kernel.cookies[pid] for pid in pids)
     assert host.write(BEST_EFFORT).applied == BEST_EFFORT
     host.ticks()
     assert len({kernel.cookies[pid] for pid in pids}) == 1
     assert kernel.cookies[pids[0]]
-    assert host.keeper.state.carrying == 2
+    assert host.reconciler.state.carrying == 2
     assert kernel.cookies[os.getpid()] == 0
     assert host.write("0").applied == "0"
     assert not any(kernel.cookies[pid] for pid in pids)
@@ -239,12 +237,12 @@ def test_an_order_reaches_the_members_and_taking_it_back_clears_all(
     assert not any(kernel.cookies[pid] for pid in pids)
 
 
-def test_who_moves_in_gets_it_and_who_moves_out_loses_it(
+def test_a_task_that_moves_in_gets_the_cookie_and_loses_it_when_it_moves_out(
     host: Host, kernel: CookieKernel, task: Task
 ) -> None:
     first, joiner = task(), task()
     batch = host.workload("batch", first)
-    host.keeper.set_workloads([batch])
+    host.reconciler.set_workloads([batch])
     host.write(BEST_EFFORT)
     host.ticks()
     host.ticks(Moves((Move(batch.cgroup, joiner, joiner, True),), complete=True))
@@ -252,29 +250,27 @@ def test_who_moves_in_gets_it_and_who_moves_out_loses_it(
     host.ticks(Moves((Move(None, joiner, joiner, True),), complete=True))
     assert kernel.cookies[joiner] == 0
     assert kernel.cookies[first]
-    assert host.keeper.state.helpers == 3
+    assert host.reconciler.state.helpers == 3
 
 
-def test_lost_events_lead_to_a_look_at_everybody(
-    host: Host, kernel: CookieKernel, task: Task
-) -> None:
+def test_lost_events_cause_a_full_scan(host: Host, kernel: CookieKernel, task: Task) -> None:
     first, joiner = task(), task()
-    host.keeper.set_workloads([host.workload("batch", first)])
+    host.reconciler.set_workloads([host.workload("batch", first)])
     host.write(BEST_EFFORT)
     host.ticks()
     host.workload("batch", joiner)
     host.ticks(seconds=3)
-    assert kernel.cookies[joiner] == 0  # nobody told
+    assert kernel.cookies[joiner] == 0  # there was no event
     host.ticks(Moves((), complete=False))
     assert kernel.cookies[joiner] == kernel.cookies[first] or not kernel.cookies[first]
-    assert kernel.cookies[first] == 0  # it is not in the cgroup any more
+    assert kernel.cookies[first] == 0  # no longer in the cgroup
 
 
-def test_without_events_everybody_is_looked_at_every_five_seconds(
+def test_without_events_there_is_a_full_scan_every_five_seconds(
     host: Host, kernel: CookieKernel, task: Task
 ) -> None:
     first, joiner = task(), task()
-    host.keeper.set_workloads([host.workload("batch", first)])
+    host.reconciler.set_workloads([host.workload("batch", first)])
     host.write(BEST_EFFORT)
     host.ticks(None)
     host.workload("batch", first, joiner)
@@ -282,35 +278,33 @@ def test_without_events_everybody_is_looked_at_every_five_seconds(
     assert kernel.cookies[joiner] == kernel.cookies[first] != 0
 
 
-def test_a_new_workload_and_one_that_is_best_effort_no_more(
+def test_a_new_workload_and_one_that_is_no_longer_best_effort(
     host: Host, kernel: CookieKernel, task: Task
 ) -> None:
     first, second = task(), task()
     old = host.workload("old", first)
-    host.keeper.set_workloads([old])
+    host.reconciler.set_workloads([old])
     host.write(BEST_EFFORT)
     host.ticks()
     new = host.workload("new", second)
-    host.keeper.set_workloads([old._replace(qos=QosClass.LS), new])
+    host.reconciler.set_workloads([old._replace(qos=QosClass.LS), new])
     host.ticks(seconds=3)
     assert kernel.cookies[first] == 0
     assert kernel.cookies[second]
 
 
-def test_trust_groups_have_cookies_of_their_own(
-    host: Host, kernel: CookieKernel, task: Task
-) -> None:
+def test_core_groups_have_separate_cookies(host: Host, kernel: CookieKernel, task: Task) -> None:
     pids = [task(), task(), task()]
-    host.keeper.set_workloads(
+    host.reconciler.set_workloads(
         [
             host.workload("plain", pids[0]),
             host.workload("red", pids[1], group="red"),
             host.workload("blue", pids[2], group="blue"),
         ]
     )
-    names = [target.path for target in host.keeper.targets]
+    names = [target.path for target in host.reconciler.targets]
     assert names == [BEST_EFFORT, "red", "blue"]
-    assert len({(t.scope, t.id) for t in host.keeper.targets}) == 3
+    assert len({(t.scope, t.id) for t in host.reconciler.targets}) == 3
     for name in names:
         host.write(name, group=name)
     host.ticks()
@@ -320,11 +314,9 @@ def test_trust_groups_have_cookies_of_their_own(
     assert [bool(kernel.cookies[pid]) for pid in pids] == [True, False, True]
 
 
-def test_a_number_that_nobody_carries_any_more_is_forgotten(
-    host: Host, kernel: CookieKernel, task: Task
-) -> None:
+def test_a_cookie_without_carrier_is_dropped(host: Host, kernel: CookieKernel, task: Task) -> None:
     pid = task()
-    host.keeper.set_workloads([host.workload("batch", pid)])
+    host.reconciler.set_workloads([host.workload("batch", pid)])
     host.write(BEST_EFFORT)
     host.ticks()
     (old,) = host.actuator.registry.cookies
@@ -336,19 +328,21 @@ def test_a_number_that_nobody_carries_any_more_is_forgotten(
     assert kernel.cookies[later] != old
 
 
-def test_a_crash_is_cleared_up_from_the_book(host: Host, kernel: CookieKernel, task: Task) -> None:
-    stayed, moved_on, theirs = task(), task(), task()
-    kernel.cookies[theirs] = FOREIGN
-    host.keeper.set_workloads([host.workload("batch", stayed, moved_on, theirs)])
+def test_after_a_crash_cookies_are_cleared_by_the_registry(
+    host: Host, kernel: CookieKernel, task: Task
+) -> None:
+    stayed, moved_on, foreign = task(), task(), task()
+    kernel.cookies[foreign] = FOREIGN
+    host.reconciler.set_workloads([host.workload("batch", stayed, moved_on, foreign)])
     host.write(BEST_EFFORT)
     host.ticks()
-    host.workload("batch", stayed)  # moved_on left with its cookie, and nobody was there to see
+    host.workload("batch", stayed)  # moved_on left with its cookie, unobserved
     assert kernel.cookies[moved_on]
     report = restore_leftovers(host.state_dir, [CoreCookie(host.state_dir)])
     assert report.clean
     assert [result.result for result in report.results] == ["restored"]
     assert kernel.cookies[stayed] == kernel.cookies[moved_on] == 0
-    assert kernel.cookies[theirs] == FOREIGN
+    assert kernel.cookies[foreign] == FOREIGN
     assert not list((host.state_dir / "cookies").iterdir())
     again = restore_leftovers(host.state_dir, [CoreCookie(host.state_dir)])
     assert again.results == ()
@@ -358,7 +352,7 @@ def test_a_task_that_cannot_be_cleared_keeps_the_record(
     host: Host, kernel: CookieKernel, task: Task
 ) -> None:
     pid = task()
-    host.keeper.set_workloads([host.workload("batch", pid)])
+    host.reconciler.set_workloads([host.workload("batch", pid)])
     host.write(BEST_EFFORT)
     host.ticks()
     kernel.on_giving = lambda _task: kernel.errors.update({pid: errno.EPERM})

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A tree as text and as classes of HTB."""
+"""A tree as text and as HTB classes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,12 +42,12 @@ def test_classes_and_back(shape: Shape) -> None:
         assert shape_of(set(classes) - {one}) != shape
         assert one.burst >= 65536 and one.cburst >= 65536
     known = {0}
-    for one in classes:  # a parent is made before its children
+    for one in classes:  # a parent precedes its children
         assert one.parent in known
         known.add(one.minor)
 
 
-def test_tiers_borrow_in_their_order_and_leaves_own_nothing() -> None:
+def test_tiers_borrow_in_their_order_and_leaves_have_the_least_rate() -> None:
     classes = {c.minor: c for c in htb_classes(Shape(100, (1, 2), (3, 4), (5, 6), (7,)))}
     assert [classes[number].prio for number in (1, 2, 3, 4)] == [0, 1, 2, 2]
     assert classes[3].parent == classes[4].parent == TIER_CEILING
@@ -56,12 +56,12 @@ def test_tiers_borrow_in_their_order_and_leaves_own_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "absent", "egress=1", "egress=1,2,3,4", "egress=x", "up=1"])
-def test_what_is_no_tree(text: str) -> None:
+def test_texts_that_are_no_tree(text: str) -> None:
     with pytest.raises(ValueError):
         decode(text)
 
 
-def test_whatever_is_ours_stays_ours() -> None:
+def test_partial_trees_match_complete_ones() -> None:
     tree, knob = KnobValue("egress=100,1-2,3-4,5-6"), TcTree()
     assert knob.matches(tree, KnobValue("partial (no filter)"))
     assert knob.matches(KnobValue("partial (no filter)"), tree)
@@ -70,7 +70,7 @@ def test_whatever_is_ours_stays_ours() -> None:
     assert ABSENT_CLSACT in knob.intermediate_values(ABSENT, tree)
 
 
-def test_the_class_of_a_workload() -> None:
+def test_class_of_a_workload() -> None:
     def workload(name: str, qos: QosClass) -> Workload:
         return Workload(name, CgroupId("v2", 1), "/x", qos, name, "")
 
