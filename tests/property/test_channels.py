@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold for cache, network, memory and io whatever happens around them."""
+"""Properties of the channels cache, network, memory and io under random disturbances."""
 
 from dataclasses import replace
 import math
@@ -18,6 +18,7 @@ from controller.core.knob_values import (
     parse_bandwidth,
     parse_disks,
     parse_masks,
+    parse_weight,
 )
 from controller.core.model import Knob, KnobValue, Snapshot
 from controller.core.planner import Planner
@@ -29,7 +30,7 @@ KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, Dis
 
 
 class Scaled:
-    """A node in which the service's figure of each tick is given as a factor, all else equal."""
+    """A node in which each tick sets a factor on the service's figure; all else stays equal."""
 
     def __init__(self, kind: type[ResourceNode]) -> None:
         self.node = kind(0, noise=0.0)
@@ -48,16 +49,18 @@ class Scaled:
         return self.node.snapshot(self.tick * TICK_NS)
 
 
-def freedom(node: ResourceNode) -> dict[tuple[int, Knob], float]:
-    """How much every knob leaves to best-effort; more is more."""
-    return {(each.target.id, each.knob): left_by(each.knob, each.value) for each in readings(node)}
+def allowances(node: ResourceNode) -> dict[tuple[int, Knob], float]:
+    """Return how much of its resource every knob leaves to best-effort work."""
+    return {
+        (each.target.id, each.knob): allowance(each.knob, each.value) for each in readings(node)
+    }
 
 
 def readings(node: ResourceNode):
     return node.knobs.readings()
 
 
-def left_by(knob: Knob, value: KnobValue) -> float:
+def allowance(knob: Knob, value: KnobValue) -> float:
     if knob is Knob.CPU_QUOTA:
         words = value.split()
         return math.inf if words[0] == "max" else int(words[0]) / int(words[1])
@@ -71,6 +74,8 @@ def left_by(knob: Knob, value: KnobValue) -> float:
         return sum(map(float, value.split()))
     if knob is Knob.IO_MAX:
         return sum(parse_disks(value).values()) or math.inf
+    if knob is Knob.IO_WEIGHT:
+        return parse_weight(value)
     return parse_amount(value)
 
 
@@ -88,16 +93,16 @@ def test_more_deviation_never_gives_best_effort_more(
         loop = Scaled(kind)
         for scale in history:
             loop.step(scale)
-        # The node shows a factor one tick later.
+        # The measurement shows a factor one tick later.
         loop.step(last)
         plan = loop.step(last)
-        outcome.append((demands([plan], MEASURES[kind][1])[0], freedom(loop.node)))
-    (calm, calm_freedom), (hurt, hurt_freedom) = outcome
+        outcome.append((demands([plan], MEASURES[kind][1])[0], allowances(loop.node)))
+    (calm, calm_allowances), (hurt, hurt_allowances) = outcome
     assert calm <= hurt
-    assert all(hurt_freedom[key] <= left for key, left in calm_freedom.items())
+    assert all(hurt_allowances[key] <= left for key, left in calm_allowances.items())
 
 
-TROUBLE = st.sampled_from(("calm", "hurt", "blind", "see", "foreign", "refuse", "obey", "late"))
+DISTURBANCE = st.sampled_from(("calm", "hurt", "blind", "see", "foreign", "refuse", "obey", "late"))
 FOREIGN = {
     Knob.MBA: KnobValue("0=70;1=100"),
     Knob.LLC_WAYS: KnobValue("0=7f;1=7ff"),
@@ -109,24 +114,24 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(st.lists(st.tuples(TROUBLE, st.integers(1, 20)), min_size=3, max_size=25))
+@given(st.lists(st.tuples(DISTURBANCE, st.integers(1, 20)), min_size=3, max_size=25))
 @hypothesis_settings(max_examples=8, deadline=None)
-def test_whatever_happens_knobs_stay_within_their_limits(
-    kind: type[ResourceNode], troubles: list[tuple[str, int]]
+def test_knobs_stay_within_their_limits_under_all_disturbances(
+    kind: type[ResourceNode], disturbances: list[tuple[str, int]]
 ) -> None:
     node = kind(3)
     loop = ClosedLoop(node, resource_settings(node))
     originals = {(each.target.id, each.knob): each.value for each in readings(node)}
-    for trouble, ticks in troubles:
-        if trouble in ("calm", "hurt"):
-            node.scale = 0.1 if trouble == "calm" else 20.0
-        elif trouble in ("blind", "see"):
-            node.blind = trouble == "blind"
-        elif trouble == "late":
+    for disturbance, ticks in disturbances:
+        if disturbance in ("calm", "hurt"):
+            node.scale = 0.1 if disturbance == "calm" else 20.0
+        elif disturbance in ("blind", "see"):
+            node.blind = disturbance == "blind"
+        elif disturbance == "late":
             loop.tick += ticks
-        elif trouble == "refuse":
+        elif disturbance == "refuse":
             node.knobs.refused = set(list(originals)[::2])
-        elif trouble == "obey":
+        elif disturbance == "obey":
             node.knobs.refused = set()
         else:
             for (id_, knob), value in list(originals.items()):
@@ -134,12 +139,12 @@ def test_whatever_happens_knobs_stay_within_their_limits(
                     originals[id_, knob] = FOREIGN[knob]
                     node.knobs.write(id_, knob, FOREIGN[knob])
         for _ in range(ticks):
-            seen = set()
+            written = set()
             for action in loop.step().actions:
-                assert (action.target.id, action.knob) not in seen, "two actions on one knob"
-                seen.add((action.target.id, action.knob))
+                assert (action.target.id, action.knob) not in written, "two actions on one knob"
+                written.add((action.target.id, action.knob))
                 check(action, originals[action.target.id, action.knob])
-    # Nobody left to protect: everything is as others set it.
+    # Without a service all knobs are restored to the values that other programs set.
     node.knobs.refused = set()
     loop.planner.set_workloads(node.best_effort)
     loop.run(120)
@@ -157,7 +162,7 @@ def check(action: Action, original: KnobValue) -> None:
             assert mask.bit_count() >= 2
             assert bin(mask).strip("0b").count("0") == 0, "a hole in the mask"
     elif action.knob is Knob.IO_WEIGHT:
-        assert parse_amount(action.value) >= 1
+        assert parse_weight(action.value) >= 1
 
 
 EDGES = st.lists(st.floats(0.001, 1.0), min_size=1, max_size=8).map(
@@ -176,7 +181,7 @@ def test_a_level_always_satisfies_the_demand(edges: list[float], parts: list[flo
 
 
 @given(EDGES, EDGES, st.floats(0, 1), st.floats(0, 1))
-def test_moving_to_another_scale_keeps_the_order(
+def test_rescaling_keeps_the_order(
     before: list[float], after: list[float], one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
@@ -184,7 +189,7 @@ def test_moving_to_another_scale_keeps_the_order(
 
 
 def test_replay_is_exact() -> None:
-    """The same snapshots again, with nothing shared, give the same plans."""
+    """Equal snapshots without shared objects give equal plans."""
     node = CacheNode(5)
     settings = resource_settings(node)
     planner = Planner(settings, node.workloads)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever lies in the file, the answer is a configuration or a ConfigError."""
+"""Any file gives a configuration or a ConfigError."""
 
 import contextlib
 from pathlib import Path

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the counters do, an indicator is a number that can be, or none."""
+"""For all counters an indicator has a possible value or none."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -73,7 +73,7 @@ def ticks(draw: st.DrawFn) -> list[tuple[int, Snapshot, bool]]:
 
 
 @given(st.sampled_from(IndicatorName), ticks())
-def test_no_indicator_is_ever_nonsense(
+def test_every_indicator_has_a_possible_value(
     name: IndicatorName, made: Sequence[tuple[int, Snapshot, bool]]
 ) -> None:
     spec = replace(make_spec(), name=name, sweet_point=1.0, resolution=0.001)
@@ -100,21 +100,21 @@ def check(found: Indicator) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=2, max_size=40))
-def test_a_gain_is_what_was_added_since_and_never_more(steps: list[tuple[int, bool]]) -> None:
-    """Each step adds to a counter or starts it anew at what it would have added."""
+def test_a_delta_is_what_was_added_within_the_window(steps: list[tuple[int, bool]]) -> None:
+    """Each step adds to the counter, or resets it to what it would have added."""
     window = DeltaWindow()
     window.keep_for(5 * TICK_NS)
     count = 0
     added: list[int] = []
-    for tick, (step, again) in enumerate(steps):
-        restarted = again and step < count
+    for tick, (step, reset) in enumerate(steps):
+        restarted = reset and step < count
         count = step if restarted else count + step
         added = [0] if restarted or not added else [*added, step]
         window.push(tick * TICK_NS, (count,))
-        gain = window.read(5 * TICK_NS)
+        delta = window.read(5 * TICK_NS)
         if len(added) == 1:
-            assert gain is None
+            assert delta is None
         else:
-            assert gain is not None
+            assert delta is not None
             since = min(5, len(added) - 1)
-            assert (gain.span_ns, gain.counts[0]) == (since * TICK_NS, sum(added[-since:]))
+            assert (delta.span_ns, delta.counts[0]) == (since * TICK_NS, sum(added[-since:]))

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The page is what the library would write, whatever stands in labels and numbers."""
+"""The page of metrics equals that of the library, for all labels and numbers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ from controller.telemetry.metrics.text import page
 from controller.telemetry.report import PublishedState
 from tests.unit.telemetry.test_http import report
 
-# Surrogates are in no text that can be sent.
+# Surrogates cannot be encoded in UTF-8, so they are in no text that is sent.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUE = st.one_of(TEXT, st.text('\\"\n{},=', max_size=6))
 NUMBER = st.one_of(st.floats(), st.integers(-(10**18), 10**18), st.booleans())
@@ -33,7 +33,9 @@ def families(draw: st.DrawFn) -> Metric:
     return family
 
 
-class Given:
+class FixedCollector:
+    """A collector of given families."""
+
     def __init__(self, found: Sequence[Metric]) -> None:
         self._found = found
 
@@ -43,20 +45,22 @@ class Given:
 
 def by_library(found: Sequence[Metric]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Given(found))
+    registry.register(FixedCollector(found))
     return generate_latest(registry)
 
 
 @given(st.lists(families(), max_size=4))
-def test_it_writes_what_the_library_writes(found: list[Metric]) -> None:
+def test_the_page_equals_that_of_the_library(found: list[Metric]) -> None:
     assert page(found) == by_library(found)
 
 
 @given(st.tuples(VALUE, VALUE), st.integers(0, 2**63))
-def test_so_it_is_for_the_agent_s_own_families(names: tuple[str, str], count: int) -> None:
-    board = PublishedState()
-    board.report = told = report(1, host_pressure_ns={"io": count})
-    web, job = (w._replace(name=name) for w, name in zip(told.workloads, names, strict=True))
-    board.report = report(1, host_pressure_ns={"io": count}, workloads=(web, job))
-    exporter = Exporter(board)
+def test_the_page_of_the_agent_equals_that_of_the_library(
+    names: tuple[str, str], count: int
+) -> None:
+    published = PublishedState()
+    published.report = first = report(1, host_pressure_ns={"io": count})
+    web, job = (w._replace(name=name) for w, name in zip(first.workloads, names, strict=True))
+    published.report = report(1, host_pressure_ns={"io": count}, workloads=(web, job))
+    exporter = Exporter(published)
     assert exporter.render() == by_library(list(exporter.collect()))

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold for the planner whatever happens around it."""
+"""Properties of the planner under random disturbances."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ OPERATORS = st.sampled_from(
 
 
 class Feed:
-    """Hand-made snapshots: the waits of each tick are given, all else is equal."""
+    """Synthetic snapshots: each tick sets the waits; all else stays equal."""
 
     def __init__(self) -> None:
         self.node = SimulatedNode(0, wants=(1.0, 0.5))
@@ -95,13 +95,13 @@ def test_more_deviation_never_gives_best_effort_more(
 
 @given(st.lists(WAITS, min_size=2, max_size=60))
 @hypothesis_settings(max_examples=50, deadline=None)
-def test_demand_is_bounded_whatever_the_waits(history: list[int]) -> None:
+def test_demand_is_bounded_for_all_waits(history: list[int]) -> None:
     plan = planned(history, make_settings())
     assert 0.0 <= plan.demands[0].applied <= 1.0
     assert 0.0 <= plan.demands[0].wanted <= 1.0
 
 
-TROUBLE = st.sampled_from(
+DISTURBANCE = st.sampled_from(
     (
         *("nothing", "nothing", "nothing", "leave", "unlisted", "refuse", "obey"),
         *("blind", "see", "late", "lost", "foreign", "load", "calm"),
@@ -109,8 +109,8 @@ TROUBLE = st.sampled_from(
 )
 
 
-class Troubled:
-    """A closed loop in which anything may happen between two ticks."""
+class DisturbedLoop:
+    """A closed loop with a disturbance before every tick."""
 
     def __init__(self, seed: int, operators: Sequence[KnobValue]) -> None:
         self.node = SimulatedNode(
@@ -120,29 +120,29 @@ class Troubled:
         self.away: list[int] = []
         self.actions: list[Action] = []
 
-    def step(self, trouble: str, index: int) -> None:
+    def step(self, disturbance: str, index: int) -> None:
         node = self.node
         batch = node.best_effort[index % len(node.best_effort)] if node.best_effort else None
-        if trouble == "leave" and batch is not None:
+        if disturbance == "leave" and batch is not None:
             node.leave(index % len(node.best_effort))
             self.loop.planner.set_workloads(node.workloads)
-        elif trouble == "unlisted" and batch is not None:
-            # It is gone from the kernel, and the list of workloads does not know yet.
+        elif disturbance == "unlisted" and batch is not None:
+            # The cgroup is gone from the kernel, but not yet from the list of workloads.
             node.leave(index % len(node.best_effort))
-        elif trouble == "refuse" and batch is not None:
+        elif disturbance == "refuse" and batch is not None:
             node.refused.add((batch.cgroup.id, Knob.CPU_QUOTA))
-        elif trouble == "foreign" and batch is not None:
+        elif disturbance == "foreign" and batch is not None:
             node.write(batch, Knob.CPU_QUOTA, KnobValue("70000 100000 0"))
-        elif trouble == "obey":
+        elif disturbance == "obey":
             node.refused.clear()
-        elif trouble in ("blind", "see"):
-            node.blind = trouble == "blind"
-        elif trouble == "late":
+        elif disturbance in ("blind", "see"):
+            node.blind = disturbance == "blind"
+        elif disturbance == "late":
             self.loop.tick += 1 + index
-        elif trouble == "lost":
+        elif disturbance == "lost":
             self.loop.outcomes = ()
-        elif trouble in ("load", "calm"):
-            node.plant = replace(node.plant, p99_ns=5e6 if trouble == "load" else 1.0)
+        elif disturbance in ("load", "calm"):
+            node.plant = replace(node.plant, p99_ns=5e6 if disturbance == "load" else 1.0)
         before = node.snapshot(self.loop.tick * TICK_NS)
         plan = self.loop.planner.step(before, self.loop.outcomes)
         self.check(plan, before)
@@ -152,12 +152,12 @@ class Troubled:
     def check(self, plan: Plan, snapshot: Snapshot) -> None:
         readings = {(target, knob): value for target, knob, value in snapshot.knobs}
         best_effort = {each.cgroup.id for each in self.node.workloads if each.qos is QosClass.BE}
-        seen = set()
+        written = set()
         for action in plan.actions:
             key = (action.target, action.knob)
-            assert key in readings, "acted on somebody who is not there"
-            assert key not in seen, "two actions on one knob"
-            seen.add(key)
+            assert key in readings, "an action on a target that does not exist"
+            assert key not in written, "two actions on one knob"
+            written.add(key)
             assert action.target.id in best_effort
             assert action.value != action.previous
             if action.knob is Knob.CPU_QUOTA:
@@ -169,15 +169,15 @@ class Troubled:
 @given(
     st.integers(0, 1000),
     st.lists(OPERATORS, min_size=1, max_size=4),
-    st.lists(st.tuples(TROUBLE, st.integers(0, 5)), min_size=5, max_size=60),
+    st.lists(st.tuples(DISTURBANCE, st.integers(0, 5)), min_size=5, max_size=60),
 )
 @hypothesis_settings(max_examples=100, deadline=None)
-def test_whoever_comes_and_goes_only_the_present_are_touched(
-    seed: int, operators: list[KnobValue], troubles: list[tuple[str, int]]
+def test_only_present_workloads_are_written(
+    seed: int, operators: list[KnobValue], disturbances: list[tuple[str, int]]
 ) -> None:
-    troubled = Troubled(seed, operators)
-    for trouble, index in troubles:
-        troubled.step(trouble, index)
+    disturbed = DisturbedLoop(seed, operators)
+    for disturbance, index in disturbances:
+        disturbed.step(disturbance, index)
 
 
 @given(
@@ -187,7 +187,7 @@ def test_whoever_comes_and_goes_only_the_present_are_touched(
     st.booleans(),
 )
 @hypothesis_settings(max_examples=40, deadline=None)
-def test_a_release_restores_exactly_the_original_and_never_passes_it(
+def test_a_release_ends_at_the_original_and_never_exceeds_it(
     seed: int, operators: list[KnobValue], ticks: int, sched_idle: bool
 ) -> None:
     node = SimulatedNode(seed, wants=[0.9] * len(operators), quotas=operators)
@@ -211,16 +211,16 @@ def test_a_release_restores_exactly_the_original_and_never_passes_it(
 
 @given(st.integers(0, 1000), st.lists(st.booleans(), min_size=10, max_size=60))
 @hypothesis_settings(max_examples=30, deadline=None)
-def test_an_unchanged_wish_is_never_written_twice(seed: int, executed: list[bool]) -> None:
-    """Also in observe mode, and when outcomes get lost: a plan never repeats what is in place."""
+def test_a_value_that_is_in_place_is_never_written_again(seed: int, executed: list[bool]) -> None:
+    """A plan has no action for a value that is in place, also when outcomes are lost."""
     node = SimulatedNode(seed)
     planner = Planner(make_settings(mode=Mode.ENFORCE), node.workloads)
     outcomes: tuple[Outcome, ...] = ()
-    for tick, told in enumerate(executed):
+    for tick, reported in enumerate(executed):
         plan = planner.step(node.snapshot(tick * TICK_NS), outcomes)
         for action in plan.actions:
             assert action.value != node.value_of(action.target.id, action.knob)
         outcomes = node.execute(plan.actions)
         assert all(each.failure is not Failure.REFUSED for each in outcomes)
-        if not told:
+        if not reported:
             outcomes = ()
