@@ -56,7 +56,7 @@ def find_links() -> Fact:
 def _check_qdiscs(qdiscs: list[_Qdisc]) -> tuple[bool, str]:
     foreign = [q for q in qdiscs if q.handle and q.kind not in _HOOKS]
     if foreign:
-        return False, f"{foreign[0].kind} {foreign[0].handle >> 16:x}: is a foreign qdisc"
+        return False, f"{foreign[0].kind} {foreign[0].handle >> 16:x}: belongs to another program"
     multiqueue = [q.kind for q in qdiscs if q.kind in ("mq", "mqprio")]
     if multiqueue:
         return True, f"{multiqueue[0]}, only with multiqueue: force"

@@ -207,7 +207,7 @@ def _sched_info() -> Fact:
         name="sched_info",
         have=have,
         detail=detail,
-        needed_for="run-queue latency from one hook (otherwise from wakeup stamps, which cost more)",
+        needed_for="run-queue latency from one hook (otherwise from wakeup stamps, at more cost)",
         how="a kernel with CONFIG_SCHED_INFO (CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT)",
     )
 

@@ -83,7 +83,7 @@ def test_what_cannot_be_shaped_and_why(host: Host, tmp_path: Path) -> None:
     opened(config)
     host.inside(host.name, "tc", "qdisc", "add", "dev", "up0", "root", "handle", "9:", "pfifo")
     assert "pfifo 9: belongs to another program" in refusal(config)
-    assert "up0: pfifo 9: is somebody else's" in find_links().detail
+    assert "up0: pfifo 9: belongs to another program" in find_links().detail
 
 
 def test_many_queues_only_when_forced(host: Host, tmp_path: Path) -> None:
