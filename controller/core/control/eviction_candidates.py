@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the channels have against best-effort: the cases and the candidates of an eviction."""
+"""Input of the eviction policy: the cases of the channels, and the candidates of a case."""
 
 from collections.abc import Iterable
 
@@ -13,28 +13,28 @@ from controller.core.model import Channel
 
 __all__ = ("eviction_candidates", "eviction_cases")
 
-# Closer to 1 than this, a demand has every knob of its channel at its stop.
-_STOP = 0.99
+# From this demand on every knob of a channel counts as at its strictest setting.
+_AT_STOP = 0.99
 
 
 def eviction_cases(
     cpu: CpuChannel, ladders: Iterable[LadderChannel], context: TickContext
 ) -> list[Case]:
-    """Return one case for every channel that protects somebody."""
+    """Return one case for every channel that protects a service."""
     cases = []
     for loops in (cpu.loops, *(each.loops for each in ladders)):
         loop = loops.selected
         service = None if loop is None else context.workload_index.services.get(loop.service)
         if loop is None or service is None:
             continue
-        at_stop = loops.demand.applied >= _STOP
+        at_stop = loops.demand.applied >= _AT_STOP
         cases.append(
             Case(
                 channel=loop.channel,
                 service=service.name,
                 at_stop=at_stop,
                 deviation=loop.filtered_deviation,
-                # Before the stop nobody asks, and it looks at every workload.
+                # Needed only at the stop; the computation reads the use of every workload.
                 be_share=_share(loops, service.name, context) if at_stop else None,
                 be_share_min=service.profile.be_share_min,
                 enabled=service.profile.evict_enabled,
@@ -45,15 +45,15 @@ def eviction_cases(
 
 
 def eviction_candidates(case: Case, context: TickContext) -> list[Candidate]:
-    """Return who may be evicted for *case*, with what he is to blame for."""
-    # Of all best-effort work: those who may not go have their part in it as well.
-    everybody = context.workload_index.best_effort
+    """Return the workloads that may be evicted for *case*, each with its blame."""
+    # The blame is divided among all best-effort workloads, also those that may not be evicted.
+    best_effort = context.workload_index.best_effort
     if case.channel is Channel.CPU:
         culprits = context.tracker.blame.culprits
-        blame = {cgroup: culprits.get(cgroup, 0.0) for cgroup in everybody}
+        blame = {cgroup: culprits.get(cgroup, 0.0) for cgroup in best_effort}
     else:
         wants = context.usage.of(case.channel).wants
-        blame = {cgroup: wants.get(cgroup, 0.0) for cgroup in everybody}
+        blame = {cgroup: wants.get(cgroup, 0.0) for cgroup in best_effort}
     share = (case.be_share or 0.0) / (sum(blame.values()) or 1.0)
     return [
         Candidate(
@@ -64,7 +64,7 @@ def eviction_candidates(case: Case, context: TickContext) -> list[Candidate]:
             priority=workload.priority,
             size=context.tracker.cpu_use.get(cgroup, 0.0),
         )
-        for cgroup, workload in everybody.items()
+        for cgroup, workload in best_effort.items()
         if workload.evictable
     ]
 

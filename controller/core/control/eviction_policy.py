@@ -1,12 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which best-effort workload has to go, when every knob of a channel is at its stop.
+"""Eviction policy: which workload is evicted when every knob of a channel is at its stop.
 
-One at a time: after each, the policy waits until the workload is gone and looks whether the
-service is better for it, before it thinks of another. Without evidence against best-effort
-nobody goes, however much the service suffers. Who carries the evictions out answers later: who
-may not go makes room for the next one with the same evidence, that is if those who are left have
-done enough of it without him.
+At most one eviction is in progress. After the victim is gone the policy waits 30 s and compares the
+deviation before and after; without improvement the cool-down doubles. Without evidence against
+best-effort work nothing is evicted, however much the service suffers. Evictions are carried out by
+other components, which answer later. If a victim cannot be evicted (a disruption budget), the next
+candidate is tried, provided that the remaining candidates alone caused at least ``be_share_min``.
 """
 
 from collections import deque
@@ -22,31 +22,32 @@ from controller.core.units import NS_PER_SEC
 
 __all__ = ("Candidate", "Case", "EvictionHistory", "EvictionPolicy")
 
-# A victim that is not gone after this time is given up, and another may be chosen.
+# The eviction of a victim that is not gone after this time is given up, and another may be chosen.
 _LEAVE_NS = 120 * NS_PER_SEC
-# After it left, the windows and filters need this long to show what that changed.
+# The time that windows and filters need to show the effect, after the victim is gone.
 _VERIFY_NS = 30 * NS_PER_SEC
 _LONGEST_COOL_DOWN_NS = 3600 * NS_PER_SEC
 _HOUR_NS = 3600 * NS_PER_SEC
-# What refuses to go (a disruption budget) is not asked again for this time.
+# A workload whose eviction was refused (a disruption budget) is no candidate for this time.
 _REFUSED_NS = 300 * NS_PER_SEC
-# Until the next is asked: a budget over a hundred pods must not make a storm of requests, and a
-# mark that comes and goes with each of them.
+# The pause after a refused eviction. A budget over a hundred pods must not cause a burst of
+# requests, nor an overload taint that is set and removed with each of them.
 _NEXT_NS = 5 * NS_PER_SEC
-# When nobody can be evicted at all, the next try is not before.
+# The pause after an answer that no workload can be evicted now.
 _HELD_NS = 60 * NS_PER_SEC
 # The smallest fall of the deviation that counts as help: the half-width of a dead zone.
 _HELP = 0.1
-# A deviation that has been positive on the whole: this is its time constant.
+# Time constant of the smoothed deviation by which cases are ranked and effects are measured.
 _SMOOTH_S = 5.0
 
 
 class Case(NamedTuple):
-    """What one channel has against best-effort in one tick.
+    """The case of one channel for an eviction, in one tick.
 
-    ``at_stop``: no knob can be squeezed any further. ``deviation`` is the filtered one of the
-    service that suffers most, ``be_share`` best-effort's part in it (``None``: not known), of
-    which ``be_share_min`` is enough.
+    ``at_stop``: every knob has its strictest setting. ``deviation`` is the filtered one of the
+    service that suffers most, ``be_share`` the part that best-effort caused (``None``: not known),
+    ``be_share_min`` the part that justifies an eviction. ``enabled`` and ``after_ns`` are those of
+    the service's profile.
     """
 
     channel: Channel
@@ -60,14 +61,17 @@ class Case(NamedTuple):
 
     @property
     def caused(self) -> bool:
-        """Whether best-effort is the cause."""
+        """Whether best-effort caused enough of the deviation."""
         return self.be_share is not None and self.be_share >= self.be_share_min
 
 
 class Candidate(NamedTuple):
-    """Somebody who may be evicted. More ``blame``, less ``priority``, more ``size`` go first.
+    """A workload that may be evicted.
 
-    ``share`` is his part in what the service suffers; all of best-effort's are ``Case.be_share``.
+    The one with the most ``blame`` is evicted first; of equals the one with the lowest
+    ``priority``, then the one with the largest ``size`` (CPUs). ``blame`` is in the unit of
+    ``Eviction.blame``. ``share`` is the part of the deviation that the workload caused; the shares
+    of all best-effort workloads add up to ``Case.be_share``.
     """
 
     cgroup: CgroupId
@@ -79,10 +83,10 @@ class Candidate(NamedTuple):
 
 
 class EvictionHistory(NamedTuple):
-    """What a policy that takes over from another one has to know, in the time of the ticks.
+    """The evictions of an earlier policy that bind its successor, in the time of the ticks.
 
-    ``asked_ns`` are the evictions of the last hour, the oldest first; there is none before
-    ``not_before_ns``.
+    ``asked_ns`` are the times of the evictions of the last hour, the oldest first. The next
+    eviction is not before ``not_before_ns``.
     """
 
     asked_ns: tuple[int, ...] = ()
@@ -91,7 +95,7 @@ class EvictionHistory(NamedTuple):
 
 @dataclass(slots=True)
 class _Trial:
-    """An eviction whose effect is not known yet."""
+    """An eviction whose effect is not known yet. ``before`` is the deviation at the request."""
 
     eviction: Eviction
     before: float
@@ -101,27 +105,33 @@ class _Trial:
 
     @property
     def end_ns(self) -> int:
-        """When its effect will be known at the latest."""
+        """The time by which the effect is known at the latest."""
         gone_ns = self.asked_ns + self.leave_ns if self.gone_ns is None else self.gone_ns
         return gone_ns + _VERIFY_NS
 
 
 @dataclass(slots=True)
 class _Record:
-    """One channel: since when it is a case, and how long to wait after the last eviction."""
+    """State of one channel.
+
+    ``since_ns`` is the time since when it is a case (``None``: it is none), ``deviation`` the
+    smoothed one, ``pause_ns`` the last cool-down and ``not_before_ns`` its end. ``logged``: the
+    verdict that best-effort is not the cause was given.
+    """
 
     since_ns: int | None = None
     deviation: float = 0.0
     not_before_ns: int = 0
     pause_ns: int = 0
-    told: bool = False
+    logged: bool = False
 
 
 @dataclass(slots=True)
 class EvictionPolicy:
-    """Decides in every tick. ``verdicts`` says what changed in the last one.
+    """Decides in every tick whether a workload is evicted, and which.
 
-    ``before`` is the ``past`` of the policy whose place this one takes.
+    ``verdicts`` explains the decisions that changed in the last tick. ``before`` is the ``history``
+    of the policy that this one replaces.
     """
 
     limits: EvictionLimits = field(default_factory=EvictionLimits)
@@ -130,7 +140,7 @@ class EvictionPolicy:
     _records: dict[Channel, _Record] = field(default_factory=dict)
     _trial: _Trial | None = None
     _done_ns: deque[int] = field(default_factory=deque)
-    _refused_ns: dict[CgroupId, int] = field(default_factory=dict)
+    _excluded_ns: dict[CgroupId, int] = field(default_factory=dict)
     _held_until_ns: int = 0
     _last_ns: int | None = None
 
@@ -139,7 +149,7 @@ class EvictionPolicy:
 
     @property
     def history(self) -> EvictionHistory:
-        """What the next one has to know if this one ends now, in the middle of an eviction even."""
+        """The history for the policy that replaces this one, even during an eviction."""
         pauses = [self.before.not_before_ns]
         pauses += [record.not_before_ns for record in self._records.values()]
         if self._trial is not None:
@@ -154,10 +164,10 @@ class EvictionPolicy:
         present: Container[CgroupId],
         answers: Iterable[EvictionAnswer] = (),
     ) -> Eviction | None:
-        """Return the eviction to ask for in this tick, at most one.
+        """Return the eviction to request in this tick, if any.
 
-        *candidates* returns those who may be evicted for a case at all; *present* is who is here;
-        *answers* are those to what was asked for earlier.
+        *candidates* returns the workloads that may be evicted for a case; *present* are the
+        workloads of this tick; *answers* are those to earlier evictions.
         """
         self.verdicts = []
         for answer in answers:
@@ -166,11 +176,11 @@ class EvictionPolicy:
         self._last_ns = now_ns
         weight = 1.0 - math.exp(-dt_s / _SMOOTH_S)
         self._verify(now_ns, present)
-        ripe = [case for case in cases if self._is_ripe(case, now_ns, weight)]
+        due = [case for case in cases if self._is_due(case, now_ns, weight)]
         held_until_ns = max(self._held_until_ns, self.before.not_before_ns)
         if self._trial is not None or now_ns < held_until_ns or not self._has_budget(now_ns):
             return None
-        for case in sorted(ripe, key=lambda each: -self._records[each.channel].deviation):
+        for case in sorted(due, key=lambda each: -self._records[each.channel].deviation):
             victim = self._choose(case, candidates(case), now_ns)
             if victim is not None:
                 return self._evict(case, victim, now_ns)
@@ -179,46 +189,49 @@ class EvictionPolicy:
     def _update_trial(self, answer: EvictionAnswer, now_ns: int) -> None:
         trial, result = self._trial, answer.result
         if trial is None or trial.eviction.cgroup != answer.cgroup:
-            return  # it was given up
+            return  # that eviction was given up
         if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
             trial.leave_ns = max(_LEAVE_NS, answer.wait_ns)
         elif result in (EvictionResult.FROZEN, EvictionResult.KILLED):
             trial.gone_ns = now_ns
-            self._leave_alone(answer.cgroup, now_ns, answer.wait_ns)
+            self._exclude(answer.cgroup, now_ns, answer.wait_ns)
         elif result is EvictionResult.GONE:
-            self._done_ns.pop()  # not by us; whether it helped is worth knowing all the same
+            self._done_ns.pop()  # not an eviction of ours; its effect is verified all the same
         elif result is EvictionResult.REFUSED:
-            self._take_back()
-            self._leave_alone(answer.cgroup, now_ns, answer.wait_ns or _REFUSED_NS)
+            self._cancel()
+            self._exclude(answer.cgroup, now_ns, answer.wait_ns or _REFUSED_NS)
             self._held_until_ns = max(self._held_until_ns, now_ns + _NEXT_NS)
         else:
-            self._take_back()
+            self._cancel()
             self._held_until_ns = now_ns + (answer.wait_ns or _HELD_NS)
         text = f"eviction {result}: {answer.message}"
         self.verdicts.append(Verdict(subject=trial.eviction.name, text=text))
 
-    def _take_back(self) -> None:
+    def _cancel(self) -> None:
         self._trial = None
         self._done_ns.pop()
 
-    def _leave_alone(self, cgroup: CgroupId, now_ns: int, wait_ns: int) -> None:
-        waiting = {each: until for each, until in self._refused_ns.items() if until > now_ns}
-        self._refused_ns = {**waiting, cgroup: now_ns + wait_ns}
+    def _exclude(self, cgroup: CgroupId, now_ns: int, wait_ns: int) -> None:
+        still = {each: until for each, until in self._excluded_ns.items() if until > now_ns}
+        self._excluded_ns = {**still, cgroup: now_ns + wait_ns}
 
-    def _is_ripe(self, case: Case, now_ns: int, weight: float) -> bool:
+    def _is_due(self, case: Case, now_ns: int, weight: float) -> bool:
         record = self._records.setdefault(case.channel, _Record())
         deviation = case.deviation or 0.0
         record.deviation += weight * (deviation - record.deviation)
         if not case.at_stop or deviation <= 0:
             record.since_ns = None
-            record.told = False
+            record.logged = False
             return False
         if record.since_ns is None:
             record.since_ns = now_ns
         lasted = now_ns - record.since_ns >= case.after_ns
-        if lasted and not case.caused and not record.told:
-            record.told = True
-            text = f"{case.channel} is at its stop and it still hurts: not caused by best-effort"
+        if lasted and not case.caused and not record.logged:
+            record.logged = True
+            text = (
+                f"suffers on {case.channel} although every knob is at its stop: not caused by "
+                "best-effort, nothing is evicted"
+            )
             self.verdicts.append(Verdict(subject=case.service, text=text))
         return lasted and case.caused and case.enabled and now_ns >= record.not_before_ns
 
@@ -237,12 +250,12 @@ class EvictionPolicy:
             return
         after = self._records[eviction.channel].deviation
         helped = trial.before - after >= _HELP
-        text = f"deviation {trial.before:.2f} before, {after:.2f} without it"
+        text = f"deviation {trial.before:.2f} before, {after:.2f} after"
         self._finish(trial, now_ns, helped, text)
 
     def _finish(self, trial: _Trial, now_ns: int, helped: bool, text: str) -> None:
         record = self._records[trial.eviction.channel]
-        # What did not help is not repeated soon: the evidence was wrong, or something else is.
+        # An eviction that did not help is not repeated soon: its evidence may have been wrong.
         least_ns = self.limits.cool_down_ns
         longest_ns = max(least_ns, _LONGEST_COOL_DOWN_NS)
         pause_ns = max(least_ns, record.pause_ns)
@@ -262,14 +275,14 @@ class EvictionPolicy:
         return len(done) < self.limits.per_hour
 
     def _choose(self, case: Case, candidates: Iterable[Candidate], now_ns: int) -> Candidate | None:
-        willing = [
+        possible = [
             each
             for each in candidates
-            if each.blame > 0 and now_ns >= self._refused_ns.get(each.cgroup, 0)
+            if each.blame > 0 and now_ns >= self._excluded_ns.get(each.cgroup, 0)
         ]
-        if sum(each.share for each in willing) < case.be_share_min:
-            return None  # most of it is the work of those who may not go
-        order = sorted(willing, key=lambda each: (-each.blame, each.priority, -each.size))
+        if sum(each.share for each in possible) < case.be_share_min:
+            return None  # workloads that cannot be evicted caused most of the deviation
+        order = sorted(possible, key=lambda each: (-each.blame, each.priority, -each.size))
         return order[0] if order else None
 
     def _evict(self, case: Case, victim: Candidate, now_ns: int) -> Eviction:
@@ -278,7 +291,7 @@ class EvictionPolicy:
         lasted_s = (now_ns - record.since_ns) / NS_PER_SEC
         reason = (
             f"{case.service} suffers on {case.channel} (deviation {record.deviation:.2f}) although "
-            f"every knob has been at its stop for {lasted_s:.0f} s; {victim.name} is to blame most"
+            f"every knob has been at its stop for {lasted_s:.0f} s; {victim.name} contributed most"
         )
         eviction = Eviction(
             cgroup=victim.cgroup,

@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions in words: one sentence when a decision changes, with the numbers behind it.
+"""Decisions in words, with the numbers behind them.
 
-PURE: why somebody has to go, and why others are squeezed, in one sentence with the numbers.
+``DecisionLog`` makes the log lines and the reasons of actions, one sentence for each change of a
+decision. ``explain_eviction`` and ``describe_loop`` make the texts of evictions and Events.
 """
 
 from collections.abc import Sequence
@@ -30,11 +31,11 @@ __all__ = (
     "selected",
 )
 
-# A total that moved by less than this since it was last told is the same decision.
-_WORTH_TELLING = 0.2
-# The same for a rung that moves freely; a setting of its own, for one with few settings, is
-# further away than that.
-_WORTH_TELLING_PART = 0.05
+# A total within this part of the one that was logged last is the same decision.
+_SAME_TOTAL = 0.2
+# A rung whose part is within this of the one that was logged last is at the same setting. The
+# settings of a rung that has few of them are further apart.
+_SAME_PART = 0.05
 
 _RESOURCES = {
     Channel.CACHE: "memory traffic",
@@ -42,10 +43,21 @@ _RESOURCES = {
     Channel.MEMORY: "memory",
     Channel.IO: "disk traffic",
 }
+# Why a channel does not squeeze although a service suffers or has no data.
+_INHIBITED = {
+    ChannelState.SAFE: "no data, safe state",
+    ChannelState.HOLD: "no data, the demand is held",
+    ChannelState.SELF: "not squeezed, because the service was throttled by its own quota",
+    ChannelState.STEAL: "not squeezed, because the host takes CPU time away",
+    ChannelState.NOT_BE: "not squeezed, because this is not caused by best-effort",
+}
 
 
 class DecisionLog:
-    """Remembers what was said last."""
+    """Makes a verdict when a decision of a channel changed; keeps the state that was logged last.
+
+    A small move of a total or of a rung is no change, see ``_SAME_TOTAL`` and ``_SAME_PART``.
+    """
 
     __slots__ = ("_cpu", "_ladders")
 
@@ -58,8 +70,8 @@ class DecisionLog:
         demand = loops.demand
         loop = loops.selected
         if loop is None:
-            return f"{demand.channel} channel {demand.state}"
-        return f"{_loop_phrase(loop)}: demand {demand.applied:.2f}"
+            return f"{demand.channel} channel: {demand.state}"
+        return f"{_compare(loop)}: demand {demand.applied:.2f}"
 
     def update(
         self,
@@ -68,7 +80,7 @@ class DecisionLog:
         context: TickContext,
         workloads: Sequence[Workload],
     ) -> tuple[Verdict, ...]:
-        """Return the verdicts of this tick; mostly none."""
+        """Return the verdicts of this tick; in most ticks there are none."""
         cache = next((each for each in ladders if each.channel is Channel.CACHE), None)
         loop = cpu.loops.selected or (cache.loops.selected if cache else None)
         verdicts = self._describe_cpu(cpu, loop, context, workloads)
@@ -84,97 +96,114 @@ class DecisionLog:
         workloads: Sequence[Workload],
     ) -> list[Verdict]:
         demand, total = channel.loops.demand, channel.rung.total
-        said, before = self._cpu
-        if demand.state is said and not _moved(before, total):
+        state, before = self._cpu
+        if demand.state is state and not _total_changed(before, total):
             return []
         self._cpu = (demand.state, total)
-        state = _loop_phrase(loop) if loop else "no service present"
+        text = _compare(loop) if loop else "no latency-sensitive service is present"
         caused = context.tracker.blame.share(demand.service or "")
-        text = state if caused is None else f"{state}, best-effort caused {caused:.0%} of its wait"
-        text += f": {_idle_reason(demand.state) or _quota(before, total)}"
+        if caused is not None:
+            text += f", best-effort caused {caused:.0%} of its wait"
+        text += f": {_INHIBITED.get(demand.state) or _quota(before, total)}"
         if total is not None:
-            text += _cut_phrase(channel, context, workloads)
+            text += _largest_cut(channel, context, workloads)
         return [Verdict(subject=demand.service or "cpu", text=text)]
 
     def _describe_ladder(self, channel: LadderChannel, context: TickContext) -> list[Verdict]:
         demand = channel.loops.demand
         reports = {report.knob: report for report in channel.ladder.reports()}
-        said, before = self._ladders.get(channel.channel, (ChannelState.FREE, {}))
+        state, before = self._ladders.get(channel.channel, (ChannelState.FREE, {}))
         changed = [
             (before.get(knob), report)
             for knob, report in reports.items()
-            if _stepped(before.get(knob), report)
+            if _rung_changed(before.get(knob), report)
         ]
-        if demand.state is said and not changed:
+        if demand.state is state and not changed:
             return []
-        told = {**before, **{report.knob: report for _, report in changed}}
-        self._ladders[channel.channel] = (demand.state, told)
+        logged = {**before, **{report.knob: report for _, report in changed}}
+        self._ladders[channel.channel] = (demand.state, logged)
         loop = channel.loops.selected
-        text = _loop_phrase(loop) if loop else "no service hurts"
+        text = _compare(loop) if loop else "no service suffers"
         share = context.usage.share(channel.channel, context.tracker, context.workload_index)
         if share is not None:
             text += f", best-effort has {share:.0%} of the {_RESOURCES[channel.channel]}"
-        moves = [
+        settings = [
             f"{report.setting} (was {old.setting})" if old else report.setting
             for old, report in changed
         ]
-        nothing = "best-effort is free" if channel.ladder.usable else "there is no knob to move"
-        text += f": {_idle_reason(demand.state) or ', '.join(moves) or nothing}"
+        unchanged = (
+            "best-effort is not limited" if channel.ladder.usable else "no knob can be moved"
+        )
+        text += f": {_INHIBITED.get(demand.state) or ', '.join(settings) or unchanged}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 
-def _moved(before: float | None, total: float | None) -> bool:
+def explain_eviction(eviction: Eviction, plan: Plan) -> str:
+    """Return which service suffers, by how much, and what the victim contributed.
+
+    *plan* is the one that holds the eviction.
+    """
+    loop = _selected(plan, eviction.channel)
+    text = f"{eviction.reason}: {_contribution(eviction)}"
+    if loop is None or loop.service != eviction.service:
+        return text
+    return f"{text}; {describe_loop(loop)}"
+
+
+def describe_loop(loop: LoopReport) -> str:
+    """Return an indicator's value against its sweet point."""
+    if loop.value is None:
+        return _compare(loop)
+    value, sweet_point = _format(loop, loop.value), _format(loop, loop.sweet_point)
+    times = f" ({loop.value / loop.sweet_point:.1f} times)" if loop.sweet_point > 0 else ""
+    return f"{loop.service} {loop.indicator} {value}, its sweet point is {sweet_point}{times}"
+
+
+def selected(plan: Plan, demand: Demand) -> LoopReport | None:
+    """Return the report of the loop that decided a channel's demand."""
+    return _selected(plan, demand.channel)
+
+
+def _selected(plan: Plan, channel: Channel) -> LoopReport | None:
+    found = (each for each in plan.loops if each.selected and each.channel is channel)
+    return next(found, None)
+
+
+def _total_changed(before: float | None, total: float | None) -> bool:
     if before is None or total is None:
         return before is not total
-    return abs(total - before) > _WORTH_TELLING * before
+    return abs(total - before) > _SAME_TOTAL * before
 
 
-def _stepped(before: RungReport | None, now: RungReport) -> bool:
+def _rung_changed(before: RungReport | None, now: RungReport) -> bool:
     part = before.part if before else 0.0
     if (part > 0) is not (now.part > 0):
         return True
     other = before is None or before.setting != now.setting
-    return other and abs(now.part - part) > _WORTH_TELLING_PART
+    return other and abs(now.part - part) > _SAME_PART
 
 
-def _loop_phrase(loop: LoopReport) -> str:
+def _compare(loop: LoopReport) -> str:
+    """Return the short form of ``describe_loop``: ``web runq_p99 12ms > 3ms``."""
     if loop.value is None:
         return f"{loop.service} {loop.indicator} {loop.status}"
     sign = ">" if loop.value > loop.sweet_point else "<="
-    return (
-        f"{loop.service} {loop.indicator} {_number(loop, loop.value)} {sign} "
-        f"{_number(loop, loop.sweet_point)}"
-    )
+    value, sweet_point = _format(loop, loop.value), _format(loop, loop.sweet_point)
+    return f"{loop.service} {loop.indicator} {value} {sign} {sweet_point}"
 
 
-def _number(loop: LoopReport, value: float) -> str:
+def _format(loop: LoopReport, value: float) -> str:
     return format_duration(value) if loop.is_time else f"{value:.3g}"
-
-
-def _idle_reason(state: ChannelState) -> str | None:
-    """Return why nobody is squeezed, ``None`` if the loops decide."""
-    if state is ChannelState.SAFE:
-        return "no data, safe state"
-    if state is ChannelState.HOLD:
-        return "no data, holding"
-    if state in (ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE):
-        why = {
-            ChannelState.SELF: "the service was throttled by its own quota",
-            ChannelState.STEAL: "the host takes CPU time away",
-            ChannelState.NOT_BE: "not caused by best-effort",
-        }[state]
-        return f"{why}, nobody is squeezed for it"
-    return None
 
 
 def _quota(before: float | None, total: float | None) -> str:
     if total is None:
-        return "best-effort is free"
-    old = "free" if before is None else format_cpus(before)
+        return "best-effort is not limited"
+    old = "unlimited" if before is None else format_cpus(before)
     return f"best-effort quota {old} -> {format_cpus(total)}"
 
 
-def _cut_phrase(channel: CpuChannel, context: TickContext, workloads: Sequence[Workload]) -> str:
+def _largest_cut(channel: CpuChannel, context: TickContext, workloads: Sequence[Workload]) -> str:
     grants = channel.rung.grants
     if not grants:
         return ""
@@ -185,47 +214,13 @@ def _cut_phrase(channel: CpuChannel, context: TickContext, workloads: Sequence[W
     return text if len(grants) == 1 else f"{text} ({len(grants)} workloads limited)"
 
 
-def explain_eviction(eviction: Eviction, plan: Plan) -> str:
-    """Return which service suffers, by how much, and what the workload does to it.
-
-    *plan* is the one that holds the eviction.
-    """
-    loop = next(
-        (
-            each
-            for each in plan.loops
-            if each.selected
-            and each.channel is eviction.channel
-            and each.service == eviction.service
-        ),
-        None,
-    )
-    said = "" if loop is None else f"; {describe_loop(loop)}"
-    return f"{eviction.reason}: {_action_phrase(eviction)}{said}"
-
-
-def describe_loop(loop: LoopReport) -> str:
-    """Return an indicator's value against its sweet point."""
-    if loop.value is None:
-        return f"{loop.service} {loop.indicator} {loop.status}"
-    value, sweet_point = (_number(loop, each) for each in (loop.value, loop.sweet_point))
-    times = f" ({loop.value / loop.sweet_point:.1f} times)" if loop.sweet_point > 0 else ""
-    return f"{loop.service} {loop.indicator} {value}, its sweet point is {sweet_point}{times}"
-
-
-def selected(plan: Plan, demand: Demand) -> LoopReport | None:
-    """Return the loop that a channel's demand comes from."""
-    found = (each for each in plan.loops if each.selected and each.channel is demand.channel)
-    return next(found, None)
-
-
-def _action_phrase(eviction: Eviction) -> str:
-    # In the unit in which the channel attributes.
+def _contribution(eviction: Eviction) -> str:
     amount = eviction.blame
     if eviction.channel is Channel.CPU:
         return f"it made latency-sensitive work wait for {format_cpus(amount)}"
     if eviction.channel is Channel.MEMORY:
         return f"it has {format_bytes(amount)} of memory"
     if eviction.channel is Channel.CACHE:
-        return f"it uses most of the shared cache ({amount:.3g} a second)"
-    return f"it moves {format_bytes(amount)} a second"
+        # Bytes of memory traffic, or cache misses where the traffic is not measured.
+        return f"it uses the shared cache most ({amount:.3g} bytes or misses per second)"
+    return f"it transfers {format_bytes(amount)} per second"

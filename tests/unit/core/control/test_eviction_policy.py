@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who is evicted, when, and above all when not."""
+"""Which workload is evicted, when, and when none is."""
 
 from collections.abc import Iterable
 import itertools
@@ -42,7 +42,7 @@ class Stepper:
         self.answers: list[EvictionAnswer] = []
         self.candidates = list(candidates)
         self.now_ns = 0
-        self.said: list[str] = []
+        self.verdicts: list[str] = []
 
     def step(
         self,
@@ -62,7 +62,7 @@ class Stepper:
             self.answers,
         )
         self.answers = []
-        self.said += [each.text for each in self.policy.verdicts]
+        self.verdicts += [each.text for each in self.policy.verdicts]
         return eviction
 
     def run(self, seconds: int, deviation: float = 1.0, caused: bool = True) -> list[Eviction]:
@@ -77,7 +77,7 @@ class Stepper:
         self.candidates = [each for each in self.candidates if each.cgroup != cgroup]
 
 
-def test_the_most_to_blame_goes_after_a_minute_and_one_at_a_time() -> None:
+def test_the_largest_blame_is_evicted_after_a_minute_and_one_at_a_time() -> None:
     stepper = Stepper(candidate(MOUSE, 0.1), candidate(HOG, 0.9), candidate(OTHER, 0.5))
     assert stepper.run(60) == []
     (eviction,) = stepper.run(1)
@@ -92,7 +92,7 @@ def test_equal_blame_is_decided_by_priority_then_size() -> None:
     assert Stepper(first, second, third).run(61)[0].cgroup == OTHER
 
 
-def test_a_pause_in_the_pain_starts_the_minute_anew() -> None:
+def test_a_tick_without_deviation_restarts_the_minute() -> None:
     stepper = Stepper(candidate(HOG, 1.0))
     assert stepper.run(50) == []
     stepper.step(deviation=-0.1)
@@ -100,13 +100,16 @@ def test_a_pause_in_the_pain_starts_the_minute_anew() -> None:
     assert stepper.run(1)
 
 
-def test_nobody_goes_without_evidence_at_a_knob_that_can_still_move_or_unasked() -> None:
+def test_nothing_is_evicted_without_evidence_before_the_stop_or_if_disabled() -> None:
     for arguments in ({"caused": False}, {"at_stop": False}, {"enabled": False}):
         stepper = Stepper(candidate(HOG, 1.0))
         assert not any(stepper.step(**arguments) for _ in range(300))
     stepper = Stepper(candidate(HOG, 1.0))
     assert stepper.run(300, caused=False) == []
-    assert stepper.said == ["cpu is at its stop and it still hurts: not caused by best-effort"]
+    assert stepper.verdicts == [
+        "suffers on cpu although every knob is at its stop: not caused by best-effort, "
+        "nothing is evicted"
+    ]
     assert Stepper(candidate(HOG, 0.0)).run(300) == []
 
 
@@ -125,46 +128,46 @@ def test_an_eviction_that_helped_is_followed_by_the_next_sooner_than_one_that_di
     assert helped < useless
 
 
-def test_it_says_what_came_of_it() -> None:
+def test_the_effect_of_an_eviction_is_reported() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     stepper.run(61)
     stepper.leave(HOG)
     stepper.run(40, deviation=-0.5)
-    assert stepper.said[-1].startswith("its eviction helped: deviation 1.00 before, -0.")
+    assert stepper.verdicts[-1].startswith("its eviction helped: deviation 1.00 before, -0.")
 
 
-def test_who_refuses_to_go_is_not_asked_again_and_the_next_is() -> None:
+def test_after_a_refusal_the_next_candidate_is_tried() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)[0].cgroup == HOG
     stepper.answer(HOG, EvictionResult.REFUSED)
     assert stepper.run(5) == []
     assert stepper.run(1)[0].cgroup == MOUSE
-    assert "eviction refused: because" in stepper.said
+    assert "eviction refused: because" in stepper.verdicts
     stepper.answer(MOUSE, EvictionResult.REFUSED)
     assert stepper.run(200) == []
-    assert stepper.run(150)[0].cgroup == HOG, "after five minutes it is asked again"
+    assert stepper.run(150)[0].cgroup == HOG, "after five minutes it is tried again"
 
 
-def test_a_crowd_behind_one_budget_is_asked_one_by_one_and_slowly() -> None:
+def test_a_hundred_candidates_behind_one_budget_are_tried_slowly_one_by_one() -> None:
     crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(100)]
     stepper = Stepper(*crowd)
-    asked = 0
+    requested = 0
     for _ in range(360):
         for eviction in stepper.run(1):
-            asked += 1
+            requested += 1
             stepper.answer(eviction.cgroup, EvictionResult.REFUSED)
-    assert 40 <= asked <= 60
+    assert 40 <= requested <= 60
 
 
-def test_who_did_little_does_not_go_for_who_may_not() -> None:
-    for other, goes in ((0.02, False), (0.19, False), (0.2, True), (0.5, True)):
+def test_a_small_share_is_not_evicted_in_place_of_a_large_one() -> None:
+    for other, evicted in ((0.02, False), (0.19, False), (0.2, True), (0.5, True)):
         stepper = Stepper(candidate(HOG, 0.9), candidate(MOUSE, other))
         assert stepper.run(61)[0].cgroup == HOG
         stepper.answer(HOG, EvictionResult.REFUSED)
-        assert [each.cgroup for each in stepper.run(100)] == ([MOUSE] if goes else [])
+        assert [each.cgroup for each in stepper.run(100)] == ([MOUSE] if evicted else [])
 
 
-def test_a_crowd_that_did_it_together_is_as_guilty_as_one() -> None:
+def test_the_shares_of_the_remaining_candidates_add_up() -> None:
     crowd = [candidate(CgroupId("cpu", number), 0.06) for number in range(10, 15)]
     stepper = Stepper(candidate(HOG, 0.6), *crowd)
     stepper.run(61)
@@ -176,12 +179,12 @@ def test_a_crowd_that_did_it_together_is_as_guilty_as_one() -> None:
     assert few.run(200) == []
 
 
-def test_who_did_it_and_is_nobody_to_evict_is_not_paid_for_by_others() -> None:
-    # A DaemonSet's pod: it is not among the candidates, and most of the share is its own.
+def test_no_other_workload_is_evicted_for_one_that_is_no_candidate() -> None:
+    # The pod of a DaemonSet is not among the candidates, and caused most of the deviation.
     assert Stepper(candidate(MOUSE, 0.05)).run(300) == []
 
 
-def test_a_server_that_is_away_holds_every_eviction_and_uses_up_nothing() -> None:
+def test_an_unreachable_server_holds_all_evictions_and_uses_no_budget() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)[0].cgroup == HOG
     for _ in range(5):
@@ -193,36 +196,36 @@ def test_a_server_that_is_away_holds_every_eviction_and_uses_up_nothing() -> Non
     assert stepper.run(1)[0].cgroup == HOG
 
 
-def test_what_only_would_be_done_is_told_once_and_again_after_its_wait() -> None:
+def test_an_eviction_that_is_only_reported_is_repeated_after_its_wait() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)[0].cgroup == HOG
     stepper.answer(HOG, EvictionResult.REPORTED, wait_s=600)
     assert stepper.run(600) == []
-    assert not any("did not leave" in text for text in stepper.said)
+    assert not any("did not leave" in text for text in stepper.verdicts)
     assert stepper.run(1)[0].cgroup == HOG
 
 
-def test_a_frozen_one_stays_and_is_judged_as_if_it_had_left() -> None:
+def test_a_frozen_workload_is_verified_as_if_it_had_left() -> None:
     stepper = Stepper(candidate(HOG, 1.0))
     assert stepper.run(61)[0].cgroup == HOG
     stepper.answer(HOG, EvictionResult.FROZEN, wait_s=600)
     stepper.run(31, deviation=-0.5)
-    assert stepper.said[-1].startswith("its eviction helped")
+    assert stepper.verdicts[-1].startswith("its eviction helped")
     assert stepper.run(500) == [], "it is frozen already"
     assert stepper.run(150)[0].cgroup == HOG
 
 
-def test_who_needs_long_to_leave_is_waited_for() -> None:
+def test_a_victim_that_needs_long_to_leave_is_waited_for() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)[0].cgroup == HOG
     stepper.answer(HOG, EvictionResult.EVICTED, wait_s=600)
     assert stepper.run(599) == []
-    assert not any("did not leave" in text for text in stepper.said)
+    assert not any("did not leave" in text for text in stepper.verdicts)
     stepper.run(2)
-    assert any("did not leave" in text for text in stepper.said)
+    assert any("did not leave" in text for text in stepper.verdicts)
 
 
-def test_what_may_have_been_done_counts_as_if_it_was() -> None:
+def test_an_unanswered_eviction_counts_against_the_budget() -> None:
     crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
     stepper = Stepper(*crowd, limits=EvictionLimits(per_hour=1, cool_down_ns=SECOND_NS))
     (first,) = stepper.run(61)
@@ -241,42 +244,42 @@ def test_budget_and_cool_down_are_those_of_the_configuration() -> None:
     assert len(stepper.run(200)) == 1
 
 
-def test_who_takes_over_has_the_budget_that_is_left_and_waits_as_long() -> None:
+def test_a_successor_has_the_remaining_budget_and_cool_down() -> None:
     limits = EvictionLimits(per_hour=2, cool_down_ns=300 * SECOND_NS)
     crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
-    asked_s: list[int] = []
+    evicted_s: list[int] = []
     stepper = Stepper(*crowd, limits=limits)
     while stepper.now_ns < 7000 * SECOND_NS:
         for each in stepper.run(1):
-            asked_s.append(stepper.now_ns // SECOND_NS)
+            evicted_s.append(stepper.now_ns // SECOND_NS)
             stepper.leave(each.cgroup)
-        if stepper.now_ns % (100 * SECOND_NS) == 0:  # it crashed; the cause may be the eviction
+        if stepper.now_ns % (100 * SECOND_NS) == 0:  # a crash of the agent, perhaps by the eviction
             now_ns, candidates = stepper.now_ns, stepper.candidates
             stepper = Stepper(*candidates, limits=limits, before=stepper.policy.history)
             stepper.now_ns = now_ns
-    assert len(asked_s) == 4
-    assert all(b - a >= 330 for a, b in itertools.pairwise(asked_s))
-    assert asked_s[2] - asked_s[0] >= 3600 and asked_s[3] - asked_s[1] >= 3600
+    assert len(evicted_s) == 4
+    assert all(b - a >= 330 for a, b in itertools.pairwise(evicted_s))
+    assert evicted_s[2] - evicted_s[0] >= 3600 and evicted_s[3] - evicted_s[1] >= 3600
 
 
-def test_who_crashed_before_the_answer_is_followed_by_one_who_waits_for_its_end() -> None:
+def test_the_history_covers_an_eviction_without_an_answer() -> None:
     stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))
     assert stepper.run(61)
-    past = stepper.policy.history
-    assert past.asked_ns == (61 * SECOND_NS,)
-    # Two minutes to leave, half a minute to look, a minute to cool down.
-    assert past.not_before_ns == (61 + 120 + 30 + 60) * SECOND_NS
+    history = stepper.policy.history
+    assert history.asked_ns == (61 * SECOND_NS,)
+    # Two minutes to leave, half a minute to verify, a minute to cool down.
+    assert history.not_before_ns == (61 + 120 + 30 + 60) * SECOND_NS
     stepper.answer(HOG, EvictionResult.REFUSED)
     stepper.candidates = [candidate(HOG, 1.0)]
     stepper.run(1)
-    assert stepper.policy.history == EvictionHistory(), "it used up nothing"
+    assert stepper.policy.history == EvictionHistory(), "it used no budget"
 
 
-def test_who_does_not_leave_does_not_block_the_others_for_ever() -> None:
+def test_a_victim_that_does_not_leave_does_not_block_the_others_for_ever() -> None:
     stepper = Stepper(candidate(HOG, 1.0))
     assert len(stepper.run(61)) == 1
     stepper.run(121)
-    assert any("did not leave" in text for text in stepper.said)
+    assert any("did not leave" in text for text in stepper.verdicts)
 
 
 def test_no_more_than_three_in_an_hour() -> None:
@@ -300,7 +303,7 @@ def test_no_more_than_three_in_an_hour() -> None:
     )
 )
 @hypothesis_settings(max_examples=100, deadline=None)
-def test_whatever_happens_evictions_are_few_and_never_of_the_innocent(
+def test_whatever_happens_evictions_are_few_and_only_of_blamed_workloads(
     history: Iterable[tuple[float, bool, bool, str]],
 ) -> None:
     stepper = Stepper(candidate(HOG, 0.7), candidate(MOUSE, 0.0), candidate(OTHER, 0.3))
@@ -318,5 +321,5 @@ def test_whatever_happens_evictions_are_few_and_never_of_the_innocent(
             stepper.leave(last.cgroup)
         elif last is not None and then == "refuse":
             stepper.answer(last.cgroup, EvictionResult.REFUSED)
-    # Three that went, and those that refused were asked at most once in five minutes.
+    # Three evictions, and at most one refused eviction of a workload in five minutes.
     assert len(evicted) <= 3 + 2 * (1 + stepper.now_ns // (300 * SECOND_NS))
