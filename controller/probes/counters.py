@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Perf counters per slot: opens the events for ``bpf/include/counters.h`` and reads the sums.
 
-The kernel adds to the sums whenever a CPU changes the workload. Once a second every CPU that is
-not idle is asked to, so that who stays for long is up to date too (BPF_PROG_TEST_RUN on that
-CPU, Linux kernel commit 1b4d60ec162f (in v5.10): 2.6 us on the own CPU, 11 us on another one
-that is busy), and CPUs that came on line get their events.
+The BPF program adds to the sums whenever a CPU switches to another workload. Once a second the
+sums are also updated for workloads that stay on a CPU: a BPF program is run on each CPU that is
+not idle (BPF_PROG_TEST_RUN on a given CPU, Linux kernel commit 1b4d60ec162f (in v5.10): 2.6 us on
+the own CPU, 11 us on another busy one). In the same step CPUs that came on line get their events.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ __all__ = ("AUTO", "COUNTERS", "Counters", "choose_sources", "counter_maps")
 
 _log = logging.getLogger(__name__)
 
-# Fields of WorkloadSample, and what ``auto`` stands for.
+# Field of WorkloadSample -> the perf event that ``auto`` stands for.
 AUTO: Mapping[str, str] = {
     "cycles": "cycles",
     "instructions": "instructions",
@@ -67,10 +67,12 @@ class _TestRunOptions(ctypes.Structure):
 
 
 def choose_sources(wanted: Mapping[str, str]) -> tuple[dict[str, EventSource], dict[str, str]]:
-    """Return (sources that this host can count, reasons for those that it cannot), by counter.
+    """Return (sources that this host can count, reasons for those it cannot), by counter.
 
-    *wanted* holds a source, ``auto`` or ``off`` for each of ``COUNTERS``; what is off is in
-    neither. A counter that some of the CPUs do not have is none: its sums would be too small.
+    A counter that only some CPUs have is not used: its sums would be too small.
+
+    :param wanted: a source, ``auto`` or ``off`` by name of ``COUNTERS``; a counter that is off is
+        in neither result.
     """
     found: dict[str, EventSource] = {}
     reasons: dict[str, str] = {}
@@ -90,17 +92,19 @@ def choose_sources(wanted: Mapping[str, str]) -> tuple[dict[str, EventSource], d
 
 
 def counter_maps(sources: Mapping[str, EventSource]) -> tuple[str, ...]:
-    """Return the names of the maps that *sources* need."""
+    """Return the names of the maps that the program has for *sources*."""
     if not sources:
         return ()
     return ("counters", "counted_cpus", "events")
 
 
 class Counters:
-    """The sums per slot, as of the last second.
+    """The sums per slot, updated once a second.
 
-    :param loaded: the program, with the maps of ``counter_maps`` and ``count_running``.
-    :param running: the slot of what runs on each CPU now, by CPU number; the kernel writes it.
+    :param loaded: the program, with the maps of ``counter_maps`` and the function
+        ``count_running``.
+    :param slots: size of the kernel's arrays.
+    :param running: the slot that runs on each CPU now, by CPU number; the kernel writes it.
     """
 
     def __init__(
@@ -127,26 +131,27 @@ class Counters:
         self._refreshed_ns = 0
         self._base = np.zeros((slots, len(sources)), np.int64)
         self._totals = np.zeros((slots, len(sources)), np.int64)
-        self._moved = np.zeros(slots, np.bool_)
-        self.late = ""
-        self._follow_cpus()
+        self._changed = np.zeros(slots, np.bool_)
+        # Why count_running cannot be run; empty: it can.
+        self._run_problem = ""
+        self._open_new_cpus()
 
     def rebase(self, slot: int) -> None:
-        """Count for *slot* from zero: it has another owner now."""
+        """Let *slot* count from zero, for a new owner."""
         self._base[slot] = self._totals[slot] = self._sum(slot, slot + 1)[0]
 
     def refresh(self, used: int, now_ns: int) -> NDArray[np.bool_]:
-        """Bring the totals of the first *used* slots up to date, once a second.
+        """Update the totals of the first *used* slots, once a second.
 
-        Returns, by slot, whether something was counted since the last call.
+        :returns: by slot, whether its totals changed since the last call.
         """
         if now_ns - self._refreshed_ns >= _REFRESH_NS:
             self._refreshed_ns = now_ns
-            self._follow_cpus()
-            self._count_the_staying()
-            self._bring_up_to_date(used)
-        moved, self._moved = self._moved, np.zeros_like(self._moved)
-        return moved
+            self._open_new_cpus()
+            self._count_busy_cpus()
+            self._update_totals(used)
+        changed, self._changed = self._changed, np.zeros_like(self._changed)
+        return changed
 
     def gains(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what *slots* counted since their ``rebase``, a column for each of ``names``."""
@@ -154,49 +159,52 @@ class Counters:
         return gained
 
     def machine(self) -> dict[str, int]:
-        """Return the counters of all slots together up to now, since they were opened."""
+        """Return the counters summed over all slots, from the opening of the events up to now."""
         for cpu in self._counted:
             self._count_running(cpu)
-        self._bring_up_to_date(len(self._totals))
+        self._update_totals(len(self._totals))
         return dict(zip(self.names, self._totals.sum(axis=0).tolist(), strict=True))
 
-    def start_over(self) -> None:
-        """Count from zero for everybody: for a while the program did not look."""
+    def reset(self) -> None:
+        """Let all slots count from zero, after a time in which the program read no counters."""
         self._refreshed_ns = time.monotonic_ns()
         for cpu in self._counted:
             self._count_running(cpu)
         self._base[:] = self._totals[:] = self._sum(0, len(self._totals))
 
-    def _bring_up_to_date(self, used: int) -> None:
+    def _update_totals(self, used: int) -> None:
         totals = self._sum(0, used)
-        self._moved[:used] |= (totals != self._totals[:used]).any(axis=1)
+        self._changed[:used] |= (totals != self._totals[:used]).any(axis=1)
         self._totals[:used] = totals
 
     def _sum(self, first: int, end: int) -> NDArray[np.int64]:
         total: NDArray[np.int64] = self._sums[:, first:end].sum(axis=0, dtype=np.int64)
         return total
 
-    def _count_the_staying(self) -> None:
-        # Also who came a moment ago: when that was, the kernel does not tell.
+    def _count_busy_cpus(self) -> None:
+        # On every busy CPU, because it is not known when its workload changed last.
         for cpu in np.flatnonzero(self._running != SLOT_IDLE).tolist():
             if cpu in self._counted:
                 self._count_running(cpu)
 
     def _count_running(self, cpu: int) -> None:
-        if self.late:
+        if self._run_problem:
             return
         options = _TestRunOptions(
             sz=ctypes.sizeof(_TestRunOptions), flags=_TEST_RUN_ON_CPU, cpu=cpu
         )
         error = -self._libbpf.bpf_prog_test_run_opts(self._program, ctypes.byref(options))
-        # ENXIO: the CPU went off line a moment ago.
+        # ENXIO: the CPU has just gone off line.
         if error not in (0, errno.ENXIO):
-            self.late = f"who stays on a CPU is counted when it leaves: {os.strerror(error)}"
-            _log.warning("counters: %s", self.late)
+            self._run_problem = (
+                "counts of a workload are added only when it leaves a CPU, because the program "
+                f"cannot be run on request: {os.strerror(error)}"
+            )
+            _log.warning("counters: %s", self._run_problem)
 
-    def _follow_cpus(self) -> None:
+    def _open_new_cpus(self) -> None:
         online = set(online_cpus())
-        # Events of a CPU that was off stand still for ever, even if nobody saw it off.
+        # Events of a CPU that was off line never count again, however short that time was.
         dead = set(np.flatnonzero(self._cpus.values["dead"]).tolist())
         self._counted &= online - dead
         self._refused &= online
@@ -204,7 +212,8 @@ class Counters:
             try:
                 self._open_on(cpu)
             except OSError as error:
-                # ENODEV: off again. It is tried again in a second, and told once.
+                # ENODEV: off line again. Other errors are logged once per CPU; each is retried
+                # in a second.
                 if error.errno != errno.ENODEV and cpu not in self._refused:
                     _log.error("counters: %s", error)
                     self._refused.add(cpu)
@@ -216,7 +225,8 @@ class Counters:
         keys = range(cpu * len(self._sources), (cpu + 1) * len(self._sources))
         for key in keys:
             self._libbpf.bpf_map_delete_elem(self._events, struct.pack("=I", key))
-        # Without events the program forgets what it read last, so that old and new do not mix.
+        # Run without events, the program resets its last values, so that the values of the old and
+        # the new events are not subtracted from each other.
         self._count_running(cpu)
         self._cpus.values["dead"][cpu] = 0
         for key, source in zip(keys, self._sources, strict=True):

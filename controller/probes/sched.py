@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run-queue latency, on-CPU time and blame per workload, from ``bpf/sched.bpf.c``.
 
-Every workload has a slot in the kernel's arrays, every latency-sensitive one a latency record
-as well. The arrays count since the probe was loaded; this module turns them into counters
-since the workload was assigned. Reading costs no system call.
+Each workload has a slot in the kernel's arrays, and each latency-sensitive workload has a latency
+record too. The arrays count since the probe was loaded; this module converts them to counters
+since the workload was assigned. Reading needs no system call.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,25 +38,25 @@ from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, SampleRows,
 
 __all__ = ("DETAILS", "MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 
-# What the probe can do without, in this order (SHED_* of sched.bpf.c): counters; whose fault a wait
-# was (it is shared by CPU use then); three waits of four.
+# Detail that can be shed to reduce the probe's cost, in this order (SHED_* of sched.bpf.c): perf
+# counters; blame of single waits (waits are then shared by CPU use); three waits of four.
 DETAILS = ("counters", "blame", "sampling")
-# Workloads that can be told apart, and three slots of the probe's own.
+# Workloads that can be measured separately, plus the probe's three reserved slots.
 MAX_SLOTS = 1024
-# The words of an account, by the field of the sample that they are.
+# The words of ``struct account`` in their order, by field of the sample.
 _TOTALS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns")
-# Of these, what is measured for others than services.
+# Indices of the words that are also counted for workloads without a latency record.
 _OTHERS = (0, 1, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedReading:
-    """One look at the probe; ``age_ns`` is the age of the newest event at ``time_ns``.
+    """The counters at ``time_ns`` (CLOCK_MONOTONIC); ``age_ns`` is the age of the newest event.
 
-    ``changed`` are those whose sample is another one than in the last reading, ``rearranged``
-    tells whether the workloads themselves are others. ``missed_switches`` are those that the
-    kernel did not tell of: on-CPU time is right all the same, the waits before them are not
-    counted.
+    ``changed`` are the workloads whose sample has other values than in the previous reading.
+    ``rearranged`` is true if the list of workloads itself changed. ``missed_switches`` counts
+    context switches for which the kernel did not fire the tracepoint: on-CPU time is correct
+    nevertheless, but the waits before these switches are not counted.
     """
 
     time_ns: int
@@ -75,13 +75,15 @@ class SchedProbe:
     """The loaded probe.
 
     :param cpus: possible CPUs of the machine.
-    :param max_slots: workloads that can be told apart, three more slots are the probe's own.
-    :param max_latency: latency-sensitive workloads.
+    :param max_slots: maximum number of workloads plus three; three slots are reserved.
+    :param max_latency: maximum number of latency-sensitive workloads.
+    :param blame: count which workload ran during each wait.
     :param counters: perf events by field of ``WorkloadSample``.
-    :param typed: try plain loads first, which make it cheaper; the fallback counts the same.
-    :param btf: that of the running kernel, read if not given.
+    :param typed: try typed arguments first: plain loads are cheaper than bpf_probe_read_kernel.
+        Both variants count the same.
+    :param btf: BTF of the running kernel; read if not given.
     :raises LoadError: the program cannot be loaded.
-    :raises BtfError: the kernel does not describe what the program needs.
+    :raises BtfError: the kernel's BTF lacks a struct or member that the program reads.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class SchedProbe:
         btf: Btf | None = None,
     ) -> None:
         btf = btf or Btf()
-        # How waits are timed where the kernel does not do it; empty if it does.
+        # Why waits are timed with wakeup stamps; empty: the kernel times them itself.
         self.fallback = without_sched_info(btf)
         spec = sched_spec(
             btf,
@@ -121,11 +123,11 @@ class SchedProbe:
         self._changes = MappedArray(fds["cgroup_changes"], np.dtype("u8"), 1)
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
         self._slots = Slots(max_slots, max_latency)
-        # What was published last, and what the arrays held when a slot was assigned.
+        # The totals of the last poll, and those when the slot was assigned.
         self._totals = np.zeros((max_slots, 5), np.int64)
         self._base = np.zeros((max_slots, 5), np.int64)
-        # Which slots' totals changed since they were made samples of, and who had slots then.
-        self._moved = np.zeros(max_slots, np.bool_)
+        # Slots whose totals changed since the last samples, and the members of those samples.
+        self._active = np.zeros(max_slots, np.bool_)
         self._view = self._slots.view
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
@@ -140,29 +142,31 @@ class SchedProbe:
 
     @property
     def untyped(self) -> str:
-        """Why the kernel's memory is read the slow way; empty if it is not."""
+        """Why kernel memory is read with bpf_probe_read_kernel; empty: with plain loads."""
         return self._loaded.untyped
 
     @property
     def running(self) -> NDArray[np.uint64]:
-        """The slot of what runs on each CPU now, by CPU number; the kernel writes it."""
+        """The slot that runs on each CPU now, by CPU number; the kernel writes this memory."""
         slots: NDArray[np.uint64] = self._cpus.values["slot"]
         return slots
 
     @property
     def cgroup_changes(self) -> int:
-        """How often a cgroup was made, removed or renamed since the probe was loaded."""
+        """How often a cgroup was created, removed or renamed since the probe was loaded."""
         return int(self._changes.values[0])
 
     def slots_of(self, cgroups: Iterable[CgroupId]) -> list[int]:
-        """Return the slots of those of *cgroups* that are counted for."""
+        """Return the slots of those of *cgroups* that have one."""
         wanted = set(cgroups)
         return [member.slot for member in self._slots.view.members if member.cgroup in wanted]
 
     def assign(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> bool:
-        """Count for *cgroup* from now on, with a histogram and blame when *latency*.
+        """Start to count for *cgroup*, with histogram and blame if *latency*.
 
-        Returns whether there was room. A cgroup already assigned keeps its counters.
+        A cgroup that is assigned already keeps its counters.
+
+        :returns: whether there was a free slot.
         """
         if cgroup in self._slots:
             return True
@@ -171,7 +175,7 @@ class SchedProbe:
         if member is None:
             return False
         slot, record = member.slot, member.record
-        # Nobody runs in it, so there is no run that still goes on.
+        # No CPU runs this slot, so no unfinished run has to be added.
         counted = self._accounts[slot, :, :5].sum(axis=0, dtype=np.int64)
         np.maximum(self._totals[slot], counted, out=self._totals[slot])
         self._base[slot] = self._totals[slot]
@@ -187,38 +191,38 @@ class SchedProbe:
         return True
 
     def release(self, cgroup: CgroupId, *, now_ns: int) -> None:
-        """Stop counting for *cgroup*; its slot is used again after a rest."""
+        """Stop counting for *cgroup*; its slot is reused after 2 s."""
         member = self._slots.remove(cgroup, now_ns=now_ns)
         if member is not None:
             self._slot_of_cgroup.delete(cgroup.id)
-            self._blame.leave_out(member.slot, member.record)
+            self._blame.remove(member.slot, member.record)
             self._generation.values[0] += 1
 
     def counted(self) -> dict[str, int]:
-        """Return what all slots counted, system and idle included, as of the last second."""
+        """Return the perf counters summed over all slots, including system and idle, up to now."""
         return {} if self._counters is None else self._counters.machine()
 
     def shed(self, details: int) -> None:
-        """Do without the first *details* of ``DETAILS``, and with the others again.
+        """Shed the first *details* of ``DETAILS`` and restore the others.
 
-        Without counters they read ``None``; when they come back they start at zero.
+        While counters are shed, their fields are ``None``; restored, they start at zero.
         """
         had_counters = not self._shed & 1
         self._shed = (1 << details) - 1
         self._cpus.values["shed"] = self._shed
-        self._moved[:] = True  # counters come or go
+        self._active[:] = True  # all samples gain or lose the fields of the counters
         if self._counters is not None and not self._shed and not had_counters:
-            self._counters.start_over()
+            self._counters.reset()
 
     def poll(self) -> SchedReading:
         """Return the counters of all assigned workloads."""
         view = self._slots.view
-        now_ns, newest_ns = self._read_totals(view.used)
+        now_ns, newest_ns = self._read_totals(view.slot_count)
         if self._counters is not None and not self._shed:
-            self._moved |= self._counters.refresh(view.used, now_ns)
+            self._active |= self._counters.refresh(view.slot_count, now_ns)
         rearranged, self._view = view is not self._view, view
-        sensitive, others = view.places(self._moved[: view.used].nonzero()[0])
-        self._moved[:] = False
+        sensitive, others = view.rows_of(self._active[: view.slot_count].nonzero()[0])
+        self._active[:] = False
         workloads = (
             *self._sensitive.update(view.sensitive, sensitive),
             *self._others.update(view.others, others),
@@ -229,7 +233,7 @@ class SchedProbe:
             workloads=workloads,
             changed=self._changed(view),
             rearranged=rearranged,
-            blame=self._blame.poll(view, now_ns, view.records[self._sensitive.anew]),
+            blame=self._blame.poll(view, now_ns, view.records[self._sensitive.refreshed]),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),
@@ -238,31 +242,31 @@ class SchedProbe:
 
     @property
     def cost(self) -> RunTime | None:
-        """What the kernel spent in it so far; ``None`` unless kernel.bpf_stats_enabled is 1."""
+        """The probe's runs and run time so far; ``None`` unless kernel.bpf_stats_enabled is 1."""
         return run_time(self._loaded.link_fds)
 
     def close(self) -> None:
         """Detach the probe."""
         self._loaded.close()
 
-    def _read_totals(self, used: int) -> tuple[int, int]:
-        """Bring the totals of the first *used* slots up to date: (now, newest event) in ns.
+    def _read_totals(self, slot_count: int) -> tuple[int, int]:
+        """Update the totals of the first *slot_count* slots; return (now, newest event) in ns.
 
-        A run that still goes on is added up to now. Its CPU may switch between our two reads;
-        then it counts in the next tick, and never twice: totals do not fall.
+        Unfinished runs are added up to now. If a CPU switches between the two reads, its run is
+        missing here and added in the next tick. It is never counted twice, as totals do not fall.
         """
-        # A sum over the CPUs; sum() itself takes three times as long for so few words.
-        totals = np.einsum("scw->sw", self._accounts[:used, :, :5])
+        # A sum over the CPUs; sum() takes three times as long for five words per CPU.
+        totals = np.einsum("scw->sw", self._accounts[:slot_count, :, :5])
         runs = self._runs.tolist()
         now_ns = time.monotonic_ns()
         _, _, sync_clock, newest_ns = max(runs, key=operator.itemgetter(3))
         clock = sync_clock + now_ns - newest_ns
         for since, slot, _, _ in runs:
-            if since and slot < used:
+            if since and slot < slot_count:
                 totals[slot, 0] += max(0, clock - since)
-        (grown,) = (totals.ravel() > self._totals[:used].ravel()).nonzero()
-        self._moved[grown // len(_TOTALS)] = True
-        np.maximum(self._totals[:used], totals, out=self._totals[:used])
+        (grown,) = (totals.ravel() > self._totals[:slot_count].ravel()).nonzero()
+        self._active[grown // len(_TOTALS)] = True
+        np.maximum(self._totals[:slot_count], totals, out=self._totals[:slot_count])
         return now_ns, newest_ns
 
     def _changed(self, view: View) -> tuple[CgroupId, ...]:
@@ -281,7 +285,7 @@ class SchedProbe:
         return self._fields_of(self._view.other_slots[rows], _OTHERS)
 
     def _fields_of(self, slots: Indices, totals: Iterable[int]) -> dict[str, Iterable[object]]:
-        """Return what *slots* counted since assigned, of *totals* and of the counters."""
+        """Return the counts of *slots* since assignment: the words *totals* and perf counters."""
         counts = (self._totals[slots] - self._base[slots]).T.tolist()
         fields = {_TOTALS[column]: counts[column] for column in totals}
         if self._counters is None or self._shed:
@@ -295,16 +299,16 @@ class SchedProbe:
         return total
 
     def _histograms(self, records: Indices) -> list[tuple[int, ...]]:
-        """Bring some histograms up to date."""
+        """Update the histograms of *records* and return them."""
         raw = self._raw_waits(records)
-        # The kernel's 32-bit buckets wrap; the difference of two readings does not mind.
+        # The kernel's 32-bit buckets wrap around; so does the unsigned difference of two readings.
         self._waits[records] += raw - self._waits_raw[records]
         self._waits_raw[records] = raw
         return list(map(tuple, self._waits[records].tolist()))
 
 
 def trial() -> tuple[bool, str]:
-    """Load the probe once: (whether that works, what to tell); for ``sweetpoint doctor``."""
+    """Load the probe once and return (success, detail), for ``sweetpoint doctor``."""
     try:
         probe = SchedProbe(cpus=max(possible_cpus()) + 1, max_slots=8, max_latency=1)
     except (BtfError, LoadError, OSError) as error:

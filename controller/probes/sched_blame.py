@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Blame from the kernel's matrix of (latency record, slot) to records by name.
+"""Turns the kernel's blame matrix (latency record x slot, in ns) into ``Blame`` records.
 
-There may be tens of thousands of pairs, and in a tick few of them gain anything: only those are
-made anew. The others stay the same objects at the same place, by which the indicators know. A
-pair that gained nothing for a minute is left out, and begins at zero should it come back: else
-the list would grow until everybody had waited for everybody.
+The matrix may have tens of thousands of non-zero pairs, and in a tick few of them grow: only those
+get a new record. The others stay the same objects at the same index, so that the indicators can
+skip them by identity. A pair that did not grow for a minute is dropped and starts at zero if it
+grows again; otherwise the list would approach all combinations of victim and culprit.
 """
 
 import numpy as np
@@ -17,53 +17,55 @@ from controller.probes.slots import Indices, View
 
 __all__ = ("BlamePairs",)
 
-_FORGET_NS = 60 * NS_PER_SEC
+_DROP_AFTER_NS = 60 * NS_PER_SEC
 
 
 class BlamePairs:
-    """The pairs in which somebody ever had to wait, in the order in which they appeared.
+    """The pairs with waits, in the order in which they appeared.
 
     :param waits: the kernel's counters in ns, one row per latency record, one column per slot.
     """
 
     def __init__(self, waits: NDArray[np.uint64]) -> None:
         self._waits = waits
-        # When the pair's owners got their places, and when it was looked at last.
+        # The counters when the pair was listed or its slot and record were assigned, and at the
+        # last poll.
         self._base = np.zeros_like(waits)
         self._seen = np.zeros_like(waits)
+        # Index of the pair in the list, -1: not listed.
         self._place = np.full(waits.shape, -1, np.int32)
-        # Which ones gained something since the last clearing up.
+        # Whether the pair grew since idle pairs were dropped last.
         self._active = np.zeros(waits.shape, np.bool_)
-        self._cleared_ns = 0
+        self._dropped_ns = 0
         self._pairs: list[Blame] = []
-        # Slots and records whose owners left since the last read.
-        self._left: list[tuple[int, int | None]] = []
+        # Slots and records of workloads that were removed since the last poll.
+        self._removed: list[tuple[int, int | None]] = []
 
     def rebase(self, slot: int, record: int | None) -> None:
-        """Count from now on for the new owners of *slot* and *record*."""
+        """Start at zero for a workload that got *slot* and *record*."""
         self._base[:, slot] = self._seen[:, slot] = self._waits[:, slot]
         if record is not None:
             self._base[record] = self._seen[record] = self._waits[record]
 
-    def leave_out(self, slot: int, record: int | None) -> None:
-        """Leave out the pairs of the owner of *slot* and *record*, who left."""
-        self._left.append((slot, record))
+    def remove(self, slot: int, record: int | None) -> None:
+        """Drop the pairs of the workload that had *slot* and *record*, at the next poll."""
+        self._removed.append((slot, record))
 
     def poll(self, view: View, now_ns: int, waiting: Indices) -> tuple[Blame, ...]:
-        """Return the pairs of those in *view*, with what they gained since they are listed.
+        """Return the pairs of the members of *view*, with their waits in ns since listed.
 
-        :param waiting: the latency records that may have gained something since the last read.
+        :param waiting: the latency records whose rows may have grown since the last poll.
         """
-        area = (slice(view.rows), slice(view.used))
+        area = (slice(view.record_count), slice(view.slot_count))
         waits, base, seen, places = (
             each[area] for each in (self._waits, self._base, self._seen, self._place)
         )
-        if self._left:
-            self._drop_left()
-        # In two dimensions nonzero takes twenty times as long.
-        (gained,) = (waits[waiting] != seen[waiting]).ravel().nonzero()
-        found, slots = np.divmod(gained, view.used)
-        rows = waiting[found]
+        if self._removed:
+            self._drop_removed()
+        # On one dimension, because nonzero takes twenty times as long on two.
+        (grown,) = (waits[waiting] != seen[waiting]).ravel().nonzero()
+        indices, slots = np.divmod(grown, view.slot_count)
+        rows = waiting[indices]
         now = waits[rows, slots]
         seen[rows, slots] = now
         self._active[rows, slots] = True
@@ -84,31 +86,31 @@ class BlamePairs:
                 pairs.append(pair)
             else:
                 pairs[place] = pair
-        if now_ns - self._cleared_ns >= _FORGET_NS:
-            # At the end: who comes back in the tick that leaves him out would lose what he gained.
-            self._cleared_ns = now_ns
-            self._clear_up()
+        if now_ns - self._dropped_ns >= _DROP_AFTER_NS:
+            # After the update, so that a pair that grew in this very tick is kept with its growth.
+            self._dropped_ns = now_ns
+            self._drop_idle()
         return tuple(self._pairs)
 
-    def _drop_left(self) -> None:
+    def _drop_removed(self) -> None:
         listed = self._place >= 0
-        for slot, record in self._left:
+        for slot, record in self._removed:
             listed[:, slot] = False
             if record is not None:
                 listed[record] = False
-        self._left.clear()
+        self._removed.clear()
         self._keep(listed)
 
-    def _clear_up(self) -> None:
+    def _drop_idle(self) -> None:
         listed = self._place >= 0
-        still = listed & ~self._active
-        self._base[still] = self._seen[still]
+        idle = listed & ~self._active
+        self._base[idle] = self._seen[idle]
         self._keep(listed & self._active)
         self._active[:] = False
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
-        """List these pairs and no others, in the order in which they are listed now."""
-        cells = np.flatnonzero(kept)  # as above
+        """Keep only these pairs in the list, in their present order."""
+        cells = np.flatnonzero(kept)  # on one dimension, as in poll
         places = self._place.reshape(-1)
         cells = cells[np.argsort(places[cells])]
         self._pairs = [self._pairs[place] for place in places[cells].tolist()]

@@ -1,9 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How ``bpf/sched.bpf.c`` lays out what it shares with us.
-
-What to load for the sched probe on a given kernel: ``bpf/sched.bpf.c`` and its defines.
-"""
+"""The load specification of ``bpf/sched.bpf.c`` for the running kernel, and its map layouts."""
 
 from collections.abc import Mapping
 
@@ -27,7 +24,7 @@ __all__ = (
 
 LATENCY_WORDS = BUCKETS + 14
 ACCOUNT_WORDS = 8
-# Signed, as the differences that are made of it.
+# Signed, because differences are computed from it.
 ACCOUNT = np.dtype([("word", "i8", ACCOUNT_WORDS)])
 LATENCY = np.dtype([("bucket", "u4", LATENCY_WORDS)])
 CPU = np.dtype(
@@ -50,9 +47,10 @@ CPU = np.dtype(
 
 
 def without_sched_info(btf: Btf) -> str:
-    """Return why waits are timed by stamps of our own (``bpf/include/stamps.h``), or nothing.
+    """Return why waits are timed with wakeup stamps (``bpf/include/stamps.h``), else nothing.
 
-    A kernel with neither CONFIG_SCHEDSTATS nor CONFIG_TASK_DELAY_ACCT has no sched_info.
+    The reason is a kernel without sched_info (neither CONFIG_SCHEDSTATS nor
+    CONFIG_TASK_DELAY_ACCT).
     """
     try:
         btf.offset("task_struct", "sched_info.last_queued")
@@ -70,9 +68,9 @@ def sched_spec(
     blame: bool,
     counters: Mapping[str, EventSource] | None = None,
 ) -> ProgramSpec:
-    """Return what to load for a machine of *cpus* possible CPUs.
+    """Return what to load on a machine with *cpus* possible CPUs.
 
-    :raises BtfError: the kernel lacks a member that the probe reads, by name.
+    :raises BtfError: the kernel lacks a struct member that the probe reads; the message names it.
     """
     stamps = bool(without_sched_info(btf))
     defines = {
@@ -88,7 +86,7 @@ def sched_spec(
         "OFF_TASK_CFS_RQ": btf.offset("task_struct", "se.cfs_rq"),
         "OFF_CFS_RQ_RQ": btf.offset("cfs_rq", "rq"),
         # Since Linux kernel commit 677ea015f231 ("sched: add throttled time stat for throttled
-        # children") (in v6.6), time in the run queue's clock; before, in the PELT clock.
+        # children") (in v6.6), in time of the run queue's clock; before, of the PELT clock.
         "OFF_CFS_RQ_THROTTLED": btf.first_offset(
             "cfs_rq",
             "throttled_clock_self_time",
@@ -123,6 +121,6 @@ def sched_spec(
         tracepoint="sched_switch",
         runnable=("count_running",) if counters else (),
         tail_calls={"slow_path": ("long_wait",)},
-        # A task's address is the key of its stamp, and has to be a number for that.
+        # The key of a stamp is the task's address, and the verifier takes no typed pointer for it.
         typed=not stamps,
     )

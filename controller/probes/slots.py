@@ -1,11 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which workload has which slot in a probe's arrays, and what every tick needs to know of that.
+"""Slots of workloads in the kernel's arrays, and samples made from the counters of the slots.
 
-Samples from columns of counters: a thousand at first, then those of who moved.
-
-Most of them stand still in most ticks: their samples stay the same objects, by which whoever
-gets them knows.
+``Slots`` assigns a slot to each workload, and a latency record to each latency-sensitive one.
+``SampleRows`` makes samples from columns of counters. In most ticks most workloads have no new
+counts; their samples stay the same objects, so that later stages can skip them by identity.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -30,14 +29,15 @@ __all__ = (
 
 # bpf/include/cgroups.h
 SLOT_SYSTEM, SLOT_IDLE, SLOT_UNKNOWN, _FIRST_SLOT = 0, 1, 2, 3
-# A freed slot rests: a CPU that looked up its owner a moment ago may begin a run with it.
-_REST_NS = 2_000_000_000
+# A freed slot is not reused for 2 s: a CPU that looked up its owner just before may still begin a
+# run with it.
+_REUSE_AFTER_NS = 2_000_000_000
 
 Indices = NDArray[np.int64]
 
 
 class Member(NamedTuple):
-    """A workload's slot and, if it is latency-sensitive, its latency record."""
+    """A workload's slot and, if it is latency-sensitive, the index of its latency record."""
 
     cgroup: CgroupId
     slot: int
@@ -45,48 +45,55 @@ class Member(NamedTuple):
 
 
 class View:
-    """Everything derived from the members, computed at most once per change of them."""
+    """Tables derived from the members, each computed at most once per change of the members.
+
+    ``sensitive`` are the members with a latency record, ``others`` those without. ``slot_count``
+    and ``record_count`` are the lengths of the used parts of the kernel's arrays.
+    """
 
     def __init__(self, members: tuple[Member, ...]) -> None:
         self.members = members
         self.sensitive = tuple(m for m in members if m.record is not None)
         self.others = tuple(m for m in members if m.record is None)
-        self.used = 1 + max((m.slot for m in members), default=SLOT_UNKNOWN)
-        self.rows = 1 + max((m.record for m in members if m.record is not None), default=-1)
+        self.slot_count = 1 + max((m.slot for m in members), default=SLOT_UNKNOWN)
+        self.record_count = 1 + max((m.record for m in members if m.record is not None), default=-1)
 
     @cached_property
     def sensitive_slots(self) -> Indices:
+        """Slots, in the order of ``sensitive``."""
         return np.array([member.slot for member in self.sensitive], np.int64)
 
     @cached_property
     def other_slots(self) -> Indices:
+        """Slots, in the order of ``others``."""
         return np.array([member.slot for member in self.others], np.int64)
 
     @cached_property
-    def _places_by_slot(self) -> tuple[Indices, Indices]:
-        """By slot: which of the sensitive ones, and which of the others; -1 is none of them."""
-        places = np.full((2, self.used), -1, np.int64)
-        places[0, self.sensitive_slots] = np.arange(len(self.sensitive))
-        places[1, self.other_slots] = np.arange(len(self.others))
-        return places[0], places[1]
+    def _rows_by_slot(self) -> tuple[Indices, Indices]:
+        """Slot -> index into ``sensitive``, and slot -> index into ``others``; -1: not in it."""
+        rows = np.full((2, self.slot_count), -1, np.int64)
+        rows[0, self.sensitive_slots] = np.arange(len(self.sensitive))
+        rows[1, self.other_slots] = np.arange(len(self.others))
+        return rows[0], rows[1]
 
-    def places(self, slots: Indices) -> tuple[Indices, Indices]:
-        """Return which of the sensitive ones have *slots*, and which of the others."""
-        sensitive, others = (places[slots] for places in self._places_by_slot)
+    def rows_of(self, slots: Indices) -> tuple[Indices, Indices]:
+        """Return the indices of *slots* in ``sensitive`` and in ``others``."""
+        sensitive, others = (rows[slots] for rows in self._rows_by_slot)
         return sensitive[sensitive >= 0], others[others >= 0]
 
     @cached_property
     def records(self) -> Indices:
+        """Latency records, in the order of ``sensitive``."""
         return np.array([member.record for member in self.sensitive], np.int64)
 
     @cached_property
     def victims(self) -> dict[int, CgroupId]:
-        """Latency record: whose it is."""
+        """Latency record -> workload."""
         return {m.record: m.cgroup for m in self.sensitive if m.record is not None}
 
     @cached_property
     def culprits(self) -> dict[int, tuple[CgroupId | None, bool]]:
-        """Slot: (who it is, whether it is known who), as ``model.Blame`` has it."""
+        """Slot -> (workload, or None; whether the owner is known), as in ``model.Blame``."""
         named: dict[int, tuple[CgroupId | None, bool]] = {
             SLOT_SYSTEM: (None, True),
             SLOT_UNKNOWN: (None, False),
@@ -95,10 +102,10 @@ class View:
 
 
 class Slots:
-    """Hands out slots and latency records, and takes them back.
+    """Assigns slots and latency records to workloads.
 
-    :param slots: size of the kernel's arrays; the first three slots are the probe's own.
-    :param records: latency records.
+    :param slots: size of the kernel's arrays; the first three slots are reserved by the probe.
+    :param records: number of latency records.
     """
 
     def __init__(self, slots: int, records: int) -> None:
@@ -109,7 +116,7 @@ class Slots:
 
     @property
     def view(self) -> View:
-        """What follows from the members; the same object until one comes or goes."""
+        """Tables of the members; the same object until a member is added or removed."""
         if self._view is None:
             self._view = View(tuple(self._members.values()))
         return self._view
@@ -120,10 +127,10 @@ class Slots:
     def reserve(
         self, cgroup: CgroupId, *, latency: bool, now_ns: int, running: Container[int] = ()
     ) -> Member | None:
-        """Return a place for *cgroup*, which ``add`` makes its own; ``None`` if all are taken.
+        """Return a free slot for *cgroup*, to be confirmed by ``add``; ``None`` if all are taken.
 
-        When only the latency records are taken, it goes without one. Slots that a CPU still is
-        *running* are not handed out: what ends with that run is their last owner's.
+        The member has no latency record if only the records are exhausted. Slots in *running* are
+        not used: a CPU still runs them, and the end of that run is charged to the previous owner.
         """
         slot = self._slots.take(now_ns, running)
         if slot is None:
@@ -131,42 +138,42 @@ class Slots:
         return Member(cgroup, slot, self._records.take(now_ns) if latency else None)
 
     def add(self, member: Member) -> None:
-        """Count *member* in."""
+        """Add *member*, which ``reserve`` returned."""
         self._members[member.cgroup] = member
         self._view = None
 
     def remove(self, cgroup: CgroupId, *, now_ns: int) -> Member | None:
-        """Count *cgroup* out and return what it was, if it was in; used again after a rest."""
+        """Remove *cgroup* and return its member, if any; its slot is reused after 2 s."""
         member = self._members.pop(cgroup, None)
         if member is None:
             return None
-        self._slots.put(member.slot, now_ns + _REST_NS)
+        self._slots.put(member.slot, now_ns + _REUSE_AFTER_NS)
         if member.record is not None:
-            self._records.put(member.record, now_ns + _REST_NS)
+            self._records.put(member.record, now_ns + _REUSE_AFTER_NS)
         self._view = None
         return member
 
 
 class _FreeList:
-    """Numbers to hand out; one given back can be taken again only after its rest."""
+    """Free numbers; a returned one is not handed out again before a given time."""
 
     def __init__(self, numbers: range) -> None:
         self._fresh = list(reversed(numbers))
-        self._resting: list[tuple[int, int]] = []
+        self._returned: list[tuple[int, int]] = []
 
     def take(self, now_ns: int, in_use: Container[int] = ()) -> int | None:
-        """Return a rested number that is not *in_use*, the lowest fresh one, or None."""
-        for index, (rested_ns, number) in enumerate(self._resting):
-            if rested_ns > now_ns:
+        """Return a returned number that is due and not *in_use*, else the lowest fresh one."""
+        for index, (due_ns, number) in enumerate(self._returned):
+            if due_ns > now_ns:
                 break
             if number not in in_use:
-                del self._resting[index]
+                del self._returned[index]
                 return number
         return self._fresh.pop() if self._fresh else None
 
-    def put(self, number: int, rested_ns: int) -> None:
-        """Take *number* back, usable from *rested_ns* on."""
-        self._resting.append((rested_ns, number))
+    def put(self, number: int, due_ns: int) -> None:
+        """Return *number*, to be used again from *due_ns* on."""
+        self._returned.append((due_ns, number))
 
 
 Rows = NDArray[np.intp]
@@ -175,25 +182,27 @@ Rows = NDArray[np.intp]
 def make_samples(
     cgroups: Collection[CgroupId], columns: Mapping[str, Iterable[object]]
 ) -> tuple[WorkloadSample, ...]:
-    """Return one sample for each of *cgroups*; *columns* are its fields, by name and in its order.
+    """Return one sample for each of *cgroups*.
 
-    A field without a column is ``None``. Calling the class, or its ``_make``, takes up to four
-    times as long as ``tuple.__new__``, which both end with.
+    *columns* maps names of fields to values in the order of *cgroups*; a field without a column is
+    ``None``. Built with ``tuple.__new__``, because calling the class or its ``_make``, which both
+    end there, takes up to four times as long.
     """
-    nothing = (None,) * len(cgroups)
-    fields = (columns.get(field, nothing) for field in WorkloadSample._fields[1:])
+    empty = (None,) * len(cgroups)
+    fields = (columns.get(field, empty) for field in WorkloadSample._fields[1:])
     rows = zip(cgroups, *fields, strict=True)
     return tuple(map(tuple.__new__, repeat(WorkloadSample), rows))
 
 
 class SampleRows:
-    """The samples of workloads, a row for each; made anew where something was counted.
+    """The samples of some workloads, one row each; only rows with new counts are made again.
 
-    :param fields: returns the fields of the samples of some rows, a column for each.
-    :param late: a row's fields may change a moment after it moved: it is looked at once more.
+    ``refreshed`` are the rows whose fields the last update read, ``changed`` those of them that
+    got a sample with other values.
 
-    ``anew`` are the rows that the last update looked at, ``changed`` those of which it made
-    another sample.
+    :param fields: returns the fields of the samples of some rows, a column for each field.
+    :param late: fields may change shortly after the row's counters did, so a row is read once more
+        in the update after its last count.
     """
 
     def __init__(
@@ -203,39 +212,40 @@ class SampleRows:
         self._late = late
         self._members: Sequence[Member] = ()
         self._samples: list[WorkloadSample] = []
-        self._moved = np.zeros(0, np.bool_)
-        self.anew: Rows = np.zeros(0, np.intp)
+        self._was_active = np.zeros(0, np.bool_)
+        self.refreshed: Rows = np.zeros(0, np.intp)
         self.changed: list[int] = []
 
-    def update(self, members: Sequence[Member], moved: Rows) -> list[WorkloadSample]:
-        """Return the samples of *members*, of whom the rows *moved* since the last update.
+    def update(self, members: Sequence[Member], active: Rows) -> list[WorkloadSample]:
+        """Return the samples of *members*.
 
-        The list is to be read at once: it is the same one next time.
+        :param active: the rows whose counters changed since the last update.
+        :returns: a list that the next call modifies, so the caller must copy what it keeps.
         """
-        moves = np.zeros(len(members), np.bool_)
+        is_active = np.zeros(len(members), np.bool_)
         if members is not self._members:
-            moves[self._rearrange(members)] = True
-        moves[moved] = True
-        (anew,) = (moves | self._moved if self._late else moves).nonzero()
-        self.anew = anew
-        self._moved = moves
+            is_active[self._rearrange(members)] = True
+        is_active[active] = True
+        (refreshed,) = (is_active | self._was_active if self._late else is_active).nonzero()
+        self.refreshed = refreshed
+        self._was_active = is_active
         self.changed = []
-        if not len(anew):
+        if not len(refreshed):
             return self._samples
-        rows = anew.tolist()
-        made = make_samples([members[row].cgroup for row in rows], self._fields(anew))
-        for row, sample in zip(rows, made, strict=True):
+        rows = refreshed.tolist()
+        samples = make_samples([members[row].cgroup for row in rows], self._fields(refreshed))
+        for row, sample in zip(rows, samples, strict=True):
             if sample != self._samples[row]:
                 self._samples[row] = sample
                 self.changed.append(row)
         return self._samples
 
     def _rearrange(self, members: Sequence[Member]) -> list[int]:
-        """Keep what is known of those who stay; return the rows of the others."""
-        before = {member: row for row, member in enumerate(self._members)}
-        known = [before.get(member, -1) for member in members]
-        nobody = WorkloadSample(CgroupId("", 0))
-        self._samples = [self._samples[row] if row >= 0 else nobody for row in known]
-        self._moved = np.append(self._moved, False)[known]
+        """Move the samples of known members to their new rows; return the rows of new ones."""
+        row_of = {member: row for row, member in enumerate(self._members)}
+        old_rows = [row_of.get(member, -1) for member in members]
+        blank = WorkloadSample(CgroupId("", 0))
+        self._samples = [self._samples[row] if row >= 0 else blank for row in old_rows]
+        self._was_active = np.append(self._was_active, False)[old_rows]
         self._members = members
-        return [row for row, old in enumerate(known) if old < 0]
+        return [row for row, old in enumerate(old_rows) if old < 0]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the kernel's matrix to named pairs: complete, never twice, the same while nothing moves."""
+"""Blame pairs from the kernel's matrix: complete, not counted twice, same objects if unchanged."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ WEB, API, BATCH, NEW = (CgroupId("cpu", number) for number in range(1, 5))
 
 
 class Kernel:
-    """The matrix, and who has which place in it."""
+    """The kernel's matrix, with the slots of its rows and columns."""
 
     def __init__(self) -> None:
         self.waits: NDArray[np.uint64] = np.zeros((4, 16), np.uint64)
@@ -30,12 +30,12 @@ class Kernel:
     def release(self, cgroup: CgroupId) -> None:
         member = self.slots.remove(cgroup, now_ns=0)
         assert member is not None
-        self.pairs.leave_out(member.slot, member.record)
+        self.pairs.remove(member.slot, member.record)
 
     def wait(self, victim: CgroupId, culprit: CgroupId | int, wait_ns: int) -> None:
-        places = {member.cgroup: member for member in self.slots.view.members}
-        slot = culprit if isinstance(culprit, int) else places[culprit].slot
-        record = places[victim].record
+        members = {member.cgroup: member for member in self.slots.view.members}
+        slot = culprit if isinstance(culprit, int) else members[culprit].slot
+        record = members[victim].record
         assert record is not None
         self.waits[record, slot] += np.uint64(wait_ns)
 
@@ -69,7 +69,7 @@ def test_every_pair_by_name_in_the_order_of_appearance() -> None:
     ]
 
 
-def test_what_gained_nothing_is_the_same_object() -> None:
+def test_an_unchanged_pair_is_the_same_object() -> None:
     made = kernel()
     made.wait(WEB, BATCH, 7)
     made.wait(API, BATCH, 7)
@@ -79,7 +79,7 @@ def test_what_gained_nothing_is_the_same_object() -> None:
     assert [old is new for old, new in zip(before, after, strict=True)] == [True, False]
 
 
-def test_who_comes_and_goes_changes_nothing_for_the_others() -> None:
+def test_adding_and_removing_workloads_changes_no_other_pair() -> None:
     made = kernel()
     made.assign(NEW)
     made.wait(API, BATCH, 7)
@@ -93,23 +93,22 @@ def test_who_comes_and_goes_changes_nothing_for_the_others() -> None:
     assert all(pair is pairs[pair[:2]] for pair in after)
 
 
-def test_a_newcomer_in_an_old_place_inherits_nothing() -> None:
+def test_a_new_workload_in_a_reused_slot_starts_at_zero() -> None:
     made = kernel()
     made.wait(WEB, BATCH, 7)
     made.wait(API, BATCH, 3)
     made.read()
     made.release(WEB)
     assert made.read() == (Blame(API, BATCH, True, 3),)
-    rested_ns = 10**12
-    # Late waits for the one that left, before and after the place is somebody else's.
+    # Late waits of the removed workload, before its record is assigned again.
     made.waits[0, :] += np.uint64(1000)
-    made.assign(NEW, latency=True, now_ns=rested_ns)
+    made.assign(NEW, latency=True, now_ns=10**12)
     assert made.read() == (Blame(API, BATCH, True, 3),)
     made.wait(NEW, BATCH, 2)
     assert made.read() == (Blame(API, BATCH, True, 3), Blame(NEW, BATCH, True, 2))
 
 
-def test_a_culprit_that_left_is_named_no_more() -> None:
+def test_a_removed_culprit_is_not_listed() -> None:
     made = kernel()
     made.wait(WEB, BATCH, 7)
     made.wait(WEB, SLOT_SYSTEM, 1)
@@ -120,7 +119,7 @@ def test_a_culprit_that_left_is_named_no_more() -> None:
     assert made.read(100) == (Blame(WEB, None, True, 2),)
 
 
-def test_a_pair_that_is_quiet_for_a_minute_is_left_out_and_begins_at_zero_again() -> None:
+def test_a_pair_that_does_not_grow_for_a_minute_is_dropped_and_starts_at_zero_again() -> None:
     made = kernel()
     for second in (1, 60):
         made.read(second)
@@ -137,13 +136,13 @@ def test_a_pair_that_is_quiet_for_a_minute_is_left_out_and_begins_at_zero_again(
     made.wait(API, BATCH, 1)
     back = (Blame(API, BATCH, True, 5), Blame(WEB, BATCH, True, 2))
     assert made.read(181) == back
-    # What the indicators make of it: nothing is counted twice.
+    # The differences that the indicators compute: nothing is counted twice.
     assert blame_deltas(left, back) == [(API, BATCH, True, 1), (WEB, BATCH, True, 2)]
     assert made.read(240) == back
     assert made.read(300) == ()
 
 
-def test_who_gains_in_the_tick_of_the_clearing_up_loses_nothing() -> None:
+def test_a_pair_that_grows_in_the_tick_of_the_dropping_keeps_its_growth() -> None:
     made = kernel()
     for second in (1, 60):
         made.read(second)
@@ -154,13 +153,13 @@ def test_who_gains_in_the_tick_of_the_clearing_up_loses_nothing() -> None:
     assert blame_deltas(before, after) == [(WEB, BATCH, True, 2)]
 
 
-def test_a_newcomer_inherits_nothing_while_quiet_pairs_are_left_out() -> None:
+def test_a_new_workload_starts_at_zero_while_idle_pairs_are_dropped() -> None:
     made = kernel()
     made.wait(WEB, BATCH, 7)
     made.wait(API, BATCH, 3)
     made.read(1)
     made.release(WEB)
-    # Nobody looked since these: the place has a new owner, and it is time to clear up.
+    # Between two polls the record gets a new owner, and dropping idle pairs becomes due.
     made.waits[0, :] += np.uint64(1000)
     made.assign(NEW, latency=True, now_ns=10**12)
     assert made.read(200) == (Blame(API, BATCH, True, 3),)
