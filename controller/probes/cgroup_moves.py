@@ -1,17 +1,20 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tasks joined or left the cgroups of workloads, from ``bpf/members.bpf.c``.
+"""Tasks that joined or left the cgroups of workloads, from ``bpf/members.bpf.c``.
 
-A task inherits from its parent what is set per task (its core-scheduling cookie, its resctrl
-group), and keeps it when it is moved to another cgroup. So whoever keeps such a thing in line
-with the cgroups needs to hear of moves, and of tasks that were born elsewhere than their parent.
+A task inherits per-task attributes (core-scheduling cookie, resctrl group) from its parent and
+keeps them when it is moved to another cgroup. A component that keeps such attributes in line with
+cgroups therefore needs the moves, and the tasks that were created in another cgroup than their
+parent's.
 
-Events are a help, never a proof: they may be lost, and there are none from before the start.
+Events only save scans and do not replace them: they may be lost, and there are none from before
+the probe was loaded.
 """
 
 from collections.abc import Iterable
 import ctypes
 import mmap
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +29,7 @@ from controller.probes.bpf.mapped_array import MappedArray
 
 __all__ = ("Move", "MoveProbe", "Moves")
 
-# 64 KiB, some 2,000 moves between two looks. More than that is cheaper to scan for.
+# 64 KiB, some 2,000 moves between two polls. With more moves a scan is cheaper.
 _RING_PAGES = 16
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -34,9 +37,9 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, cty
 class Move(NamedTuple):
     """A task that is now in another cgroup than before, or than its parent.
 
-    ``cgroup`` is the followed workload it is in, ``None`` if it is in none. With ``whole`` all
-    threads of the process ``tgid`` moved, otherwise ``tid`` alone. Ids are those of the first
-    process-id namespace.
+    ``cgroup`` is the followed workload the task is in now, ``None`` if there is none. With
+    ``whole`` all threads of the process ``tgid`` moved, otherwise ``tid`` alone. Ids are those of
+    the initial process-id namespace.
     """
 
     cgroup: CgroupId | None
@@ -46,7 +49,7 @@ class Move(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """All moves since the last look, in order. Not ``complete``: some are missing, so scan."""
+    """All moves since the last poll, in order; if not ``complete``, some are missing: scan."""
 
     moves: tuple[Move, ...]
     complete: bool
@@ -66,9 +69,9 @@ class MoveProbe:
     """The loaded probe.
 
     :param layout: the hierarchy whose cgroups are followed.
-    :param max_followed: cgroups that can be followed; with more, no reading is complete.
-    :raises LoadError: the program cannot be loaded, or libbpf cannot read its buffer.
-    :raises BtfError: the kernel does not describe what the program needs.
+    :param max_followed: number of cgroups that can be followed; with more, no result is complete.
+    :raises LoadError: the program cannot be loaded, or libbpf cannot map its ring buffer.
+    :raises BtfError: the kernel's BTF lacks a struct or member that the program reads.
     """
 
     def __init__(self, layout: CgroupLayout, *, max_followed: int = 1024) -> None:
@@ -81,9 +84,9 @@ class MoveProbe:
         self._max_followed = max_followed
         self._followed: set[CgroupId] = set()
         self._unfollowed = False
-        self._complete = False  # nothing is known of the time before
+        self._complete = False  # moves from before the load are unknown
         self._moves: list[Move] = []
-        self._callback = _CALLBACK(self._take)  # must live as long as the ring
+        self._callback = _CALLBACK(self._on_event)  # must live as long as the ring
         self._libbpf = libbpf()
         self._libbpf.ring_buffer__new.restype = ctypes.c_void_p
         self._libbpf.ring_buffer__consume.argtypes = (ctypes.c_void_p,)
@@ -91,12 +94,13 @@ class MoveProbe:
         self._ring = self._libbpf.ring_buffer__new(fds["events"], self._callback, None, None)
         if not self._ring:
             self._loaded.close()
-            raise LoadError(f"members.bpf.c: libbpf cannot map the ring: {ctypes.get_errno()}")
+            error = os.strerror(ctypes.get_errno())
+            raise LoadError(f"members.bpf.c: libbpf cannot map the ring buffer: {error}")
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Tell moves into and out of *workloads* from now on, and into no others.
+        """Report moves into and out of *workloads* from now on, and of no others.
 
-        A workload that is new here may have members already, which are not told.
+        Tasks that a new workload has already are not reported.
         """
         wanted = {w.cgroup for w in workloads}
         for cgroup in self._followed - wanted:
@@ -108,13 +112,13 @@ class MoveProbe:
         self._unfollowed = bool(wanted - self._followed)
 
     def poll(self) -> Moves:
-        """Return what happened since the last call.
+        """Return the moves since the last call.
 
-        :raises OSError: the ring cannot be read.
+        :raises OSError: the ring buffer cannot be read.
         """
         consumed = self._libbpf.ring_buffer__consume(self._ring)
         if consumed < 0:
-            raise OSError(-consumed, "cannot read the ring of members.bpf.c")
+            raise OSError(-consumed, "cannot read the ring buffer of members.bpf.c")
         lost = int(self._lost.values[0])
         complete = self._complete and lost == self._lost_seen and not self._unfollowed
         self._lost_seen, self._complete = lost, True
@@ -122,16 +126,16 @@ class MoveProbe:
         return Moves(moves, complete)
 
     def close(self) -> None:
-        """Detach the probe; harmless when called again."""
+        """Detach the probe; may be called more than once."""
         if self._ring:
             self._libbpf.ring_buffer__free(self._ring)
             self._ring = None
         self._loaded.close()
 
-    def _take(self, _context: int | None, data: int, _size: int) -> int:
+    def _on_event(self, _context: int | None, data: int, _size: int) -> int:
         event = _Event.from_address(data)
         cgroup = CgroupId(self._hierarchy, event.cgroup)
-        # A workload that is not followed any more, or is followed since a moment ago.
+        # The set may have changed between the event and this poll.
         known = cgroup if cgroup in self._followed else None
         self._moves.append(Move(known, event.tid, event.tgid, bool(event.whole)))
         return 0
@@ -165,7 +169,7 @@ def _spec(layout: CgroupLayout, max_followed: int) -> ProgramSpec:
 def _hierarchy_number(layout: CgroupLayout) -> int:
     """Return the kernel's number of the hierarchy; 0 is the cgroup2 tree.
 
-    :raises LoadError: /proc/cgroups does not tell.
+    :raises LoadError: /proc/cgroups does not list the hierarchy.
     """
     if layout.version == "v2":
         return 0
@@ -173,4 +177,4 @@ def _hierarchy_number(layout: CgroupLayout) -> int:
         name, number, *_ = line.split()
         if name == layout.hierarchy:
             return int(number)
-    raise LoadError(f"members.bpf.c: /proc/cgroups does not name {layout.hierarchy}")
+    raise LoadError(f"members.bpf.c: /proc/cgroups does not list {layout.hierarchy}")

@@ -1,12 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and disk traffic of workloads, from cgroup v2's ``memory.current`` and ``io.stat``.
+"""Memory and disk usage of cgroups.
 
-Reading ``io.stat`` makes the kernel add up every CPU's part, so only some workloads are read
-in a tick: of those of which something is to be expected up to 250 within a second, of more in
-proportionally longer.
+``UsageMeter`` gives memory and disk traffic per workload, from cgroup v2's ``memory.current`` and
+``io.stat``. ``NonBestEffortMemory`` gives the memory of the host that is used by anything but the
+given workloads and is not reclaimable.
 
-Memory that cannot be had back by dropping caches: of the host, and of some cgroups of it.
+Reading ``io.stat`` or ``memory.stat`` makes the kernel sum over all CPUs, so the number of
+workloads read in a tick is limited. Of the active workloads ``UsageMeter`` reads up to 250 within
+a second; more take proportionally longer.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -35,9 +37,9 @@ _USAGE_PER_POLL = 50
 
 
 class Usage(NamedTuple):
-    """Bytes charged to a workload now, and bytes it read and wrote; ``None``: not told.
+    """Bytes charged to a workload now, and bytes it read and wrote; ``None``: not available.
 
-    What goes through stacked devices (dm, md) counts once on each of them.
+    Traffic through stacked devices (dm, md) counts once on each of them.
     """
 
     memory_bytes: int | None
@@ -45,12 +47,12 @@ class Usage(NamedTuple):
 
 
 class UsageMeter:
-    """Follows workloads of the cgroup2 tree; without its controllers it tells nothing.
+    """The usage of workloads of the cgroup2 tree; empty without the memory and io controllers.
 
-    ``workloads`` is what was read last of each; ``changed`` is of whom ``read`` found something
-    new.
+    ``workloads`` are the last readings; ``changed`` are the workloads whose values the last
+    ``poll`` found changed.
 
-    :param unified: the mount of the cgroup2 tree.
+    :param unified: the mount of the cgroup2 tree; ``None``: no tree.
     """
 
     def __init__(self, unified: Path | None) -> None:
@@ -61,32 +63,32 @@ class UsageMeter:
                 controllers = set((unified / "cgroup.controllers").read_text().split())
         self._has = (bool("memory" in controllers), bool("io" in controllers))
         self._paths: dict[CgroupId, str] = {}
-        self._turns = PollQueue()
+        self._queue = PollQueue()
         self._round: list[CgroupId] = []
         self._round_due_ns = 0
         self.workloads: dict[CgroupId, Usage] = {}
         self.changed: Collection[CgroupId] = ()
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Read these from now on, and no others."""
+        """Read *workloads* from now on, and no others."""
         self._paths = {w.cgroup: w.path for w in workloads} if any(self._has) else {}
-        self._turns.set_cgroups(self._paths)
+        self._queue.set_cgroups(self._paths)
         self._round = [cgroup for cgroup in self._round if cgroup in self._paths]
         self.workloads = {c: u for c, u in self.workloads.items() if c in self._paths}
 
-    def poll(self, now_ns: int, moved: Iterable[CgroupId] | None) -> None:
-        """Bring some of ``workloads`` up to date.
+    def poll(self, now_ns: int, active: Iterable[CgroupId] | None) -> None:
+        """Update up to 50 of ``workloads``.
 
-        :param moved: who ran, waited or sent something since the last call; ``None``: perhaps
-            everybody. Nobody else is read, but in turn: see ``PollQueue``.
+        :param active: workloads with CPU time, waits or traffic since the last call; ``None`` if
+            unknown. The others are read in rotation: see ``PollQueue``.
         """
-        self._turns.mark_active(moved)
+        self._queue.mark_active(active)
         if not self._round and now_ns >= self._round_due_ns:
             self._round_due_ns = now_ns + _ROUND_NS
-            self._round = self._turns.due()
+            self._round = self._queue.due()
         part, self._round = self._round[:_USAGE_PER_POLL], self._round[_USAGE_PER_POLL:]
         self.changed = [cgroup for cgroup in part if self._has_changed(cgroup)]
-        self._turns.mark_active(self.changed)
+        self._queue.mark_active(self.changed)
 
     def _has_changed(self, cgroup: CgroupId) -> bool:
         directory = self._unified + self._paths[cgroup]
@@ -101,7 +103,7 @@ class UsageMeter:
 
 
 def parse_io_bytes(text: bytes) -> int:
-    """Return what was read and written in all, from the text of ``io.stat``.
+    """Return the sum of bytes read and written over all devices in a text of ``io.stat``.
 
     >>> parse_io_bytes(b"8:0 rbytes=4096 wbytes=512 rios=1 wios=1 dbytes=9 dios=1\\n")
     4608
@@ -111,7 +113,7 @@ def parse_io_bytes(text: bytes) -> int:
 
 
 def _text(path: str) -> bytes | None:
-    # Gone, or the controller is not handed down to there.
+    # None: the cgroup was removed, or the controller is not enabled for it.
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -124,27 +126,26 @@ def _text(path: str) -> bytes | None:
         os.close(fd)
 
 
-# Reading memory.stat makes the kernel add up every CPU's part.
 _MEMORY_PER_POLL = 20
-# In memory.stat, in bytes, of the cgroup and all below it. Page cache is not in it: who needs
-# memory gets that first, and MemAvailable counts it as available.
-_KEPT = {
+# Keys of memory.stat that together are not reclaimable, in bytes, of the cgroup and all below it.
+# Without page cache: it is reclaimed first, and MemAvailable counts it as available.
+_NOT_RECLAIMABLE = {
     "v2": ("anon", "shmem", "slab_unreclaimable", "pagetables", "kernel_stack"),
     "v1": ("total_rss", "total_shmem"),
 }
 
 
 class MemoryHierarchy(NamedTuple):
-    """Where the memory controller is; ``mount`` of ``None``: nowhere."""
+    """Version and mount of the hierarchy with the memory controller; ``mount`` may be ``None``."""
 
     version: Literal["v1", "v2"]
     mount: Path | None
 
 
 def find_memory(unified: Path | None) -> MemoryHierarchy:
-    """Return where this host has the memory controller; *unified* is the mount of cgroup2.
+    """Return the hierarchy that has the memory controller; *unified* is the mount of cgroup2.
 
-    A v1 mount with it wins: the kernel gives a controller to one hierarchy only.
+    If a v1 mount has it, that is the one: the kernel gives a controller to one hierarchy only.
     """
     for each in mounts(None, {"cgroup"}):
         if "memory" in each.options:
@@ -153,21 +154,22 @@ def find_memory(unified: Path | None) -> MemoryHierarchy:
 
 
 class NonBestEffortMemory:
-    """Follows what is used on this host by everybody but the given workloads.
+    """Memory that is neither available nor used by the given (best-effort) workloads.
 
-    What a workload uses is known some seconds after it came; until then it counts as others'.
+    The memory of a new workload is read some seconds after it was added; until then it counts as
+    memory of the rest of the host.
     """
 
     def __init__(self, hierarchy: MemoryHierarchy, meminfo: Path = Path("/proc/meminfo")) -> None:
         self._meminfo = meminfo
         self._mount = hierarchy.mount
-        self._keys = _KEPT[hierarchy.version]
+        self._keys = _NOT_RECLAIMABLE[hierarchy.version]
         self._paths: dict[CgroupId, str] = {}
         self._next: Iterator[CgroupId] = iter(())
         self._used: dict[CgroupId, int] = {}
 
     def poll(self, workloads: Iterable[Workload]) -> int | None:
-        """Return the bytes that are not available and not used by *workloads*."""
+        """Return the bytes not available and not used by *workloads*; ``None`` if unknown."""
         paths = {each.cgroup: each.path for each in workloads}
         if paths != self._paths:
             self._paths = paths
@@ -182,7 +184,7 @@ class NonBestEffortMemory:
         host = _fields(self._meminfo)
         if "MemTotal:" not in host or "MemAvailable:" not in host:
             return None
-        taken = (host["MemTotal:"] - host["MemAvailable:"]) << 10  # told in KiB
+        taken = (host["MemTotal:"] - host["MemAvailable:"]) << 10  # /proc/meminfo is in KiB
         return max(0, taken - sum(self._used.values()))
 
     def _used_by(self, path: str) -> int | None:
@@ -193,7 +195,7 @@ class NonBestEffortMemory:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    # Gone, or the controller is not handed down to there.
+    # Empty: the cgroup was removed, or the controller is not enabled for it.
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except OSError:

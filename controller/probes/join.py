@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One sample per workload from what several probes measured."""
+"""Joins the rows of several probes into one sample per workload."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
@@ -17,12 +17,12 @@ __all__ = ("Join", "Table", "cache", "pressure", "traffic", "usage")
 
 # A sample, and one row or None from each table.
 _Parts = tuple[Any, ...]
-# Whose part is another one than in the last call; None: perhaps everybody's.
+# Workloads whose row changed since the last call; None: unknown, so any of them.
 Changed = Collection[CgroupId] | None
 
 
 class Table(NamedTuple):
-    """What one probe measured: rows of the sample's *fields* by workload."""
+    """The results of one probe: rows of the sample's *fields*, by workload."""
 
     fields: tuple[str, ...]
     rows: Mapping[CgroupId, tuple[int | None, ...]]
@@ -30,95 +30,93 @@ class Table(NamedTuple):
 
 
 def traffic(rows: Mapping[CgroupId, Traffic], changed: Changed = None) -> Table:
-    """Return what the network probes measured."""
+    """Return the table of the network probes."""
     return Table(Traffic._fields, rows, changed)
 
 
 def pressure(rows: Mapping[CgroupId, Pressure], changed: Changed = None) -> Table:
-    """Return the pressure of services."""
+    """Return the table of the pressure of services."""
     fields = tuple(f"psi_{resource}_some_ns" for resource in Pressure._fields)
     return Table(fields, rows, changed)
 
 
 def usage(rows: Mapping[CgroupId, Usage], changed: Changed = None) -> Table:
-    """Return memory and disk traffic."""
+    """Return the table of memory and disk usage."""
     return Table(Usage._fields, rows, changed)
 
 
 def cache(rows: Mapping[CgroupId, CacheUse], changed: Changed = None) -> Table:
-    """Return what resctrl counted."""
+    """Return the table of the resctrl counters."""
     return Table(CacheUse._fields, rows, changed)
 
 
 class Join:
-    """Puts the rows of several tables into samples, again and again.
+    """Puts the rows of several tables into samples, in each tick.
 
-    Where neither a sample nor its rows changed, what was made of them last is given again: the
-    same object, by which whoever gets it knows that nothing happened.
+    If neither a sample nor its rows changed, the result is the same object as in the last call,
+    so that later stages can skip it by identity.
     """
 
     def __init__(self) -> None:
         self._fields: tuple[str, ...] = ()
-        self._places: dict[CgroupId, int] = {}
+        self._index: dict[CgroupId, int] = {}
         self._parts: list[_Parts] = []
         self._joined: list[WorkloadSample] = []
 
     def __call__(
         self, samples: Sequence[WorkloadSample], changed: Changed, *tables: Table
     ) -> tuple[WorkloadSample, ...]:
-        """Return *samples* with the rows of *tables* put in, ``None`` where there is none.
+        """Return *samples* with the rows of *tables*; fields without a row are ``None``.
 
-        :param changed: whose of *samples* is another one; with ``None`` they may be of others
-            than in the last call, or in another order.
+        :param changed: the workloads with another sample than in the last call. ``None``: the
+            workloads themselves, or their order, may be others.
         """
         filled = [table for table in tables if table.rows]
         fields = tuple(field for table in filled for field in table.fields)
-        told = [each for each in (changed, *(t.changed for t in filled)) if each is not None]
-        if fields == self._fields and len(told) == 1 + len(filled):
-            places = self._places
-            look_at: Sequence[int] = [places[c] for c in {*chain(*told)} if c in places]
+        known = [each for each in (changed, *(t.changed for t in filled)) if each is not None]
+        if fields == self._fields and len(known) == 1 + len(filled):
+            index = self._index
+            to_check: Sequence[int] = [index[c] for c in {*chain(*known)} if c in index]
         else:
             self._rearrange([sample.cgroup for sample in samples], fields)
-            look_at = range(len(samples))
+            to_check = range(len(samples))
         if filled:
-            self._join([samples[place] for place in look_at], look_at, filled)
+            self._update([samples[i] for i in to_check], to_check, filled)
         return tuple(self._joined if filled else samples)
 
-    def _join(
-        self, samples: Sequence[WorkloadSample], places: Iterable[int], tables: Sequence[Table]
+    def _update(
+        self, samples: Sequence[WorkloadSample], indices: Iterable[int], tables: Sequence[Table]
     ) -> None:
         cgroups = [sample.cgroup for sample in samples]
         found = zip(samples, *(map(table.rows.get, cgroups) for table in tables), strict=True)
-        # Equal tuples mostly hold the very same objects, so comparing costs little.
-        anew = [
-            (place, parts)
-            for place, parts in zip(places, found, strict=True)
-            if parts != self._parts[place]
-        ]
-        for (place, parts), sample in zip(anew, _put_in([p for _, p in anew], tables), strict=True):
-            self._parts[place], self._joined[place] = parts, sample
+        # Equal tuples mostly hold identical objects, so the comparison is cheap.
+        stale = [(i, new) for i, new in zip(indices, found, strict=True) if new != self._parts[i]]
+        for (i, new), sample in zip(stale, _merge([p for _, p in stale], tables), strict=True):
+            self._parts[i], self._joined[i] = new, sample
 
     def _rearrange(self, cgroups: list[CgroupId], fields: tuple[str, ...]) -> None:
         known: dict[CgroupId, tuple[_Parts, WorkloadSample]] = {}
         if fields == self._fields:
             rows = zip(self._parts, self._joined, strict=True)
-            known = dict(zip(self._places, rows, strict=True))
+            known = dict(zip(self._index, rows, strict=True))
         kept = [known.get(cgroup) or ((), WorkloadSample(cgroup)) for cgroup in cgroups]
         self._parts, self._joined = [parts for parts, _ in kept], [joined for _, joined in kept]
-        self._places = {cgroup: place for place, cgroup in enumerate(cgroups)}
+        self._index = {cgroup: i for i, cgroup in enumerate(cgroups)}
         self._fields = fields
 
 
-def _put_in(parts: Sequence[_Parts], tables: Iterable[Table]) -> tuple[WorkloadSample, ...]:
+def _merge(parts: Sequence[_Parts], tables: Iterable[Table]) -> tuple[WorkloadSample, ...]:
     if not parts:
         return ()
-    samples, *found = zip(*parts, strict=True)
+    samples, *rows_of_tables = zip(*parts, strict=True)
     cgroups: tuple[CgroupId, ...]
-    cgroups, *given = zip(*samples, strict=True)
-    # Whole columns are replaced: that costs half of what _replace does.
-    columns: dict[str, Iterable[object]] = dict(zip(WorkloadSample._fields[1:], given, strict=True))
-    for table, rows in zip(tables, found, strict=True):
-        nothing = (None,) * len(table.fields)
-        filled = (nothing if row is None else row for row in rows)
+    cgroups, *values = zip(*samples, strict=True)
+    # Replaces whole columns, at half of the cost of _replace for each sample.
+    columns: dict[str, Iterable[object]] = dict(
+        zip(WorkloadSample._fields[1:], values, strict=True)
+    )
+    for table, rows in zip(tables, rows_of_tables, strict=True):
+        empty = (None,) * len(table.fields)
+        filled = (empty if row is None else row for row in rows)
         columns |= zip(table.fields, zip(*filled, strict=True), strict=True)
     return make_samples(cgroups, columns)

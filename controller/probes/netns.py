@@ -1,12 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""IP bytes and packets of workloads whose cgroup says nothing, from their network namespace.
+"""IP bytes and packets of workloads without a cgroup2 directory, from their network namespaces.
 
-Where a workload has no cgroup2 directory its packets cannot be told apart by cgroup. If its
-processes live in a network namespace of their own, what crosses the border of that namespace
-is theirs. The counters are those of interfaces, less 14 bytes of Ethernet header per packet, so
-that they agree with what cgroup_skb counts; ARP and the like are in them as well. Loopback
-traffic inside the namespace is not.
+The packets of such a workload cannot be identified by cgroup. If its processes have a network
+namespace of their own, all traffic across the border of that namespace is the workload's. The
+counters are those of the interfaces, less 14 bytes of Ethernet header per packet, so that they
+agree with those of cgroup_skb; they include ARP and similar traffic. Loopback traffic inside the
+namespace is not included.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,12 +30,15 @@ __all__ = ("NetnsMeter", "ip_traffic")
 
 _log = logging.getLogger(__name__)
 
-_EVERY_NS = NS_PER_SEC
-_LOOK_NS = 5 * NS_PER_SEC
-# A descriptor each. What is done in one tick is bounded: a count takes 33 us, a look 85 us.
+_COUNT_EVERY_NS = NS_PER_SEC
+_CHECK_EVERY_NS = 5 * NS_PER_SEC
+# One descriptor each.
 _MAX_NAMESPACES = 200
+# Bounds the work of one tick: reading the counters of a namespace takes 33 us, checking which
+# namespace a workload has takes 85 us.
 _MAX_COUNTS_PER_TICK = 40
-_MAX_LOOKS_PER_TICK = 4
+_MAX_CHECKS_PER_TICK = 4
+# Cgroups below a workload in which a process is searched.
 _MAX_CGROUPS = 32
 
 _GET_LINK = 18  # RTM_GETLINK
@@ -45,10 +48,10 @@ _KIND = 1  # IFLA_INFO_KIND
 _STATS = struct.Struct("=QQQQ")  # struct rtnl_link_stats64: packets in, out, bytes in, out
 _ETHER, _LOOPBACK = 1, 772  # ARPHRD_ETHER, ARPHRD_LOOPBACK
 _ETHER_HEADER_BYTES = 14
-_NOTHING = Traffic(0, 0, 0, 0)
+_ZERO = Traffic(0, 0, 0, 0)
 _TEAMS = frozenset({"bond", "team"})
-# What these carry passes through another device of the namespace, too, or never leaves it.
-_ON_TOP = _TEAMS | frozenset(
+# Kinds of links whose packets also pass another device of the namespace, or never leave it.
+_VIRTUAL = _TEAMS | frozenset(
     {"bridge", "dummy", "geneve", "gre", "gretap", "ifb", "ip6tnl", "ipip", "sit", "tun", "vlan"}
     | {"vrf", "vxlan", "wireguard"}
 )
@@ -60,71 +63,76 @@ class _Member:
     socket: RouteSocket
     last: Traffic
     due_ns: int
-    traffic: Traffic = _NOTHING
+    traffic: Traffic = _ZERO
 
 
 class NetnsMeter:
-    """Follows the traffic of workloads by their namespaces; at most a second old.
+    """The traffic of workloads by their namespaces, about a second old.
 
-    ``changed``: of whom the last ``read`` told something else than the one before.
+    ``changed`` are the workloads whose counters the last ``poll`` found changed, or which it no
+    longer returned.
 
-    :param layout: where the processes of a workload are listed.
-    :param proc: where the kernel shows processes.
+    :param layout: the cgroup hierarchy that lists the processes of a workload.
+    :param proc: the mount of procfs.
     """
 
     def __init__(self, layout: CgroupLayout, proc: Path = Path("/proc")) -> None:
         self._mount = layout.mount
         self._proc = proc
         self._host = {_inode(proc / "1/ns/net"), _inode(proc / "self/ns/net")}
-        self._followed: tuple[Workload, ...] = ()
-        self._wanted: dict[CgroupId, str] = {}
+        self._workloads: tuple[Workload, ...] = ()
+        self._paths: dict[CgroupId, str] = {}
         self._members: dict[CgroupId, _Member] = {}
-        # When each is looked at next, in that order.
-        self._looks: dict[CgroupId, int] = {}
-        self._told: dict[CgroupId, Traffic] = {}
+        # Time of the next check of the namespace, in ascending order.
+        self._checks: dict[CgroupId, int] = {}
+        self._rows: dict[CgroupId, Traffic] = {}
         self.changed: Collection[CgroupId] = ()
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Measure some of *workloads* from the next ``read`` on, and nobody else."""
-        before, self._followed = self._followed, tuple(workloads)
-        change = diff_workloads(before, self._followed).by_fields("cgroup", "path")
-        came = {w.cgroup: w.path for w in change.added}
-        for cgroup in (w.cgroup for w in change.removed if w.cgroup not in came):
-            del self._wanted[cgroup], self._looks[cgroup]
+        """Measure *workloads* from the next ``poll`` on, and no others."""
+        before, self._workloads = self._workloads, tuple(workloads)
+        change = diff_workloads(before, self._workloads).by_fields("cgroup", "path")
+        added = {w.cgroup: w.path for w in change.added}
+        for cgroup in (w.cgroup for w in change.removed if w.cgroup not in added):
+            del self._paths[cgroup], self._checks[cgroup]
             if cgroup in self._members:
                 self._drop(cgroup)
-        self._wanted |= came
-        if came:
-            self._looks = dict.fromkeys(came, 0) | self._looks
+        self._paths |= added
+        if added:
+            self._checks = dict.fromkeys(added, 0) | self._checks
 
     def poll(self, now_ns: int, measured: Collection[CgroupId]) -> Mapping[CgroupId, Traffic]:
-        """Return what was counted since each was found, of those that are not *measured*.
+        """Return the counters since each namespace was found.
 
-        A namespace that several workloads share is charged to the first that was found.
+        The traffic of a namespace that several workloads share is charged to the first one found.
+
+        :param measured: workloads that another probe measures; they are left out here.
         """
-        looks = itertools.takewhile(lambda look: look[1] <= now_ns, self._looks.items())
-        for cgroup, _ in list(itertools.islice(looks, _MAX_LOOKS_PER_TICK)):
-            del self._looks[cgroup]
-            self._looks[cgroup] = now_ns + _LOOK_NS  # at the end of the queue
-            self._poll_cgroup(cgroup, now_ns, measured)
+        checks = itertools.takewhile(lambda check: check[1] <= now_ns, self._checks.items())
+        for cgroup, _ in list(itertools.islice(checks, _MAX_CHECKS_PER_TICK)):
+            del self._checks[cgroup]
+            self._checks[cgroup] = now_ns + _CHECK_EVERY_NS  # at the end of the queue
+            self._check_namespace(cgroup, now_ns, measured)
         due = (m for m in self._members.values() if m.due_ns <= now_ns)
         for member in list(itertools.islice(due, _MAX_COUNTS_PER_TICK)):
-            member.due_ns = now_ns + _EVERY_NS
-            with contextlib.suppress(OSError):  # not now: later
+            member.due_ns = now_ns + _COUNT_EVERY_NS
+            with contextlib.suppress(OSError):  # tried again when due
                 _advance(member)
-        told, self._told = self._told, {c: m.traffic for c, m in self._members.items()}
-        now = self._told
-        self.changed = [c for c in now.keys() | told.keys() if now.get(c) != told.get(c)]
+        before, self._rows = self._rows, {c: m.traffic for c, m in self._members.items()}
+        now = self._rows
+        self.changed = [c for c in now.keys() | before.keys() if now.get(c) != before.get(c)]
         return now
 
     def close(self) -> None:
-        """Leave all namespaces."""
+        """Close the sockets in all namespaces."""
         for cgroup in list(self._members):
             self._drop(cgroup)
 
-    def _poll_cgroup(self, cgroup: CgroupId, now_ns: int, measured: Collection[CgroupId]) -> None:
-        """Make *cgroup* a member if it has a namespace of its own, and else not."""
-        found = None if cgroup in measured else self._open(self._wanted[cgroup])
+    def _check_namespace(
+        self, cgroup: CgroupId, now_ns: int, measured: Collection[CgroupId]
+    ) -> None:
+        """Make *cgroup* a member if and only if it has a namespace of its own."""
+        found = None if cgroup in measured else self._open(self._paths[cgroup])
         netns = 0 if found is None else os.fstat(found).st_ino
         known = self._members.get(cgroup)
         if known is not None and known.netns != netns:
@@ -137,7 +145,7 @@ class NetnsMeter:
             if known is None and netns not in taken and len(self._members) < _MAX_NAMESPACES:
                 self._members[cgroup] = _enter(found, netns, now_ns)
         except OSError as error:
-            _log.debug("%s: its network namespace: %s", self._wanted[cgroup], error)
+            _log.debug("%s: its network namespace: %s", self._paths[cgroup], error)
         finally:
             os.close(found)
 
@@ -145,20 +153,20 @@ class NetnsMeter:
         self._members.pop(cgroup).socket.close()
 
     def _open(self, path: str) -> int | None:
-        """Return an fd of the namespace of a process of the cgroup *path*, if there is one."""
+        """Return a descriptor of the namespace of a process of the cgroup *path*, if any."""
         for procs, pid in self._processes(path):
             try:
                 fd = os.open(self._proc / str(pid) / "ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:  # it ended
+            except OSError:  # the process ended
                 continue
-            # The number may have been given to another process meanwhile.
+            # The process id may have been reused, so membership is checked again.
             if pid in _pids(procs):
                 return fd
             os.close(fd)
         return None
 
     def _processes(self, path: str) -> Iterator[tuple[Path, int]]:
-        """Yield a process of each cgroup from *path* downwards, of few cgroups."""
+        """Yield one process of each cgroup from *path* downwards, of up to 32 cgroups."""
         tree = os.walk(self._mount / path[1:])
         for directory, _, _ in itertools.islice(tree, _MAX_CGROUPS):
             procs = Path(directory) / "cgroup.procs"
@@ -167,9 +175,9 @@ class NetnsMeter:
 
 
 def ip_traffic(links: Iterable[bytes]) -> Traffic:
-    """Return what crossed the border of a namespace in IP bytes and packets.
+    """Return the IP bytes and packets that crossed the border of a namespace.
 
-    :param links: the answers to a dump of its links, after their headers.
+    :param links: the answers to a dump of its links, without their netlink headers.
     """
     parts = [(*_IFINFO.unpack_from(link)[1:3], attributes(link, _IFINFO.size)) for link in links]
     kinds = {index: _kind(found) for _, index, found in parts}
@@ -177,7 +185,7 @@ def ip_traffic(links: Iterable[bytes]) -> Traffic:
     for form, index, found in parts:
         master = int.from_bytes(found.get(_MASTER, b""), "little")
         stacked = _LINK in found and _LINK_NETNSID not in found and kinds[index] != "veth"
-        if form == _LOOPBACK or kinds[index] in _ON_TOP or stacked or _STATS64 not in found:
+        if form == _LOOPBACK or kinds[index] in _VIRTUAL or stacked or _STATS64 not in found:
             continue
         if master and kinds.get(master) not in _TEAMS:
             continue
@@ -194,7 +202,7 @@ def ip_traffic(links: Iterable[bytes]) -> Traffic:
 def _enter(fd: int, netns: int, now_ns: int) -> _Member:
     opened = RouteSocket(fd)
     try:
-        return _Member(netns, opened, _count(opened), now_ns + _EVERY_NS)
+        return _Member(netns, opened, _count(opened), now_ns + _COUNT_EVERY_NS)
     except OSError:
         opened.close()
         raise
@@ -204,7 +212,7 @@ def _advance(member: _Member) -> None:
     counted = _count(member.socket)
     grown = [new - old for new, old in zip(counted, member.last, strict=True)]
     member.last = counted
-    # An interface that went takes its counters with it.
+    # The sum falls when an interface is removed with its counters; that growth is unknown.
     if min(grown) >= 0:
         member.traffic = Traffic._make(a + b for a, b in zip(member.traffic, grown, strict=True))
 

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Perf events by CPU: from a configured source to an open event.
+"""Perf events per CPU: parses a configured event source and opens it.
 
-A source is written as ``perf`` writes it: a name of the kernel's generic hardware or software
-events (``cycles``, ``cpu-clock``), an event of a PMU in sysfs (``cpu/cycles/``, ``msr/tsc/``), the
-same with its fields spelled out (``cpu/event=0x2e,umask=0x41/``), or a raw code (``r412e``).
+A source has the syntax of ``perf``: a generic hardware or software event of the kernel
+(``cycles``, ``cpu-clock``), an event of a PMU in sysfs (``cpu/cycles/``, ``msr/tsc/``), the same
+by its fields (``cpu/event=0x2e,umask=0x41/``), or a raw code (``r412e``).
 """
 
 import ctypes
@@ -46,11 +46,11 @@ _CONFIGS = ("config", "config1", "config2")
 
 
 class SourceError(ValueError):
-    """A source that cannot be understood, or that this host does not have."""
+    """The source has a syntax error, or this host does not have the event."""
 
 
 class EventSource(NamedTuple):
-    """What perf_event_open needs: type and configuration words, and the text they came from."""
+    """Type and configuration words for perf_event_open, and the text they were parsed from."""
 
     text: str
     type: int
@@ -80,7 +80,8 @@ class _Attr(ctypes.Structure):
 def find_source(text: str, devices: Path = _DEVICES) -> EventSource:
     """Return the event that *text* names on this host.
 
-    :raises SourceError: it is malformed, or the host's PMUs do not know it.
+    :param devices: the directory of the PMUs in sysfs.
+    :raises SourceError: *text* is malformed, or no PMU of this host has the event.
     """
     if text in _HARDWARE:
         return EventSource(text, _TYPE_HARDWARE, _HARDWARE[text])
@@ -91,13 +92,13 @@ def find_source(text: str, devices: Path = _DEVICES) -> EventSource:
     match = _PMU.fullmatch(text)
     if match is None:
         raise SourceError(
-            f"{text!r} is no counter: use a PMU's event such as cpu/cycles/ or msr/tsc/, a raw "
+            f"{text!r} is no event: use a PMU's event such as cpu/cycles/ or msr/tsc/, a raw "
             f"code such as r412e, or one of {', '.join((*_HARDWARE, *_SOFTWARE))}"
         )
-    return _of_pmu(text, devices / match[1], match[2])
+    return _parse_pmu_event(text, devices / match[1], match[2])
 
 
-def _of_pmu(text: str, device: Path, terms: str) -> EventSource:
+def _parse_pmu_event(text: str, device: Path, terms: str) -> EventSource:
     try:
         kind = int((device / "type").read_text())
     except (OSError, ValueError):
@@ -118,7 +119,7 @@ def _of_pmu(text: str, device: Path, terms: str) -> EventSource:
 
 
 def _set_field(text: str, device: Path, words: dict[str, int], name: str, value: int) -> None:
-    # The format file tells which bits of which word a field is: "config:0-7,32-35".
+    # The format file gives the word and the bits of a field: "config:0-7,32-35".
     if name in words:
         words[name] |= value
         return
@@ -138,17 +139,17 @@ def _set_field(text: str, device: Path, words: dict[str, int], name: str, value:
 
 
 def open_event(source: EventSource, cpu: int) -> int:
-    """Open *source* on *cpu*, counting everything that runs there, and return its descriptor.
+    """Open *source* on *cpu* for all tasks and return the descriptor of the event.
 
     No sample period is set: PMUs that only count, such as ``msr``, refuse one.
 
-    :raises OSError: the kernel refuses (ENOENT, EOPNOTSUPP: no such counter; EACCES: rights;
-        ENODEV: the CPU is off).
+    :raises OSError: the kernel refuses (ENOENT, EOPNOTSUPP: no such counter; EACCES: missing
+        permission; ENODEV: the CPU is off line).
     """
     machine = os.uname().machine
     number = _SYS_PERF_EVENT_OPEN.get(machine)
     if number is None:
-        raise OSError(38, f"perf_event_open is not known for {machine}")
+        raise OSError(38, f"the number of the system call perf_event_open on {machine} is unknown")
     attr = _Attr(
         type=source.type,
         size=ctypes.sizeof(_Attr),

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What went through the classes of a link's qdisc, what waits in them and what they dropped."""
+"""Counters of the classes of a link's qdisc: traffic, backlog and drops."""
 
 from collections.abc import Collection, Mapping
 import contextlib
@@ -21,9 +21,9 @@ _QUEUE_FORM = struct.Struct("=IIIII")  # gnet_stats_queue: qlen, backlog, drops,
 
 
 class ClassCounters(NamedTuple):
-    """Counters since the class was made; bytes are those of the link, with its header.
+    """Counters since the class was created; bytes include the link's header.
 
-    ``drops`` include those of the qdisc inside the class. ``backlog_bytes`` wait right now.
+    ``drops`` include those of the qdisc inside the class. ``backlog_bytes`` is a gauge.
     """
 
     sent_bytes: int
@@ -35,8 +35,9 @@ class ClassCounters(NamedTuple):
 class QdiscReader:
     """Reads classes in one network namespace.
 
-    :param netns: a file of it such as ``/proc/PID/ns/net``; ``None``: that of this thread.
-    :raises OSError: there is no such namespace, or it may not be entered.
+    :param netns: a file of the namespace such as ``/proc/PID/ns/net``; ``None``: the namespace of
+        this thread.
+    :raises OSError: the namespace does not exist or may not be entered.
     """
 
     def __init__(self, netns: str | None = None) -> None:
@@ -52,7 +53,7 @@ class QdiscReader:
         self._socket.close()
 
     def poll(self, wanted: Mapping[int, Collection[int]]) -> dict[tuple[int, int], ClassCounters]:
-        """Return the counters by (ifindex, classid); what is gone is left out.
+        """Return the counters by (ifindex, classid), without classes that do not exist.
 
         :param wanted: class ids (``0x10004`` is ``1:4``) by ifindex.
         :raises OSError: the kernel could not answer.
@@ -64,10 +65,10 @@ class QdiscReader:
                 _, _, classid, _, leaf = _TC.unpack_from(answer)
                 if classid in classids:
                     found[ifindex, classid] = _counters(answer)
-                    # The kernel's own default has no handle, and no secrets.
+                    # The kernel's default leaf has no handle, and drops only what the class counts.
                     has_leaf |= leaf != 0
-        # A qdisc such as fq_codel drops packets that its class had already accepted. Asking for
-        # a single qdisc would send the answer to all who listen for changes: a dump.
+        # A qdisc such as fq_codel drops packets that its class had already accepted. A dump,
+        # because the answer to a request for one qdisc goes to all listeners for changes too.
         for answer in self._socket.dump(_GET_QDISC, _TC.pack(0, 0, 0, 0, 0)) if has_leaf else ():
             _, ifindex, _, parent, _ = _TC.unpack_from(answer)
             counters = found.get((ifindex, parent))

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What resctrl counts for one group: cache occupancy, and bytes to and from memory.
+"""The resctrl counters of one group: cache occupancy, and bytes to and from memory.
 
-Interface: Documentation/arch/x86/resctrl.rst of Linux. A counter's file says ``Unavailable``
-while the hardware has nothing to tell yet, ``Unassigned`` where it has too few counters, and
-``Error`` when the kernel asked for something that does not exist.
+Interface: Documentation/arch/x86/resctrl.rst of Linux. A counter's file contains ``Unavailable``
+while the hardware has no value yet, ``Unassigned`` if the hardware has too few counters, and
+``Error`` if the kernel requested an event that does not exist.
 """
 
 from collections.abc import Iterator
@@ -18,21 +18,21 @@ from controller.core.model import Target
 __all__ = ("CacheUse", "GroupCounters", "GroupMembership", "MonitorError", "group_membership")
 
 _OCCUPANCY = "llc_occupancy"
-# Both count the same traffic; the second leaves out what goes to other sockets.
+# Both count the same traffic; the second without the traffic to other sockets.
 _BANDWIDTH = ("mbm_total_bytes", "mbm_local_bytes")
-_NOT_NOW = frozenset({"Unavailable", "Unassigned"})
+_UNAVAILABLE = frozenset({"Unavailable", "Unassigned"})
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
 
 
 class MonitorError(Exception):
-    """The kernel could not read a counter; the message says which."""
+    """The kernel could not read a counter; the message names its file."""
 
 
 class CacheUse(NamedTuple):
-    """Bytes in the last-level caches now, and bytes to and from memory since the first look.
+    """Bytes in the last-level caches now, and bytes to and from memory since the first poll.
 
-    Their sums over all caches; ``None`` while one of them is not known.
+    Sums over all caches; ``None`` while the value of one cache is unavailable.
     """
 
     llc_occupancy_bytes: int | None
@@ -40,20 +40,25 @@ class CacheUse(NamedTuple):
 
 
 class GroupMembership(NamedTuple):
-    """The group of a task: ``control`` is empty for the root group, ``monitor`` for its own."""
+    """The groups of a task.
+
+    ``control`` is empty for the root group; ``monitor`` is empty if the task is in no monitoring
+    group of its control group.
+    """
 
     control: str
     monitor: str
 
 
 class GroupCounters:
-    """Reads the counters of one group, and only of that one.
+    """Reads the counters of one group, identified by its inode.
 
-    The bandwidth grows by what each cache's counter grew by; one that went back belongs to
-    something else now (the group's number was handed on, or the kernel started it anew).
+    The bandwidth grows by the growth of each cache's counter. A counter that fell was restarted
+    (the hardware id was given to another group, or the kernel reset the counter); its new value
+    becomes the base.
 
     :param group: ``scope`` is the mount, ``id`` the inode of the group's directory.
-    :param features: what ``info/L3_MON/mon_features`` lists.
+    :param features: the entries of ``info/L3_MON/mon_features``.
     """
 
     def __init__(self, group: Target, features: frozenset[str]) -> None:
@@ -65,13 +70,13 @@ class GroupCounters:
 
     @property
     def counted_bytes(self) -> int:
-        """Bytes to and from memory between the first and the last look."""
+        """Bytes to and from memory between the first and the last poll."""
         return self._bytes
 
     def poll(self) -> CacheUse | None:
-        """Return the counters; ``None``: the group is gone, or another one has its name.
+        """Return the counters; ``None``: the group was removed, or another one has its name.
 
-        :raises MonitorError: the kernel says ``Error``.
+        :raises MonitorError: a counter's file contains ``Error`` or is malformed.
         """
         try:
             directory = self._open()
@@ -85,7 +90,7 @@ class GroupCounters:
             os.close(directory)
 
     def _open(self) -> int:
-        """Return an fd of ``mon_data`` of the very group."""
+        """Return a descriptor of the group's ``mon_data``; ENOENT if the inode differs."""
         path = Path(self._group.scope) / self._group.path
         group = os.open(path, _OPEN_DIR)
         try:
@@ -97,16 +102,16 @@ class GroupCounters:
 
     def _read(self, directory: int) -> CacheUse | None:
         occupancy: int | None = 0 if self._occupancy else None
-        whole = self._bandwidth is not None
+        complete = self._bandwidth is not None
         for cache in sorted(os.listdir(directory)):
             if occupancy is not None:
-                held = _counter(directory, f"{cache}/{_OCCUPANCY}")
-                occupancy = None if held is None else occupancy + held
+                used = _counter(directory, f"{cache}/{_OCCUPANCY}")
+                occupancy = None if used is None else occupancy + used
             if self._bandwidth is not None:
                 count = _counter(directory, f"{cache}/{self._bandwidth}")
-                whole = whole and count is not None
+                complete = complete and count is not None
                 self._advance(cache, count)
-        return CacheUse(occupancy, self._bytes if whole else None)
+        return CacheUse(occupancy, self._bytes if complete else None)
 
     def _advance(self, cache: str, count: int | None) -> None:
         if count is not None:
@@ -115,9 +120,9 @@ class GroupCounters:
 
 
 def group_membership(tids: Iterator[int]) -> Iterator[tuple[int, GroupMembership]]:
-    """Yield the groups of those of *tids* that are alive; none where the kernel does not tell.
+    """Yield the groups of those of *tids* that are alive; nothing if resctrl is not mounted.
 
-    The file is proc_resctrl_show() of arch/x86/kernel/cpu/resctrl/rdtgroup.c.
+    The format is that of proc_resctrl_show() in arch/x86/kernel/cpu/resctrl/rdtgroup.c.
     """
     for tid in tids:
         try:
@@ -125,7 +130,7 @@ def group_membership(tids: Iterator[int]) -> Iterator[tuple[int, GroupMembership
         except OSError:
             continue
         control, monitor = (line.partition(":")[2] for line in text.splitlines()[:2])
-        if control:  # empty: not mounted
+        if control:  # empty: resctrl is not mounted
             yield tid, GroupMembership(control.removeprefix("/"), monitor)
 
 
@@ -137,6 +142,6 @@ def _counter(directory: int, name: str) -> int | None:
         os.close(fd)
     if text.isdecimal():
         return int(text)
-    if text in _NOT_NOW:
+    if text in _UNAVAILABLE:
         return None
     raise MonitorError(f"{name}: {text or 'empty'}")

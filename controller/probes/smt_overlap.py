@@ -1,13 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a service's time best-effort work runs on the other thread of the same core.
+"""SMT overlap: the share of services' CPU time with best-effort work on a sibling thread.
 
-The sched probe's memory says who runs on every CPU at this moment, so sampling is looking there:
-no program in the kernel, no interrupt of other CPUs. A thread of its own looks at random
-intervals, 10 times a second on average: services work on timers, and so does the control
-thread, so looks in step with either would see always the same. A service that runs half of the
-time on one core is met 150 times in 30 s: a standard error of 4 %, less with more cores. A look
-takes 3 us for 128 CPUs; waking up for it is what costs, 0.1 to 0.3 % of a CPU on a virtual machine.
+The shared memory of the sched probe holds the slot that runs on each CPU, so a sample is a read of
+that memory: no program in the kernel, no interrupt of other CPUs. A thread takes samples at random
+intervals, 10 times a second on average. The intervals are random because services and the control
+thread run on timers, and samples in step with either would be biased. A service that runs half of
+the time on one core is found running 150 times in 30 s: a standard error of 4 %, less with more
+cores. A sample takes 3 us for 128 CPUs; most of the cost is the wakeup of the thread, 0.1 to 0.3 %
+of a CPU on a virtual machine.
 """
 
 from collections import deque
@@ -25,16 +26,16 @@ __all__ = ("OverlapMeter",)
 _INTERVAL_S = 0.1
 _WINDOW_NS = 30 * NS_PER_SEC
 _PART_NS = NS_PER_SEC
-# With fewer looks at a running service there is nothing to tell.
-_ENOUGH = 50
+# With fewer samples of a running service there is no result.
+_MIN_SAMPLES = 50
 
 
 class OverlapMeter:
     """Samples from its construction to ``close``.
 
-    :param running: the slot of what runs on each CPU, by CPU number; the kernel writes it.
-    :param siblings: the groups of CPUs that are threads of one core.
-    :param max_slots: slots are below this number.
+    :param running: the slot that runs on each CPU, by CPU number; the kernel writes it.
+    :param siblings: groups of CPU numbers that are threads of one core.
+    :param max_slots: upper bound of slot numbers, exclusive.
     """
 
     def __init__(
@@ -47,21 +48,22 @@ class OverlapMeter:
         self._sensitive = np.zeros(max_slots, np.bool_)
         self._best_effort = np.zeros(max_slots, np.bool_)
         self._lock = threading.Lock()
+        # Samples with a service running, and those of them with best-effort work on a sibling.
         self._busy = self._shared = 0
         self._parts: deque[tuple[int, int, int]] = deque()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample_on, name="overlap", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="overlap", daemon=True)
         self._thread.start()
 
     def set_workloads(self, sensitive: Collection[int], best_effort: Collection[int]) -> None:
-        """Take the slots of services and of best-effort workloads."""
+        """Set the slots of services and of best-effort workloads."""
         for flags, slots in ((self._sensitive, sensitive), (self._best_effort, best_effort)):
             new = np.zeros_like(flags)
             new[list(slots)] = True
             flags[:] = new
 
     def sample(self) -> None:
-        """Look once."""
+        """Take one sample."""
         slots = self._running.astype(np.intp)
         busy = self._sensitive[slots[self._one]]
         shared = busy & self._best_effort[slots[self._other]]
@@ -70,7 +72,7 @@ class OverlapMeter:
             self._shared += int(np.count_nonzero(shared))
 
     def poll(self, now_ns: int) -> float | None:
-        """Return the share of the last 30 s; ``None`` if the services hardly ran.
+        """Return the overlap of the last 30 s, 0 to 1; ``None`` with fewer than 50 samples.
 
         With more than two threads per core it is the share of pairs of threads.
         """
@@ -81,13 +83,13 @@ class OverlapMeter:
         while now_ns - self._parts[0][0] > _WINDOW_NS:
             self._parts.popleft()
         busy = sum(part[1] for part in self._parts)
-        return sum(part[2] for part in self._parts) / busy if busy >= _ENOUGH else None
+        return sum(part[2] for part in self._parts) / busy if busy >= _MIN_SAMPLES else None
 
     def close(self) -> None:
         """Stop sampling."""
         self._stop.set()
         self._thread.join()
 
-    def _sample_on(self) -> None:
+    def _run(self) -> None:
         while not self._stop.wait(random.uniform(0.5, 1.5) * _INTERVAL_S):  # noqa: S311
             self.sample()

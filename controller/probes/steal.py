@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Time that the hypervisor gave to others, from the first line of /proc/stat.
+"""Steal time, which the hypervisor gave to other guests, from the first line of /proc/stat.
 
-Reading that file costs the kernel a walk over every interrupt of every CPU, so it is read once
-a second and not in every tick.
+To produce that file the kernel walks over every interrupt of every CPU, so it is read once a
+second and not in every tick.
 """
 
 import os
@@ -18,7 +18,7 @@ _STEAL_FIELD = 8  # cpu user nice system idle iowait irq softirq steal (proc(5))
 
 
 class StealMeter:
-    """Follows the machine's steal time; ``None`` where the kernel does not tell it."""
+    """The steal time of the machine."""
 
     def __init__(self, path: Path = Path("/proc/stat")) -> None:
         self._path = path
@@ -27,7 +27,10 @@ class StealMeter:
         self._steal_ns: int | None = None
 
     def poll(self, now_ns: int) -> int | None:
-        """Return ns of steal since boot, summed over all CPUs, at most a second old."""
+        """Return the steal time since boot in ns, summed over all CPUs, at most 1 s old.
+
+        ``None`` if the kernel does not report it.
+        """
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + _EVERY_NS
             with self._path.open(encoding="ascii") as lines:

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of ``bpf/classify.bpf.c``, and who belongs to which class.
+"""The programs of ``bpf/classify.bpf.c`` and their maps from cgroups and links to classes.
 
-They are loaded here and put to use by the actuators of traffic control. The filters keep the
-programs and their maps: after a crash packets go on being classified as they were until
-somebody removes the filters.
+The programs are loaded here and attached by the actuators of traffic control. The filters hold
+the programs and their maps: after a crash packets are still classified as before, until the
+filters are removed.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ __all__ = ("PROGRAMS", "Classifier", "trial")
 PROGRAMS = ("egress", "ingress", "redirect", "mark", "learn")
 _MAX_CGROUPS = 4096
 _MAX_LINKS = 4096
-# 7 MiB; the least recently used are forgotten, and learned again with their next packet out.
+# 7 MiB; the least recently used entries are evicted, and added again with the next packet out.
 _MAX_FLOWS = 65536
 
 
 class Classifier:
     """The loaded programs.
 
-    :param major: of the HTB whose classes the programs name.
-    :param system_class: the class of everybody who has no other.
+    :param major: major number of the HTB qdisc whose classes the programs return.
+    :param system_class: minor number of the class of traffic without an assigned class.
     :param mark_mask: the contiguous bits of skb->mark that carry a class.
-    :raises LoadError: they cannot be loaded.
-    :raises BtfError: this kernel does not describe what they need.
+    :raises LoadError: the programs cannot be loaded.
+    :raises BtfError: the kernel's BTF lacks a struct or member that the programs read.
     """
 
     def __init__(self, *, major: int, system_class: int, mark_mask: int) -> None:
@@ -65,20 +65,20 @@ class Classifier:
         return self._loaded.program_fds
 
     def assign(self, *, cgroups: Mapping[int, int], links: Mapping[int, int]) -> None:
-        """Put cgroups (cgroup2 kernfs ids) and veths (ifindexes) into classes, and nobody else.
+        """Set the classes of cgroups (by cgroup2 kernfs id) and of veths (by ifindex).
 
-        What is beyond 4,096 of a kind stays without a class.
+        These replace all former assignments. At most 4,096 of each kind are assigned.
         """
         self._cgroups.assign(cgroups)
         self._links.assign(links)
 
     def close(self) -> None:
-        """Give the programs up; those that filters use stay loaded."""
+        """Close the programs; those that filters use stay loaded."""
         self._loaded.close()
 
 
 class _Assignments:
-    """A map from ids to classes, brought in line by differences."""
+    """A BPF map from ids to classes, updated by differences."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._map = HashMap(fd)
@@ -96,7 +96,7 @@ class _Assignments:
 
 
 def trial() -> tuple[bool, str]:
-    """Load the programs once: (whether that works, what to tell); for ``sweetpoint doctor``."""
+    """Load the programs once and return (success, detail), for ``sweetpoint doctor``."""
     from controller.probes.bpf.btf import BtfError
     from controller.probes.bpf.loader import LoadError
 

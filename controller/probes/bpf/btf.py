@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Struct offsets of the running kernel, read from its BTF.
 
-The probes are compiled without kernel headers: every offset that they use is looked up here
-and passed to the compiler. A member that this kernel does not have is then an error with a
-name at start, where headers of another kernel would give wrong numbers in silence. Only what
-the probes need is decoded; the format is that of Documentation/bpf/btf.rst.
+The probes are compiled without kernel headers: every offset they use is looked up here and passed
+to the compiler. A member that this kernel does not have is then a named error at start, whereas
+headers of another kernel would give wrong numbers without an error. Only structs and their
+members are decoded; the format is described in Documentation/bpf/btf.rst. A parser of our own,
+because bcc has no relocations and the doctor runs without installed packages.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ __all__ = ("Btf", "BtfError")
 _MAGIC = 0xEB9F
 _KIND_STRUCT = 4
 _KIND_UNION = 5
-# Bytes behind the 12-byte btf_type per kind; tuple: (fixed, per vlen entry).
+# Bytes after the 12-byte btf_type, by kind: (fixed, per vlen entry).
 _EXTRA_BYTES = {
     1: (4, 0),  # INT
     2: (0, 0),  # PTR
@@ -43,7 +44,7 @@ _MODIFIERS = (8, 9, 10, 11, 18)  # typedef, volatile, const, restrict, type tag
 
 
 class BtfError(Exception):
-    """No usable BTF, or a struct or member that this kernel does not have."""
+    """There is no usable BTF, or this kernel does not have a struct or member."""
 
 
 class Btf:
@@ -76,7 +77,7 @@ class Btf:
     def offset(self, struct_name: str, path: str) -> int:
         """Return the offset in bytes of member *path* (dots descend) of ``struct struct_name``.
 
-        :raises BtfError: the struct or the member does not exist, or it is a bit field.
+        :raises BtfError: the struct or the member does not exist, or the member is a bit field.
         """
         bits, position = 0, self._struct(struct_name)
         for name in path.split("."):
@@ -90,9 +91,9 @@ class Btf:
         return bits // 8
 
     def first_offset(self, struct_name: str, *paths: str) -> int:
-        """Return the offset of the first of *paths* that exists: a member that was renamed.
+        """Return the offset of the first of *paths* that exists, for a member that was renamed.
 
-        :raises BtfError: none of them exists.
+        :raises BtfError: none of *paths* exists.
         """
         for path in paths[:-1]:
             try:
@@ -123,7 +124,7 @@ class Btf:
             raise BtfError(f"this kernel has no struct {name}") from None
 
     def _member(self, position: int, name: str) -> tuple[int, int] | None:
-        """Find *name* in the struct at *position*, anonymous members included: (bits, type)."""
+        """Return (offset in bits, type) of *name*, also in anonymous members; else ``None``."""
         for member_off, member_type, bits in self._members(position):
             if member_off and self._string(member_off) == name:
                 return bits, member_type
@@ -141,7 +142,7 @@ class Btf:
             name_off, type_id, bits = struct.unpack_from(
                 "<III", self._data, position + 12 + entry * 12
             )
-            # With kind_flag set the upper byte holds the bit-field size.
+            # If kind_flag is set, the upper byte is the size of the bit field.
             yield name_off, type_id, bits & 0xFFFFFF if info >> 31 else bits
 
     def _resolve(self, type_id: int) -> int:

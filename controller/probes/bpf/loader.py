@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles and attaches a BPF program in a short-lived child and keeps only its descriptors.
 
-bcc maps LLVM into its process and never gives the memory back (some 110 MiB). So a child runs
-it, sends the descriptors of maps and links over a unix socket and exits; what is attached
-lives as long as somebody holds those descriptors, which is the agent alone. This file is the
+bcc maps LLVM into its process and never returns the memory (some 110 MiB). So a child process
+runs bcc, sends the descriptors of maps and links over a unix socket and exits. Programs stay
+attached as long as these descriptors are open, and only the agent holds them. This module is the
 parent's side and, run as ``python -m controller.probes.bpf.loader``, the child.
 """
 
@@ -36,22 +36,27 @@ _MAX_FDS = 64
 
 
 class LoadError(Exception):
-    """The program could not be compiled, verified or attached; the message says why."""
+    """The program could not be compiled, verified or attached; the message gives the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSpec:
-    """What to load: a file of ``bpf/``, its ``-D`` values and the maps wanted back.
+    """What to load: a file of ``bpf/``, its ``-D`` values and the names of maps to return.
 
-    Functions declared with RAW_TRACEPOINT_PROBE are attached by bcc on load. ``tracepoint``
-    names one more function by the tracepoint that it is for. It and all that it tail-calls are
-    loaded with typed arguments (``-DTYPED=1``), or, where the kernel refuses or *typed* is
-    false, as plain raw tracepoint (``-DTYPED=0``). ``tail_calls`` names the functions that fill
-    a program array; its map must be among ``maps``, because the kernel empties it when user
-    space lets go of it. ``cgroup_skb`` names functions with their enum bpf_attach_type; they
-    are attached at the directory ``cgroup``, beside what others have attached there.
-    ``classifiers`` names functions for traffic control and ``runnable`` such of the raw
-    tracepoint type; they are loaded and attached nowhere.
+    Functions declared with RAW_TRACEPOINT_PROBE are attached by bcc on load.
+
+    ``tracepoint`` is one more function, named like its tracepoint. The function and its tail calls
+    are loaded with typed arguments (``-DTYPED=1``) or, if the kernel refuses that or ``typed`` is
+    false, as plain raw tracepoints (``-DTYPED=0``).
+
+    ``tail_calls`` names the functions of each program array. The array must be among ``maps``,
+    because the kernel empties it when user space closes its last descriptor.
+
+    ``cgroup_skb`` maps functions to their enum bpf_attach_type; they are attached at the directory
+    ``cgroup`` and leave programs of others there in place.
+
+    ``classifiers`` are functions for traffic control, ``runnable`` ones of the raw tracepoint
+    type; both are loaded and not attached.
     """
 
     source: str
@@ -70,8 +75,8 @@ class ProgramSpec:
 class Loaded:
     """Descriptors of a loaded program; closing them detaches and frees it.
 
-    ``untyped`` tells why the spec's tracepoint has no typed arguments, and is empty if it has.
-    ``program_fds`` are those of what is attached nowhere.
+    ``untyped`` is the reason why the tracepoint has no typed arguments, and empty if it has.
+    ``program_fds`` are the programs that are not attached, by name.
     """
 
     map_fds: dict[str, int]
@@ -80,7 +85,7 @@ class Loaded:
     program_fds: dict[str, int] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Detach the program and free its maps; harmless when called again."""
+        """Detach the program and free its maps; may be called more than once."""
         for fd in (*self.link_fds, *self.map_fds.values(), *self.program_fds.values()):
             os.close(fd)
         self.link_fds.clear()
@@ -103,7 +108,7 @@ def load(spec: ProgramSpec) -> Loaded:
     """Load *spec* through a child process and return its descriptors.
 
     :raises LoadError: bcc is missing, the program does not compile, the kernel refuses it, or
-        the child does not answer in a minute.
+        the child does not answer within 60 s.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
@@ -123,7 +128,7 @@ def load(spec: ProgramSpec) -> Loaded:
         except (subprocess.TimeoutExpired, TimeoutError):
             child.kill()
             child.communicate()
-            raise LoadError(f"{spec.source}: the loader did not answer in time") from None
+            raise LoadError(f"{spec.source}: no answer of the loader within 60 s") from None
     for fd in fds:
         os.set_inheritable(fd, False)
     answer: dict[str, Any] = (
@@ -142,19 +147,19 @@ def load(spec: ProgramSpec) -> Loaded:
 
 
 def _explain(error: str, errors: bytes) -> str:
-    """Put what bcc said on stderr behind its exception, which alone says little."""
+    """Append up to three lines of bcc's stderr to its exception, which rarely has the cause."""
     text = errors.decode(errors="replace")
-    wanted = [
+    causes = [
         line
         for line in text.splitlines()
         if "error:" in line or "bpf: Failed" in line or "not permitted" in line.lower()
     ]
-    return "; ".join([error, *wanted[:3]])
+    return "; ".join([error, *causes[:3]])
 
 
 def _last_line(errors: bytes) -> str:
     lines = errors.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "the loader died without a word"
+    return lines[-1] if lines else "the loader ended without a message"
 
 
 def _child(channel: socket.socket) -> None:
@@ -168,13 +173,13 @@ def _child(channel: socket.socket) -> None:
         answer = {"maps": spec["maps"], "untyped": untyped[:1000]}
         socket.send_fds(channel, [json.dumps(answer).encode()], fds)
     sys.stderr.flush()
-    os._exit(0)  # skips bcc's clean-up at exit, which would detach what was handed over
+    os._exit(0)  # skips bcc's clean-up at exit, which would detach the programs
 
 
 def _load(spec: dict[str, Any]) -> tuple[str, list[int]]:
-    """Load the better variant that the kernel takes: (why not typed, maps' and links' fds)."""
+    """Load the typed variant, or else the plain one: (why not typed, descriptors)."""
     if not spec["typed"]:
-        return "as told", _load_variant(spec, typed=False)
+        return "not requested", _load_variant(spec, typed=False)
     try:
         return "", _load_variant(spec, typed=True)
     except OSError as err:
@@ -220,9 +225,9 @@ def _load_variant(spec: dict[str, Any], *, typed: bool) -> list[int]:
 
 
 def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:
-    """Attach by a link (Linux 5.7): it tolerates others beside it and ends with its descriptor.
+    """Attach by a BPF link (Linux 5.7) and return its descriptor, whose closing detaches.
 
-    bcc's own attach_func replaces what is attached there and outlives the process.
+    Not with bcc's attach_func: that replaces attached programs and outlives the process.
     """
     target = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
     link: int = libbpf().bpf_link_create(program, target, attach_type, None)
@@ -233,7 +238,7 @@ def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:
 
 
 def _source(folder: Path, name: str) -> str:
-    """Return a program with its own headers put in: bcc rewrites map methods only in the text."""
+    """Return a program with its headers inlined: bcc rewrites map methods in the main text only."""
 
     def header(match: re.Match[str]) -> str:
         return (folder / "include" / match[1]).read_text().replace("#pragma once\n", "")

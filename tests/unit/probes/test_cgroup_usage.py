@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and disk traffic per workload, from files as cgroup v2 has them."""
+"""Memory and disk traffic per workload, from files in the format of cgroup v2."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def make(root: Path, name: str, memory: str | None, io: str | None) -> Workload:
     return Workload(name, identity, f"/{name}", QosClass.BE, "", "")
 
 
-def test_what_a_workload_uses(tmp_path: Path) -> None:
+def test_memory_and_disk_traffic_are_read(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu memory io\n")
     two = "8:0 rbytes=10 wbytes=20 rios=1 wios=2\n253:0 rbytes=300 wbytes=0 dbytes=7\n"
     busy = make(tmp_path, "busy", "4096\n", two)
@@ -37,7 +37,7 @@ def test_what_a_workload_uses(tmp_path: Path) -> None:
     assert meter.workloads.keys() == {busy.cgroup}
 
 
-def test_without_the_controllers_nothing_is_told(tmp_path: Path) -> None:
+def test_without_the_controllers_there_is_no_usage(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu\n")
     meter = UsageMeter(tmp_path)
     for each in (meter, UsageMeter(None)):
@@ -46,7 +46,7 @@ def test_without_the_controllers_nothing_is_told(tmp_path: Path) -> None:
         assert each.workloads == {}
 
 
-def test_of_many_some_are_read_at_a_time_and_all_in_turn(tmp_path: Path) -> None:
+def test_of_many_workloads_fifty_are_read_per_poll(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     workloads = [make(tmp_path, f"w{n}", str(n), None) for n in range(120)]
     meter = UsageMeter(tmp_path)
@@ -59,7 +59,9 @@ def test_of_many_some_are_read_at_a_time_and_all_in_turn(tmp_path: Path) -> None
     assert meter.workloads[workloads[119].cgroup] == Usage(119, None)
 
 
-def test_who_moved_is_read_within_a_second_and_the_others_in_turn(tmp_path: Path) -> None:
+def test_active_workloads_are_read_within_a_second_others_in_rotation(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     workloads = [make(tmp_path, f"w{n}", "1", None) for n in range(40)]
     meter = UsageMeter(tmp_path)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Several probes' numbers in one sample: nothing moves to another column or workload."""
+"""Rows of several probes in one sample: each value in its own column and workload."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ SAMPLES = (
 )
 
 
-def test_each_number_finds_its_place() -> None:
+def test_each_value_is_put_into_its_field() -> None:
     sent = traffic({TWO: Traffic(1, 2, 3, 4), THREE: Traffic(9, 9, 9, 9)})
     stalled = pressure({ONE: Pressure(10, None, 30)})
     used = usage({ONE: Usage(40, None), TWO: Usage(50, 60)})
@@ -38,7 +38,7 @@ def test_without_the_other_probes_the_samples_stay_as_they_are() -> None:
     assert Join()((), None, traffic({ONE: Traffic(1, 2, 3, 4)})) == ()
 
 
-def test_what_does_not_change_stays_the_same_object() -> None:
+def test_an_unchanged_sample_is_the_same_object() -> None:
     join = Join()
     before = join(SAMPLES, None, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2)}))
     after = join(SAMPLES, None, traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(3, 2, 2, 2)}))
@@ -46,7 +46,7 @@ def test_what_does_not_change_stays_the_same_object() -> None:
     assert after[1] == before[1]._replace(tx_bytes=3)
 
 
-def test_who_comes_and_goes_moves_nobody_elses_numbers() -> None:
+def test_added_and_removed_workloads_change_no_other_sample() -> None:
     join = Join()
     rows = traffic({ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2), THREE: Traffic(3, 3, 3, 3)})
     one, two = join(SAMPLES, None, rows)
@@ -57,7 +57,7 @@ def test_who_comes_and_goes_moves_nobody_elses_numbers() -> None:
     assert join(SAMPLES, None, rows) == (one, two)
 
 
-def test_a_table_that_comes_and_goes_leaves_nothing() -> None:
+def test_a_table_that_is_no_longer_given_leaves_no_values() -> None:
     join = Join()
     sent, used = traffic({ONE: Traffic(1, 1, 1, 1)}), usage({ONE: Usage(40, 50)})
     assert join(SAMPLES, None, sent, used)[0].memory_bytes == 40
@@ -65,7 +65,7 @@ def test_a_table_that_comes_and_goes_leaves_nothing() -> None:
     assert join(SAMPLES, None) == SAMPLES
 
 
-def test_only_whoever_is_said_to_have_changed_is_looked_at() -> None:
+def test_only_samples_reported_as_changed_are_compared() -> None:
     join = Join()
     rows = {ONE: Traffic(1, 1, 1, 1), TWO: Traffic(2, 2, 2, 2)}
     one, two = join(SAMPLES, None, traffic(rows))
@@ -77,7 +77,7 @@ def test_only_whoever_is_said_to_have_changed_is_looked_at() -> None:
     assert again[0] is after[0] and again[1] is after[1]
 
 
-def test_a_table_that_comes_is_put_in_whoever_changed() -> None:
+def test_a_new_table_is_put_into_all_samples_whatever_changed() -> None:
     join = Join()
     sent = traffic({ONE: Traffic(1, 1, 1, 1)}, [])
     assert join(SAMPLES, None, sent)[1].memory_bytes is None
@@ -85,7 +85,7 @@ def test_a_table_that_comes_is_put_in_whoever_changed() -> None:
     assert join(SAMPLES, [], sent, usage({}, []))[1].memory_bytes is None
 
 
-def test_the_quick_way_comes_to_the_same_as_looking_at_everybody() -> None:
+def test_the_incremental_result_equals_a_full_join() -> None:
     random = Random(7)
     cgroups = [CgroupId("cpu", number) for number in range(20)]
     samples = [WorkloadSample(cgroup, oncpu_ns=0) for cgroup in cgroups]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counter sources: how they are written, and what is made of them with a PMU's own files."""
+"""Parsing of event sources, with a PMU's files in sysfs."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ CPU_TYPE, MSR_TYPE, RAW_TYPE = 4, 9, 4
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Path:
-    """What sysfs shows of an Intel CPU and of the msr PMU."""
+    """The directory of PMUs in sysfs with an Intel CPU's and the msr PMU."""
     files = {
         "cpu/type": f"{CPU_TYPE}\n",
         "cpu/events/cycles": "event=0x3c\n",
@@ -49,7 +49,7 @@ def devices(tmp_path: Path) -> Path:
         ("cpu/config=0x1c2/", (CPU_TYPE, 0x1C2)),
         ("cpu/config1=3,event=60/", (CPU_TYPE, 0x3C, 3)),
         ("cpu/offcore/", (CPU_TYPE, 0x12A, 0x12)),
-        # A field in two parts: its upper bits are further up.
+        # A field in two parts: its upper bits are bits 32 to 35 of the word.
         ("cpu/event=0x1c2/", (CPU_TYPE, 0xC2 | 1 << 32)),
     ],
 )
@@ -58,15 +58,15 @@ def test_a_source_gives_type_and_words(text: str, words: tuple[int, ...], device
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("cycle", "is no counter"),
-        ("", "is no counter"),
-        ("r", "is no counter"),
-        ("rxyz", "is no counter"),
-        ("cpu/cycles", "is no counter"),
-        ("../../etc/cycles/", "is no counter"),
-        ("cpu/../../../etc/passwd/", "is no counter"),
+        ("cycle", "is no event"),
+        ("", "is no event"),
+        ("r", "is no event"),
+        ("rxyz", "is no event"),
+        ("cpu/cycles", "is no event"),
+        ("../../etc/cycles/", "is no event"),
+        ("cpu/../../../etc/passwd/", "is no event"),
         ("gpu/cycles/", "no PMU gpu .it has cpu, msr."),
         ("cpu/cycle/", "has no event 'cycle'"),
         ("cpu/event=0x2e,mask=1/", "has no field 'mask'"),
@@ -78,6 +78,6 @@ def test_a_source_gives_type_and_words(text: str, words: tuple[int, ...], device
         ("cpu/odd=1/", "is in config3, which is not supported"),
     ],
 )
-def test_a_mistake_is_told(text: str, said: str, devices: Path) -> None:
-    with pytest.raises(SourceError, match=said):
+def test_an_invalid_source_is_refused(text: str, message: str, devices: Path) -> None:
+    with pytest.raises(SourceError, match=message):
         find_source(text, devices)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pressure from files as the kernel writes them, with directories that come and go."""
+"""Pressure from files in the kernel's format, with directories added and removed."""
 
 import os
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_services_and_the_host_once_a_second(tree: Tree) -> None:
     meter.close()
 
 
-def test_directories_that_come_and_go_leave_no_descriptor(tree: Tree) -> None:
+def test_removed_directories_leave_no_open_descriptor(tree: Tree) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -76,7 +76,7 @@ def test_directories_that_come_and_go_leave_no_descriptor(tree: Tree) -> None:
         path = tree.cgroup("web", second, second)
         meter.poll((4 * second + 2) * NS_PER_SEC, None)
         assert meter.workloads == {WEB.cgroup: Pressure(second * 1000, second * 1000, None)}
-        path.rename(tree.unified / "old")  # keeps its inode in use, as the kernel's ids are
+        path.rename(tree.unified / "old")  # keeps its inode in use; the kernel reuses no ids
         tree.cgroup("web", 77)
         meter.poll((4 * second + 3) * NS_PER_SEC, None)
         assert meter.workloads[WEB.cgroup].cpu == 77_000
@@ -98,7 +98,7 @@ def test_without_a_cgroup2_tree_the_host_remains(tree: Tree) -> None:
     meter.close()
 
 
-def test_of_services_that_stand_still_a_tenth_is_read(tree: Tree) -> None:
+def test_a_tenth_of_the_inactive_services_is_read_in_a_round(tree: Tree) -> None:
     web = [
         WEB._replace(cgroup=CgroupId("cpu", number), path=f"/web{number}") for number in range(20)
     ]
@@ -106,7 +106,7 @@ def test_of_services_that_stand_still_a_tenth_is_read(tree: Tree) -> None:
         tree.cgroup(f"web{number}", 1, 1, 1)
     meter = PressureMeter(tree.unified, tree.host)
     meter.set_workloads(web)
-    for second in range(1, 13):  # the new ones twice, and everybody in turn
+    for second in range(1, 13):  # new services twice, then one full rotation
         meter.poll(second * NS_PER_SEC, [])
     for number in range(20):
         tree.cgroup(f"web{number}", 2, 1, 1)
@@ -118,8 +118,8 @@ def test_of_services_that_stand_still_a_tenth_is_read(tree: Tree) -> None:
     meter.close()
 
 
-def test_who_stalls_is_read_as_long_as_he_does(tree: Tree) -> None:
-    """A task that waits for a disk does not run: nothing else tells of it."""
+def test_a_stalling_service_is_read_as_long_as_it_stalls(tree: Tree) -> None:
+    """A task that waits for a disk does not run, so no other counter changes."""
     others = [
         WEB._replace(cgroup=CgroupId("cpu", number), path=f"/other{number}")
         for number in range(10, 50)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a monitoring group, as the kernel writes them."""
+"""Counters of a monitoring group, from files in the kernel's format."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ CACHES = ("mon_L3_00", "mon_L3_01")
 
 
 class Group:
-    """A directory in the form of a monitoring group."""
+    """A directory with the files of a monitoring group."""
 
     def __init__(self, mount: Path, name: str = "g") -> None:
         self.path = mount / name
@@ -35,11 +35,11 @@ def test_caches_are_summed_and_bandwidth_grows(tmp_path: Path) -> None:
     group.set("llc_occupancy", "100", "23")
     group.set("mbm_total_bytes", "5000", "70")
     counters = GroupCounters(group.target, ALL)
-    # What was counted before the first look is not the workload's.
+    # Counts from before the first poll are not the workload's.
     assert counters.poll() == CacheUse(123, 0)
     group.set("mbm_total_bytes", "5005", "100")
     assert counters.poll() == CacheUse(123, 35)
-    # One cache's counter began anew: nothing is known of what was before.
+    # One cache's counter was restarted: its new value becomes the base.
     group.set("mbm_total_bytes", "3", "101")
     assert counters.poll() == CacheUse(123, 36)
     group.set("mbm_total_bytes", "10", "101")
@@ -47,7 +47,7 @@ def test_caches_are_summed_and_bandwidth_grows(tmp_path: Path) -> None:
     assert counters.counted_bytes == 43
 
 
-def test_what_is_not_known_is_none(tmp_path: Path) -> None:
+def test_an_unavailable_counter_is_none(tmp_path: Path) -> None:
     group = Group(tmp_path)
     counters = GroupCounters(group.target, ALL)
     group.set("mbm_total_bytes", "10", "20")
@@ -61,14 +61,14 @@ def test_what_is_not_known_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["Error", "", "-5", "12 13", "1e5"])
-def test_what_cannot_be_read_is_an_error(tmp_path: Path, text: str) -> None:
+def test_a_malformed_counter_is_an_error(tmp_path: Path, text: str) -> None:
     group = Group(tmp_path)
     group.set("mbm_total_bytes", "0", text)
     with pytest.raises(MonitorError, match="mon_L3_01/mbm_total_bytes: "):
         GroupCounters(group.target, ALL).poll()
 
 
-def test_only_what_the_hardware_has(tmp_path: Path) -> None:
+def test_only_features_of_the_hardware_are_read(tmp_path: Path) -> None:
     group = Group(tmp_path)
     group.set("mbm_local_bytes", "7", "7")
     only_cache = GroupCounters(group.target, frozenset({"llc_occupancy"}))
@@ -79,7 +79,7 @@ def test_only_what_the_hardware_has(tmp_path: Path) -> None:
     assert only_local.poll() == CacheUse(None, 3)
 
 
-def test_a_group_of_the_same_name_is_another_one(tmp_path: Path) -> None:
+def test_a_new_group_of_the_same_name_is_not_read(tmp_path: Path) -> None:
     group = Group(tmp_path)
     counters = GroupCounters(group.target, ALL)
     assert counters.poll() == CacheUse(0, 0)
@@ -89,7 +89,7 @@ def test_a_group_of_the_same_name_is_another_one(tmp_path: Path) -> None:
     assert counters.poll() is None
 
 
-def test_groups_that_take_numbers(tmp_path: Path) -> None:
+def test_groups_of_others_that_use_hardware_ids_are_counted(tmp_path: Path) -> None:
     for name in (
         "info/L3_MON",
         "mon_data/mon_L3_00",
@@ -100,8 +100,8 @@ def test_groups_that_take_numbers(tmp_path: Path) -> None:
         "without/mon_data",
     ):
         (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(FileNotFoundError):  # this is only the directory it was mounted on
+    with pytest.raises(FileNotFoundError):  # without tasks: a mount point, not the mounted tree
         count_others(tmp_path)
     (tmp_path / "tasks").write_text("")
-    # The root group, three control groups, two groups of others; ours are not counted.
+    # The root group, three control groups, two groups of others; the agent's are not counted.
     assert count_others(tmp_path) == 6

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much services share their cores, from made-up CPUs."""
+"""The SMT overlap of services with best-effort work, from a made-up array of running slots."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,54 +25,47 @@ def running() -> Slots:
 @pytest.fixture
 def meter(running: Slots) -> Iterator[OverlapMeter]:
     meter = OverlapMeter(running, [(0, 2), (1, 3)], max_slots=8)
-    meter._stop.set()  # here the test looks, at moments of its choice
+    meter._stop.set()  # the tests take the samples
     meter._thread.join()
     meter.set_workloads([SERVICE], [BATCH])
     yield meter
     meter.close()
 
 
-def look(
-    meter: OverlapMeter,
-    running: Slots,
-    slots: list[int],
-    times: int,
-) -> None:
+def sample(meter: OverlapMeter, running: Slots, slots: list[int], times: int) -> None:
     running[:] = slots
     for _ in range(times):
         meter.sample()
 
 
 def test_counts_only_the_other_thread_of_the_same_core(meter: OverlapMeter, running: Slots) -> None:
-    look(meter, running, [SERVICE, BATCH, IDLE, BATCH], 30)
-    look(meter, running, [SERVICE, IDLE, BATCH, IDLE], 10)
-    look(meter, running, [BATCH, IDLE, SERVICE, OTHER], 20)
-    look(meter, running, [OTHER, BATCH, BATCH, SERVICE], 40)
+    sample(meter, running, [SERVICE, BATCH, IDLE, BATCH], 30)
+    sample(meter, running, [SERVICE, IDLE, BATCH, IDLE], 10)
+    sample(meter, running, [BATCH, IDLE, SERVICE, OTHER], 20)
+    sample(meter, running, [OTHER, BATCH, BATCH, SERVICE], 40)
     assert meter.poll(NS_PER_SEC) == pytest.approx(70 / 100)
 
 
-def test_two_services_on_one_core_share_with_nobody(meter: OverlapMeter, running: Slots) -> None:
-    look(meter, running, [SERVICE, IDLE, SERVICE, IDLE], 50)
+def test_two_services_on_one_core_are_no_overlap(meter: OverlapMeter, running: Slots) -> None:
+    sample(meter, running, [SERVICE, IDLE, SERVICE, IDLE], 50)
     assert meter.poll(NS_PER_SEC) == 0.0
 
 
-def test_a_service_that_hardly_runs_tells_nothing(meter: OverlapMeter, running: Slots) -> None:
-    look(meter, running, [SERVICE, IDLE, BATCH, IDLE], 49)
-    look(meter, running, [IDLE, IDLE, BATCH, BATCH], 500)
+def test_too_few_samples_give_no_result(meter: OverlapMeter, running: Slots) -> None:
+    sample(meter, running, [SERVICE, IDLE, BATCH, IDLE], 49)
+    sample(meter, running, [IDLE, IDLE, BATCH, BATCH], 500)
     assert meter.poll(NS_PER_SEC) is None
 
 
-def test_what_is_older_than_30_s_does_not_count(meter: OverlapMeter, running: Slots) -> None:
-    look(meter, running, [SERVICE, IDLE, BATCH, IDLE], 60)
+def test_samples_older_than_30_s_do_not_count(meter: OverlapMeter, running: Slots) -> None:
+    sample(meter, running, [SERVICE, IDLE, BATCH, IDLE], 60)
     assert meter.poll(1 * NS_PER_SEC) == 1.0
-    look(meter, running, [SERVICE, IDLE, IDLE, IDLE], 60)
+    sample(meter, running, [SERVICE, IDLE, IDLE, IDLE], 60)
     assert meter.poll(20 * NS_PER_SEC) == 0.5
     assert meter.poll(32 * NS_PER_SEC) == 0.0
 
 
-def test_the_thread_looks_by_itself_and_ends(
-    running: Slots,
-) -> None:
+def test_the_thread_takes_samples_and_ends(running: Slots) -> None:
     running[:] = [SERVICE, IDLE, BATCH, IDLE]
     meter = OverlapMeter(running, [(0, 2), (1, 3)], max_slots=8)
     meter.set_workloads([SERVICE], [BATCH])
