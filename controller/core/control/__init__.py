@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Indicators to demands to knob settings; knob state; eviction policy."""
+"""From indicators to demands to knob settings; the state of the knobs; the eviction policy."""

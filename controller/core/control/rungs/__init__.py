@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Graded knobs, one rung each."""
+"""The rungs of the ladders: one class for each graded knob."""

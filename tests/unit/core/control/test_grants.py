@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Best-effort pods that say how much they want get no more, whatever else happens."""
+"""The limit that a best-effort workload requested holds with and without a squeeze."""
 
 import itertools
 from typing import Any
@@ -27,7 +27,7 @@ AMOUNTS = st.dictionaries(
 
 
 @given(AMOUNTS, AMOUNTS)
-def test_a_bound_lowers_and_never_raises(
+def test_a_requested_limit_lowers_and_never_raises(
     grants: dict[CgroupId, float], limits: dict[CgroupId, float]
 ) -> None:
     bounds = RequestedLimits()
@@ -39,7 +39,7 @@ def test_a_bound_lowers_and_never_raises(
 
 
 def limited(workloads: tuple[Workload, ...], **limits: Any) -> tuple[Workload, ...]:
-    """The first best-effort workload asked for something."""
+    """Return *workloads*, the first best-effort one with the *limits* that it requested."""
     return tuple(
         each._replace(**limits) if number == 1 else each for number, each in enumerate(workloads)
     )
@@ -53,15 +53,15 @@ def loop_with_limit(limit_cpus: float, sweet_point_ns: float = 1e9) -> ClosedLoo
     return loop
 
 
-def test_a_pod_is_held_to_what_it_asked_for_while_nobody_suffers() -> None:
+def test_a_requested_limit_holds_without_a_squeeze() -> None:
     loop = loop_with_limit(0.7)
     plans = loop.run(10)
     assert loop.granted_cpus() == [pytest.approx(0.7), None]
-    (written,) = [action for plan in plans for action in plan.actions]  # once, and it stays
+    (written,) = [action for plan in plans for action in plan.actions]  # written once
     assert written.reason == "the limit that the workload requested"
 
 
-def test_a_squeeze_goes_below_it_and_back_to_it() -> None:
+def test_a_squeeze_goes_below_the_requested_limit_and_back() -> None:
     loop = loop_with_limit(0.7, sweet_point_ns=2e6)
     loop.run(20)
     squeezed, other = loop.granted_cpus()
@@ -72,7 +72,7 @@ def test_a_squeeze_goes_below_it_and_back_to_it() -> None:
     assert loop.granted_cpus() == [pytest.approx(0.7, rel=0.05), None]
 
 
-def test_it_is_gone_with_the_word() -> None:
+def test_the_limit_is_released_with_the_request() -> None:
     loop = loop_with_limit(0.7)
     loop.run(2)
     loop.planner.set_workloads(loop.node.workloads)
@@ -80,7 +80,7 @@ def test_it_is_gone_with_the_word() -> None:
     assert loop.granted_cpus() == [None, None]
 
 
-def test_a_stricter_quota_of_the_operators_stays() -> None:
+def test_a_stricter_quota_of_the_operator_stays() -> None:
     node = SimulatedNode(seed=1, quotas=("30000 100000 0", "max 100000 0"))
     loop = ClosedLoop(node, make_settings(make_spec(1e9)))
     loop.planner.set_workloads(limited(node.workloads, limit_cpus=0.7))
@@ -88,19 +88,19 @@ def test_a_stricter_quota_of_the_operators_stays() -> None:
     assert node.value(node.best_effort[0], Knob.CPU_QUOTA) == "30000 100000 0"
 
 
-def test_nothing_is_written_where_the_planner_only_observes() -> None:
+def test_observe_mode_reports_the_limit_once() -> None:
     node = SimulatedNode(seed=1)
     planner = Planner(
         make_settings(make_spec(1e9), mode=Mode.OBSERVE),
         limited(node.workloads, limit_cpus=0.7),
     )
     plans = [planner.step(node.snapshot(tick * TICK_NS), ()) for tick in range(20)]
-    (told,) = [action for plan in plans for action in plan.actions]
-    cpus = parse_quota(told.value).cpus
+    (reported,) = [action for plan in plans for action in plan.actions]
+    cpus = parse_quota(reported.value).cpus
     assert cpus == pytest.approx(0.7)
 
 
-def test_a_service_is_never_bounded() -> None:
+def test_the_limit_of_a_service_is_ignored() -> None:
     node = SimulatedNode(seed=1)
     workloads = tuple(each._replace(limit_cpus=0.1) for each in node.workloads[:1])
     planner = Planner(make_settings(make_spec(1e9)), (*workloads, *node.workloads[1:]))
@@ -109,7 +109,7 @@ def test_a_service_is_never_bounded() -> None:
         assert planner.step(node.snapshot(tick * TICK_NS), outcomes).actions == ()
 
 
-def test_memory_is_lowered_in_steps_to_what_was_asked_for() -> None:
+def test_memory_is_lowered_in_steps_to_the_requested_limit() -> None:
     node = MemoryNode(0, noise=0.0)
     node.scale = 1e-6
     loop = closed(node)
@@ -159,9 +159,9 @@ def container(cpu: object, **more: object) -> dict[str, object]:
     return {"resources": {"limits": {"sweetpoint.dev/cpu": cpu, "cpu": "1"}}, **more}
 
 
-def test_a_pod_asks_as_the_scheduler_counts() -> None:
+def test_the_request_of_a_pod_is_computed_as_the_scheduler_does() -> None:
     spec = {
-        "containers": [container("500"), container("300"), {"name": "says nothing"}],
+        "containers": [container("500"), container("300"), {"name": "no-limits"}],
         "initContainers": [container("600"), container("200", restartPolicy="Always")],
     }
     assert extended_requests(spec) == {"sweetpoint.dev/cpu": 1000}
@@ -179,5 +179,5 @@ def test_a_pod_asks_as_the_scheduler_counts() -> None:
         {"containers": {"resources": {"limits": {"sweetpoint.dev/cpu": "1"}}}},
     ],
 )
-def test_what_makes_no_sense_is_nothing(spec: dict[str, object]) -> None:
+def test_malformed_resources_are_no_request(spec: dict[str, object]) -> None:
     assert extended_requests(spec) == {}

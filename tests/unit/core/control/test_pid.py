@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The wrapper around simple-pid, proven in a plant with lag and dead time."""
+"""The wrapper around simple-pid in a plant with lag and dead time."""
 
 from collections import deque
 import math
@@ -16,15 +16,18 @@ DT = 0.2
 
 
 def settled(gains: Gains, bound: float, disturbance: float, ticks: int = 600) -> list[float]:
-    """Run a lag of 1 s behind a dead time of 1 s; demand is limited to [0, *bound*]."""
+    """Return the deviations of a plant with a lag of 1 s behind a dead time of 1 s.
+
+    The demand is limited to [0, *bound*].
+    """
     loop = PidLoop(gains, 0.0)
-    late: deque[float] = deque([0.0] * 5)
+    delayed: deque[float] = deque([0.0] * 5)
     error, deviations = 0.0, []
     for _ in range(ticks):
         applied = min(bound, max(0.0, loop.update(error, DT)))
         loop.track(applied, DT)
-        late.append(applied)
-        error += DT * (disturbance - 3.0 * late.popleft() - error)
+        delayed.append(applied)
+        error += DT * (disturbance - 3.0 * delayed.popleft() - error)
         deviations.append(error)
     return deviations
 
@@ -52,8 +55,8 @@ def test_the_derivative_has_the_sign_of_the_change() -> None:
     assert loop.update(0.1, DT) == pytest.approx(0.2 * 0.1 + 0.2 * 0.1 / DT)
 
 
-def test_a_loser_follows_what_is_applied() -> None:
-    """A loop at its sweet point beside one that squeezes: its demand stays just below."""
+def test_a_loop_that_is_not_selected_tracks_the_applied_demand() -> None:
+    """The demand of a loop below its sweet point stays just below that of one that squeezes."""
     loop = PidLoop(GAINS, 0.0)
     for _ in range(200):
         loop.update(-0.5, DT)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where sched-idle belongs."""
+"""The cgroups on which cpu.idle is set."""
 
 from collections.abc import Mapping
 
@@ -35,10 +35,10 @@ def test_a_lowered_pod_in_the_qos_cgroup_of_a_service_is_idled_alone() -> None:
     assert found == {pods[0]: pods[0], pods[1]: f"{KUBE}/besteffort"}
 
 
-def test_processes_of_nobody_we_know_keep_idle_below_them() -> None:
+def test_other_processes_below_an_ancestor_exclude_it() -> None:
     batch = ["/batch/night/a", "/batch/night/b"]
     assert set(levels(batch, ["/web"], []).values()) == {"/batch"}
-    # Higher than its own cgroup would gain nothing: no service is a cousin there.
+    # /batch/night would gain nothing over the workload's own cgroup: no service is its sibling.
     for others in (["/batch/cron"], ["/batch"], ["/batch/night/x"]):
         assert levels(batch, ["/web"], others) == {path: path for path in batch}
 
@@ -49,7 +49,7 @@ def test_no_higher_than_needed() -> None:
     assert levels(["/a/b/c"], ["/a/web", "/other"], []) == {"/a/b/c": "/a/b"}
 
 
-def test_without_a_service_it_stays_where_it_was_if_it_can() -> None:
+def test_without_a_service_the_placement_is_kept_where_allowed() -> None:
     before = {"/batch/a": "/batch", "/batch/b": "/batch"}
     assert levels(["/batch/a", "/batch/b"], [], [], before) == before
     assert levels(["/batch/a"], [], ["/batch/cron"], before) == {"/batch/a": "/batch/a"}
@@ -60,7 +60,7 @@ paths = st.lists(st.sampled_from("abc"), min_size=3, max_size=3).map(lambda p: "
 
 
 @given(st.sets(paths), st.sets(paths), st.sets(paths))
-def test_nothing_else_below_and_nothing_to_gain_above(
+def test_only_best_effort_below_and_nothing_to_gain_above(
     best_effort: set[str], services: set[str], others: set[str]
 ) -> None:
     services -= best_effort

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Services of which nothing is counted rest, and are as quick as ever when they wake."""
+"""Loops of a service without counter changes are quiescent, and resume without a delay."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,12 +39,12 @@ WORKLOADS = [
     Workload("hog", HOG, "/hog", QosClass.BE, "hog", "default"),
 ]
 FREE = KnobReading(target_of(WORKLOADS[2]), Knob.CPU_QUOTA, KnobValue("max 100000 0"))
-# What the sleepy one does, and for how many seconds.
+# What the sleepy service does, and for how many seconds.
 PHASES = [("works", 30), ("suffers", 20), ("sleeps", 120), ("suffers", 20), ("sleeps", 60)]
 
 
 def snapshots() -> Iterator[tuple[str, Snapshot]]:
-    """Two services beside best-effort work to blame; the busy one never waits for long."""
+    """Two services beside best-effort work; only the sleepy service ever waits for long."""
     counts = {BUSY: [0] * BUCKETS, SLEEPY: [0] * BUCKETS}
     oncpu = dict.fromkeys([BUSY, SLEEPY, HOG], 0)
     inflicted = dict.fromkeys(counts, 0)
@@ -89,43 +89,43 @@ def sleepy(plan: Plan) -> LoopReport:
     return next(loop for loop in plan.loops if loop.service == "sleepy")
 
 
-def rests(plans: list[tuple[str, Plan]]) -> int:
-    """In how many ticks nothing at all was done for the sleepy one."""
+def quiescent_ticks(plans: list[tuple[str, Plan]]) -> int:
+    """Return the number of ticks in which the sleepy service was not evaluated."""
     reports = [sleepy(plan) for _, plan in plans]
     return sum(before is now for before, now in pairwise(reports))
 
 
-def test_who_rests_changes_nothing_for_anybody() -> None:
-    """Against the same service with an indicator that may change at any time, so it never rests."""
+def test_quiescence_does_not_change_the_plans() -> None:
+    """Compared with a service whose own figure may change at any time, so it is never quiescent."""
     settings = make_settings(mode=Mode.OBSERVE)  # as if everything had been applied
     profile = settings.profiles["default"]
     own = replace(profile.indicators[0], name=IndicatorName.SERVICE, channel=Channel.CPU)
-    restless = replace(profile, indicators=(*profile.indicators, own))
-    resting = plans(settings)
-    awake = plans(replace(settings, profiles={"default": restless}))
+    with_own = replace(profile, indicators=(*profile.indicators, own))
+    quiescent = plans(settings)
+    active = plans(replace(settings, profiles={"default": with_own}))
     squeezed = 0
-    for (phase, plan), (_, other) in zip(resting, awake, strict=True):
+    for (phase, plan), (_, other) in zip(quiescent, active, strict=True):
         demand, otherwise = plan.demands[0], other.demands[0]
         assert demand.applied == pytest.approx(otherwise.applied, abs=0.005), phase
         assert demand.state is otherwise.state
         assert sleepy(plan).status is sleepy(other).status
         squeezed += demand.applied > 0.5
     assert squeezed > 20 * TICKS_PER_S
-    assert rests(resting) > 100 * TICKS_PER_S
-    assert rests(awake) == 0
+    assert quiescent_ticks(quiescent) > 100 * TICKS_PER_S
+    assert quiescent_ticks(active) == 0
 
 
-def test_where_a_loop_settles() -> None:
+def test_converge_is_the_limit_of_many_steps() -> None:
     gains = Gains(kp=0.3, ti_s=4.0, td_s=0.0)
-    loop, woken = PidLoop(gains, 0.0), PidLoop(gains, 0.9)
-    woken.update(-0.9, 0.2)
+    loop, resumed = PidLoop(gains, 0.0), PidLoop(gains, 0.9)
+    resumed.update(-0.9, 0.2)
     for _ in range(1000):
         loop.update(-0.9, 0.2)
         loop.track(0.4, 0.2)
-    woken.converge(0.4)
-    assert woken.demand == pytest.approx(loop.demand, abs=0.02)
+    resumed.converge(0.4)
+    assert resumed.demand == pytest.approx(loop.demand, abs=0.02)
     for error in (-0.9, 0.5, 1.0):
-        assert woken.update(error, 0.2) == pytest.approx(loop.update(error, 0.2), abs=0.02)
+        assert resumed.update(error, 0.2) == pytest.approx(loop.update(error, 0.2), abs=0.02)
 
 
 def test_stale_guard_holds_for_its_ticks() -> None:

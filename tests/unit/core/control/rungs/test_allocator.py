@@ -1,5 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+"""The allocator over time: engagement, grants, floors, blocked workloads and release."""
+
 import pytest
 
 from controller.core.control.rungs.allocator import (
@@ -13,11 +15,11 @@ from controller.core.model import CgroupId
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
 SECOND_NS = 1_000_000_000
 FLOOR = 0.05
-NOBODY: frozenset[CgroupId] = frozenset()
+NONE: frozenset[CgroupId] = frozenset()
 
 
 class Stepper:
-    """A rung, one second per step, with the hog to blame unless told otherwise."""
+    """An allocator, one second per step; the hog has all the blame."""
 
     def __init__(self) -> None:
         self.rung = ProportionalAllocator(2.0, 0.01)
@@ -28,7 +30,7 @@ class Stepper:
         self,
         demand: float,
         use: dict[CgroupId, float],
-        blocked: frozenset[CgroupId] = NOBODY,
+        blocked: frozenset[CgroupId] = NONE,
     ) -> dict[CgroupId, float]:
         self.now_ns += SECOND_NS
         self.rung.ceiling.update(self.now_ns, 1.0, 1.9, 0.2)
@@ -37,13 +39,13 @@ class Stepper:
         )
 
 
-def test_without_demand_nobody_is_limited() -> None:
+def test_without_demand_nothing_is_limited() -> None:
     stepper = Stepper()
     assert stepper.step(0.0, {HOG: 1.0}) == {}
     assert stepper.rung.total is None
 
 
-def test_it_starts_at_the_use_and_the_culprit_pays() -> None:
+def test_it_starts_at_the_use_and_cuts_the_culprit() -> None:
     stepper = Stepper()
     grants = stepper.step(0.5, {HOG: 0.8, MOUSE: 0.2})
     # 1.0 is used, the floors are 0.1: half-way between them, geometrically, is 0.316.
@@ -51,12 +53,12 @@ def test_it_starts_at_the_use_and_the_culprit_pays() -> None:
     assert grants == {HOG: pytest.approx(0.116, rel=0.01)}
 
 
-def test_full_demand_is_the_floor_for_everybody() -> None:
+def test_full_demand_is_the_floor_for_all() -> None:
     stepper = Stepper()
     assert stepper.step(1.0, {HOG: 0.8, MOUSE: 0.2}) == pytest.approx({HOG: FLOOR, MOUSE: FLOOR})
 
 
-def test_what_the_squeezed_would_use_is_not_forgotten() -> None:
+def test_the_want_of_a_squeezed_workload_is_kept() -> None:
     stepper = Stepper()
     grants = stepper.step(0.7, {HOG: 1.0})
     for _ in range(120):
@@ -64,7 +66,7 @@ def test_what_the_squeezed_would_use_is_not_forgotten() -> None:
     assert stepper.step(0.0, {HOG: grants[HOG]})[HOG] > 1.0
 
 
-def test_a_grant_stays_above_the_floor_when_the_workload_goes_quiet() -> None:
+def test_the_grant_of_an_idle_workload_stays_above_the_floor() -> None:
     stepper = Stepper()
     stepper.step(0.7, {HOG: 1.0, MOUSE: 0.5})
     for _ in range(300):
@@ -72,14 +74,14 @@ def test_a_grant_stays_above_the_floor_when_the_workload_goes_quiet() -> None:
     assert grants[HOG] >= FLOOR
 
 
-def test_the_blocked_keep_what_they_use_and_the_others_pay() -> None:
+def test_blocked_workloads_keep_their_use_and_the_others_are_cut() -> None:
     stepper = Stepper()
     grants = stepper.step(0.9, {HOG: 0.8, MOUSE: 0.4}, frozenset({HOG}))
     assert HOG not in grants
     assert grants[MOUSE] < 0.1
 
 
-def test_it_lets_go_only_after_a_while_without_demand() -> None:
+def test_it_releases_after_a_hold_off_time_without_demand() -> None:
     stepper = Stepper()
     stepper.step(0.5, {HOG: 1.0})
     held = [stepper.step(0.0, {HOG: 1.0}) for _ in range(25)]
