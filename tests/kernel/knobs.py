@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the actuators share: raw knob files, and processes that die on purpose."""
+"""Helpers of actuator tests: raw knob files, and processes that kill themselves at a step."""
 
 from collections.abc import Callable
 import os
@@ -33,7 +33,7 @@ FILES = (
 
 
 def dump(root: Path) -> dict[str, str]:
-    """All knob files of *root* and below, as the kernel shows them."""
+    """Return the contents of all knob files of *root* and below."""
     found = {}
     for directory, _, files in os.walk(root):
         for name in sorted(set(files) & set(FILES)):
@@ -43,7 +43,7 @@ def dump(root: Path) -> dict[str, str]:
 
 
 def set_quota(cgroup: Path, quota_us: int | None, period_us: int, burst_us: int = 0) -> None:
-    """Set a quota the way another program would, without our code."""
+    """Set a quota without code of sweetpoint, as another program does."""
     if (cgroup / "cpu.max").exists():
         (cgroup / "cpu.max").write_text(f"{quota_us or 'max'} {period_us}")
         (cgroup / "cpu.max.burst").write_text(str(burst_us))
@@ -60,7 +60,7 @@ def set_weight(cgroup: Path, weight: int) -> None:
 
 
 def make_child(parent: Path, name: str) -> Path:
-    """Make a cgroup that lets its children have the controllers that it has."""
+    """Make a cgroup whose children have the same controllers."""
     child = parent / name
     child.mkdir()
     control = child / "cgroup.subtree_control"
@@ -71,23 +71,23 @@ def make_child(parent: Path, name: str) -> Path:
 
 
 def target_of(layout: CgroupLayout, cgroup: Path) -> Target:
-    """The identity of a living cgroup."""
+    """Return the target of an existing cgroup."""
     path = "/" + str(cgroup.relative_to(layout.mount))
     return Target(TargetKind.CGROUP, layout.hierarchy, cgroup.stat().st_ino, path)
 
 
 def executor(layout: CgroupLayout, state_dir: Path, trace: Trace = no_trace) -> Executor:
-    """A fresh executor, as a new process would make it."""
+    """Return a new executor, as a new process makes it."""
     return Executor(Journal(state_dir / "journal", trace), every_actuator(layout, state_dir), trace)
 
 
 def every_actuator(layout: CgroupLayout, state_dir: Path) -> tuple[Actuator, ...]:
-    """The actuators of a process that keeps its state in *state_dir*."""
+    """Return the actuators of a process that keeps its state in *state_dir*."""
     return build(layout, CoreCookie(state_dir))
 
 
 def action(target: Target, knob: Knob, previous: str, value: str) -> Action:
-    """An action of the planner."""
+    """Return an action as the planner makes it."""
     return Action(
         target=target,
         knob=knob,
@@ -98,13 +98,13 @@ def action(target: Target, knob: Knob, previous: str, value: str) -> Action:
 
 
 def die_at(step: int, work: Callable[[Trace], None]) -> str | None:
-    """Run *work* in a process of its own that kills itself at its *step*-th step.
+    """Run *work* in a child process that kills itself at the *step*-th step.
 
-    Returns the name of that step, or None if the work was done before it came to it.
+    Returns the name of that step, or None if *work* ended before it.
     """
     read_fd, write_fd = os.pipe()
     with warnings.catch_warnings():
-        # Python 3.12 and later warn of threads, which numpy's library may have started.
+        # Python 3.12 and later warn if threads exist, which the library of numpy may have started.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the network knobs share: targets, programs, and an executor with both."""
+"""Helpers of tests of network knobs: targets, BPF programs, and an executor with both."""
 
 from pathlib import Path
 
@@ -32,18 +32,18 @@ EGRESS_ONLY = encode(Tree(SHAPE, None))
 
 
 def load_programs() -> Classifier:
-    """The real programs, with the mark's default mask."""
+    """Load the classifying programs with the default mask of the mark."""
     system = CLASS_OF_TIER[QosClass.SYSTEM]
     return Classifier(major=MAJOR, system_class=system, mark_mask=0xF)
 
 
 def uplink(host: Host, device: str = "up0") -> Target:
-    """A device of the host as a link to shape; to be called in its namespace."""
+    """Return a device of the host as a link target; to be called in the host's namespace."""
     return Target(TargetKind.LINK, network_namespace(), host.ifindex(device), device)
 
 
 def veth(host: Host, pod: str) -> Target:
-    """The host's end of a pod's veth."""
+    """Return the host's end of the veth of *pod*."""
     device = f"veth-{pod}"
     return Target(TargetKind.VETH, network_namespace(), host.ifindex(device), device)
 
@@ -51,13 +51,13 @@ def veth(host: Host, pod: str) -> Target:
 def link_executor(
     state_dir: Path, programs: Programs | None = None, trace: Trace = no_trace
 ) -> Executor:
-    """A fresh executor for the knobs of links, as a new process would make it."""
+    """Return a new executor for the knobs of links, as a new process makes it."""
     knobs = (TcTree(programs), TcPodFilter(programs), TcCeiling())
     return Executor(Journal(state_dir / "journal", trace), knobs, trace)
 
 
 def change(executor: Executor, target: Target, knob: Knob, value: str) -> Outcome:
-    """Bring a knob from what it has now to *value*."""
+    """Set a knob from its present value to *value*."""
     before = {reading.knob: reading.value for reading in executor.read([target])}
     action = Action(
         target=target,

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Being in another network namespace for a moment."""
+"""Entering another network namespace for a block of code."""
 
 from collections.abc import Iterator
 import contextlib
@@ -14,7 +14,7 @@ _CLONE_NEWNET = 0x40000000
 
 @contextlib.contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Be in the network namespace of that name with this thread."""
+    """Move this thread into the network namespace of that name, and back at the end."""
     with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{namespace}") as there:
         _setns(there.fileno())
         try:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose uplink is shaped, with two pods and three cgroups that have a class."""
+"""A host with a shaped uplink, two pods, and three cgroups with a class each."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -31,7 +31,7 @@ _numbers = itertools.count()
 
 
 class Shaped(NamedTuple):
-    """What it is made of; sockets are made in ``cgroups``, below those that have the class."""
+    """The parts of the host. ``cgroups`` are for sockets, below the cgroups that have the class."""
 
     host: Host
     link: Target
@@ -42,20 +42,20 @@ class Shaped(NamedTuple):
     cgroups: Mapping[str, Path]
 
     def classify(self, classes: Mapping[str, int] = CLASSES) -> None:
-        """Put the cgroups and pods of these names into classes."""
+        """Assign *classes* to the cgroups and pods of these names, and none to others."""
         self.classifier.assign(
             cgroups={os.stat(self.cgroups[name].parent).st_ino: c for name, c in classes.items()},
             links={veth(self.host, pod).id: classes[pod] for pod in PODS if pod in classes},
         )
 
     def counted(self) -> dict[tuple[bool, int], int]:
-        """Bytes by (whether ingress, class)."""
+        """Return the bytes sent so far by (whether ingress, class)."""
         classes = [MAJOR << 16 | number for number in (SYSTEM, *CLASSES.values())]
         found = self.reader.poll({self.link.id: classes, self.ifb: classes})
         return {(i == self.ifb, c & 0xFFFF): n.sent_bytes for (i, c), n in found.items()}
 
     def rates(self, seconds: float) -> dict[tuple[bool, int], float]:
-        """Mbit/s on the wire by (whether ingress, class), over the next *seconds*."""
+        """Measure Mbit/s on the wire by (whether ingress, class) over the next *seconds*."""
         before, started = self.counted(), time.monotonic()
         time.sleep(seconds)
         after, passed = self.counted(), time.monotonic() - started
@@ -64,7 +64,7 @@ class Shaped(NamedTuple):
 
 @contextlib.contextmanager
 def shaped_host(state_dir: Path) -> Iterator[Shaped]:
-    """Make it, be in its network namespace, and undo all of it."""
+    """Make the host, enter its network namespace, and undo everything at the end."""
     unified = find_cgroup_layout().unified
     assert unified is not None, "no cgroup2 tree is mounted"
     root = unified / f"sweetpoint-test-{os.getpid()}-shaped{next(_numbers)}"

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The executor on real cgroups: what it writes, refuses to write, gives back and undoes."""
+"""The executor on real cgroups: writes, refusals, foreign values, restore."""
 
 import errno
 import itertools
@@ -31,7 +31,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture
 def pod(cgroup_root: Path) -> Path:
-    """A cgroup with a weight of its own."""
+    """A cgroup with a weight that is not the default."""
     pod = make_child(cgroup_root, "pod")
     set_weight(pod, 333)
     return pod
@@ -45,10 +45,10 @@ def applied(outcome: Outcome) -> str | None:
 
 def test_this_kernel_has_the_knobs(cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path) -> None:
     actuators = every_actuator(cgroup_layout, tmp_path)
-    why = {actuator.knob: actuator.unsupported_reason() for actuator in actuators}
-    assert why[Knob.CPU_QUOTA] is why[Knob.SCHED_IDLE] is None
+    reasons = {actuator.knob: actuator.unsupported_reason() for actuator in actuators}
+    assert reasons[Knob.CPU_QUOTA] is reasons[Knob.SCHED_IDLE] is None
     if cgroup_layout.version == "v1":
-        assert why[Knob.MEMORY_HIGH] == "memory.high exists on cgroup v2 only"
+        assert reasons[Knob.MEMORY_HIGH] == "memory.high exists on cgroup v2 only"
 
 
 def test_squeeze_and_give_back(cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_squeeze_and_give_back(cgroup_layout: CgroupLayout, pod: Path, tmp_path:
     assert agent.restore_all().results == ()
 
 
-def test_restore_knows_the_first_value_after_many_writes(
+def test_restore_sets_the_original_after_many_writes(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
     set_quota(pod, 90_000, 100_000, 30_000)
@@ -95,7 +95,7 @@ def test_restore_knows_the_first_value_after_many_writes(
     assert dump(pod) == before
 
 
-def test_one_knob_is_given_back_and_the_others_stay(
+def test_one_knob_is_restored_and_the_others_stay(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
     target = target_of(cgroup_layout, pod)
@@ -118,7 +118,7 @@ def test_one_knob_is_given_back_and_the_others_stay(
 def test_a_refused_value_leaves_the_old_one_and_waits(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
-    # 999 us is below the kernel's smallest quota; the period was changed before it says so.
+    # 999 us is below the smallest quota of the kernel, which changes the period before it refuses.
     before = dump(pod)
     target = target_of(cgroup_layout, pod)
     steps: list[str] = []
@@ -147,7 +147,7 @@ def test_a_refused_value_leaves_the_old_one_and_waits(
     assert agent.restore_all().clean
 
 
-def test_what_belongs_together_is_taken_back_together(
+def test_actions_of_a_group_fail_together(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
     if cgroup_layout.version == "v2":
@@ -157,7 +157,8 @@ def test_what_belongs_together_is_taken_back_together(
     set_quota(foreign, 50_000, 100_000)
     before = dump(be)
     targets = {path: target_of(cgroup_layout, path) for path in (be, mine, other)}
-    # be cannot shrink below foreign, so mine is not to be cut either; other is unrelated.
+    # The quota of be cannot go below that of foreign, so mine must not be squeezed either. The
+    # cgroup other is unrelated.
     actions = [
         action(targets[path], Knob.CPU_QUOTA, "max 100000 0", "10000 100000 0")
         for path in (be, mine, other)
@@ -171,11 +172,11 @@ def test_what_belongs_together_is_taken_back_together(
     steps.clear()
     again = agent.execute(actions, now_ns=1)
     assert [o.failure for o in again] == [Failure.REFUSED, Failure.REFUSED, None]
-    assert not steps, "nothing is written while one of the group has to wait"
+    assert not steps, "nothing is written while an action of the group is in its back-off"
     assert agent.restore_all().clean
 
 
-def test_a_member_that_was_written_is_taken_back(
+def test_a_written_member_of_a_failed_group_is_reverted(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
     if cgroup_layout.version == "v2":
@@ -215,7 +216,7 @@ def test_a_foreign_value_becomes_the_new_original(
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert agent.read([target])[1].value == "60000 100000 0"
 
-    # The planner has seen it and decides to be stricter: now the foreign value is the original.
+    # The planner has seen the foreign value and squeezes: it is the original now.
     (outcome,) = agent.execute(
         [action(target, Knob.CPU_QUOTA, "60000 100000 0", "5000 10000 0")], now_ns=2
     )
@@ -232,7 +233,7 @@ def test_the_audit_notices_a_foreign_value_once(
     agent = executor(cgroup_layout, tmp_path)
     agent.execute([action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")], now_ns=0)
     assert not caplog.records
-    # Back to what it was before us, which a look at the journal alone would take for ours.
+    # The original value, which by the journal alone could be a restore of the agent.
     set_quota(pod, None, 100_000)
     for _ in range(3):
         assert agent.read([target])[1].value == "max 100000 0"
@@ -255,14 +256,14 @@ def test_restore_leaves_a_foreign_value_alone(
     assert executor(cgroup_layout, tmp_path).restore_all().results == ()
 
 
-def test_a_value_that_the_kernel_doubled_is_ours(
+def test_a_quota_with_doubled_period_is_not_foreign(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
     before = dump(pod)
     target = target_of(cgroup_layout, pod)
     agent = executor(cgroup_layout, tmp_path)
     agent.execute([action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")], now_ns=0)
-    set_quota(pod, None, 20_000)  # on v1 the period cannot grow alone below a quota
+    set_quota(pod, None, 20_000)  # on v1 the period cannot grow while the quota is set
     set_quota(pod, 18_000, 20_000)
     (outcome,) = agent.execute(
         [action(target, Knob.CPU_QUOTA, "9000 10000 0", "7000 10000 0")], now_ns=1
@@ -272,7 +273,7 @@ def test_a_value_that_the_kernel_doubled_is_ours(
     assert dump(pod) == before
 
 
-def test_the_planner_must_have_seen_the_value_that_it_replaces(
+def test_a_value_that_the_planner_has_not_seen_is_not_replaced(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
     set_quota(pod, 2_000, 100_000)
@@ -284,7 +285,7 @@ def test_the_planner_must_have_seen_the_value_that_it_replaces(
     assert not list((tmp_path / "journal").iterdir())
 
 
-def test_a_vanished_cgroup_is_forgotten(
+def test_the_records_of_a_removed_cgroup_are_dropped(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = target_of(cgroup_layout, pod)
@@ -308,7 +309,7 @@ def test_a_vanished_cgroup_is_forgotten(
 def test_restore_waits_for_a_removed_child_to_be_freed(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
-    # On v1 the kernel compares a quota with those of removed children, too, for some 15 ms.
+    # On v1 the kernel compares a quota with those of removed children as well, for some 15 ms.
     be = make_child(cgroup_root, "be")
     child = make_child(be, "child")
     set_quota(be, 20_000, 100_000)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""sched-idle on the cgroup above best-effort work: what it is worth, and a kubelet beside it."""
+"""sched-idle on the cgroup above best-effort work: its effect, and a kubelet that writes there."""
 
 import errno
 from pathlib import Path
@@ -21,7 +21,7 @@ WEIGHT = {"v1": ("cpu.shares", 2), "v2": ("cpu.weight", 1)}  # as kubelet has it
 
 
 class Node:
-    """The tree of a kubelet: a burstable pod with a service, two besteffort pods."""
+    """The cgroups of a kubelet: a burstable pod with a service, two besteffort pods."""
 
     def __init__(self, layout: CgroupLayout, root: Path, state_dir: Path) -> None:
         self.layout, self.root, self.state_dir = layout, root, state_dir
@@ -56,7 +56,7 @@ class Node:
         return target
 
     def kubelet_writes(self) -> int:
-        """Write the weight of the QoS class again, as kubelet does every minute; the errno."""
+        """Write the weight of the QoS class, as kubelet does every minute; return the errno."""
         try:
             (self.besteffort / self.weight_file).write_text(str(self.weight))
         except OSError as error:
@@ -76,7 +76,7 @@ def make_idle(agent: Executor, *targets: Target) -> None:
 
 
 def share_of_service(node: Node) -> float:
-    """Return the service's share of one CPU that all three want."""
+    """Return the share of the service of one CPU on which all three are always runnable."""
     cgroups = (node.service, *node.pods)
     with loads([Load(cgroup, "hog", 0) for cgroup in cgroups], 60) as running:
         running.start()
@@ -88,7 +88,7 @@ def share_of_service(node: Node) -> float:
     return used[0] / sum(used)
 
 
-def test_idle_is_worth_something_on_the_parent_only(node: Node) -> None:
+def test_idle_has_an_effect_on_the_parent_only(node: Node) -> None:
     set_weight(node.besteffort, 1024 if node.layout.version == "v1" else 100)
     pods = [target_of(node.layout, pod) for pod in node.pods]
     agent = executor(node.layout, node.state_dir)
@@ -103,7 +103,7 @@ def test_idle_is_worth_something_on_the_parent_only(node: Node) -> None:
 
 
 @pytest.mark.parametrize("ends", ["restored", "crashed"])
-def test_a_kubelet_that_writes_the_weight_all_the_time(node: Node, ends: str) -> None:
+def test_a_kubelet_that_keeps_writing_the_weight(node: Node, ends: str) -> None:
     before = dump(node.root)
     target = node.idle_target()
     assert target == target_of(node.layout, node.besteffort)
@@ -115,7 +115,7 @@ def test_a_kubelet_that_writes_the_weight_all_the_time(node: Node, ends: str) ->
         assert node.kubelet_writes() == errno.EINVAL
         (idle,) = (r.value for r in agent.read([target]) if r.knob is Knob.SCHED_IDLE)
         assert idle == "1"
-    assert agent.held() == (target,)  # its refused writes are nobody's value
+    assert agent.held() == (target,)  # refused writes of kubelet are no foreign value
     if ends == "restored":
         assert agent.restore_all().clean
     else:

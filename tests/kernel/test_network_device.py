@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices can be shaped, what is said of the others, and where pods' veths come out."""
+"""Which devices can be shaped, the reasons for the others, and the host's ends of veths."""
 
 from collections.abc import Iterator
 import contextlib
@@ -30,7 +30,7 @@ def host() -> Iterator[Host]:
 
 
 def network(tmp_path: Path, device: str, rest: str = "") -> NetworkConfig:
-    """The section for one device, through the real configuration."""
+    """Return the section ``network`` with one device, loaded from a file."""
     path = tmp_path / "c.yaml"
     path.write_text(
         "workloads: [{name: web, cgroup: /web, class: latency-sensitive}]\n"
@@ -52,7 +52,7 @@ def refusal(config: NetworkConfig) -> str:
     return str(error.value)
 
 
-def test_what_is_made_of_a_link(host: Host, tmp_path: Path) -> None:
+def test_the_tree_of_a_link(host: Host, tmp_path: Path) -> None:
     limits = '  limits: [{workload: "etl*", egress: 20mbit}]\n'
     config = network(tmp_path, "name: up0, egress: 200mbit, ingress: 100mbit", limits)
     device = opened(config)
@@ -64,17 +64,17 @@ def test_what_is_made_of_a_link(host: Host, tmp_path: Path) -> None:
     assert device.tree.ingress.limits == (100 * MBIT,)
 
 
-def test_the_speed_of_a_link_less_what_its_card_must_not_queue(host: Host, tmp_path: Path) -> None:
-    # The driver of veth says 10 Gbit/s.
+def test_the_reported_speed_of_a_link_is_reduced(host: Host, tmp_path: Path) -> None:
+    # The driver of veth reports 10 Gbit/s.
     device = opened(network(tmp_path, "name: up0, ingress: off"))
     assert device.facts.egress_bytes_per_s == 0.95 * 10_000 * MBIT
     assert device.facts.ingress_bytes_per_s == 0
     assert device.unlimited.endswith(" 0")
     host.ip(host.name, "link", "add", "slow", "type", "ifb")
-    assert "does not tell its speed" in refusal(network(tmp_path, "name: slow"))
+    assert "does not report a speed" in refusal(network(tmp_path, "name: slow"))
 
 
-def test_what_cannot_be_shaped_and_why(host: Host, tmp_path: Path) -> None:
+def test_devices_that_cannot_be_shaped(host: Host, tmp_path: Path) -> None:
     assert "no such device" in refusal(network(tmp_path, "name: up1, egress: 1gbit"))
     host.ip(host.name, "link", "set", "up0", "txqueuelen", "0")
     config = network(tmp_path, "name: up0, egress: 1gbit, ingress: off")
@@ -95,7 +95,7 @@ def test_many_queues_only_when_forced(host: Host, tmp_path: Path) -> None:
     assert "many: mq, only with multiqueue: force" in find_links().detail
 
 
-def test_somebody_elses_class(host: Host, tmp_path: Path) -> None:
+def test_an_adopted_class(host: Host, tmp_path: Path) -> None:
     name = 'name: up0, egress: 1gbit, ingress: off, best_effort_class: "1:30"'
     config = network(tmp_path, name, "  existing_qdisc: adopt\n")
     assert "no HTB class 1:30" in refusal(config)
@@ -108,7 +108,7 @@ def test_somebody_elses_class(host: Host, tmp_path: Path) -> None:
     assert device.target.path == "up0/1:30"
 
 
-def test_where_pods_come_out(host: Host) -> None:
+def test_the_host_ends_of_veths(host: Host) -> None:
     def found(namespace: str) -> list[str] | None:
         with _sleeper(namespace) as pid, Netlink() as netlink:
             ends = host_ends(netlink, pid)
@@ -117,8 +117,8 @@ def test_where_pods_come_out(host: Host) -> None:
     assert found(host.pods["web"]) == ["veth-web"]
     assert found(host.pods["batch"]) == ["veth-batch"]
     assert found(host.name) is None
-    # A pod that makes devices of its own is not believed to be behind somebody else's veth:
-    # these two have numbers that the host has as well.
+    # A pod that makes links of its own cannot claim the veth of another pod: these links have
+    # ifindexes that exist on the host as well.
     pod = host.pods["web"]
     for number in range(2):
         host.ip(pod, "link", "add", f"a{number}", "type", "veth", "peer", f"b{number}")

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Best-effort pods that are held to a limit of their own: it holds, moves in place, and goes."""
+"""Bandwidth limits of single best-effort pods: enforced, changed in place, removed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.kernel.wire import Flow, Host, dump
 pytestmark = pytest.mark.kernel
 
 LINK_MBIT = 200
-FIRST = 5  # behind the one limit of the configuration
+FIRST = 5  # after the one limit of the configuration
 CONFIG = """\
 workloads: [{name: web, cgroup: /web, class: latency-sensitive}]
 network:
@@ -36,7 +36,7 @@ network:
 
 
 class Site:
-    """A host whose uplink is shaped, and a pod of best-effort work."""
+    """A host with a shaped uplink, and a best-effort pod."""
 
     def __init__(self, host: Host, root: Path, layout: CgroupLayout, home: Path) -> None:
         (home / "c.yaml").write_text(CONFIG)
@@ -64,24 +64,24 @@ class Site:
         self._process.wait()
 
     def limited(self, egress_mbit: int, ingress_mbit: int | None = None) -> Workload:
-        """The pod with other limits."""
+        """Return the workload of the pod with other limits."""
         return self.batch._replace(
             limit_egress_bytes_per_s=egress_mbit * MBIT,
             limit_ingress_bytes_per_s=None if ingress_mbit is None else ingress_mbit * MBIT,
         )
 
-    def follow(self, *workloads: Workload) -> tuple[int, int]:
-        """Let *workloads* run; return the ceilings of the lent class, out and in, Mbit/s."""
+    def ceilings(self, *workloads: Workload) -> tuple[int, int]:
+        """Set *workloads*; return the egress and ingress ceilings of the pod's class in Mbit/s."""
         self.links.set_workloads(workloads)
         for _ in range(2):
             self._now_ns += 2 * NS_PER_SEC
             self.links.reconcile(self.executor, self._now_ns)
         with Netlink() as netlink:
-            ceilings = [
+            found = [
                 netlink.classes(self.host.ifindex(device))[MAJOR << 16 | FIRST].ceil // MBIT
                 for device in self.devices
             ]
-        return ceilings[0], ceilings[1]
+        return found[0], found[1]
 
     @property
     def devices(self) -> tuple[str, str]:
@@ -106,8 +106,8 @@ def sent(reader: QdiscReader, ifindex: int) -> int:
     return reader.poll({ifindex: [number]})[ifindex, number].sent_bytes
 
 
-def test_a_pod_is_held_to_its_limit_and_gets_the_next_one_in_place(site: Site) -> None:
-    assert site.follow(site.limited(20, 10)) == (20, 10)
+def test_a_limit_is_enforced_and_changed_in_place(site: Site) -> None:
+    assert site.ceilings(site.limited(20, 10)) == (20, 10)
     link = site.host.ifindex("up0")
     udp = ("-u", "-l", "1400")
     flow = Flow(site.host, site.host.pods["batch"], seconds=2, mbit=90, extra=udp)
@@ -115,7 +115,7 @@ def test_a_pod_is_held_to_its_limit_and_gets_the_next_one_in_place(site: Site) -
     reader = QdiscReader()
     try:
         for limit in (20, 40):
-            site.follow(site.limited(limit, 10))
+            site.ceilings(site.limited(limit, 10))
             time.sleep(0.3)
             before, began = sent(reader, link), time.monotonic()
             time.sleep(0.5)
@@ -124,36 +124,36 @@ def test_a_pod_is_held_to_its_limit_and_gets_the_next_one_in_place(site: Site) -
         flow.end()
         reader.close()
     print(f"Mbit/s: {rates}")
-    # A class made anew would have counted from nothing, and the difference would be less.
+    # The counter of a new class would start at 0, and the difference would be smaller.
     assert rates == pytest.approx([20, 40], rel=0.1)
 
 
-def test_limits_that_move_are_nobodys_damage(site: Site) -> None:
-    # A tree that somebody changes is repaired three times in ten minutes.
+def test_changed_limits_are_no_damage(site: Site) -> None:
+    # A tree that another program changes is repaired at most three times in ten minutes.
     for limit in (10, 20, 30, 40, 50, 60):
-        assert site.follow(site.limited(limit)) == (limit, LINK_MBIT)
+        assert site.ceilings(site.limited(limit)) == (limit, LINK_MBIT)
     assert not site.links.problems
-    assert site.follow() == (LINK_MBIT, LINK_MBIT)
-    assert site.follow(site.limited(500)) == (LINK_MBIT, LINK_MBIT)
+    assert site.ceilings() == (LINK_MBIT, LINK_MBIT)
+    assert site.ceilings(site.limited(500)) == (LINK_MBIT, LINK_MBIT)
 
 
-def test_who_moves_a_limit_finds_it_moved_back(site: Site) -> None:
-    site.follow(site.limited(20))
+def test_a_limit_changed_by_another_program_is_repaired(site: Site) -> None:
+    site.ceilings(site.limited(20))
     classid = ("parent", "5357:103", "classid", f"5357:{FIRST:x}")
-    ours = ("class", "change", "dev", "up0", *classid, "htb", "rate", "8kbit", "ceil", "150mbit")
-    site.host.inside(site.host.name, "tc", *ours)
+    change = ("class", "change", "dev", "up0", *classid, "htb", "rate", "8kbit", "ceil", "150mbit")
+    site.host.inside(site.host.name, "tc", *change)
     site._now_ns += 6 * NS_PER_SEC
-    assert site.follow(site.limited(20)) == (20, LINK_MBIT)
+    assert site.ceilings(site.limited(20)) == (20, LINK_MBIT)
 
 
-def test_a_limit_of_the_configuration_cannot_be_left_by_a_higher_one(site: Site) -> None:
-    assert site.follow(site.limited(100)._replace(name="etl-1")) == (LINK_MBIT, LINK_MBIT)
+def test_a_higher_limit_does_not_replace_that_of_the_configuration(site: Site) -> None:
+    assert site.ceilings(site.limited(100)._replace(name="etl-1")) == (LINK_MBIT, LINK_MBIT)
     assert not site.links.problems
 
 
-def test_for_whom_there_is_no_class_is_told(site: Site) -> None:
+def test_a_pod_without_a_class_is_reported(site: Site) -> None:
     other = site.limited(30)._replace(name="other", cgroup=CgroupId("cpu", 1), path="/gone")
-    assert site.follow(site.limited(20), other) == (20, LINK_MBIT)
+    assert site.ceilings(site.limited(20), other) == (20, LINK_MBIT)
     assert "classes for 1 of them" in site.links.problems["pod_limits"]
-    assert site.follow(site.limited(20)) == (20, LINK_MBIT)
+    assert site.ceilings(site.limited(20)) == (20, LINK_MBIT)
     assert not site.links.problems

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Trees, marks and ceilings on real links: made, moved, refused, and undone without a trace."""
+"""Trees, pod filters and ceilings on real links: made, changed, refused, and fully undone."""
 
 from collections.abc import Iterator
 import ctypes
@@ -32,8 +32,8 @@ from tests.kernel.wire import Host, dump
 pytestmark = pytest.mark.kernel
 
 TCX_INGRESS = 46
-# A filter of somebody else.
-THEIRS = ("protocol", "ip", "prio", "9", "u32", "match", "u32", "0", "0", "flowid", "1:1")
+# A filter of another program.
+FOREIGN = ("protocol", "ip", "prio", "9", "u32", "match", "u32", "0", "0", "flowid", "1:1")
 
 CLASS = ("class", "change", "dev", "up0", "parent", "5357:100", "classid", "5357:2", "htb")
 
@@ -47,18 +47,18 @@ def programs() -> Iterator[Programs]:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """A host of our own, entered."""
+    """A new host, with this thread in its network namespace."""
     with Host() as made, entered(made.name):
         yield made
 
 
 def tc(host: Host, *words: str) -> None:
-    """Run tc as another program would."""
+    """Run tc, as another program does."""
     host.inside(host.name, "tc", *words)
 
 
 def restored(host: Host, state_dir: Path, before: list[str]) -> None:
-    """Undo everything as another process would, which has no programs."""
+    """Undo everything as another process does, which has loaded no BPF programs."""
     report = link_executor(state_dir).restore_all()
     assert report.clean, report
     assert not list((state_dir / "journal").iterdir())
@@ -79,7 +79,7 @@ def test_all_knobs_and_back(host: Host, programs: Programs, tmp_path: Path) -> N
 
 
 def test_killed_at_every_step(host: Host, programs: Programs, tmp_path: Path) -> None:
-    """The state before and after is the same, wherever the process died."""
+    """After the restore the state is the same as before, at whichever step the process died."""
     link, pod = uplink(host), veth(host, "batch")
     before = dump(host)
 
@@ -107,7 +107,7 @@ def test_killed_at_every_step(host: Host, programs: Programs, tmp_path: Path) ->
     assert len([step for step in steps if step == "after journal rename"]) >= 3
 
 
-def test_hooks_that_were_there_stay(host: Host, programs: Programs, tmp_path: Path) -> None:
+def test_existing_hooks_stay(host: Host, programs: Programs, tmp_path: Path) -> None:
     tc(host, "qdisc", "add", "dev", "up0", "clsact")
     tc(host, "qdisc", "add", "dev", "veth-batch", "clsact")
     before = dump(host)
@@ -122,19 +122,19 @@ def test_hooks_that_were_there_stay(host: Host, programs: Programs, tmp_path: Pa
     restored(host, tmp_path, before)
 
 
-def test_hooks_of_ours_stay_for_somebody_elses_filters(
+def test_the_agents_hooks_stay_while_they_have_foreign_filters(
     host: Host, programs: Programs, tmp_path: Path
 ) -> None:
     executor = link_executor(tmp_path, programs)
     change(executor, uplink(host), Knob.TC_TREE, BOTH)
-    tc(host, "filter", "add", "dev", "up0", "egress", *THEIRS)
+    tc(host, "filter", "add", "dev", "up0", "egress", *FOREIGN)
     assert link_executor(tmp_path).restore_all().clean
     left = "\n".join(dump(host))
     assert "pref 9 u32" in left and "clsact" in left
     assert "5357" not in left and "swp" not in left and "sweetpoint" not in left
 
 
-def test_a_foreign_qdisc_is_left_alone(host: Host, programs: Programs, tmp_path: Path) -> None:
+def test_a_foreign_qdisc_stays(host: Host, programs: Programs, tmp_path: Path) -> None:
     tbf = ("rate", "100mbit", "burst", "64kb", "latency", "50ms")
     tc(host, "qdisc", "add", "dev", "up0", "root", "handle", "7:", "tbf", *tbf)
     before = dump(host)
@@ -146,9 +146,11 @@ def test_a_foreign_qdisc_is_left_alone(host: Host, programs: Programs, tmp_path:
     restored(host, tmp_path, before)
 
 
-def test_foreign_filters_keep_ingress_off(host: Host, programs: Programs, tmp_path: Path) -> None:
+def test_foreign_filters_prevent_ingress_shaping(
+    host: Host, programs: Programs, tmp_path: Path
+) -> None:
     tc(host, "qdisc", "add", "dev", "up0", "clsact")
-    tc(host, "filter", "add", "dev", "up0", "ingress", *THEIRS)
+    tc(host, "filter", "add", "dev", "up0", "ingress", *FOREIGN)
     before = dump(host)
     executor = link_executor(tmp_path, programs)
     outcome = change(executor, uplink(host), Knob.TC_TREE, BOTH)
@@ -162,25 +164,25 @@ def test_foreign_filters_keep_ingress_off(host: Host, programs: Programs, tmp_pa
     restored(host, tmp_path, before)
 
 
-def test_programs_that_no_dump_shows_keep_ingress_off(
+def test_tcx_programs_prevent_ingress_shaping(
     host: Host, programs: Programs, tmp_path: Path
 ) -> None:
     link = uplink(host)
     libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    theirs = libbpf.bpf_link_create(programs.learn, link.id, TCX_INGRESS, None)
-    if theirs < 0:
+    foreign = libbpf.bpf_link_create(programs.learn, link.id, TCX_INGRESS, None)
+    if foreign < 0:
         pytest.skip("this kernel has no tcx (Linux 6.6)")
     before = dump(host)
     outcome = change(link_executor(tmp_path, programs), link, Knob.TC_TREE, BOTH)
     assert outcome.errno == errno.EBUSY and "ingress: off" in outcome.message
     assert dump(host) == before
-    os.close(theirs)
+    os.close(foreign)
     assert change(link_executor(tmp_path, programs), link, Knob.TC_TREE, BOTH).applied == BOTH
     restored(host, tmp_path, before)
 
 
 @pytest.mark.parametrize("obstacle", ["name taken", "bad program"])
-def test_a_refusal_half_way_is_taken_back(
+def test_a_partly_made_tree_is_removed_after_a_refusal(
     host: Host, tmp_path: Path, obstacle: str, programs: Programs
 ) -> None:
     link = uplink(host)
@@ -202,7 +204,9 @@ def test_without_programs_nothing_is_made(host: Host, tmp_path: Path) -> None:
     assert dump(host) == before
 
 
-def test_damage_is_ours_to_clean_up(host: Host, programs: Programs, tmp_path: Path) -> None:
+def test_a_damaged_tree_is_repaired_and_restored(
+    host: Host, programs: Programs, tmp_path: Path
+) -> None:
     before = dump(host)
     ifb = f"swp{uplink(host).id}"
     for damage in (
@@ -222,7 +226,7 @@ def test_damage_is_ours_to_clean_up(host: Host, programs: Programs, tmp_path: Pa
         restored(host, tmp_path, before)
 
 
-def test_a_link_that_leaves_takes_its_ifb_along(
+def test_the_ifb_of_a_removed_link_is_removed(
     host: Host, programs: Programs, tmp_path: Path
 ) -> None:
     executor = link_executor(tmp_path, programs)
@@ -238,7 +242,7 @@ def test_a_link_that_leaves_takes_its_ifb_along(
     assert not list((tmp_path / "journal").iterdir())
 
 
-def test_a_link_in_another_namespace_is_refused_with_a_way_there(
+def test_a_link_in_another_namespace_is_refused_with_a_command(
     host: Host, programs: Programs, tmp_path: Path
 ) -> None:
     change(link_executor(tmp_path, programs), uplink(host), Knob.TC_TREE, BOTH)
@@ -250,14 +254,14 @@ def test_a_link_in_another_namespace_is_refused_with_a_way_there(
     assert dump(host) == shaped
 
 
-def test_the_ceiling_of_somebody_elses_class(host: Host, tmp_path: Path) -> None:
+def test_the_ceiling_of_an_adopted_class(host: Host, tmp_path: Path) -> None:
     tc(host, "qdisc", "add", "dev", "up0", "root", "handle", "1:", "htb", "default", "10")
     rates = ("rate", "3333kbit", "ceil", "77777kbit", "burst", "7k", "cburst", "9k", "prio", "3")
     tc(host, "class", "add", "dev", "up0", "parent", "1:", "classid", "1:30", "htb", *rates)
     before = dump(host)
     executor = link_executor(tmp_path)
-    theirs = uplink(host)._replace(path="up0/1:30")
-    assert change(executor, theirs, Knob.TC_CEILING, "1000000 0").applied == "1000000 0"
+    adopted = uplink(host)._replace(path="up0/1:30")
+    assert change(executor, adopted, Knob.TC_CEILING, "1000000 0").applied == "1000000 0"
     (was,), (now,) = ([ln for ln in d if "1:30" in ln] for d in (before, dump(host)))
     # The burst at the ceiling stays the same in time, so its bytes follow the ceiling.
     expected = was.replace("77777Kbit", "8Mbit").partition("cburst")[0]
@@ -265,7 +269,7 @@ def test_the_ceiling_of_somebody_elses_class(host: Host, tmp_path: Path) -> None
     restored(host, tmp_path, before)
 
 
-def test_the_kernels_own_multiqueue_comes_back(
+def test_the_kernels_own_multiqueue_is_restored(
     host: Host, programs: Programs, tmp_path: Path
 ) -> None:
     host.ip(host.name, "link", "add", "many", "numtxqueues", "4", "type", "ifb")

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose packet it is: every kind of sender and receiver, by the counters of the classes."""
+"""Classification of packets: every kind of sender and receiver, by the counters of classes."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -34,7 +34,7 @@ def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shaped]:
 
 @contextlib.contextmanager
 def joined(cgroup: Path | None) -> Iterator[None]:
-    """Be in a cgroup2 directory: a socket belongs to the one in which it was made."""
+    """Move this process into a cgroup2 directory; a socket belongs to that of its creation."""
     if cgroup is None:
         yield
         return
@@ -52,7 +52,7 @@ def joined(cgroup: Path | None) -> Iterator[None]:
 def made_in(
     namespace: str, cgroup: Path | None = None, *, kind: int = socket.SOCK_DGRAM, v6: bool = False
 ) -> Iterator[socket.socket]:
-    """A socket of a network namespace and a cgroup, bound to a free port of all addresses."""
+    """Make a socket in a network namespace and a cgroup, bound to a free port."""
     family = socket.AF_INET6 if v6 else socket.AF_INET
     with entered(namespace), joined(cgroup):
         made = socket.socket(family, kind)
@@ -67,18 +67,18 @@ def port(bound: socket.socket) -> int:
 
 
 def counted(shaped: Shaped, work: Callable[[], object]) -> tuple[set[int], set[int]]:
-    """The classes in which *work* was counted: egress, ingress."""
+    """Return the classes that counted the packets of *work*: egress, ingress."""
     before = shaped.counted()
     work()
     time.sleep(0.02)
     after = shaped.counted()
-    # Resolving neighbours is system's; it is smaller than what the test sends.
+    # Packets that resolve neighbours are in the system class, and smaller than those of the test.
     grown = {key for key in before if after[key] - before[key] >= BYTES}
     return tuple({c for ingress, c in grown if ingress is way} for way in (False, True))  # type: ignore[return-value]
 
 
 def exchange(client: socket.socket, server: socket.socket, address: str) -> None:
-    """A datagram there and one back."""
+    """Send a datagram to *server* and one back."""
     client.sendto(bytes(BYTES), (address, port(server)))
     _, sender = server.recvfrom(2 * BYTES)
     server.sendto(bytes(BYTES), sender)
@@ -95,11 +95,11 @@ def exchange(client: socket.socket, server: socket.socket, address: str) -> None
         ("host", None, SYSTEM),
         ("web", None, SENSITIVE),
         ("batch", None, BEST_EFFORT),
-        # The cgroup of the socket goes before the class of the pod.
+        # The class of the socket's cgroup goes before the class of the pod.
         ("batch", "limited", LIMITED),
     ],
 )
-def test_datagrams_out_and_their_answers(
+def test_datagrams_and_their_replies(
     shaped: Shaped, place: str, cgroup: str | None, expected: int, v6: bool
 ) -> None:
     host = shaped.host
@@ -107,12 +107,12 @@ def test_datagrams_out_and_their_answers(
     where = None if cgroup is None else shaped.cgroups[cgroup]
     with made_in(namespace, where, v6=v6) as client, made_in(host.wire, v6=v6) as server:
         address = WIRE6 if v6 else WIRE
-        exchange(client, server, address)  # neighbours are known now
+        exchange(client, server, address)  # the neighbours are resolved now
         found = counted(shaped, lambda: exchange(client, server, address))
     assert found == ({expected}, {expected})
 
 
-def test_a_port_that_changes_hands_changes_class(shaped: Shaped) -> None:
+def test_a_port_of_another_socket_has_another_class(shaped: Shaped) -> None:
     host = shaped.host
     with made_in(host.wire) as server:
         for cgroup, expected in (("batch", BEST_EFFORT), (None, SYSTEM), ("web", SENSITIVE)):
@@ -126,7 +126,7 @@ def test_a_port_that_changes_hands_changes_class(shaped: Shaped) -> None:
             assert found == ({expected}, {expected})
 
 
-def test_what_is_never_answered(shaped: Shaped) -> None:
+def test_datagrams_without_a_reply(shaped: Shaped) -> None:
     """To a socket of the host: by the socket. To a pod: from the second datagram on."""
     host = shaped.host
     with (
@@ -145,8 +145,8 @@ def test_what_is_never_answered(shaped: Shaped) -> None:
 
 
 @pytest.mark.parametrize("place", ["host", "batch"])
-def test_a_server_is_told_by_its_answers(shaped: Shaped, place: str) -> None:
-    """Of a connection from outside only the first packet is not known."""
+def test_connections_from_outside_are_learned_from_replies(shaped: Shaped, place: str) -> None:
+    """Of a connection from outside only the first packet is not classified."""
     host = shaped.host
     namespace, cgroup, address = (
         (host.name, shaped.cgroups["batch"], "10.77.0.1")
@@ -172,7 +172,7 @@ def test_a_server_is_told_by_its_answers(shaped: Shaped, place: str) -> None:
         assert counted(shaped, talk) == ({BEST_EFFORT}, {BEST_EFFORT})
 
 
-def test_who_leaves_is_system_again(shaped: Shaped) -> None:
+def test_a_removed_cgroup_is_system_again(shaped: Shaped) -> None:
     host = shaped.host
     with made_in(host.name, shaped.cgroups["web"]) as client, made_in(host.wire) as server:
         exchange(client, server, WIRE)

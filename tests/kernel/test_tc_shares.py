@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets how much of a link of 200 Mbit/s, by the link's own counters and by iperf3's."""
+"""Shares of a link of 200 Mbit/s, by the counters of the link and by those of iperf3."""
 
 from collections.abc import Iterator
 import time
@@ -14,7 +14,7 @@ from tests.kernel.wire import Flow
 
 pytestmark = pytest.mark.kernel
 
-# 1,448 bytes of TCP payload in 1,514 of Ethernet.
+# 1,448 bytes of TCP payload in 1,514 bytes of Ethernet.
 PAYLOAD = 1448 / 1514
 UDP = ("-u", "-l", "1400")
 
@@ -28,7 +28,7 @@ def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shaped]:
 @pytest.mark.parametrize("to_wire", [True, False])
 @pytest.mark.parametrize("where", ["pods", "host network"])
 def test_shares(shaped: Shaped, where: str, to_wire: bool) -> None:
-    """The service gets what it is guaranteed, best-effort work what the service leaves."""
+    """The service gets its guaranteed rate, best-effort work the rest."""
     host = shaped.host
     flows = {}
     for name, number in (("batch", BEST_EFFORT), ("web", SENSITIVE)):
@@ -44,17 +44,17 @@ def test_shares(shaped: Shaped, where: str, to_wire: bool) -> None:
     time.sleep(1.0)
     rates = shaped.rates(1.6)
     service, batch = (rates[not to_wire, number] for number in (SENSITIVE, BEST_EFFORT))
-    told = {number: flow.mbit() / PAYLOAD for number, flow in flows.items()}
-    print(f"on the wire: {service:.1f} and {batch:.1f} Mbit/s; by iperf3: {told}")
+    by_iperf3 = {number: flow.mbit() / PAYLOAD for number, flow in flows.items()}
+    print(f"on the wire: {service:.1f} and {batch:.1f} Mbit/s; by iperf3: {by_iperf3}")
     assert service >= 0.95 * GUARANTEED_MBIT
     assert batch >= 0.9 * (LINK_MBIT - service)
     assert service + batch <= 1.02 * LINK_MBIT
-    # iperf3's second is not quite ours.
-    assert told[SENSITIVE] == pytest.approx(service, rel=0.05)
-    assert told[BEST_EFFORT] == pytest.approx(batch, rel=0.1)
+    # The second that iperf3 measures begins at another time.
+    assert by_iperf3[SENSITIVE] == pytest.approx(service, rel=0.05)
+    assert by_iperf3[BEST_EFFORT] == pytest.approx(batch, rel=0.1)
 
 
-def test_a_ceiling_that_is_moved_holds_within_a_second(shaped: Shaped) -> None:
+def test_a_changed_ceiling_holds_within_a_second(shaped: Shaped) -> None:
     host = shaped.host
     flows = [
         Flow(host, host.pods["batch"], seconds=3, to_wire=to_wire, mbit=150, extra=UDP)
@@ -74,13 +74,13 @@ def test_a_ceiling_that_is_moved_holds_within_a_second(shaped: Shaped) -> None:
     print(measured)
     assert min(measured[0]) > 120
     assert measured[1] == pytest.approx((40, 20), rel=0.1)
-    # Less than best-effort is guaranteed: the ceiling goes first.
+    # A ceiling below the guaranteed rate of best-effort work: the ceiling counts.
     assert measured[2] == pytest.approx((5, 8), rel=0.15)
     assert measured[3] == pytest.approx((80, 100), rel=0.1)
 
 
 def test_a_limit_below_the_tier(shaped: Shaped) -> None:
-    """Best-effort work with a limit of its own has that, and the rest of its tier the rest."""
+    """Best-effort work with a limit of its own gets that, and its tier gets the rest."""
     host = shaped.host
     flows = [
         Flow(host, host.name, seconds=1, mbit=150, cgroup=shaped.cgroups[name], extra=UDP)
