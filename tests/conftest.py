@@ -1,9 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: the switches for tests that need a real kernel, and cgroups of our own.
+"""Fixtures for all tests: switches for tests with special requirements, and temporary cgroups.
 
-``SWEETPOINT_KERNEL_TESTS``, ``SWEETPOINT_VM_TESTS``, ``SWEETPOINT_KUBE_TESTS`` unset: run them
-where the machine can; ``1``: they must run, what is missing fails them; ``0``: skip them.
+``SWEETPOINT_KERNEL_TESTS``, ``SWEETPOINT_VM_TESTS`` and ``SWEETPOINT_KUBE_TESTS`` unset: run the
+tests if this machine meets their requirements; ``1``: run them, a missing requirement is a
+failure; ``0``: skip them.
 """
 
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def kernel_tests_reason() -> str | None:
 def vm_tests_reason() -> str | None:
     """Why tests in the test kernel cannot run here, or None."""
     if os.environ.get("SWEETPOINT_VM_REPORTS"):
-        return None  # this is the guest
+        return None  # running inside the test kernel
     tree = Path(__file__).parents[1]
     built = subprocess.run(
         [tree / "tools" / "test-kernel", "path"], capture_output=True, check=False
@@ -106,10 +107,10 @@ def cgroup_layout() -> CgroupLayout:
 
 @pytest.fixture
 def cgroup_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
-    """A fresh, empty cgroup of the cpu hierarchy; all below it is killed and removed after.
+    """A new cgroup of the cpu hierarchy; afterwards its processes are killed and it is removed.
 
-    Put processes into children of it only: on v2 a cgroup that hands out controllers cannot
-    hold any itself.
+    Put processes into its children only: on v2 a cgroup that enables controllers for its children
+    cannot have processes itself.
     """
     root = cgroup_layout.mount / f"{_PREFIX}-{next(_numbers)}"
     root.mkdir()
@@ -123,7 +124,7 @@ def cgroup_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
 
 @pytest.fixture
 def cgroup2_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
-    """A fresh, empty cgroup of the cgroup2 tree; all below it is killed and removed after."""
+    """A new cgroup of the cgroup2 tree; afterwards its processes are killed and it is removed."""
     if cgroup_layout.unified is None:
         pytest.skip("no cgroup2 tree is mounted")
     root = cgroup_layout.unified / f"{_PREFIX}-{next(_numbers)}"
@@ -136,7 +137,7 @@ def cgroup2_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Fail the run if one of its cgroups outlives it."""
+    """Fail the run if one of its cgroups still exists at the end."""
     yield
     try:
         layout = find_cgroup_layout()

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Small tools that several tests need."""
+"""Helpers for tests with cgroups."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,10 @@ from controller.host.facts import find_cgroup_layout
 
 
 def remove_cgroup(root: Path) -> None:
-    """Kill all processes in *root* and below and remove the cgroups, within two seconds."""
+    """Kill all processes in *root* and below it and remove these cgroups.
+
+    :raises OSError: a cgroup still has processes after two seconds.
+    """
     deadline = time.monotonic() + 2.0
     while root.exists():
         directories = [Path(parent) for parent, _, _ in os.walk(root, topdown=False)]
@@ -21,8 +24,8 @@ def remove_cgroup(root: Path) -> None:
             for directory in directories:
                 directory.rmdir()
         except FileNotFoundError:
-            continue  # somebody else removed a part of it meanwhile
-        except OSError:  # EBUSY: killed processes need a moment to leave
+            continue  # a part of the tree was removed by another process meanwhile
+        except OSError:  # EBUSY: killed processes leave their cgroup only when they have exited
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -30,7 +33,7 @@ def remove_cgroup(root: Path) -> None:
 
 def _kill_members(directory: Path) -> None:
     for pid in map(int, (directory / "cgroup.procs").read_text().split()):
-        if pid == os.getpid():  # a test that moved itself in: out again
+        if pid == os.getpid():  # the test has moved itself into this cgroup: move it out
             (find_cgroup_layout().mount / "cgroup.procs").write_text(str(pid))
             continue
         try:
@@ -38,7 +41,7 @@ def _kill_members(directory: Path) -> None:
         except ProcessLookupError:
             continue
         try:
-            # The number may have been reused since it was read; the pidfd holds it now.
+            # The pid may have been reused since it was read. The pidfd prevents that from here on.
             if str(pid) in (directory / "cgroup.procs").read_text().split():
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         except ProcessLookupError:

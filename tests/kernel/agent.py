@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole agent as its user starts it: ``sweetpoint run`` on cgroups of a test."""
+"""The complete agent, ``sweetpoint run`` in a process of its own, on cgroups of a test."""
 
 from collections.abc import Mapping
 import json
@@ -20,12 +20,12 @@ __all__ = ("AgentRun", "Site", "eventually")
 
 
 def eventually(what: str, seconds: float, check: Any) -> Any:
-    """Return the first true answer of *check*, asked for up to *seconds*."""
+    """Call *check* until its result is true and return the result; fail after *seconds*."""
     deadline = time.monotonic() + seconds
-    while not (answer := check()):
+    while not (result := check()):
         assert time.monotonic() < deadline, f"not in {seconds:g}s: {what}"
         time.sleep(0.02)
-    return answer
+    return result
 
 
 class Site:
@@ -51,11 +51,11 @@ class Site:
         return path
 
     def path(self, cgroup: Path) -> str:
-        """Return *cgroup* as the configuration names it."""
+        """Return the path of *cgroup* in the notation of the configuration."""
         return "/" + str(cgroup.relative_to(self.layout.mount))
 
     def write(self, extra: str = "", mode: str = "enforce") -> None:
-        """Write the configuration, *extra* lines behind it."""
+        """Write the configuration, followed by the lines *extra*."""
         self.config.write_text(
             f"mode: {mode}\n"
             f"http: 127.0.0.1:{self.port}\n"
@@ -68,15 +68,15 @@ class Site:
         )
 
     def idle(self, cgroup: Path) -> bool:
-        """Whether *cgroup* is sched-idle now."""
+        """Whether sched-idle is set on *cgroup*."""
         return (cgroup / "cpu.idle").read_text().strip() == "1"
 
     def protected(self) -> bool:
-        """Whether sched-idle is where it orders best-effort work behind the service."""
+        """Whether sched-idle is set where it places best-effort work behind the service."""
         return self.idle(self.root / "batch") and not any(map(self.idle, self.batch))
 
     def knobs(self) -> Mapping[str, str]:
-        """Return every knob file of every cgroup here."""
+        """Return the content of all CPU knob files below the root, by path."""
         return {
             str(file.relative_to(self.root)): file.read_text()
             for pattern in ("cpu.idle", "cpu.shares", "cpu.weight", "cpu.max", "cpu.cfs_*_us")
@@ -84,14 +84,15 @@ class Site:
         }
 
 
-# Half a second here, a minute and a half in the emulated test kernel.
+# A start takes half a second natively, and 90 s in the emulated test kernel.
 START_S = 180
 
 
 class AgentRun:
-    """One run of the agent; ``output`` is all that it said once it has ended.
+    """One run of the agent; ``output`` is its stderr, complete once it has ended.
 
-    *without* is a command that takes something from the host, in a mount namespace of its own.
+    :param without: a shell command that removes a feature of the host. It runs before the agent,
+        in a mount namespace of its own.
     """
 
     def __init__(self, site: Site, *arguments: str, without: str = "") -> None:
@@ -116,9 +117,9 @@ class AgentRun:
             self.stop()
 
     def ready(self) -> "AgentRun":
-        """Wait until it measures."""
+        """Wait until the agent is ready, that is, measures."""
         eventually("ready", START_S, lambda: self.get("/readyz") or self._has_ended())
-        assert self.process.poll() is None, f"it ended: {self.output}"
+        assert self.process.poll() is None, f"the agent ended: {self.output}"
         return self
 
     def _has_ended(self) -> bool:
@@ -127,16 +128,16 @@ class AgentRun:
         return ended
 
     def enforcing(self) -> "AgentRun":
-        """Wait until best-effort work is sched-idle."""
+        """Wait until sched-idle is set on best-effort work."""
         eventually("enforcing", START_S, self._site.protected)
         return self
 
     def get(self, page: str) -> str | None:
-        """Return the text of *page*; None when it is not there or not well."""
+        """Return the text of *page*; ``None`` without an answer or with an error status."""
         try:
             url = f"http://127.0.0.1:{self._site.port}{page}"
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                return str(answer.read().decode())
+            with urllib.request.urlopen(url, timeout=2) as response:
+                return str(response.read().decode())
         except (urllib.error.URLError, OSError):
             return None
 
@@ -146,17 +147,17 @@ class AgentRun:
         return dict(json.loads(text))
 
     def pids(self) -> tuple[int, int]:
-        """Return the pids of guardian and agent."""
+        """Return the pids of the guardian and of the agent."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         agent = eventually("an agent", 5, lambda: children.read_text().split())
         return self.process.pid, int(agent[0])
 
     def wait(self, seconds: float = 20) -> int:
-        """Wait for its end and return the exit code."""
+        """Wait until the process has ended and return its exit code."""
         _, self.output = self.process.communicate(timeout=seconds)
         return self.process.returncode
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and return the exit code."""
+        """Send the signal *number*, wait for the end and return the exit code."""
         self.process.send_signal(number)
         return self.wait()

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a running agent costs, guardian included, as the kernel counts it."""
+"""Resource use of a running agent, guardian included, as counted by the kernel."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ("Footprint", "footprint")
 
 
 class Footprint(NamedTuple):
-    """Sums over both processes: CPU seconds so far, and what they hold now."""
+    """Sums over both processes: CPU seconds so far; memory, descriptors and threads now."""
 
     cpu_s: float
     pss_bytes: int
@@ -22,14 +22,14 @@ class Footprint(NamedTuple):
 
 
 def footprint(agent: AgentRun) -> Footprint:
-    """Return the sums over the guardian and its child as of now."""
+    """Return the sums over the guardian and the agent."""
     parts = [_of(pid) for pid in agent.pids()]
     return Footprint(*(sum(column) for column in zip(*parts, strict=True)))
 
 
 def _of(pid: int) -> Footprint:
     proc = Path(f"/proc/{pid}")
-    # Behind the name, which may hold spaces: fields 14, 15 and 20.
+    # proc_pid_stat(5): fields 14, 15 and 20, counted after the name, which may hold spaces.
     fields = (proc / "stat").read_text().rpartition(")")[2].split()
     memory = pss_bytes(pid)
     assert memory is not None

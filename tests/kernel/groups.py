@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cgroups that the sched probe of a test counts for."""
+"""Cgroups of a test that are assigned to a sched probe."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,18 +15,18 @@ from tests.kernel.loads import Running
 
 __all__ = ("QUIET_NS", "Groups")
 
-QUIET_NS = 2_000_000  # what a load spends at its gate, which is not its work
+QUIET_NS = 2_000_000  # CPU time of a load at its gate, before and after its work
 LONGEST_SLICE_NS = 4_000_000
 
 
 class Groups:
-    """Cgroups below the test's own, by name."""
+    """Makes cgroups below *root* and compares the probe's figures with the kernel's."""
 
     def __init__(self, root: Path, layout: CgroupLayout, probe: SchedProbe) -> None:
         self._root, self._layout, self._probe = root, layout, probe
 
     def make(self, name: str, *, latency: bool | None = None) -> Path:
-        """Make the cgroup *name* and, unless *latency* is None, assign it to the probe."""
+        """Make the cgroup *name* and, unless *latency* is ``None``, assign it to the probe."""
         path = self._root / name
         path.mkdir(parents=True)
         if latency is not None:
@@ -40,12 +40,12 @@ class Groups:
         return next(w for w in reading.workloads if w.cgroup == self.id(path))
 
     def assert_agree(self, probe: SchedProbe, running: Running, cgroups: Iterable[Path]) -> None:
-        """Let *running* work: the probe has seen what the kernel counted, within one percent."""
+        """Let *running* work; assert that probe and kernel agree within one percent."""
         cgroups = tuple(cgroups)
         before, first = [running.schedstat(path) for path in cgroups], probe.poll()
         running.work()
         after, last = [running.schedstat(path) for path in cgroups], probe.poll()
-        # None on a sound host, see docs/ARCHITECTURE.md.
+        # Zero on a host without missed switches, see docs/ARCHITECTURE.md.
         lost_ns = (last.missed_switches - first.missed_switches) * LONGEST_SLICE_NS
         for path, then, now in zip(cgroups, before, after, strict=True):
             old, new = self.sample(first, path), self.sample(last, path)

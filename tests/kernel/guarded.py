@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A program under the real guardian, for test_guardian: squeezes one cgroup and behaves badly.
+"""A program under the real guardian, for test_guardian: squeezes one cgroup, then misbehaves.
 
-Arguments: state directory, path of the cgroup, what to do then (``live``, ``die``, ``wrong``,
-``deaf``, ``done``).
+Arguments: state directory, path of the cgroup, and what to do then: ``live``, ``die`` (exit code
+3), ``wrong`` (exit code 2), ``done`` (exit code 0), ``deaf`` (ignore SIGTERM).
 """
 
 import logging
@@ -38,7 +38,7 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
     )
     assert all(o.failure is None and o.foreign is None for o in outcomes), outcomes
     helper = os.fork()
-    if helper == 0:  # what a helper may hold: neither the lock nor the heartbeat
+    if helper == 0:  # a child of the agent: must have neither the lock nor the heartbeat open
         fds = " ".join(sorted(os.listdir("/proc/self/fd"), key=int)[:-1])
         print(f"helper {fds}", flush=True)
         os._exit(0)

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Small loads in cgroups of a test, started and ended at a gate.
+"""Small loads in cgroups of a test, synchronised at a gate before and after their work.
 
-A load joins its cgroup, waits for ``go``, works for its time and then blocks until it is told
-to leave. So what the kernel counted for it can be read exactly before and after its work.
+A load joins its cgroup, waits for ``go``, works for its time and then blocks until it is killed.
+The kernel's counters for the load can therefore be read exactly before and after its work.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,10 +40,10 @@ elif kind == "bursts":       # a service: 1 ms of work, 3 ms of sleep
         time.sleep(0.003)
 elif kind == "roam":         # changes its CPU while it works
     cpus = sorted(os.sched_getaffinity(0))
-    turn = 0
+    step = 0
     while time.monotonic() < end:
-        turn += 1
-        os.sched_setaffinity(0, {cpus[turn % len(cpus)]})
+        step += 1
+        os.sched_setaffinity(0, {cpus[step % len(cpus)]})
         spin(0.02)
 elif kind == "idle":
     while time.monotonic() < end:
@@ -54,7 +54,7 @@ sys.stdin.readline()
 
 
 class Load(NamedTuple):
-    """*kind* of work in *cgroup*, on one CPU or, with -1, on all."""
+    """Work of *kind* in *cgroup*, on the CPU *cpu* or, with -1, on all."""
 
     cgroup: Path
     kind: str
@@ -69,13 +69,13 @@ class Schedstat(NamedTuple):
 
 
 def schedstat(pid: int) -> Schedstat:
-    """Return what the kernel counted for *pid*."""
+    """Return the kernel's counters for *pid*."""
     oncpu, wait, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
     return Schedstat(int(oncpu), int(wait))
 
 
 class Running:
-    """Loads behind their gate; ``work`` lets all of them through and waits for their end."""
+    """Loads waiting at their gate; ``work`` starts all of them and waits until they are done."""
 
     def __init__(self, wanted: Iterable[Load], seconds: float) -> None:
         self.loads = tuple(wanted)
@@ -94,19 +94,19 @@ class Running:
         self._expect("ready")
 
     def work(self) -> None:
-        """Let them work and return when all are done and blocked again."""
+        """Start all loads and return when all are done and blocked again."""
         self.start()
         self.done()
 
     def start(self) -> None:
-        """Let them work and return at once."""
+        """Start all loads and return at once."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
 
     def done(self) -> None:
-        """Wait until all are done and blocked again."""
+        """Wait until all loads are done and blocked again."""
         self._expect("done")
 
     def schedstat(self, cgroup: Path) -> Schedstat:
@@ -119,7 +119,7 @@ class Running:
         return Schedstat(sum(p.oncpu_ns for p in parts), sum(p.wait_ns for p in parts))
 
     def end(self) -> None:
-        """End them, whatever they do."""
+        """Kill all loads."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -129,7 +129,8 @@ class Running:
         for process in self._processes:
             assert process.stdout is not None
             assert process.stdout.readline().strip() == word
-        # The word is out before its process blocks; with rivals on its CPU that takes a while.
+        # A process writes the word before it blocks, and on a busy CPU it blocks later. Wait until
+        # the counters do not change any more.
         counted = None
         while counted != (counted := [schedstat(process.pid) for process in self._processes]):
             time.sleep(0.05)
@@ -137,7 +138,7 @@ class Running:
 
 @contextlib.contextmanager
 def loads(wanted: Iterable[Load], seconds: float) -> Iterator[Running]:
-    """Start *wanted* behind the gate; end them on leaving."""
+    """Start the processes of *wanted*, which wait at the gate; kill them at the end."""
     running = Running(wanted, seconds)
     try:
         yield running

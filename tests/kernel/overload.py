@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""An overload of one CPU whose cause is beyond doubt, however busy the machine is.
+"""An overload of one CPU with a known cause, also on a busy machine.
 
-The root of the test's cgroups weighs so much that others on that CPU hardly count. The culprit
-outweighs the service: whenever the culprit may run it does, also at the floor of its quota, and
-the service waits for milliseconds. Its sweet point is a tenth of one.
+The root of the test's cgroups has such a high weight that other work on that CPU hardly matters.
+The culprit has a higher weight than the service: it runs whenever it may, even at the floor of its
+quota, and the service waits for milliseconds. The sweet point of the service is 0.1 ms.
 """
 
 import os
@@ -26,6 +26,6 @@ evict: {enabled: true, after: 2s}
 
 
 def outweigh(cgroup: Path, times: int = 10) -> None:
-    """Make *cgroup* weigh *times* what its siblings do."""
+    """Multiply the weight of *cgroup* by *times*."""
     (file,) = (cgroup / name for name in ("cpu.shares", "cpu.weight") if (cgroup / name).exists())
     file.write_text(str(int(file.read_text()) * times))

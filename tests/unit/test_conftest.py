@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The three states of SWEETPOINT_KERNEL_TESTS, on a machine that can and on one that cannot."""
+"""The states of SWEETPOINT_KERNEL_TESTS, with and without the requirements of kernel tests."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_switch(
     monkeypatch.delenv("SWEETPOINT_KERNEL_TESTS", raising=False)
     if switch is not None:
         monkeypatch.setenv("SWEETPOINT_KERNEL_TESTS", switch)
-    # The shared module is this run's own: put its table back.
+    # CONFTEST changes the module of the outer run: monkeypatch restores its table.
     monkeypatch.setattr("tests.conftest._REASONS", {})
     pytester.makeconftest(CONFTEST.replace("REASON}", f"{reason!r}}}"))
     pytester.makepyfile(TEST)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel carries every module, the BPF sources and the profiles, and finds them again."""
+"""The wheel contains every module, the BPF sources and the profiles; the code finds its data."""
 
 from pathlib import Path
 import re
@@ -28,7 +28,7 @@ print(package_data.profiles_dir())
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build from a copy: the build leaves files in the tree that it builds."""
+    """Build the wheel from a copy, because a build leaves files in its source tree."""
     source = tmp_path_factory.mktemp("source")
     for part in PARTS:
         if (ROOT / part).is_dir():
@@ -48,7 +48,7 @@ def relative_files(top: Path, *patterns: str) -> set[str]:
     return {str(p.relative_to(top)) for pattern in patterns for p in top.rglob(pattern)}
 
 
-def test_every_module_is_inside(wheel: Path) -> None:
+def test_the_wheel_contains_every_module(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for package in ("controller", "actuators"):
         modules = {f"{package}/{name}" for name in relative_files(ROOT / package, "*.py")}
@@ -79,7 +79,7 @@ def test_source_tree_finds_its_data() -> None:
     assert profiles_dir() == ROOT / "profiles"
 
 
-def test_every_module_has_its_layer() -> None:
+def test_every_package_has_a_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     rooms = next(c for c in contracts["contracts"] if c["name"].startswith("Rooms"))
     placed = set(re.findall(r"controller\.(\w+)", " ".join(rooms["layers"])))
