@@ -221,7 +221,7 @@ class CookieReconciler:
 class CoreScheduling:
     """The cookies of best-effort work, and the measurement that decides whether they are used.
 
-    :param probe: tells which slot runs on which CPU; without it core sharing is not measured.
+    :param probe: has the slot that runs on each CPU; without it core sharing is not measured.
     """
 
     def __init__(
