@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint run`` from start to end on real cgroups: what it does, undoes and refuses."""
+"""``sweetpoint run`` from start to end on real cgroups: protection, restore, reload, errors."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_protects_the_service_and_restores_when_told_to_stop(
+def test_it_protects_the_service_and_restores_on_a_stop_signal(
     site: Site, number: signal.Signals
 ) -> None:
     before = site.knobs()
@@ -35,7 +35,7 @@ def test_it_protects_the_service_and_restores_when_told_to_stop(
     assert site.knobs() == before
 
 
-def test_observe_mode_writes_nothing_and_says_what_it_would_do(site: Site) -> None:
+def test_observe_mode_plans_and_writes_nothing(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site, "--mode", "observe") as agent:
         agent.ready()
@@ -46,7 +46,7 @@ def test_observe_mode_writes_nothing_and_says_what_it_would_do(site: Site) -> No
     assert not list((site.home / "state" / "journal").glob("*.json"))
 
 
-def test_a_hog_beside_a_service_is_squeezed_and_the_recording_replays(site: Site) -> None:
+def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
     site.write("profiles: [tight.yaml]\n")
     (site.home / "tight.yaml").write_text(
         "name: nginx\ndescription: test\nsched_idle: false\n"
@@ -78,7 +78,7 @@ def _quota_cpus(agent: AgentRun) -> float | None:
     return None
 
 
-def test_a_killed_agent_is_undone_in_two_seconds_and_comes_back(site: Site) -> None:
+def test_after_sigkill_knobs_are_restored_in_two_seconds_and_the_agent_restarts(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site) as agent:
         agent.ready().enforcing()
@@ -91,12 +91,12 @@ def test_a_killed_agent_is_undone_in_two_seconds_and_comes_back(site: Site) -> N
     assert site.knobs() == before
 
 
-def test_everything_killed_the_next_start_restores_first(site: Site) -> None:
+def test_after_sigkill_of_both_the_next_start_restores_first(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         guardian_pid, agent_pid = agent.pids()
-        os.kill(agent_pid, signal.SIGSTOP)  # or it would restore by itself when the guardian dies
+        os.kill(agent_pid, signal.SIGSTOP)  # otherwise it restores when the guardian dies
         os.kill(guardian_pid, signal.SIGKILL)
         os.kill(agent_pid, signal.SIGKILL)
         assert agent.wait() == -signal.SIGKILL
@@ -107,7 +107,7 @@ def test_everything_killed_the_next_start_restores_first(site: Site) -> None:
         assert agent.stop() == 0
 
 
-def test_a_stopped_agent_is_killed_and_undone(site: Site) -> None:
+def test_a_suspended_agent_is_killed_and_its_knobs_restored(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site) as agent:
         agent.ready().enforcing()
@@ -118,7 +118,7 @@ def test_a_stopped_agent_is_killed_and_undone(site: Site) -> None:
     assert "silent" in agent.output
 
 
-def test_workloads_come_and_go(site: Site) -> None:
+def test_workloads_start_and_end(site: Site) -> None:
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         site.batch[0].rmdir()
@@ -126,7 +126,7 @@ def test_workloads_come_and_go(site: Site) -> None:
         late.mkdir()
         wanted = {"web", "batch:two", "batch:late"}
         eventually(
-            "the new one to be seen",
+            "the new workload",
             5,
             lambda: {w["name"] for w in agent.status()["workloads"]} == wanted,
         )
@@ -136,12 +136,12 @@ def test_workloads_come_and_go(site: Site) -> None:
     assert not site.idle(site.root / "batch")
 
 
-def test_the_protection_outlives_a_service_that_restarts(site: Site) -> None:
+def test_the_protection_stays_while_a_service_restarts(site: Site) -> None:
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         site.service.rmdir()
         eventually(
-            "the service to be missed",
+            "the removal of the service",
             5,
             lambda: "web" not in {w["name"] for w in agent.status()["workloads"]},
         )
@@ -159,7 +159,7 @@ def test_the_protection_outlives_a_service_that_restarts(site: Site) -> None:
         ("tack: 200ms\n", "unknown key (did you mean tick?)"),
     ],
 )
-def test_a_bad_reload_keeps_what_runs(site: Site, garbage: str, words: str) -> None:
+def test_a_reload_with_an_error_changes_nothing(site: Site, garbage: str, words: str) -> None:
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         good = site.config.read_text()
@@ -190,16 +190,16 @@ def test_a_reload_changes_the_sweet_point_and_the_mode(site: Site) -> None:
         assert agent.stop() == 0
 
 
-def test_a_workload_that_is_no_longer_named_gets_its_knobs_back(site: Site) -> None:
+def test_knobs_of_a_workload_that_is_no_longer_named_are_restored(site: Site) -> None:
     before = site.knobs()
     with loads([Load(site.batch[1], "idle")], 60), AgentRun(site) as agent:
         agent.ready().enforcing()
         text = site.config.read_text().replace("/batch/*", "/batch/one*")
         site.config.write_text(text)
         agent.process.send_signal(signal.SIGHUP)
-        # Somebody else's processes are beside the other one now: idle moves to that alone.
-        eventually("the other one to be idle", 5, lambda: site.idle(site.batch[0]))
-        eventually("the rest to be restored", 5, lambda: not site.idle(site.root / "batch"))
+        # batch/two is no workload now but has processes: idle moves to batch/one alone.
+        eventually("batch/one to be idle", 5, lambda: site.idle(site.batch[0]))
+        eventually("batch to be restored", 5, lambda: not site.idle(site.root / "batch"))
         assert not site.idle(site.batch[1])
         assert agent.stop() == 0
     assert site.knobs() == before
@@ -243,7 +243,7 @@ def test_a_truncated_journal_record_is_named_and_set_aside(site: Site) -> None:
     assert [file.name for file in journal.iterdir()] == ["torn.bad"]
 
 
-def test_once_plans_and_ends(site: Site) -> None:
+def test_once_plans_and_exits(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site, "--once") as agent:
         assert agent.wait() == 0

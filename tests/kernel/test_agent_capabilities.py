@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent works with the capabilities that the chart gives it in place of privileged."""
+"""The agent works with the chart's list of capabilities instead of a privileged container."""
 
 import os
 from pathlib import Path
@@ -19,24 +19,24 @@ pytestmark = [
 
 
 def with_capabilities(names: list[str]) -> str:
-    """Return the command that starts the agent with nothing else."""
+    """Return the command that starts the agent with these capabilities only."""
     given = "".join(f",+{name.lower()}" for name in names)
     return f'exec setpriv --bounding-set=-all{given} "$@"'
 
 
 def bounding_set(pid: int) -> int:
-    """Return the capabilities that a process can ever have."""
+    """Return the capability bounding set of a process, as a mask."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("CapBnd:")[1].split()[0], 16)
 
 
-def test_probes_load_and_knobs_are_moved_and_put_back(
+def test_probes_load_and_knobs_are_written_and_restored(
     cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     spec = find(render({"securityProfile": "capabilities"}), "DaemonSet")["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     names = container["securityContext"]["capabilities"]["add"]
-    # A container's bounding set has no more than what this machine has to give.
+    # A bounding set cannot contain more capabilities than this machine grants.
     if not bounding_set(os.getpid()) >> 24 & 1:  # CAP_SYS_RESOURCE, needed before Linux 5.11 only
         names = [name for name in names if name != "SYS_RESOURCE"]
     site = Site(cgroup_root, cgroup_layout, tmp_path)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole agent with counters: from the configuration to the metrics, and off with a reason."""
+"""The agent with hardware counters: from configuration to metrics, and reasons if one is off."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def of(run: AgentRun, counter: str) -> dict[str, float]:
     return {labels.split('"')[1]: value for labels, value in found.items()}
 
 
-def test_counters_reach_the_metrics_and_leave_with_their_workload(site: Site) -> None:
+def test_counters_are_exported_until_their_workload_is_removed(site: Site) -> None:
     site.write(SECTION, mode="observe")
     with loads([Load(site.service, "hog")], seconds=2) as running, AgentRun(site) as run:
         run.ready()
@@ -35,7 +35,7 @@ def test_counters_reach_the_metrics_and_leave_with_their_workload(site: Site) ->
         assert "has no event 'nosuch'" in run.status()["probes"]["counter llc_misses"]
         running.work()
         wanted = running.schedstat(site.service).oncpu_ns
-        eventually("all of it", 5, lambda: of(run, "instructions")["web"] > 0.98 * wanted)
+        eventually("all instructions", 5, lambda: of(run, "instructions")["web"] > 0.98 * wanted)
         eventually(
             "the frequency",
             5,

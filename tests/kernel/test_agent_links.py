@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole agent on a host with a shaped link: it makes the tree, moves the ceiling, undoes it."""
+"""The agent on a host with a shaped link: class tree, ceiling, restore."""
 
 from collections.abc import Iterator
 import contextlib
@@ -19,7 +19,7 @@ from tests.kernel.wire import Flow, Host, dump
 
 pytestmark = pytest.mark.kernel
 
-# Best-effort work is guaranteed more than a busy service leaves, so that the loop has to act.
+# The guarantee of best-effort work exceeds what a busy service leaves, so the loop has to act.
 NETWORK = """
 network:
   devices:
@@ -40,7 +40,7 @@ def host() -> Iterator[Host]:
 
 @contextlib.contextmanager
 def pod(host: Host, name: str, cgroup: Path) -> Iterator[None]:
-    """A process of a cgroup in a pod's network namespace."""
+    """Run a process in *cgroup* and in the network namespace of the pod *name*."""
     join = f"echo $$ > {cgroup}/cgroup.procs; exec sleep 1000"
     inside = ("nsenter", f"--net=/run/netns/{host.pods[name]}")
     process = subprocess.Popen([*inside, "sh", "-c", join])
@@ -52,12 +52,12 @@ def pod(host: Host, name: str, cgroup: Path) -> Iterator[None]:
 
 
 def ceilings(agent: AgentRun) -> list[int]:
-    """Egress and ingress in Mbit/s, nothing where there is no such knob."""
+    """Return the ceilings of egress and ingress in Mbit/s; empty without the knob."""
     (value,) = [k["applied"] for k in agent.status()["knobs"] if k["knob"] == "tc.ceiling"] or [""]
     return [int(word) // 125_000 for word in value.split()]
 
 
-def test_the_loop_moves_the_ceiling_and_nothing_is_left_behind(
+def test_the_loop_moves_the_ceiling_and_everything_is_restored(
     host: Host, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     site = Site(cgroup_root, cgroup_layout, tmp_path)
@@ -69,7 +69,7 @@ def test_the_loop_moves_the_ceiling_and_nothing_is_left_behind(
         AgentRun(site) as agent,
     ):
         agent.ready()
-        eventually("both pods marked", 10, lambda: "\n".join(dump(host)).count("_mark") == 2)
+        eventually("filters of both pods", 10, lambda: "\n".join(dump(host)).count("_mark") == 2)
         assert ceilings(agent) == [200, 200]
         assert list(agent.status()["link_problems"]) == ["nowhere0"]
         flows = [
@@ -91,14 +91,14 @@ def test_the_loop_moves_the_ceiling_and_nothing_is_left_behind(
             assert name in metrics
         os.kill(agent.pids()[1], signal.SIGKILL)
         killed = time.monotonic()
-        eventually("everything back", 2, lambda: dump(host) == before)
+        eventually("everything restored", 2, lambda: dump(host) == before)
         print(f"restored after {time.monotonic() - killed:.2f} s")
         eventually("shaped again", 10, lambda: "5357:103" in "\n".join(dump(host)))
         assert agent.stop() == 0
     assert dump(host) == before
 
 
-def test_observing_makes_nothing(
+def test_observe_mode_changes_no_link(
     host: Host, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     site = Site(cgroup_root, cgroup_layout, tmp_path)

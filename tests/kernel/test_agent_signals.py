@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent tells of network and pressure, from the kernel to its metrics page."""
+"""Network traffic and pressure of workloads, from the kernel to the agent's metrics."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site
 
 @pytest.fixture
 def cgroup2(site: Site, cgroup_layout: CgroupLayout) -> Iterator[Path]:
-    """The service's directory in the cgroup2 tree: its own one, or on v1 one of the same path."""
+    """The service's directory in the cgroup2 tree; on v1 a directory with the same path."""
     if cgroup_layout.unified is None:
         pytest.skip("no cgroup2 tree is mounted")
     path = cgroup_layout.unified / site.path(site.service)[1:]
@@ -38,14 +38,14 @@ def cgroup2(site: Site, cgroup_layout: CgroupLayout) -> Iterator[Path]:
 
 
 def series(agent: AgentRun, name: str) -> Series:
-    """Return the samples of a metric by their labels' values."""
+    """Return the samples of the metric *name* by the values of their labels."""
     page = agent.get("/metrics") or ""
     families = {f.name: f for f in text_string_to_metric_families(page)}
     return {tuple(s.labels.values()): s.value for s in families[name].samples}
 
 
 def exchange(cgroup2: Path) -> float:
-    """Talk within the service; return the bytes that it sent, and received."""
+    """Exchange packets within *cgroup2*; return the bytes sent, which are also those received."""
     server = Talker(cgroup2, "echo")
     client = Talker(cgroup2, "ask", port=int(server.first), size=1000, count=50)
     try:
@@ -62,7 +62,7 @@ def test_bytes_of_a_workload_reach_the_metrics(site: Site, cgroup2: Path) -> Non
         agent.ready()
         octets = exchange(cgroup2)
         wanted = {("transmit", "web"): octets, ("receive", "web"): octets}
-        if site.layout.version == "v2":  # there the others have a cgroup2 directory as well
+        if site.layout.version == "v2":  # the best-effort cgroups are cgroup2 directories too
             wanted |= {
                 (way, f"batch:{job.name}"): 0.0
                 for way in ("transmit", "receive")
@@ -83,11 +83,11 @@ def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) ->
     ):
         agent.ready()
         before = series(agent, "sweetpoint_workload_pressure_seconds")
-        running.work()  # two on one CPU: one of them always waits
+        running.work()  # two loads on one CPU: one of them always waits
         kernel = (cgroup2 / "cpu.pressure").read_text().partition("total=")[2].split()[0]
         key = ("cpu", "web")
         eventually(
-            "what the kernel says",
+            "the kernel's figure",
             5,
             lambda: (
                 series(agent, "sweetpoint_workload_pressure_seconds")[key]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole agent with sources beside the probes: pushed figures, and traffic by namespace."""
+"""The agent with sources other than BPF probes: pushed figures, traffic by network namespace."""
 
 from collections.abc import Iterator
 import os
@@ -25,7 +25,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site
 
 @pytest.fixture
 def namespace() -> Iterator[str]:
-    """A network namespace in which there is nothing but loopback."""
+    """A network namespace with the loopback device only."""
     name = f"swa{os.getpid()}"
     subprocess.run(["ip", "netns", "add", name], check=True)
     subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
@@ -58,7 +58,7 @@ def test_a_pushed_figure_reaches_the_metrics(site: Site) -> None:
         push(path, "shop 1")
         refused = "sweetpoint_service_level_refused_pushes_total"
         eventually("a refusal", 5, lambda: series(run, refused) == {'{reason="unknown"}': 1})
-        # A reload gives the number another meaning, so what was known is forgotten.
+        # A reload changes the unit of the figure, so the old figure is dropped.
         site.write(section.format(path, "s"), mode="observe")
         os.kill(run.pids()[1], signal.SIGHUP)
         eventually("nothing", 5, lambda: not series(run, seconds))
@@ -85,12 +85,12 @@ def test_a_figure_is_an_indicator_with_a_sweet_point(site: Site) -> None:
             found = series(run, f"sweetpoint_{name}")
             return {labels: value for labels, value in found.items() if '"service"' in labels}
 
-        # It never had one: that is not known, and not 0.
+        # Before the first figure the value is unknown, which is not 0.
         assert not of_loop("indicator_value")
         push(path, "web 80")
         eventually("the value", 5, lambda: set(of_loop("indicator_value").values()) == {0.08})
         assert set(of_loop("indicator_sweet_point").values()) == {0.02}
-        # Four times the sweet point is twice the tolerance.
+        # 80 ms is four times the sweet point: a deviation of 2 (twice the tolerance).
         assert set(of_loop("loop_deviation").values()) == {2}
         push(path, "web nan")
         eventually("idle", 5, lambda: any('"idle"' in x for x in of_loop("indicator_status")))
@@ -98,7 +98,7 @@ def test_a_figure_is_an_indicator_with_a_sweet_point(site: Site) -> None:
         assert run.stop() == 0
 
 
-def test_without_a_cgroup2_directory_the_namespace_tells(site: Site, namespace: str) -> None:
+def test_without_a_cgroup2_directory_traffic_comes_by_namespace(site: Site, namespace: str) -> None:
     if site.layout.version == "v2":
         pytest.skip("every workload has a cgroup2 directory here")
     talker = Talker(site.service, "echo", netns=namespace)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Evictions by the whole agent on a plain host: frozen or killed, and never frozen for good."""
+"""Evictions by the agent on a host without Kubernetes: freeze, thaw and kill."""
 
 from collections.abc import Iterator
 import contextlib
@@ -23,12 +23,12 @@ from tests.kernel.overload import CPU, PROFILE, outweigh
 pytestmark = [pytest.mark.kernel, pytest.mark.soak]
 
 WORK_S = 90.0
-# From the start of an overload to the eviction takes a third of this.
-PATIENCE_S = 40
+# Time limit for an eviction, three times what it takes from the start of the overload.
+EVICTED_S = 40
 
 
 class Host(Site):
-    """A service and a hog in its way that may be frozen or killed."""
+    """A service and a hog on its CPU that may be frozen or killed."""
 
     action = "freeze"
 
@@ -53,20 +53,20 @@ class Host(Site):
 
     @property
     def freezer(self) -> Path:
-        """Where the hog is frozen."""
+        """The cgroup in which the hog is frozen."""
         if self.layout.version == "v2":
             return self.hog
         return freezers(self.layout)[0].mount / self.hog.relative_to(self.layout.mount)
 
     def frozen(self) -> bool:
-        """Whether all of the hog stands still."""
+        """Whether all processes of the hog are frozen."""
         if self.layout.version == "v2":
             return "frozen 1" in (self.freezer / "cgroup.events").read_text()
         return (self.freezer / "freezer.state").read_text().strip() == "FROZEN"
 
     @contextlib.contextmanager
-    def pain(self) -> Iterator[None]:
-        """Let the service and the hog work, and somebody best-effort who is in nobody's way."""
+    def overload(self) -> Iterator[None]:
+        """Run the service, the hog, and a light best-effort load that is not to be evicted."""
         wanted = (
             Load(self.service, "bursts", CPU),
             Load(self.hog, "hog", CPU),
@@ -102,11 +102,11 @@ def kill_all(agent: AgentRun) -> None:
     agent.wait()
 
 
-def test_who_is_frozen_runs_again_when_the_agent_ends(host: Host) -> None:
+def test_a_frozen_workload_runs_again_when_the_agent_ends(host: Host) -> None:
     before = host.knobs()
-    with host.pain(), AgentRun(host) as agent:
+    with host.overload(), AgentRun(host) as agent:
         agent.ready()
-        eventually("a frozen hog", PATIENCE_S, host.frozen)
+        eventually("a frozen hog", EVICTED_S, host.frozen)
         frozen = 'sweetpoint_evictions_total{reason="cpu",result="frozen"} 1.0'
         eventually("the count of it", 5, lambda: frozen in (agent.get("/metrics") or ""))
         assert agent.stop() == 0
@@ -115,15 +115,15 @@ def test_who_is_frozen_runs_again_when_the_agent_ends(host: Host) -> None:
     assert "batch/two: to be evicted" not in agent.output
 
 
-def test_the_guardian_thaws_whom_a_killed_agent_froze(host: Host) -> None:
-    with host.pain(), AgentRun(host) as agent:
+def test_the_guardian_thaws_what_a_killed_agent_froze(host: Host) -> None:
+    with host.overload(), AgentRun(host) as agent:
         agent.ready()
-        eventually("a frozen hog", PATIENCE_S, host.frozen)
+        eventually("a frozen hog", EVICTED_S, host.frozen)
         guardian, child = agent.pids()
         os.kill(child, signal.SIGKILL)
         eventually("a hog that runs", 5, lambda: not host.frozen())
         eventually("the next agent", 20, lambda: agent.pids() != (guardian, child))
-        # The hog hurts as before. It has just been evicted, which this one knows.
+        # The overload continues, but the new agent knows that the hog has just been evicted.
         time.sleep(15)
         assert not host.frozen()
         assert agent.stop() == 0
@@ -131,10 +131,10 @@ def test_the_guardian_thaws_whom_a_killed_agent_froze(host: Host) -> None:
 
 
 @pytest.mark.parametrize("then", ["started", "released"])
-def test_after_all_were_killed_nobody_stays_frozen(host: Host, then: str) -> None:
-    with host.pain(), AgentRun(host) as agent:
+def test_after_sigkill_of_both_nothing_stays_frozen(host: Host, then: str) -> None:
+    with host.overload(), AgentRun(host) as agent:
         agent.ready()
-        eventually("a frozen hog", PATIENCE_S, host.frozen)
+        eventually("a frozen hog", EVICTED_S, host.frozen)
         kill_all(agent)
         time.sleep(1)
         assert host.frozen()
@@ -152,13 +152,13 @@ def test_after_all_were_killed_nobody_stays_frozen(host: Host, then: str) -> Non
     assert not list((host.home / "state" / "journal").iterdir())
 
 
-def test_where_the_configuration_says_so_it_is_killed(host: Host) -> None:
+def test_with_the_action_kill_the_hog_is_killed(host: Host) -> None:
     host.action = "kill"
     host.write()
-    with host.pain(), AgentRun(host) as agent:
+    with host.overload(), AgentRun(host) as agent:
         agent.ready()
         killed = 'sweetpoint_evictions_total{reason="cpu",result="killed"} 1.0'
-        eventually("the count of it", PATIENCE_S, lambda: killed in (agent.get("/metrics") or ""))
+        eventually("the count of it", EVICTED_S, lambda: killed in (agent.get("/metrics") or ""))
         assert not (host.hog / "cgroup.procs").read_text().split()
         for cgroup in (host.service, host.batch[1]):
             assert (cgroup / "cgroup.procs").read_text().split()

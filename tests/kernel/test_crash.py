@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever dies at whatever moment: afterwards every knob is as it was before.
+"""After a crash at any step every knob can be restored to its original value.
 
-A process does some ticks of work on real cgroups and is killed by SIGKILL at every step it
-makes, one after the other; then another process restores.
+A process executes some ticks on real cgroups and is killed by SIGKILL at the first step, then in
+another run at the second, and so on. After each crash another process restores.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ CHILDREN = ("a", "b", "c")
 
 
 def build_tree(root: Path) -> None:
-    """A limited parent; a child with quota and burst, one with weight only, one untouched."""
+    """Make a limited parent and three children: with quota and burst, with a weight, default."""
     be = make_child(root, "be")
     set_quota(be, 80_000, 100_000)
     set_weight(be, 700)
@@ -44,7 +44,7 @@ def build_tree(root: Path) -> None:
 
 
 def ticks(layout: CgroupLayout, root: Path) -> list[list[Action]]:
-    """Three ticks: squeeze all, move on (periods, too), release some of it."""
+    """Return three ticks: squeeze all, squeeze further with other periods, release some."""
     quotas = {
         "be": ["80000 100000 0", "15000 100000 0", "2000 10000 0", "80000 100000 0"],
         "be/a": ["20000 100000 10000", "10000 100000 5000", "1000 10000 0", "1500 10000 0"],
@@ -69,9 +69,9 @@ def ticks(layout: CgroupLayout, root: Path) -> list[list[Action]]:
 def work(
     layout: CgroupLayout, state_dir: Path, plan: Sequence[Sequence[Action]]
 ) -> Callable[[Trace], None]:
-    """All ticks, and a restore at the end, as the agent does on SIGTERM."""
+    """Return a function that executes all ticks and then restores, as the agent on SIGTERM."""
 
-    def life(trace: Trace) -> None:
+    def body(trace: Trace) -> None:
         agent = executor(layout, state_dir, trace)
         for now_ns, actions in enumerate(plan):
             outcomes = agent.execute(actions, now_ns=now_ns)
@@ -79,7 +79,7 @@ def work(
             assert not any(o.foreign for o in outcomes), outcomes
         assert agent.restore_all().clean
 
-    return life
+    return body
 
 
 def restored(layout: CgroupLayout, state_dir: Path) -> None:
@@ -123,13 +123,13 @@ def test_killed_at_every_step(
         if step is None:
             break
         steps.append(step)
-    # The work has kernel writes in it, and journal writes before and removals after them.
+    # The steps include kernel writes, journal writes before them and journal removals after them.
     assert len([s for s in steps if s.startswith("before write")]) > 20
     assert len([s for s in steps if s == "before journal rename"]) > 10
     assert len([s for s in steps if s == "before journal remove"]) >= 4
 
 
-def test_killed_in_the_restore_as_well(
+def test_killed_again_during_the_restore(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
     def restore(trace: Trace) -> None:
@@ -142,7 +142,7 @@ def test_killed_in_the_restore_as_well(
         plan = ticks(cgroup_layout, cgroup_root)
         assert die_at(first, work(cgroup_layout, state_dir, plan))
         second = 0
-        # Every restore gets one step further than the one before: it has to come to its end.
+        # Each restore is killed one step later than the one before, until one completes.
         while die_at(second, restore) is not None:
             second += 1
         restored(cgroup_layout, state_dir)
@@ -150,7 +150,7 @@ def test_killed_in_the_restore_as_well(
         remove_tree(cgroup_root / "be")
 
 
-def test_a_damaged_record_does_not_keep_the_others_from_being_restored(
+def test_a_damaged_record_does_not_block_the_restore_of_others(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
     build_tree(cgroup_root)
