@@ -1,12 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that run in the test kernel: on the host they are collected, in the guest they run.
+"""Runner of the tests in the test kernel: the host collects them, the guest executes them.
 
-The host boots the kernel once, for all tests of ``tests/vm/guest`` that were selected, and gives
-every one of them the reports that the guest wrote. What the guest did not report has failed.
+The host boots the kernel once for all selected tests of ``tests/vm/guest``, and reports for each
+test what the guest reported. A test without a report of the guest has failed.
 
-The emulator keeps one CPU busy for minutes. So tests that measure this machine run before it boots,
-and those to whom its load makes no difference while it runs.
+The emulator keeps one CPU busy for minutes. Tests that need a quiet machine therefore run before
+the guest boots, and all other tests of the host run beside it.
 """
 
 from collections import defaultdict
@@ -25,12 +25,12 @@ import pytest
 
 IN_GUEST = "SWEETPOINT_VM_REPORTS"
 TREE = Path(__file__).parents[2]
-# A tenth of the host's speed; a guest that hangs must not hold up the run for longer.
+# Limit for a guest that hangs; a working guest has a tenth of the speed of the host.
 TIMEOUT_S = 900.0
 REPORTS = "reports.jsonl"
 
 _Reports = dict[str, list[dict[str, Any]]]
-# Of tests that need a machine which does nothing else.
+# Markers of tests that need a quiet machine.
 _QUIET = ("kernel", "kube")
 
 
@@ -46,11 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not in_guest():
-        items.sort(key=_turn)
+        items.sort(key=_stage)
 
 
-def _turn(item: pytest.Item) -> int:
-    """When *item* runs: what needs quiet, what needs nothing, what asks the guest."""
+def _stage(item: pytest.Item) -> int:
+    """Return the stage of *item*: 0 on a quiet machine, 1 beside the guest, 2 in the guest."""
     if item.get_closest_marker("vm") is not None:
         return 2
     return 0 if any(map(item.get_closest_marker, _QUIET)) else 1
@@ -65,7 +65,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _is_skipped() -> bool:
-    # The root conftest's switch and reason decide in the usual protocol, which fails or skips.
+    # In this case the root conftest fails or skips the tests in the usual protocol.
     from tests.conftest import vm_tests_reason
 
     switch = os.environ.get("SWEETPOINT_VM_TESTS", "")
@@ -73,24 +73,24 @@ def _is_skipped() -> bool:
 
 
 class _Host:
-    """Boots the guest for the tests *chosen*, and gives each of them its reports."""
+    """Boots the guest for the tests *chosen*, and reports for each of them what it reported."""
 
     def __init__(self, chosen: list[str]) -> None:
         self._chosen = chosen
         self._guest: _Guest | None = None
-        self._told: tuple[_Reports, str] | None = None
+        self._result: tuple[_Reports, str] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        turn = _turn(item)
-        if turn > 0 and self._guest is None:
+        stage = _stage(item)
+        if stage > 0 and self._guest is None:
             self._guest = _Guest(self._chosen)
-        if turn < 2:
+        if stage < 2:
             return None
         assert self._guest is not None
-        if self._told is None:
-            self._told = self._guest.wait()
-        reports, console = self._told
+        if self._result is None:
+            self._result = self._guest.wait()
+        reports, console = self._result
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in _reports_of(item, reports.get(item.nodeid, []), console):
             item.ihook.pytest_runtest_logreport(report=report)
@@ -98,7 +98,7 @@ class _Host:
         return True
 
     def end(self) -> None:
-        """Stop the guest if it still runs; nothing of it stays."""
+        """Stop the guest if it is running, and remove its files."""
         if self._guest is not None:
             self._guest.end()
 
@@ -111,7 +111,7 @@ def _reports_of(
         for data in found
     ]
     if not any(report.when == "teardown" for report in reports):
-        text = f"the guest ended without finishing this test; its last words:\n{console}"
+        text = f"the guest ended without a result of this test; end of its console:\n{console}"
         reports.append(
             pytest.TestReport(
                 nodeid=item.nodeid,
@@ -140,7 +140,7 @@ class _Guest:
         )
         self._stop_at = time.monotonic() + TIMEOUT_S
         with (self._directory / "console").open("wb") as console:
-            # Its own session, so that the whole of QEMU and its wrapper can be ended.
+            # A session of its own, so that QEMU and its wrapper can be killed together.
             self._process = subprocess.Popen(
                 [str(TREE / "tools" / "test-kernel"), "run", command],
                 stdin=subprocess.DEVNULL,
@@ -151,7 +151,7 @@ class _Guest:
             )
 
     def wait(self) -> tuple[_Reports, str]:
-        """Return every test's reports, and the last words on the console."""
+        """Return the reports by test, and the end of the console."""
         try:
             self._process.wait(max(0.0, self._stop_at - time.monotonic()))
             ended = f"ended with {self._process.returncode}"
@@ -167,7 +167,7 @@ class _Guest:
         return reports, "\n".join([*words[-40:], f"(the guest {ended})"])
 
     def end(self) -> None:
-        """Stop it if it still runs, and remove its files."""
+        """Stop the guest if it is running, and remove its files."""
         self._kill()
         self._scratch.cleanup()
 
@@ -178,7 +178,7 @@ class _Guest:
 
 
 class _Reporter:
-    """In the guest: writes every report down as soon as it is there."""
+    """In the guest: writes each report to a file immediately."""
 
     def __init__(self, config: pytest.Config, directory: Path) -> None:
         self._config = config
@@ -191,7 +191,7 @@ class _Reporter:
 
 
 def _prepare_guest() -> None:
-    # What the init of a distribution would have done.
+    # Set-up that the init of a distribution does otherwise.
     Path("/run/sweetpoint").mkdir(exist_ok=True)
     for kind, point in (
         ("debugfs", "/sys/kernel/debug"),
@@ -200,6 +200,6 @@ def _prepare_guest() -> None:
     ):
         if not os.path.ismount(point):
             subprocess.run(["mount", "-t", kind, kind, point], check=True)
-    # Processes in the root are allowed; controllers for everybody else.
+    # The root cgroup may have processes and still enable controllers for its children.
     control = Path("/sys/fs/cgroup/cgroup.subtree_control")
     control.write_text("+cpu +cpuset +memory +io +pids")

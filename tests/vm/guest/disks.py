@@ -11,7 +11,7 @@ import subprocess
 
 @contextmanager
 def disk_numbers(number: int) -> Iterator[list[str]]:
-    """``MAJOR:MINOR`` of loop devices on files in memory."""
+    """Create loop devices on files in memory; yields ``MAJOR:MINOR`` of each."""
     with ExitStack() as stack:
         yield [stack.enter_context(_disk(Path(f"/run/sweetpoint-disk{n}"))) for n in range(number)]
 

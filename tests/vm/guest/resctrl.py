@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of resctrl share: the file system as others see it, and processes to move."""
+"""Shared parts of the resctrl tests: direct access to the file system, and processes."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ CONFIG = ResctrlConfig(
 
 @contextmanager
 def mounted() -> Iterator[Path]:
-    """resctrl, mounted by somebody; unmounting drops every group."""
+    """Mount resctrl as another program; unmounting removes all groups."""
     subprocess.run(["mount", "-t", "resctrl", "resctrl", RESCTRL_DIR], check=True)
     try:
         yield RESCTRL_DIR
@@ -29,12 +29,12 @@ def mounted() -> Iterator[Path]:
 
 
 def is_mounted() -> bool:
-    """Whether resctrl is mounted."""
+    """Return whether resctrl is mounted."""
     return (RESCTRL_DIR / "schemata").exists()
 
 
 def groups() -> dict[str, str]:
-    """All control groups of ours and of others, with their schemata as the kernel shows them."""
+    """Return the schemata of all control groups, ours and others, as the kernel shows them."""
     if not is_mounted():
         return {}
     found = [p for p in RESCTRL_DIR.iterdir() if (p / "tasks").is_file()]
@@ -42,12 +42,12 @@ def groups() -> dict[str, str]:
 
 
 def group_of(pid: int) -> str:
-    """The resctrl group of a task as the kernel tells it: ``/``, a name, or nothing."""
+    """Return the resctrl control group of a task: ``/``, a name, or an empty text."""
     return Path(f"/proc/{pid}/cpu_resctrl_groups").read_text().split()[0].removeprefix("res:")
 
 
 def best_effort(cgroup: Path) -> Workload:
-    """A workload of the cgroup2 tree."""
+    """Return a best-effort workload with that cgroup of the cgroup2 tree."""
     path = "/" + str(cgroup.relative_to("/sys/fs/cgroup"))
     identity = CgroupId("v2", cgroup.stat().st_ino)
     return Workload(cgroup.name, identity, path, QosClass.BE, "", "")
@@ -55,7 +55,7 @@ def best_effort(cgroup: Path) -> Workload:
 
 @contextmanager
 def sleepers(number: int) -> Iterator[list[int]]:
-    """Processes that do nothing, in the cgroup of the test."""
+    """Start idle processes in the cgroup of the test."""
     processes = [subprocess.Popen(["sleep", "1000"]) for _ in range(number)]
     try:
         yield [process.pid for process in processes]

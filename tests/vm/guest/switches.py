@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who ran when, from the kernel's own trace of context switches."""
+"""Run times of processes, from the kernel's trace of context switches."""
 
 from collections.abc import Collection, Sequence
 import os
@@ -22,7 +22,7 @@ _LINE = re.compile(
 
 
 class Run(NamedTuple):
-    """A process on a CPU without a break."""
+    """An uninterrupted run of a process on a CPU."""
 
     cpu: int
     pid: int
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 class SwitchTrace:
-    """Traces when *pids* run. Switching the event on and off takes seconds here, so once."""
+    """Trace of *pids*. Enabling and disabling the event takes seconds, so it is done once."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = pids
@@ -46,11 +46,11 @@ class SwitchTrace:
         self._enable.write_text("1")
 
     def record(self, seconds: float) -> list[Run]:
-        """Return when they ran in the time that follows, cut at both ends."""
+        """Return the runs of the processes in the next *seconds*, cut at both ends."""
         (_TRACING / "trace").write_text("")
         (_TRACING / "tracing_on").write_text("1")
         start_s = time.monotonic()
-        for pid in self._pids:  # or one that is never interrupted would not be in the trace
+        for pid in self._pids:  # so that a process without a switch is in the trace
             if _is_running(pid):
                 os.kill(pid, signal.SIGSTOP)
                 os.kill(pid, signal.SIGCONT)
@@ -63,7 +63,7 @@ class SwitchTrace:
         return [run for run in _runs(lines, start_s, end_s) if run.pid in self._pids]
 
     def close(self) -> None:
-        """Switch the event off."""
+        """Disable the event."""
         self._enable.write_text("0")
 
 
@@ -102,7 +102,7 @@ def shared_s(
 
 
 def _overlap_s(mine: list[Run], theirs: list[Run]) -> float:
-    # Each list is of one CPU, so its runs follow each other.
+    # Each list has the runs of one CPU, so they do not overlap and are sorted by time.
     total = 0.0
     first = second = 0
     while first < len(mine) and second < len(theirs):

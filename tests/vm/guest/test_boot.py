@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The test kernel has what it was built for, and the doctor sees it."""
+"""The test kernel has the features that it was built for."""
 
 import ctypes
 import os
@@ -32,7 +32,7 @@ def test_two_threads_per_core_and_core_scheduling() -> None:
     assert cookie.value == 0
 
 
-def test_resctrl_counts_what_a_test_says(tmp_path: Path) -> None:
+def test_resctrl_monitors_read_values_of_the_test(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "resctrl", "resctrl", "/sys/fs/resctrl"], check=True)
     try:
         info = Path("/sys/fs/resctrl/info")

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cookies on a kernel that schedules cores: who runs beside whom, and who carries what.
+"""Cookies on a kernel with core scheduling: which tasks share a core, and which carry a cookie.
 
-A service is busy on one thread of each core, best-effort work on the other, both as processes
-that would never sleep. What ran when is read from the scheduler's own trace.
+A service is busy on one thread of each core and best-effort work on the other, both as processes
+that never sleep. Their run times come from the kernel's trace of context switches.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +52,7 @@ class Site:
         return "/" + str(cgroup.relative_to(self.layout.mount))
 
     def start(self, cgroup: Path | None, cpu: int | None = None) -> int:
-        """Start a process in *cgroup*: busy on *cpu*, asleep without one."""
+        """Start a process in *cgroup*: busy on *cpu*, or sleeping for ``None``."""
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -68,7 +68,7 @@ class Site:
         return pid
 
     def busy(self, cgroup: Path, thread: int) -> list[int]:
-        """Start a busy process on that thread of each core."""
+        """Start a busy process on thread number *thread* of each core."""
         return [self.start(cgroup, core[thread]) for core in CORES]
 
     def workload(self) -> Workload:
@@ -82,7 +82,7 @@ class Site:
 
 
 class Knobs:
-    """The knobs as one life of the agent has them."""
+    """Actuators, executor and reconciler as in one run of the agent."""
 
     def __init__(self, site: Site, state_dir: Path, probe: MoveProbe | None = None) -> None:
         self._site = site
@@ -90,8 +90,8 @@ class Knobs:
         self.actuator = CoreCookie(state_dir)
         idle = CpuIdle(site.layout.mount, site.layout.hierarchy, site.layout.version)
         self._executor = Executor(Journal(state_dir / "journal"), [self.actuator, idle])
-        self.keeper = CookieReconciler(site.layout, self.actuator)
-        self.keeper.set_workloads([site.workload()])
+        self.reconciler = CookieReconciler(site.layout, self.actuator)
+        self.reconciler.set_workloads([site.workload()])
         if probe is not None:
             probe.set_workloads([site.workload()])
 
@@ -109,7 +109,7 @@ class Knobs:
         while not check():
             assert time.monotonic() < deadline, f"not in {seconds:g} s: {what}"
             moves = None if self._probe is None else self._probe.poll()
-            self.keeper.reconcile(time.monotonic_ns(), moves)
+            self.reconciler.reconcile(time.monotonic_ns(), moves)
             time.sleep(0.1)
 
     def _write(self, target: Target, knob: Knob, value: str) -> None:
@@ -151,7 +151,7 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
     trace = SwitchTrace([*service, *batch])
 
     def window(seconds: float = 1.5) -> tuple[float, float]:
-        """Return which share of the time both ran on a core, and how many CPUs the service had."""
+        """Return the share of time in which both ran on a core, and the CPUs of the service."""
         runs = trace.record(seconds)
         shared = shared_s(runs, CORES, service, batch) / (seconds * len(CORES))
         return shared, sum(r.end_s - r.start_s for r in runs if r.pid in service) / seconds
@@ -166,7 +166,7 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
     knobs.until("cookies", lambda: 0 not in carry(batch))
     assert len(carry(batch)) == 1
     assert carry([*service, os.getpid()]) == {0}
-    # The emulator lets a CPU stand still for milliseconds, with whom it runs: hence longer.
+    # Longer than the other windows: the emulator stops a CPU, with its task, for milliseconds.
     cookie, halved = window(4.0)
     knobs.idle()
     both, kept = window(3.0)
@@ -175,7 +175,7 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
     trace.close()
     print(
         f"\nshared core time: {before:.4f} before, {cookie:.4f} with a cookie, {both:.4f} with "
-        f"idle beside it, {after:.4f} with idle alone; CPUs of the service: {alone:.2f} alone, "
+        f"cookie and idle, {after:.4f} with idle only; CPUs of the service: {alone:.2f} alone, "
         f"{halved:.2f} with a cookie, {kept:.2f} with both"
     )
     assert before > 0.9
@@ -186,23 +186,25 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
     assert carry(batch) == {0}
 
 
-def test_born_into_a_cgroup_is_told(
+def test_a_birth_in_another_cgroup_is_reported(
     cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MoveProbe
 ) -> None:
     cgroups = test_cgroup_moves.Cgroups(cgroup_layout, cgroup_root, probe)
     test_cgroup_moves.test_born_in_another_cgroup_than_the_parent_is_told(cgroups)
 
 
-def test_who_is_born_moves_in_or_moves_out(site: Site, tmp_path: Path, probe: MoveProbe) -> None:
+def test_tasks_that_are_born_move_in_or_move_out(
+    site: Site, tmp_path: Path, probe: MoveProbe
+) -> None:
     knobs = Knobs(site, tmp_path, probe)
     first = site.start(site.batch)
     knobs.cookie(BEST_EFFORT)
     knobs.until("the first", lambda: 0 not in carry([first]))
     (ours,) = carry([first])
-    ask, answer = os.pipe(), os.pipe()
+    request, answer = os.pipe(), os.pipe()
     parent = os.fork()
-    if parent == 0:  # one that forks when it is told
-        os.read(ask[0], 1)
+    if parent == 0:  # forks when it reads a byte
+        os.read(request[0], 1)
         child = os.fork()
         if child:
             os.write(answer[1], str(child).encode())
@@ -212,29 +214,29 @@ def test_who_is_born_moves_in_or_moves_out(site: Site, tmp_path: Path, probe: Mo
     site.pids.append(parent)
     for pid in (parent, joiner):
         (site.batch / "cgroup.procs").write_text(str(pid))
-    knobs.until("those who moved in", lambda: carry([parent, joiner]) == {ours})
-    os.write(ask[1], b"x")
+    knobs.until("tasks that moved in", lambda: carry([parent, joiner]) == {ours})
+    os.write(request[1], b"x")
     child = int(os.read(answer[0], 16))
     try:
         assert carry([child]) == {ours}
         (site.elsewhere / "cgroup.procs").write_text(str(joiner))
         (site.elsewhere / "cgroup.procs").write_text(str(child))
-        knobs.until("those who moved out", lambda: carry([joiner, child]) == {0})
+        knobs.until("tasks that moved out", lambda: carry([joiner, child]) == {0})
         assert carry([first, parent]) == {ours}
         assert carry([os.getpid()]) == {0}
         knobs.cookie("0")
         assert carry([first, parent]) == {0}
     finally:
         os.kill(child, signal.SIGKILL)
-        for fd in (*ask, *answer):
+        for fd in (*request, *answer):
             os.close(fd)
 
 
-def test_a_crash_is_cleared_up_wherever_the_tasks_went(site: Site, tmp_path: Path) -> None:
+def test_after_a_crash_cookies_are_cleared_in_all_cgroups(site: Site, tmp_path: Path) -> None:
     stayed, moved, foreign = (site.start(site.batch) for _ in range(3))
     make_foreign(foreign)
-    (theirs,) = carry([foreign])
-    assert theirs
+    (foreign_cookie,) = carry([foreign])
+    assert foreign_cookie
     agent = os.fork()
     if agent == 0:
         knobs = Knobs(site, tmp_path)
@@ -243,16 +245,16 @@ def test_a_crash_is_cleared_up_wherever_the_tasks_went(site: Site, tmp_path: Pat
         os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitpid(agent, 0)[1] == signal.SIGKILL
     assert 0 not in carry([stayed, moved])
-    assert carry([foreign]) == {theirs}
+    assert carry([foreign]) == {foreign_cookie}
     (site.elsewhere / "cgroup.procs").write_text(str(moved))
     assert restore_leftovers(tmp_path, [CoreCookie(tmp_path)]).clean
     assert carry([stayed, moved]) == {0}
-    assert carry([foreign]) == {theirs}
+    assert carry([foreign]) == {foreign_cookie}
     assert not list((tmp_path / "cookies").iterdir())
 
 
 def make_foreign(pid: int) -> None:
-    """Give *pid* a cookie that is none of ours, as another program would."""
+    """Give *pid* a foreign cookie, as another program would."""
     helper = os.fork()
     if helper == 0:
         create()

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""CPUs that go off and come back are counted again. Here nobody else needs them."""
+"""Counters of CPUs that go offline and online again, which disturbs no other work in the guest."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_a_cpu_that_was_off_is_counted_again(
 ) -> None:
     groups = Groups(cgroup_root, cgroup_layout, probe)
     for number, off_s in enumerate((3 * REFRESH_S, 0.0)):
-        # Off for long enough to be missed, and so shortly that nobody can have seen it.
+        # Offline for long enough to be detected, and then too shortly to be detected.
         probe.poll()
         SWITCH.write_text("0")
         end = time.monotonic() + off_s
@@ -44,7 +44,7 @@ def test_a_cpu_that_was_off_is_counted_again(
             probe.poll()
             time.sleep(0.2)
         SWITCH.write_text("1")
-        _let_it_be_noticed(probe)
+        _detect_dead_event(probe)
         path = groups.make(f"job{number}", latency=False)
         with loads([Load(path, "hog", CPU)], seconds=2) as running:
             before = running.schedstat(path).oncpu_ns
@@ -58,8 +58,8 @@ def test_a_cpu_that_was_off_is_counted_again(
         assert last - first == pytest.approx(ran_ns, rel=0.05)
 
 
-def _let_it_be_noticed(probe: SchedProbe) -> None:
-    """A dead event shows when its CPU looks at the times, which counted() makes it do."""
+def _detect_dead_event(probe: SchedProbe) -> None:
+    """A dead event is detected when its CPU reads the event's times, which counted() causes."""
     for _ in range(3):
         probe.counted()
         time.sleep(REFRESH_S)

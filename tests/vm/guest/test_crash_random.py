@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Random lives on cgroup v2 and resctrl, beside somebody else who also makes groups."""
+"""Random runs on cgroup v2 and resctrl, beside another program that also creates groups."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ from tests.kernel.knobs import action
 from tests.kernel.test_crash_random import CrashError, Lives, refusals, refusing, steps_to_live
 from tests.vm.guest.resctrl import GROUP, OURS, groups
 
-PLACE = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
+GROUP_TARGET = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
 SCHEMATA = {
     Knob.MBA: ("0=100", "0=15", "0=50", "0=5"),  # the second is rounded, the last refused
     Knob.LLC_WAYS: ("0=7ff", "0=3", "0=5"),
@@ -31,12 +31,15 @@ wanted = st.tuples(
 
 
 class GuestLives(Lives):
-    """The same, and a control group of ours; ``theirs`` is one of its name that is not."""
+    """``Lives`` with a control group of ours.
+
+    ``foreign_inode`` is that of a group of the same name that another program created.
+    """
 
     @initialize()
     def start(self) -> None:
         subprocess.run(["mount", "-t", "resctrl", "resctrl", RESCTRL_DIR], check=True)
-        self.theirs = 0
+        self.foreign_inode = 0
         super().start()
 
     @rule(wish=wanted, lives=steps_to_live, refusals=refusals)
@@ -46,16 +49,16 @@ class GuestLives(Lives):
     ) -> None:
         self.now_ns += 100_000_000_000
         self.steps_left = lives
-        there = OURS.stat().st_ino if OURS.exists() else None
+        inode = OURS.stat().st_ino if OURS.exists() else None
         assert self.agent is not None
-        made, *values = wish
+        group_wish, *values = wish
         actions = []
-        if made == "present" and there is None:
-            actions.append(action(PLACE, Knob.RESCTRL_GROUP, "absent", "present"))
-        elif made == "absent" and there is not None and there != self.theirs:
-            actions.append(action(PLACE, Knob.RESCTRL_GROUP, f"present {there}", "absent"))
-        elif there is not None and there != self.theirs:
-            group = PLACE._replace(id=there)
+        if group_wish == "present" and inode is None:
+            actions.append(action(GROUP_TARGET, Knob.RESCTRL_GROUP, "absent", "present"))
+        elif group_wish == "absent" and inode is not None and inode != self.foreign_inode:
+            actions.append(action(GROUP_TARGET, Knob.RESCTRL_GROUP, f"present {inode}", "absent"))
+        elif inode is not None and inode != self.foreign_inode:
+            group = GROUP_TARGET._replace(id=inode)
             seen = {reading.knob: reading.value for reading in self.agent.read([group])}
             actions += [
                 action(group, knob, seen[knob], value)
@@ -76,9 +79,9 @@ class GuestLives(Lives):
     def others_take_the_name(self) -> None:
         if OURS.exists():
             OURS.rmdir()
-        with contextlib.suppress(OSError):  # they run out as well
+        with contextlib.suppress(OSError):  # there may be no CLOSID left
             OURS.mkdir()
-            self.theirs = OURS.stat().st_ino
+            self.foreign_inode = OURS.stat().st_ino
 
     @rule()
     def others_remove_it(self) -> None:
@@ -99,9 +102,9 @@ class GuestLives(Lives):
 
     def check(self, report: RestoreReport) -> None:
         super().check(report)
-        assert not OURS.exists() or OURS.stat().st_ino == self.theirs, report
+        assert not OURS.exists() or OURS.stat().st_ino == self.foreign_inode, report
         full = {text for name, text in groups().items() if name != GROUP}
-        assert len(full) == 1, "a group of somebody else was changed"
+        assert len(full) == 1, "a foreign group was changed"
 
     def teardown(self) -> None:
         try:

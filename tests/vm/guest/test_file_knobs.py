@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The knobs in cgroup v2 files: set, refused and rounded by the kernel, restored, overwritten."""
+"""Knobs in cgroup v2 files: written, refused, rounded, restored, and overwritten by others."""
 
 from collections.abc import Iterator
 import errno
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def pod() -> Iterator[Path]:
-    """A cgroup with limits that somebody has set."""
+    """A cgroup with limits of another program."""
     root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-files")
     pod = make_child(root, "pod")
     set_quota(pod, 80_000, 100_000, 10_000)
@@ -40,7 +40,7 @@ def disks() -> Iterator[tuple[str, str]]:
         yield first, second
 
 
-def test_every_file_knob_is_set_and_given_back(
+def test_every_file_knob_is_written_and_restored(
     cgroup_layout: CgroupLayout, pod: Path, disks: tuple[str, str], tmp_path: Path
 ) -> None:
     one, two = disks
@@ -85,7 +85,7 @@ def test_every_file_knob_is_set_and_given_back(
     assert dump(pod) == before
 
 
-def test_what_the_kernel_refuses_is_told_and_leaves_nothing(
+def test_a_refusal_is_reported_and_leaves_no_change(
     cgroup_layout: CgroupLayout, pod: Path, disks: tuple[str, str], tmp_path: Path
 ) -> None:
     before = dump(pod)
@@ -101,11 +101,11 @@ def test_what_the_kernel_refuses_is_told_and_leaves_nothing(
         return outcome
 
     was = "80000 100000 10000"
-    # A burst above the quota: the quota was written by then, and is taken back.
+    # The burst is above the quota: the quota is written first, and has to be reverted.
     assert refused(Knob.CPU_QUOTA, was, "5000 10000 5001").errno == errno.EINVAL
     assert refused(Knob.IO_WEIGHT, "100", "10001").errno == errno.EINVAL
     assert refused(Knob.MEMORY_HIGH, "max", "-4096").errno == errno.EINVAL
-    # The first of two disks is limited by then, and is freed again.
+    # The limit of the first of two disks is written first, and has to be reverted.
     absent = f"{disks[0]} rbps=4096;250:250 rbps=4096"
     assert refused(Knob.IO_MAX, "max", absent).errno == errno.ENODEV
     assert dump(pod) == before
@@ -138,11 +138,12 @@ def test_a_foreign_value_is_the_new_original(
     agent = executor(cgroup_layout, tmp_path)
     assert agent.execute([wish(was, ours)], now_ns=0)[0].applied == ours
     (pod / file).write_text(written)
-    # A restore by somebody who knows the journal only leaves it.
+    # A process that has only the journal leaves the foreign value.
     (result,) = executor(cgroup_layout, tmp_path).restore_all().results
     assert result.result is Restored.FOREIGN
 
-    # Who wrote itself sees it before the next write, and goes back to it in the end.
+    # The process that wrote the knob finds the foreign value before its next write, and restores
+    # that value in the end.
     (pod / file).write_text(was if file != "cpu.max" else "80000 100000")
     agent = executor(cgroup_layout, tmp_path)
     agent.execute([wish(was, ours)], now_ns=0)
@@ -155,7 +156,7 @@ def test_a_foreign_value_is_the_new_original(
     assert {r.knob: r.value for r in agent.read([target])}[knob] == theirs
 
 
-def test_a_disk_that_left_takes_its_limit_along(
+def test_a_limit_disappears_with_its_disk(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
     target = target_of(cgroup_layout, pod)

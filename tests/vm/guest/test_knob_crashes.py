@@ -1,12 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever dies at whatever moment: resctrl, its groups and tasks and every cgroup v2 file are as
-before.
+"""Restore after a SIGKILL at every step: resctrl with its groups and tasks, all cgroup v2 files.
 
-A process mounts resctrl, makes a group, moves a task into it, sets all knobs, restores them, and is
-killed by SIGKILL after each thing that outlives it; then another process restores.
-(That it makes no difference at which step before that is shown outside the guest, ten times
-faster.)
+A process mounts resctrl, creates a group, moves a task into it, writes all knobs and restores
+them. It is killed after each step that has a lasting effect; then another process restores, and
+everything is as before. That the other steps make no difference is tested outside the guest, ten
+times faster.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,11 +39,11 @@ pytestmark = pytest.mark.vm
 MIB = 1 << 20
 LASTING = ("after journal", "after write", "after task")
 ROOT = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, "")
-PLACE = ROOT._replace(path=GROUP)
+GROUP_TARGET = ROOT._replace(path=GROUP)
 
 
-class Scene(NamedTuple):
-    """What the process works on."""
+class KnobContext(NamedTuple):
+    """The objects that the killed process changes."""
 
     layout: CgroupLayout
     pod: Path
@@ -52,13 +51,13 @@ class Scene(NamedTuple):
     task: int
 
     def dump(self) -> dict[str, str]:
-        """Everything that it may change."""
+        """Return all state that the process may change."""
         state = dump(self.pod) | groups() | {"mounted": str(is_mounted())}
         return state | {"task": group_of(self.task)}
 
 
 @pytest.fixture
-def context(cgroup_layout: CgroupLayout) -> Iterator[Scene]:
+def context(cgroup_layout: CgroupLayout) -> Iterator[KnobContext]:
     root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-crash")
     pod = make_child(root, "pod")
     (pod / "cgroup.subtree_control").write_text("-cpu -memory -io")
@@ -67,12 +66,12 @@ def context(cgroup_layout: CgroupLayout) -> Iterator[Scene]:
     with disk_numbers(1) as (disk,), sleepers(1) as (task,):
         (pod / "io.max").write_text(f"{disk} wiops=500")
         move([task], pod)
-        yield Scene(cgroup_layout, pod, disk, task)
+        yield KnobContext(cgroup_layout, pod, disk, task)
     remove_cgroup(root)
 
 
-def knobs(context: Scene) -> dict[Knob, tuple[str, str]]:
-    """The original value of every knob, and another one."""
+def knobs(context: KnobContext) -> dict[Knob, tuple[str, str]]:
+    """Return the original value of every knob, and another value."""
     return {
         Knob.CPU_QUOTA: ("80000 100000 10000", "5000 10000 5000"),
         Knob.SCHED_IDLE: ("0 700", "1"),
@@ -84,10 +83,12 @@ def knobs(context: Scene) -> dict[Knob, tuple[str, str]]:
     }
 
 
-def life(context: Scene, state_dir: Path, *, mount: bool) -> Callable[[Trace], None]:
-    """Mount if told, make the group, move a task, set everything, restore."""
+def one_run(context: KnobContext, state_dir: Path, *, mount: bool) -> Callable[[Trace], None]:
+    """Return a function that mounts (if *mount*), creates the group, moves a task, writes all
+    knobs, and restores.
+    """
 
-    def live(trace: Trace) -> None:
+    def run(trace: Trace) -> None:
         agent = executor(context.layout, state_dir, lasting(trace))
 
         def do(*actions: Action) -> None:
@@ -96,8 +97,8 @@ def life(context: Scene, state_dir: Path, *, mount: bool) -> Callable[[Trace], N
 
         if mount:
             do(action(ROOT, Knob.RESCTRL_MOUNT, "absent", "mounted"))
-        do(action(PLACE, Knob.RESCTRL_GROUP, "absent", "present"))
-        group = PLACE._replace(id=(RESCTRL_DIR / GROUP).stat().st_ino)
+        do(action(GROUP_TARGET, Knob.RESCTRL_GROUP, "absent", "present"))
+        group = GROUP_TARGET._replace(id=(RESCTRL_DIR / GROUP).stat().st_ino)
         tasks = TaskMover(ROOT._replace(id=RESCTRL_DIR.stat().st_ino), group)
         assert tasks.reconcile(tasks.poll(), [context.task], []).joined == 1
         trace("after task")
@@ -110,11 +111,11 @@ def life(context: Scene, state_dir: Path, *, mount: bool) -> Callable[[Trace], N
         )
         assert agent.restore_all().clean
 
-    return live
+    return run
 
 
 def lasting(trace: Trace) -> Trace:
-    """Count only the steps after which something is other than before."""
+    """Return a trace that passes on only the steps with a lasting effect."""
 
     def filtered(step: str) -> None:
         if step.startswith(LASTING):
@@ -124,29 +125,29 @@ def lasting(trace: Trace) -> Trace:
 
 
 @pytest.mark.parametrize("mount", [False, True])
-def test_killed_at_every_step(context: Scene, tmp_path: Path, mount: bool) -> None:
+def test_killed_at_every_step(context: KnobContext, tmp_path: Path, mount: bool) -> None:
     if mount:
-        # The rest is the same as where somebody else has mounted it.
+        # The later steps are the same as with resctrl mounted by another program.
         first = kill_everywhere(context, tmp_path, mount=True, steps=range(5))
         assert {"after write resctrl.mount=mount", "after write group=mkdir"} <= first
         return
     with mounted():
         (RESCTRL_DIR / "runtime").mkdir()
         seen = kill_everywhere(context, tmp_path, mount=False, steps=range(1000))
-    # Every file has been written to at a step at which the process died.
+    # For every file there was a step at which the process died after writing it.
     written = {s.split()[2].partition("=")[0] for s in seen if s.startswith("after write")}
     files = {"cpu.max", "cpu.max.burst", "cpu.idle", "cpu.weight", "memory.high", "io.weight"}
     assert written == {"group", "schemata", "io.max", *files}
     assert {"after task", "after write group=rmdir", "after journal remove"} <= seen
 
 
-def kill_everywhere(context: Scene, scratch: Path, *, mount: bool, steps: range) -> set[str]:
-    """Kill at each of *steps*, as far as there are so many; return what was done there."""
+def kill_everywhere(context: KnobContext, scratch: Path, *, mount: bool, steps: range) -> set[str]:
+    """Kill at each of *steps*, or up to the last step; return the names of these steps."""
     seen: set[str] = set()
     before = context.dump()
     for number in steps:
         state_dir = scratch / str(number)
-        step = die_at(number, life(context, state_dir, mount=mount))
+        step = die_at(number, one_run(context, state_dir, mount=mount))
         report = executor(context.layout, state_dir).restore_all()
         assert report.clean, (step, report)
         assert context.dump() == before, step

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups on a real resctrl: values, limits of the hardware, tasks, and other software."""
+"""Control groups in the resctrl of the kernel: values, hardware limits, tasks, other programs."""
 
 from collections.abc import Callable, Iterator
 import errno
@@ -39,7 +39,7 @@ from tests.vm.guest.resctrl import (
 pytestmark = pytest.mark.vm
 
 SECOND = 1_000_000_000
-PLACE = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
+GROUP_TARGET = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
 
 Restart = Callable[[], Executor]
 
@@ -64,22 +64,22 @@ def batch() -> Iterator[Path]:
     remove_cgroup(cgroup)
 
 
-def make_group(agent: Executor) -> Target:
-    make = action(PLACE, Knob.RESCTRL_GROUP, "absent", "present")
-    (outcome,) = agent.execute([make], now_ns=0)
+def create_group(agent: Executor) -> Target:
+    create = action(GROUP_TARGET, Knob.RESCTRL_GROUP, "absent", "present")
+    (outcome,) = agent.execute([create], now_ns=0)
     assert outcome.failure is outcome.foreign is None, outcome
     inode = OURS.stat().st_ino
     assert outcome.applied == f"present {inode}"
-    return PLACE._replace(id=inode)
+    return GROUP_TARGET._replace(id=inode)
 
 
-def inode_of(name: str) -> Target:
+def target_of(name: str) -> Target:
     path = RESCTRL_DIR / name
     return Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), path.stat().st_ino, name)
 
 
 class Writes:
-    """Sets one knob of one group again and again, long after each other."""
+    """Writes one knob of one group; each write is later than the back-off of the one before."""
 
     def __init__(self, agent: Executor, target: Target, knob: Knob) -> None:
         self.agent, self.target, self.knob, self.now_ns = agent, target, knob, 0
@@ -101,15 +101,15 @@ def test_values_as_written_and_as_the_kernel_rounds_them(
     resctrl: Path, agent: Executor, tmp_path: Path
 ) -> None:
     before = groups()
-    group = make_group(agent)
+    group = create_group(agent)
     set_mb, set_l3 = Writes(agent, group, Knob.MBA), Writes(agent, group, Knob.LLC_WAYS)
     assert set_mb("0=100", "0=15").applied == "0=20"
-    # As the kernel shows it, padding included.
+    # The kernel pads numbers.
     assert "MB:0= 20" in (OURS / "schemata").read_text()
     assert set_mb("0=20", "0=70").applied == "0=70"
     assert "out of range [10,100]" in set_mb.refused("0=70", "0=9")
     assert "out of range [10,100]" in set_mb.refused("0=70", "0=101")
-    # No such domain: the kernel has no words for it, so the error number must do.
+    # An unknown domain: the kernel gives no reason, so the message has only the error number.
     assert set_mb.refused("0=70", "0=50;1=50").endswith("Invalid argument")
 
     assert set_l3("0=7ff", "0=3").applied == "0=3"
@@ -127,12 +127,12 @@ def test_values_as_written_and_as_the_kernel_rounds_them(
     assert not list((tmp_path / "journal").iterdir())
 
 
-def test_a_value_that_the_kernel_rounded_is_ours_for_the_next_process(
+def test_the_next_process_recognises_a_value_that_the_kernel_rounded(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     RESCTRL_DIR.joinpath("runtime").mkdir()
     before = groups()
-    adopted = inode_of("runtime")
+    adopted = target_of("runtime")
 
     def dies(step: str) -> None:
         if step.startswith("after write"):
@@ -148,14 +148,14 @@ def test_a_value_that_the_kernel_rounded_is_ours_for_the_next_process(
 
 
 def test_the_root_group_is_never_written(resctrl: Path, agent: Executor) -> None:
-    root = inode_of(".")._replace(path="")
+    root = target_of(".")._replace(path="")
     assert {r.value for r in agent.read([root])} == {"0=100", "0=7ff"}
     with pytest.raises(ValueError, match="root group"):
         Writes(agent, root, Knob.MBA)("0=100", "0=50")
     assert "MB:0=100" in groups()[RESCTRL_DIR.name]
 
 
-def test_groups_run_out_and_are_freed(
+def test_exhaustion_of_closids_and_recovery(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, batch: Path
 ) -> None:
     control = ControlGroup(CONFIG, agent, cgroup_layout)
@@ -192,13 +192,13 @@ def test_tasks_are_kept_in_the_group(
     batch: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for foreign in (resctrl / "runtime", resctrl / "mon_groups/somebody"):
-        foreign.mkdir()
+    for directory in (resctrl / "runtime", resctrl / "mon_groups/foreign"):
+        directory.mkdir()
     with sleepers(6) as pids, threaded() as many:
         mine, classed, watched, late, leaver, other = pids
         move([mine, classed, watched, leaver, many], batch)
         (resctrl / "runtime/tasks").write_text(str(classed))
-        (resctrl / "mon_groups/somebody/tasks").write_text(str(watched))
+        (resctrl / "mon_groups/foreign/tasks").write_text(str(watched))
         threads = [int(p.name) for p in Path(f"/proc/{many}/task").iterdir()]
         assert len(threads) == 4
         control = ControlGroup(CONFIG, agent, cgroup_layout)
@@ -210,13 +210,13 @@ def test_tasks_are_kept_in_the_group(
         assert (control.state.tasks, control.state.elsewhere) == (6, 2)
         assert [r.message.count("adopt") for r in caplog.records] == [1]
 
-        # What the probe tells is settled at once.
+        # Moves that the probe reports are handled at once.
         move([late], batch)
         move([leaver], Path("/sys/fs/cgroup"))
-        told = (Move(work.cgroup, late, late, True), Move(None, leaver, leaver, True))
-        control.reconcile(SECOND // 5, Moves(told, complete=True))
+        moves = (Move(work.cgroup, late, late, True), Move(None, leaver, leaver, True))
+        control.reconcile(SECOND // 5, Moves(moves, complete=True))
         assert (group_of(late), group_of(leaver)) == (GROUP, "/")
-        # What it does not tell is found by looking.
+        # Moves that it does not report are found by the full scan.
         move([late], Path("/sys/fs/cgroup"))
         move([other], batch)
         control.reconcile(SECOND, Moves((), complete=True))
@@ -228,25 +228,25 @@ def test_tasks_are_kept_in_the_group(
         control.reset()
         assert {group_of(tid) for tid in (mine, other, late, leaver, *threads)} == {"/"}
         assert (group_of(classed), OURS.exists()) == ("runtime", False)
-        assert str(watched) in (resctrl / "mon_groups/somebody/tasks").read_text().split()
+        assert str(watched) in (resctrl / "mon_groups/foreign/tasks").read_text().split()
 
 
-def test_who_must_not_be_moved_and_who_has_ended(resctrl: Path, agent: Executor) -> None:
-    group = make_group(agent)
-    tasks = TaskMover(inode_of(".")._replace(path=""), group)
+def test_init_kernel_threads_and_ended_tasks_are_skipped(resctrl: Path, agent: Executor) -> None:
+    group = create_group(agent)
+    tasks = TaskMover(target_of(".")._replace(path=""), group)
     with sleepers(3) as pids:
         gone = subprocess.Popen(["true"])
         gone.wait()
         with Group(group) as directory:
             assert tasks.write(directory, [pids[0], gone.pid, pids[1]]) == 2
         assert [group_of(pid) for pid in pids] == [GROUP, GROUP, "/"]
-        # The first process, a kernel thread, and one that may.
-        done = tasks.reconcile(tasks.poll(), [1, 2, pids[2]], [])
-        assert (done.joined, done.inside) == (1, 3)
+        # Init, a kernel thread, and a task that may be moved.
+        counts = tasks.reconcile(tasks.poll(), [1, 2, pids[2]], [])
+        assert (counts.joined, counts.inside) == (1, 3)
         assert [group_of(pid) for pid in (1, 2, pids[2])] == ["/", "/", GROUP]
 
 
-def test_an_adopted_group_is_moved_and_given_back(
+def test_an_adopted_group_is_limited_and_restored(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, batch: Path
 ) -> None:
     (resctrl / "BestEffort").mkdir()
@@ -261,7 +261,7 @@ def test_an_adopted_group_is_moved_and_given_back(
         assert group_of(pid) == "/"
         (target,) = control.targets(enforcing=True)
         assert Writes(agent, target, Knob.MBA)("0=80", "0=30").applied == "0=30"
-        # Somebody else's value is theirs, and the one to go back to.
+        # A foreign value is kept, and is the new original.
         (resctrl / "BestEffort/schemata").write_text("MB:0=60\n")
         assert Writes(agent, target, Knob.MBA)("0=30", "0=20").foreign == "0=60"
         assert Writes(agent, target, Knob.MBA)("0=60", "0=20").applied == "0=20"
@@ -269,27 +269,27 @@ def test_an_adopted_group_is_moved_and_given_back(
     assert groups() == {**before, "BestEffort": before["BestEffort"].replace("80", "60")}
 
 
-def test_restore_leaves_alone_what_is_somebody_elses(
+def test_restore_leaves_foreign_values_and_groups(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, tmp_path: Path, batch: Path
 ) -> None:
     (resctrl / "runtime").mkdir()
-    assert Writes(agent, inode_of("runtime"), Knob.LLC_WAYS)("0=7ff", "0=f").applied == "0=f"
+    assert Writes(agent, target_of("runtime"), Knob.LLC_WAYS)("0=7ff", "0=f").applied == "0=f"
     (resctrl / "runtime/schemata").write_text("L3:0=70\n")
-    make_group(agent)
+    create_group(agent)
     OURS.rmdir()
     OURS.mkdir()
     (result, replaced) = executor(cgroup_layout, tmp_path).restore_all().results
     assert {result.result, replaced.result} == {Restored.FOREIGN}
     assert OURS.exists()
     assert "L3:0=070" in groups()["runtime"]
-    # Nor is a group of that name used that we did not make.
+    # A group of that name that another program created is not used either.
     control = ControlGroup(CONFIG, executor(cgroup_layout, tmp_path), cgroup_layout)
     control.set_workloads((best_effort(batch),))
     control.reconcile(0, None)
     assert "not made by this program" in control.state.problem
 
 
-def test_a_group_that_others_remove_is_made_three_times_more(
+def test_a_group_that_is_removed_is_created_three_times_more(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, batch: Path
 ) -> None:
     control = ControlGroup(CONFIG, agent, cgroup_layout)
@@ -307,7 +307,7 @@ def test_a_group_that_others_remove_is_made_three_times_more(
     assert agent.restore_all().clean
 
 
-def test_mounted_by_us_unless_others_use_it(
+def test_our_mount_is_unmounted_unless_shared(
     agent: Executor, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     config = CONFIG._replace(mount=True)
@@ -319,7 +319,7 @@ def test_mounted_by_us_unless_others_use_it(
     assert not is_mounted()
 
     ControlGroup(config, agent, cgroup_layout)
-    (RESCTRL_DIR / "mon_groups/somebody").mkdir()
+    (RESCTRL_DIR / "mon_groups/foreign").mkdir()
     (result,) = executor(cgroup_layout, tmp_path).restore_all().results
     try:
         assert result.result is Restored.FOREIGN
@@ -329,7 +329,7 @@ def test_mounted_by_us_unless_others_use_it(
 
 
 class threaded:
-    """A process of four threads; entering gives its pid."""
+    """A process of four threads; entering the context returns its PID."""
 
     SOURCE = "import threading, time\nfor _ in range(3):\n"
     SOURCE += "    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"

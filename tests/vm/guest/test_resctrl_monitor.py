@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cache use of workloads on a real resctrl whose counters the test sets."""
+"""Cache use of workloads in the resctrl of the kernel, with counters that the test sets."""
 
 from collections.abc import Iterator
 import os
@@ -31,7 +31,7 @@ MONITORS = RESCTRL_DIR / "mon_groups"
 
 
 class Watched:
-    """Workloads in cgroups of the test, and the monitor; time is a number."""
+    """Workloads in cgroups of the test, and the monitor, with simulated time."""
 
     def __init__(self, layout: CgroupLayout, home: Path) -> None:
         self.agent: Executor = executor(layout, home)
@@ -52,7 +52,7 @@ class Watched:
         return control / "mon_groups" / f"sweetpoint-{cgroup.stat().st_ino}"
 
     def read(self, seconds: int = 6) -> dict[str, CacheUse]:
-        """Let time pass, as ticks of a second, and return what is known by name."""
+        """Poll once a second of simulated time, and return the last cache use by name."""
         for _ in range(seconds):
             self._now_ns += SECOND
             use = self.monitor.poll(self._now_ns)
@@ -77,24 +77,24 @@ def counter(rmid: int, event: str, raw: int) -> None:
 
 
 def rmid_of(group: Path) -> int:
-    """Find out by which number the hardware would know a group."""
+    """Find the RMID of a group: every counter is set to its own RMID and one is read."""
     for rmid in range(RMIDS):
         counter(rmid, "llc_occupancy", rmid)
     (file,) = group.glob("mon_data/*/llc_occupancy")
     return int(file.read_text()) // UNIT
 
 
-def place_of(pid: int) -> str:
+def groups_of(pid: int) -> str:
     return " ".join(Path(f"/proc/{pid}/cpu_resctrl_groups").read_text().split())
 
 
-def test_counters_are_those_of_the_workload(watched: Watched) -> None:
+def test_counters_belong_to_the_workload(watched: Watched) -> None:
     web, batch = watched.add("web"), watched.add("batch", QosClass.BE)
     with sleepers(2) as pids:
         move(pids[:1], web)
         move(pids[1:], batch)
         assert set(watched.read()) == {"web", "batch"}
-        assert place_of(pids[0]) == f"res:/ mon:{watched.group(web).name}"
+        assert groups_of(pids[0]) == f"res:/ mon:{watched.group(web).name}"
         rmid, other = rmid_of(watched.group(web)), rmid_of(watched.group(batch))
         counter(rmid, "llc_occupancy", 700)
         counter(other, "llc_occupancy", 3)
@@ -102,12 +102,12 @@ def test_counters_are_those_of_the_workload(watched: Watched) -> None:
         before = watched.read()
         assert before["web"].llc_occupancy_bytes == 700 * UNIT
         assert before["batch"].llc_occupancy_bytes == 3 * UNIT
-        # The hardware's counter has 24 bits and begins anew.
+        # The hardware counter has 24 bits and wraps.
         counter(rmid, "mbm_total", 0x10)
         after = watched.read()
         assert bandwidth(after, "web") - bandwidth(before, "web") == 0x20 * UNIT
         assert bandwidth(after, "batch") == 0
-        # Nothing to tell now is not zero, and not an error.
+        # Unavailable is neither zero nor an error.
         counter(rmid, "llc_occupancy", 1 << 62)
         counter(rmid, "mbm_total", 1 << 62)
         assert "web" not in watched.read()
@@ -115,7 +115,7 @@ def test_counters_are_those_of_the_workload(watched: Watched) -> None:
         counter(rmid, "llc_occupancy", 5)
         counter(rmid, "mbm_total", 0x12)
         again = watched.read()
-        # This kernel knows that the hardware begins at zero when it can tell again.
+        # This kernel assumes that the hardware counts from zero after Unavailable.
         assert bandwidth(again, "web") - bandwidth(after, "web") == 0x12 * UNIT
         counter(rmid, "mbm_total", 1 << 63)
         assert set(watched.read()) == {"batch"}
@@ -132,7 +132,7 @@ def bandwidth(use: dict[str, CacheUse], name: str) -> int:
     return count
 
 
-def test_who_comes_and_who_leaves(watched: Watched) -> None:
+def test_tasks_that_join_and_leave(watched: Watched) -> None:
     web, out = watched.add("web"), TOP / "out"
     out.mkdir()
     ours = f"res:/ mon:{watched.group(web).name}"
@@ -141,25 +141,25 @@ def test_who_comes_and_who_leaves(watched: Watched) -> None:
         with sleepers(2) as (early, late):
             move([shell.pid, early], web)
             watched.read()
-            assert place_of(early) == place_of(shell.pid) == ours
-            # A child is counted with its parent from the start.
+            assert groups_of(early) == groups_of(shell.pid) == ours
+            # A child is in the group of its parent from the start.
             assert shell.stdin is not None
             shell.stdin.write(b"\n")
             shell.stdin.flush()
             known = {str(shell.pid), str(early)}
-            while not (born := {*(web / "cgroup.procs").read_text().split()} - known):
+            while not (new := {*(web / "cgroup.procs").read_text().split()} - known):
                 pass
-            child = int(born.pop())
-            assert place_of(child) == ours
+            child = int(new.pop())
+            assert groups_of(child) == ours
             move([late], web)
             move([early], out)
             watched.read()
-            assert place_of(late) == ours
-            assert place_of(early) == "res:/ mon:"
+            assert groups_of(late) == ours
+            assert groups_of(early) == "res:/ mon:"
             move([shell.pid, child, late], out)
             watched.read()
-            assert place_of(child) == place_of(late) == "res:/ mon:"
-            # The workload goes, and its group with it.
+            assert groups_of(child) == groups_of(late) == "res:/ mon:"
+            # The workload is removed, and its group with it.
             watched.monitor.set_workloads([])
             assert not list(MONITORS.iterdir())
             os.kill(child, signal.SIGKILL)
@@ -168,8 +168,10 @@ def test_who_comes_and_who_leaves(watched: Watched) -> None:
         shell.communicate()
 
 
-def test_services_first_and_some_for_others(watched: Watched, cgroup_layout: CgroupLayout) -> None:
-    # One is the root group's, and 24 are left to others.
+def test_services_have_precedence_and_a_reserve_is_left(
+    watched: Watched, cgroup_layout: CgroupLayout
+) -> None:
+    # One RMID belongs to the root group, and 24 are reserved for other programs.
     ours = 7
     config = CONFIG._replace(rmid_reserve=RMIDS - 1 - ours)
     watched.monitor = ResctrlMonitor(config, watched.agent, cgroup_layout)
@@ -184,44 +186,44 @@ def test_services_first_and_some_for_others(watched: Watched, cgroup_layout: Cgr
         watched.read(12)
         assert watched.group(TOP / "web").exists()
         assert len(list(MONITORS.iterdir())) == ours
-        # Somebody else uses three: ours become fewer.
+        # Another program uses three RMIDs: ours are reduced by three.
         for number in range(3):
-            (MONITORS / f"theirs{number}").mkdir()
+            (MONITORS / f"foreign{number}").mkdir()
         watched.read()
-        left = list(MONITORS.glob("sweetpoint-*"))
-        assert len(left) == ours - 3
-        assert watched.group(TOP / "web") in left
-        for group in MONITORS.glob("theirs*"):
+        remaining = list(MONITORS.glob("sweetpoint-*"))
+        assert len(remaining) == ours - 3
+        assert watched.group(TOP / "web") in remaining
+        for group in MONITORS.glob("foreign*"):
             group.rmdir()
 
 
-def test_groups_of_others_are_left_alone(watched: Watched) -> None:
+def test_groups_of_other_programs_are_not_changed(watched: Watched) -> None:
     web = watched.add("web")
-    theirs = RESCTRL_DIR / "container"
-    theirs.mkdir()
-    with sleepers(3) as (first, second, stranger):
+    foreign = RESCTRL_DIR / "container"
+    foreign.mkdir()
+    with sleepers(3) as (first, second, other):
         move([first, second], web)
         for pid in (first, second):
-            (theirs / "tasks").write_text(str(pid))
-        counter(rmid_of(theirs), "llc_occupancy", 9)
+            (foreign / "tasks").write_text(str(pid))
+        counter(rmid_of(foreign), "llc_occupancy", 9)
         assert watched.read()["web"].llc_occupancy_bytes == 9 * UNIT
         assert watched.monitor.state.adopted == 1
-        assert place_of(first) == "res:container mon:"
-        # With somebody else inside, the group tells nothing about this workload.
-        (theirs / "tasks").write_text(str(stranger))
+        assert groups_of(first) == "res:container mon:"
+        # With a task of another workload the group's counters cannot be used for this one.
+        (foreign / "tasks").write_text(str(other))
         assert watched.read() == {}
         assert watched.monitor.state.elsewhere == 2
-        # A part of the tasks is ours to count, the other stays with those who watch it.
+        # Tasks in the root group are monitored by us, the others stay in the foreign group.
         (RESCTRL_DIR / "tasks").write_text(str(second))
         assert "web" in watched.read()
-        assert place_of(second) == f"res:/ mon:{watched.group(web).name}"
-        assert place_of(first) == "res:container mon:"
+        assert groups_of(second) == f"res:/ mon:{watched.group(web).name}"
+        assert groups_of(first) == "res:container mon:"
         assert watched.monitor.state.elsewhere == 1
-    assert theirs.exists()
-    theirs.rmdir()
+    assert foreign.exists()
+    foreign.rmdir()
 
 
-def test_it_follows_into_the_group_of_best_effort_work(watched: Watched) -> None:
+def test_monitoring_continues_in_the_best_effort_group(watched: Watched) -> None:
     batch = watched.add("batch", QosClass.BE)
     with sleepers(2) as pids:
         move(pids, batch)
@@ -230,16 +232,16 @@ def test_it_follows_into_the_group_of_best_effort_work(watched: Watched) -> None
         rmid = rmid_of(first)
         counter(rmid, "mbm_total", 50)
         before = watched.read()
-        place = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
-        make = action(place, Knob.RESCTRL_GROUP, "absent", "present")
-        watched.agent.execute([make], now_ns=0)
+        target = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
+        create = action(target, Knob.RESCTRL_GROUP, "absent", "present")
+        watched.agent.execute([create], now_ns=0)
         for pid in pids:
             (OURS / "tasks").write_text(str(pid))
         watched.read(12)
         second = watched.group(batch, OURS)
-        assert place_of(pids[0]) == f"res:{GROUP} mon:{second.name}"
+        assert groups_of(pids[0]) == f"res:{GROUP} mon:{second.name}"
         assert not first.exists()
-        # What the old group counted stays, and the new one begins at zero.
+        # The count of the old group is kept, and the new group begins at zero.
         counter(rmid_of(second), "mbm_total", 7)
         after = watched.read()
         assert bandwidth(after, "batch") - bandwidth(before, "batch") == 7 * UNIT
@@ -250,7 +252,7 @@ def test_it_follows_into_the_group_of_best_effort_work(watched: Watched) -> None
         assert watched.group(batch).exists()
 
 
-def test_nothing_is_left_and_nothing_inherited(
+def test_a_new_group_inherits_no_count_and_restore_removes_all(
     watched: Watched, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     web = watched.add("web")
@@ -259,12 +261,12 @@ def test_nothing_is_left_and_nothing_inherited(
         watched.read()
         counter(rmid_of(watched.group(web)), "mbm_total", 500)
         before = watched.read()
-        # Somebody removes the group, and one of theirs takes its number.
+        # Another program removes the group, so that its RMID may be reused.
         watched.group(web).rmdir()
         assert bandwidth(watched.read(12), "web") == bandwidth(before, "web")
-        assert place_of(pids[0]) == f"res:/ mon:{watched.group(web).name}"
-        # After a crash: another process finds the journal.
+        assert groups_of(pids[0]) == f"res:/ mon:{watched.group(web).name}"
+        # As after a crash: another process restores from the journal.
         report = executor(cgroup_layout, tmp_path).restore_all()
         assert report.clean
         assert not list(MONITORS.iterdir())
-        assert place_of(pids[0]) == "res:/ mon:"
+        assert groups_of(pids[0]) == "res:/ mon:"

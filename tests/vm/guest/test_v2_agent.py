@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent and its two oldest knobs where everything is cgroup v2.
+"""The agent, cpu.quota and cpu.idle on pure cgroup v2.
 
-These are tests of the running kernel, run once more; each stands there with its reasons.
+The tests are those of ``tests/kernel``, repeated in the guest.
 """
 
 from pathlib import Path
@@ -29,6 +29,6 @@ def test_a_foreign_value_becomes_the_new_original(
     actuators.test_a_foreign_value_becomes_the_new_original(cgroup_layout, pod, tmp_path, caplog)
 
 
-@pytest.mark.soak  # compiling four probes takes a minute and a half here
+@pytest.mark.soak  # compiling four probes takes 1.5 minutes in the guest
 def test_it_protects_the_service_and_restores_when_told_to_stop(site: agent.Site) -> None:
     agent.test_it_protects_the_service_and_restores_when_told_to_stop(site, signal.SIGTERM)

@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""cgroup.freeze and cgroup.kill, which nothing but cgroup v2 has.
+"""cgroup.freeze and cgroup.kill, which exist on cgroup v2 only.
 
-These are tests of the running kernel, run once more; each stands there with its reasons.
+The tests are those of ``tests/kernel/test_host_eviction.py``, repeated in the guest.
 """
 
 import os
@@ -36,7 +36,7 @@ def test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # What it takes to kill them one by one: cgroup.kill does without.
+    # Needed to kill processes one by one, but not for cgroup.kill.
     monkeypatch.delattr(os, "pidfd_open")
     standalone.test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
         cgroup_layout, hog, executor, cgroup_root, tmp_path

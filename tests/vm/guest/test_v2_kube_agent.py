@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole agent on a node with everything: pods on cgroup v2, resctrl, core scheduling.
+"""The agent on a Kubernetes node with cgroup v2, resctrl and core scheduling.
 
-The service's CPU pressure stands for what hardware counters would tell, which are not emulated,
-and the monitors of resctrl count what the test says. Without bcc, because compiling the probes
-takes a minute and a half here.
+Hardware counters are not emulated: the profile uses the CPU pressure of the service instead. The
+monitors of resctrl read values that the test sets. The agent runs without bcc, because compiling
+the probes takes 1.5 minutes in the guest.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ from tests.vm.guest.test_resctrl_monitor import counter, rmid_of
 pytestmark = [pytest.mark.vm, pytest.mark.soak]
 
 MIB = 1 << 20
-ASKED = {"sweetpoint.dev/cpu": "300", "sweetpoint.dev/memory": "48Mi"}
+REQUESTS = {"sweetpoint.dev/cpu": "300", "sweetpoint.dev/memory": "48Mi"}
 PROFILE = """\
 name: default
 indicators:
@@ -42,9 +42,9 @@ indicators:
 
 
 class Node:
-    """A service and a best-effort pod that asked for capacity, told by an API server of the test.
+    """A service and a best-effort pod with a capacity request, served by a test API server.
 
-    ``dump`` is everything that the agent may change, as the kernel shows it.
+    ``dump`` returns all state that the agent may change, as the kernel shows it.
     """
 
     def __init__(self, root: Path, layout: CgroupLayout, driver: Driver, server: PodServer) -> None:
@@ -52,7 +52,7 @@ class Node:
         self.root = root
         self.kubepods = Kubepods(root, layout, driver)
         self.kubepods.make_qos_levels()
-        limits = {"resources": {"requests": ASKED, "limits": ASKED}}
+        limits = {"resources": {"requests": REQUESTS, "limits": REQUESTS}}
         self.web, self.service = self._start(server, "web", "Burstable", {})
         self.batch, self.best_effort = self._start(server, "batch", "BestEffort", limits)
         self.pids: list[int] = []
@@ -83,7 +83,7 @@ class Node:
     _counted = 0
 
     def squeezed(self) -> bool:
-        """Let best-effort work use more memory bandwidth; whether it has fewer cache ways."""
+        """Raise the bandwidth of best-effort work; return whether its cache ways were reduced."""
         for group in OURS.glob("mon_groups/sweetpoint-*"):
             rmid = rmid_of(group)
             self._counted += 1000
@@ -94,14 +94,14 @@ class Node:
         return {
             **dump(self.root),
             "groups": groups(),
-            "places": [group_of(pid) for pid in self.pids],
+            "resctrl": [group_of(pid) for pid in self.pids],
             "cookies": [cookie_of(pid) for pid in self.pids],
         }
 
 
 @contextmanager
 def running(node: Node) -> Iterator[tuple[int, int]]:
-    """Two tasks of the service that get into each other's way, and one of the best-effort pod."""
+    """Run two tasks of the service that compete for a CPU, and one of the best-effort pod."""
     bursts = [Load(node.service, "bursts", 0)] * 2
     with sleepers(1) as (batch,), loads(bursts, seconds=600) as service:
         move([batch], node.best_effort)
@@ -112,10 +112,10 @@ def running(node: Node) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("driver", "end"), [("systemd", "kill -9"), ("cgroupfs", "SIGTERM")])
-def test_everything_is_set_and_everything_put_back(
+def test_all_knobs_are_written_and_restored(
     cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path, driver: Driver, end: str
 ) -> None:
-    # A mount of the agent's own; resctrl is mounted by somebody else, for everybody to see.
+    # bcc is hidden by a mount in the agent's mount namespace; resctrl is mounted outside of it.
     blind = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
     with mounted(), PodServer(tmp_path) as server:
         node = Node(cgroup_root, cgroup_layout, driver, server)
@@ -123,7 +123,7 @@ def test_everything_is_set_and_everything_put_back(
             before = node.dump()
             alone = ("--no-guardian",) if end == "kill -9" else ()
             with AgentRun(node, *alone, without=blind) as agent:
-                agent.enforcing()  # ready it never is without probes
+                agent.enforcing()  # without probes it never becomes ready
                 eventually("a cookie", 60, lambda: cookie_of(batch))
                 eventually("the group", 60, lambda: group_of(batch) == GROUP)
                 eventually("fewer ways", 120, node.squeezed)
@@ -136,7 +136,7 @@ def test_everything_is_set_and_everything_put_back(
                 if end == "kill -9":
                     assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
                     assert node.dump() != before
-                    assert cookie_of(batch), "nobody has put anything back so far"
+                    assert cookie_of(batch), "restored before the release command"
                     release(node)
                 else:
                     assert agent.stop() == 0

@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The probes give right numbers where everything is cgroup v2, and under another kernel.
+"""Accuracy of the probes on pure cgroup v2 and another kernel version.
 
-These are tests of the running kernel, run once more; each stands there with its reasons.
+The tests are those of ``tests/kernel``, repeated in the guest.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ net, talk, namespaces = network.net, network.talk, network.namespaces
 
 @pytest.fixture(scope="module")
 def probe() -> Iterator[SchedProbe]:
-    # One for all: compiling it takes ten seconds here.
+    # Shared by all tests: compiling takes ten seconds in the guest.
     sources, reasons = choose_sources(counters.WANTED)
     assert reasons == {}
     loaded = SchedProbe(cpus=max(possible_cpus()) + 1, counters=sources)
@@ -49,7 +49,7 @@ def test_waits_agree_with_schedstat(probe: SchedProbe, groups: Groups) -> None:
 
 
 def test_blame_names_the_hog(probe: SchedProbe, groups: Groups) -> None:
-    # Alone with it: what sleepers do when they wake up is no small matter on this CPU.
+    # Without sleepers: the cost of their wakeups is not negligible on this CPU.
     service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=3) as running:
         running.work()

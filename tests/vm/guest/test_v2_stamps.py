@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Wakeup stamps give right numbers where everything is cgroup v2, and under another kernel."""
+"""Accuracy of wakeup stamps on pure cgroup v2 and another kernel version."""
 
 from collections.abc import Iterator
 from pathlib import Path
