@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// Sorts every value of `input` into a bucket of the probes' histogram.
+// Writes the bucket number of each value of `input` in the probes' histogram to `output`.
 #include <linux/types.h>
 #include "histogram.h"
 

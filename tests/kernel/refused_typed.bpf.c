@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// The verifier lets only the untyped variant pass: the other reads an argument that is not there.
+// The verifier accepts only the untyped variant: the typed one reads an argument out of range.
 #include <linux/types.h>
 
 BPF_ARRAY(runs, u64, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// Lets the counters look twice at the times of every event in `input` and scales a gain by them.
+// For each entry of `input`: gives the times of an event to the counters' code twice, then scales a
+// gain with the result.
 #include <linux/types.h>
 #include "counters.h"
 

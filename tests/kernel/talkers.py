@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that talk to each other from cgroups of a test, with a known amount of bytes."""
+"""Processes in cgroups of a test that exchange a known number of bytes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,55 +11,55 @@ __all__ = ("UDP_HEADERS", "Talker")
 
 UDP_HEADERS = 28  # IPv4 20, UDP 8
 
-# A socket belongs to the cgroup that its maker is in, so: join first, then make it.
+# A socket belongs to the cgroup of the process at its creation, so the process joins first.
 _TALKER = """
 import os, socket, sys
 cgroup, role, address, port, size, count = sys.argv[1:7]
-place, size, count = (address, int(port)), int(size), int(count)
+endpoint, size, count = (address, int(port)), int(size), int(count)
 with open(cgroup + "/cgroup.procs", "w") as procs:
     procs.write(str(os.getpid()))
 
-def say(*words):
-    print(*words, flush=True)
+def report(text):
+    print(text, flush=True)
 
-if role == "echo":           # datagrams, until it is ended
+if role == "echo":           # returns datagrams until it is killed
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    server.bind(place)
-    say(server.getsockname()[1])
+    server.bind(endpoint)
+    report(server.getsockname()[1])
     while True:
         data, sender = server.recvfrom(65536)
         server.sendto(data, sender)
-elif role == "ask":          # datagrams, one after the other
+elif role == "ask":          # sends datagrams and waits for the answer to each
     client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     client.settimeout(5)
-    client.connect(place)
-    say("ready")
+    client.connect(endpoint)
+    report("ready")
     sys.stdin.readline()
     for _ in range(count):
         client.send(bytes(size))
         client.recv(65536)
-    say("done")
-elif role == "sink":         # one TCP stream, read to its end
-    server = socket.create_server(place)
-    say(server.getsockname()[1])
+    report("done")
+elif role == "sink":         # reads one TCP stream to its end
+    server = socket.create_server(endpoint)
+    report(server.getsockname()[1])
     connection, _ = server.accept()
     while connection.recv(1 << 20):
         pass
     connection.close()
-    say("done")
+    report("done")
 elif role == "source":
-    say("ready")
+    report("ready")
     sys.stdin.readline()
-    with socket.create_connection(place, timeout=10) as client:
+    with socket.create_connection(endpoint, timeout=10) as client:
         for _ in range(count):
             client.sendall(bytes(size))
-    say("done")
+    report("done")
 sys.stdin.readline()
 """
 
 
 class Talker:
-    """A process in *cgroup*; ``first`` is its first word: a server's port, or ``ready``."""
+    """A process in *cgroup*; ``first`` is its first line: the port of a server, or ``ready``."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Talker:
         count: int = 0,
         netns: str | None = None,
     ) -> None:
-        # Not by "ip netns exec": that mounts another /sys, without the cgroups.
+        # Not with "ip netns exec", which mounts another /sys without the cgroups.
         prefix: Sequence[str] = () if netns is None else ("nsenter", f"--net=/run/netns/{netns}")
         numbers = (str(port), str(size), str(count))
         self._process = subprocess.Popen(
@@ -81,28 +81,28 @@ class Talker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.first = self._word()
+        self.first = self._line()
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     def go(self) -> None:
-        """Let it talk."""
+        """Start the transfer."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
     def done(self) -> None:
-        """Wait until it has said everything."""
-        assert self._word() == "done"
+        """Wait until the transfer is complete."""
+        assert self._line() == "done"
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process and wait for its end."""
         self._process.kill()
         self._process.communicate()
 
-    def _word(self) -> str:
+    def _line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The members probe: who joined and who left, and what is not told."""
+"""The moves probe: tasks that join and leave cgroups, and events that are not reported."""
 
 from collections.abc import Iterator
 import ctypes
@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from controller.core.model import CgroupId, QosClass, Workload
-from controller.host.facts import CgroupLayout
+from controller.host.facts import CgroupLayout, libc
 from controller.probes.cgroup_moves import Move, MoveProbe, Moves
 
 pytestmark = pytest.mark.kernel
@@ -22,7 +22,7 @@ _CLONE_INTO_CGROUP = 0x200000000
 
 
 class Cgroups:
-    """Followed cgroups of a test, and sleeping processes in them."""
+    """Cgroups of a test, and the probe that follows them."""
 
     def __init__(self, layout: CgroupLayout, root: Path, probe: MoveProbe) -> None:
         self.layout, self.root, self.probe = layout, root, probe
@@ -36,7 +36,7 @@ class Cgroups:
         return CgroupId(self.layout.hierarchy, path.stat().st_ino)
 
     def follow(self, *paths: Path) -> Moves:
-        """Follow *paths* only, and return the first reading after that."""
+        """Follow *paths* and no others, and return the moves up to then."""
         mount = self.layout.mount
         self.probe.set_workloads(
             Workload(p.name, self.id(p), f"/{p.relative_to(mount)}", QosClass.BE, p.name, "")
@@ -45,7 +45,7 @@ class Cgroups:
         return self.probe.poll()
 
     def moves(self, pid: int) -> list[Move]:
-        """Return what was told of *pid* since the last look; other tests' tasks do not count."""
+        """Return the moves of *pid* since the last poll, without tasks of other tests."""
         return [move for move in self.probe.poll().moves if move.tgid == pid]
 
 
@@ -76,7 +76,9 @@ def enter(cgroup: Path, pid: int) -> None:
     (cgroup / "cgroup.procs").write_text(str(pid))
 
 
-def test_moves_in_out_and_below_are_told_with_the_workload(cgroups: Cgroups, sleeper: int) -> None:
+def test_moves_in_out_and_below_are_reported_with_the_workload(
+    cgroups: Cgroups, sleeper: int
+) -> None:
     inside, outside = cgroups.make("inside"), cgroups.make("outside")
     below = inside / "below"
     below.mkdir()
@@ -94,7 +96,7 @@ def test_moves_in_out_and_below_are_told_with_the_workload(cgroups: Cgroups, sle
     assert [move.cgroup for move in cgroups.moves(sleeper)] == [None]
 
 
-def test_ordinary_forks_are_not_told(cgroups: Cgroups, sleeper: int) -> None:
+def test_ordinary_forks_are_not_reported(cgroups: Cgroups, sleeper: int) -> None:
     inside = cgroups.make("inside")
     cgroups.follow(inside)
     enter(inside, sleeper)
@@ -111,7 +113,7 @@ def test_ordinary_forks_are_not_told(cgroups: Cgroups, sleeper: int) -> None:
     assert {move.tgid for move in reading.moves if move.cgroup} == {sleeper, child}
 
 
-def test_one_thread_that_moves_alone_is_told_as_such(cgroups: Cgroups) -> None:
+def test_a_single_moved_thread_is_reported_as_such(cgroups: Cgroups) -> None:
     if cgroups.layout.version != "v1":
         pytest.skip("cgroup v2 moves whole processes here")
     inside = cgroups.make("inside")
@@ -128,9 +130,9 @@ def test_one_thread_that_moves_alone_is_told_as_such(cgroups: Cgroups) -> None:
     assert moves == [Move(cgroups.id(inside), thread.native_id or 0, os.getpid(), False)]
 
 
-def test_born_in_another_cgroup_than_the_parent_is_told(cgroups: Cgroups) -> None:
+def test_a_task_created_in_another_cgroup_than_its_parent_is_reported(cgroups: Cgroups) -> None:
     if cgroups.layout.version != "v2":
-        pytest.skip("processes are born into cgroups of the cgroup2 tree only")
+        pytest.skip("CLONE_INTO_CGROUP works in the cgroup2 tree only")
     inside = cgroups.make("inside")
     cgroups.follow(inside)
     pid = clone_into(inside)
@@ -139,11 +141,11 @@ def test_born_in_another_cgroup_than_the_parent_is_told(cgroups: Cgroups) -> Non
 
 
 def clone_into(cgroup: Path) -> int:
-    """Fork a process that is born in *cgroup* and ends at once (struct clone_args)."""
+    """Fork a process into *cgroup* that ends at once (struct clone_args)."""
     fd = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
     arguments = (ctypes.c_uint64 * 11)(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD)
     arguments[10] = fd
-    pid: int = ctypes.CDLL(None).syscall(_SYS_CLONE3, arguments, ctypes.sizeof(arguments))
+    pid: int = libc().syscall(_SYS_CLONE3, arguments, ctypes.sizeof(arguments))
     if pid == 0:
         os._exit(0)
     os.close(fd)

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Perf counters per workload, with sources whose right answers are known on any machine.
+"""Perf counters per workload, with sources whose correct values are known on any machine.
 
-The time stamp counter for cycles and the CPU clock in nanoseconds for instructions make the
-"CPI" of whatever runs the frequency of the time stamp counter in GHz.
+With the time stamp counter as cycles and the CPU clock in nanoseconds as instructions, the CPI of
+every program is the frequency of the time stamp counter in GHz.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kernel
 
 CPU = max(os.sched_getaffinity(0))
 WANTED = {"cycles": "msr/tsc/", "instructions": "cpu-clock", "llc_misses": "context-switches"}
-# Counters are brought up to date once a second.
+# Counters are updated once a second.
 SETTLE_S = 1.1
 
 
@@ -55,7 +55,7 @@ def assigned(probe: SchedProbe, layout: CgroupLayout, path: Path) -> CgroupId:
 
 
 def tsc_ghz() -> float:
-    """The time stamp counter against the clock, without any of the probe's code."""
+    """Return the frequency of the time stamp counter, measured without code of the probe."""
     fd = open_event(find_source("msr/tsc/"), 0)
     try:
         began, first = time.monotonic_ns(), struct.unpack("=Q", os.read(fd, 8))[0]
@@ -84,7 +84,7 @@ def test_two_on_one_cpu_get_their_own_share(
 ) -> None:
     paths = [cgroup_root / name for name in "ab"]
     cgroups = [assigned(probe, cgroup_layout, path) for path in paths]
-    # Three to one: equal shares would hide who is charged for what.
+    # A load of three to one, because equal shares would hide wrong charges.
     wanted = [Load(paths[0], "hog", CPU), *[Load(paths[1], "bursts", CPU)] * 2]
     with loads(wanted, seconds=3) as running:
         before_ns = [running.schedstat(path).oncpu_ns for path in paths]
@@ -113,7 +113,7 @@ def test_workloads_and_idle_are_the_whole_machine(
     assert cgroup is not None
 
 
-def test_who_never_leaves_his_cpu_is_up_to_date(
+def test_a_workload_that_never_leaves_its_cpu_is_counted(
     probe: SchedProbe, cgroup_root: Path, cgroup_layout: CgroupLayout
 ) -> None:
     cgroup = assigned(probe, cgroup_layout, cgroup_root / "a")
@@ -126,11 +126,11 @@ def test_who_never_leaves_his_cpu_is_up_to_date(
     assert first.oncpu_ns is not None and last.oncpu_ns is not None
     ran_ns = last.oncpu_ns - first.oncpu_ns
     assert ran_ns > 50_000_000
-    # Both are of the same moment: the read that is due is done before the reading is made.
+    # Both values are of the same moment: counters that are due are updated at the start of a poll.
     assert last.instructions - first.instructions == pytest.approx(ran_ns, rel=0.05)
 
 
-def test_a_slot_that_is_used_again_starts_at_zero(
+def test_a_reused_slot_starts_at_zero(
     probe: SchedProbe, cgroup_root: Path, cgroup_layout: CgroupLayout
 ) -> None:
     old = assigned(probe, cgroup_layout, cgroup_root / "a")
@@ -139,7 +139,7 @@ def test_a_slot_that_is_used_again_starts_at_zero(
         assert (sample(settled(probe), old).instructions or 0) > 50_000_000
     (cgroup_root / "a").rmdir()
     probe.release(old, now_ns=time.monotonic_ns())
-    # Beyond the rest of the slot, so that it is handed out again.
+    # Late enough for the freed slot to be reused.
     later_ns = time.monotonic_ns() + 10_000_000_000
     (cgroup_root / "b").mkdir()
     new = CgroupId(cgroup_layout.hierarchy, (cgroup_root / "b").stat().st_ino)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The histogram of the BPF programs and that of the indicators have one geometry."""
+"""The histograms of the BPF programs and of the indicators have the same bucket bounds."""
 
 from pathlib import Path
 import time
@@ -27,6 +27,6 @@ def test_every_bound_falls_into_the_same_bucket() -> None:
         given = MappedArray(loaded.map_fds["input"], np.dtype("u8"), len(values))
         found = MappedArray(loaded.map_fds["output"], np.dtype("u8"), len(values))
         given.values[:] = values
-        for _ in range(100):  # every sleep is a switch on this CPU
+        for _ in range(100):  # every sleep is a context switch on this CPU
             time.sleep(0.001)
         assert found.values.tolist() == [index_of(value) for value in values]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the maps would take on a machine with 128 CPUs, by the kernel's own account."""
+"""Memory of the BPF maps on a machine with 128 CPUs, as reported by the kernel in fdinfo."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ CPUS, WORKLOADS, MOST_BYTES = 128, 1000, 64 << 20
 
 def test_maps_for_128_cpus_and_1000_workloads(tmp_path: Path) -> None:
     assert MAX_SLOTS >= WORKLOADS + 3
-    # The worst case: every counter, and stamps in a map of their own.
+    # The worst case: all counters, and the map of wakeup stamps.
     sched = sched_spec(
         Btf(btf_without_sched_info(tmp_path)),
         cpus=CPUS,
@@ -46,7 +46,7 @@ def test_maps_for_128_cpus_and_1000_workloads(tmp_path: Path) -> None:
     for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
         print(f"{name:30} {size / 2**20:6.2f} MiB")
     print(f"{'all':30} {sum(sizes.values()) / 2**20:6.2f} MiB")
-    # An account that is too small to be true would prove nothing.
+    # Proves that the reported sizes are real.
     assert sizes["sched.bpf.c accounts"] >= 64 * CPUS * MAX_SLOTS
     assert sum(sizes.values()) <= MOST_BYTES
 

@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of events that had to share a PMU, with the times that the kernel would tell.
+"""Scaling of counters of multiplexed events, by the times enabled and running.
 
-Only hardware events take turns, so the times are given to the very code of the program instead.
+The kernel multiplexes only hardware events, so the times are passed to the program's code directly.
 """
 
 from pathlib import Path
@@ -19,21 +19,21 @@ pytestmark = pytest.mark.kernel
 SOURCE = Path(__file__).with_name("scale_check.bpf.c")
 MS, DAY = 10**6, 86_400 * 10**9
 
-# (enabled, running) at the first and at the second look, what was counted, what that makes, dead.
+# (enabled, running) at the first and at the second reading; counted; expected; expected dead flag.
 CASES = [
     ((MS, MS), (101 * MS, 101 * MS), 7_000, 7_000, 0),
     ((MS, MS), (101 * MS, 51 * MS), 7_000, 14_000, 0),
-    # Only what happened since the last look tells how it is now.
+    # Only the times since the last reading matter.
     ((900 * MS, 90 * MS), (1000 * MS, 190 * MS), 7_000, 7_000, 0),
     ((900 * MS, 900 * MS), (1000 * MS, 925 * MS), 7_000, 28_000, 0),
     ((MS, MS), (1 + DAY, 1 + DAY // 3), 10**12, 3 * 10**12, 0),
-    # Not once in all that time: there is nothing to scale by, and nothing was counted.
+    # Not running in that time: no scale, and nothing was counted.
     ((MS, MS), (101 * MS, MS), 0, 0, 0),
-    # The first look of all.
+    # The first reading.
     ((0, 0), (100 * MS, 50 * MS), 7_000, 7_000, 0),
-    # Opened anew after its CPU was off.
+    # The event was opened again after its CPU was off line.
     ((900 * MS, 450 * MS), (5 * MS, 5 * MS), 7_000, 7_000, 0),
-    # Time stands still: its CPU was off, and is on again without it.
+    # The time does not advance: the CPU was off line, and is on line again without the event.
     ((900 * MS, 900 * MS), (900 * MS, 900 * MS), 0, 0, 1),
 ]
 
@@ -47,7 +47,7 @@ def test_gains_are_scaled_by_enabled_over_running() -> None:
         given.values.reshape(-1, 5)[:] = [
             (first[0], second[0], first[1], second[1], gain) for first, second, gain, _, _ in CASES
         ]
-        for _ in range(100):  # every sleep is a switch on this CPU
+        for _ in range(100):  # every sleep is a context switch on this CPU
             time.sleep(0.001)
         gains, dead = found.values.reshape(-1, 2).T.tolist()
     assert dead == [case[4] for case in CASES]

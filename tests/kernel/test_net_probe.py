@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The net probe against known transfers and the counters of interfaces."""
+"""The net probe compared with known transfers and with the counters of interfaces."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -19,6 +19,7 @@ import pytest
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.bpf.libbpf import libbpf
 from controller.probes.bpf.loader import LoadError
 from controller.probes.net import NetProbe, Traffic
 from tests.kernel.agent import eventually
@@ -28,14 +29,14 @@ pytestmark = pytest.mark.kernel
 
 CPUS = max(possible_cpus()) + 1
 ETHERNET_HEADER = 14
-NOTHING = Traffic(0, 0, 0, 0)
+ZERO = Traffic(0, 0, 0, 0)
 INGRESS, EGRESS = 0, 1
 ALLOW_MULTI = 2
 CGROUP_SKB = 8
 
 
 class Net:
-    """A probe and cgroup2 directories that it counts for, each a workload of its own."""
+    """A probe and the cgroup2 directories that it counts for, one workload each."""
 
     def __init__(self, layout: CgroupLayout, root: Path, probe: NetProbe) -> None:
         self.root, self.probe = root, probe
@@ -48,7 +49,7 @@ class Net:
         return path
 
     def follow(self, *paths: Path) -> None:
-        """Count for *paths* from now on; where cpu is on v1, under any number that stays."""
+        """Count for *paths* from now on; if cpu is on v1, with made-up but constant cgroup ids."""
         v1 = self._layout.version == "v1"
         for path in paths:
             if path not in self._keys:
@@ -57,8 +58,8 @@ class Net:
         self.probe.set_workloads(self._workload(path) for path in paths)
         self.probe.poll(0)
 
-    def look(self) -> None:
-        """Have the probe look for directories again."""
+    def scan(self) -> None:
+        """Let the probe scan the directories again."""
         self.probe.poll(2**62)
 
     def traffic(self, path: Path) -> Traffic | None:
@@ -99,15 +100,15 @@ def talk() -> Iterator[Start]:
         talker.end()
 
 
-def ask(talk: Start, cgroup: Path, port: str, *, size: int, count: int) -> None:
-    """Exchange *count* datagrams with an echo and wait for the end."""
+def exchange(talk: Start, cgroup: Path, port: str, *, size: int, count: int) -> None:
+    """Exchange *count* datagrams with an echo process and wait for the end."""
     client = talk(cgroup, "ask", port=int(port), size=size, count=count)
     client.go()
     client.done()
 
 
 def exchanged(size: int, count: int) -> Traffic:
-    """What *count* echoed datagrams of *size* are, on either side."""
+    """Return the traffic of *count* echoed datagrams of *size*, which is that of either side."""
     octets = count * (size + UDP_HEADERS)
     return Traffic(octets, octets, count, count)
 
@@ -116,13 +117,13 @@ def test_datagrams_are_counted_to_the_byte_on_both_sides(net: Net, talk: Start) 
     server, client, silent = net.make("server"), net.make("client"), net.make("silent")
     net.follow(server, client, silent)
     echo = talk(server, "echo")
-    ask(talk, client, echo.first, size=1000, count=200)
+    exchange(talk, client, echo.first, size=1000, count=200)
     assert net.known(client) == exchanged(1000, 200)
     assert net.known(server) == exchanged(1000, 200)
-    assert net.known(silent) == NOTHING
+    assert net.known(silent) == ZERO
 
 
-def test_twenty_at_once_are_told_apart(net: Net, talk: Start) -> None:
+def test_twenty_concurrent_workloads_are_counted_separately(net: Net, talk: Start) -> None:
     server = net.make("server")
     cgroups = [net.make(f"client{n}") for n in range(20)]
     net.follow(server, *cgroups)
@@ -146,25 +147,25 @@ def test_cgroups_below_count_for_their_workload(net: Net, talk: Start) -> None:
     deep.mkdir(parents=True)
     net.follow(server, client)
     echo = talk(server, "echo")
-    ask(talk, deep, echo.first, size=100, count=50)
+    exchange(talk, deep, echo.first, size=100, count=50)
     assert net.known(client) == exchanged(100, 50)
-    # One that appears while it is counted.
-    ask(talk, net.make("client/later"), echo.first, size=100, count=50)
+    # A cgroup that is created while its workload is counted.
+    exchange(talk, net.make("client/later"), echo.first, size=100, count=50)
     assert net.known(client) == exchanged(100, 100)
 
 
-def test_a_directory_made_anew_starts_at_zero(net: Net, talk: Start) -> None:
+def test_a_recreated_directory_starts_at_zero(net: Net, talk: Start) -> None:
     server, client = net.make("server"), net.make("client")
     net.follow(server, client)
     echo = talk(server, "echo")
-    ask(talk, client, echo.first, size=100, count=50)
+    exchange(talk, client, echo.first, size=100, count=50)
     assert net.known(client) == exchanged(100, 50)
     eventually("an empty cgroup", 5, lambda: _remove(client))
     net.make("client")
     net.follow(server, client)
-    net.look()
-    assert net.known(client) == NOTHING
-    ask(talk, client, echo.first, size=10, count=7)
+    net.scan()
+    assert net.known(client) == ZERO
+    exchange(talk, client, echo.first, size=10, count=7)
     assert net.known(client) == exchanged(10, 7)
     assert net.known(server) == tuple(
         map(sum, zip(exchanged(100, 50), exchanged(10, 7), strict=True))
@@ -173,13 +174,13 @@ def test_a_directory_made_anew_starts_at_zero(net: Net, talk: Start) -> None:
 
 def _remove(path: Path) -> bool:
     for pid in (path / "cgroup.procs").read_text().split():
-        os.kill(int(pid), signal.SIGKILL)  # the talkers that this test put there
+        os.kill(int(pid), signal.SIGKILL)  # the talkers that this test started there
     with contextlib.suppress(OSError):
         path.rmdir()
     return not path.exists()
 
 
-def test_without_a_directory_there_is_no_number(
+def test_without_a_directory_there_is_no_traffic(
     net: Net, cgroup_layout: CgroupLayout, talk: Start
 ) -> None:
     if cgroup_layout.version == "v2":
@@ -188,11 +189,11 @@ def test_without_a_directory_there_is_no_number(
     net.follow(server, absent)
     assert net.traffic(absent) is None
     net.make("absent")
-    net.look()
-    assert net.traffic(absent) == NOTHING
+    net.scan()
+    assert net.traffic(absent) == ZERO
 
 
-def test_directories_are_looked_for_however_often_somebody_comes(
+def test_directories_are_found_however_often_workloads_are_added(
     net: Net, cgroup_layout: CgroupLayout
 ) -> None:
     if cgroup_layout.version == "v2":
@@ -202,13 +203,13 @@ def test_directories_are_looked_for_however_often_somebody_comes(
     net.follow(*others, absent)
     net.make("absent")
     for number in range(10):
-        others[0] = net.root / f"comes-{number}"
+        others[0] = net.root / f"added-{number}"
         net.follow(*others, absent)
         net.probe.poll(number * NS_PER_SEC)
-    assert net.traffic(absent) == NOTHING
+    assert net.traffic(absent) == ZERO
 
 
-def test_a_slot_used_again_starts_at_zero(
+def test_a_reused_slot_starts_at_zero(
     cgroup_layout: CgroupLayout, cgroup2_root: Path, talk: Start
 ) -> None:
     probe = NetProbe(cgroup_layout, cpus=CPUS, max_slots=2)
@@ -217,15 +218,15 @@ def test_a_slot_used_again_starts_at_zero(
         server, first, second = net.make("server"), net.make("first"), net.make("second")
         net.follow(server, first)
         echo = talk(server, "echo")
-        ask(talk, first, echo.first, size=100, count=50)
-        net.follow(second, server)  # the slot of the first is the only one that is free
-        assert net.known(second) == NOTHING
-        ask(talk, second, echo.first, size=10, count=3)
+        exchange(talk, first, echo.first, size=100, count=50)
+        net.follow(second, server)  # the slot of the first is the only free one
+        assert net.known(second) == ZERO
+        exchange(talk, second, echo.first, size=10, count=3)
         assert net.known(second) == exchanged(10, 3)
         net.follow(server, second, first)
-        assert net.traffic(first) is None  # no room
+        assert net.traffic(first) is None  # no free slot
         net.follow(server, first)
-        assert net.known(first) == NOTHING
+        assert net.known(first) == ZERO
 
 
 @pytest.fixture
@@ -252,16 +253,16 @@ def namespaces() -> Iterator[tuple[str, str]]:
 
 
 def ip_bytes(netns: str, link: str) -> tuple[int, int]:
-    """Return what *link* sent and received, without the headers of its own layer."""
+    """Return the bytes that *link* sent and received, without link headers."""
     command = ["ip", "-json", "-stats", "-n", netns, "link", "show", link]
     (found,) = json.loads(subprocess.check_output(command, timeout=10))
-    header = 0 if link == "lo" else ETHERNET_HEADER  # loopback counts behind it
+    header = 0 if link == "lo" else ETHERNET_HEADER  # loopback counts without it
     tx, rx = (found["stats64"][way] for way in ("tx", "rx"))
     return tx["bytes"] - header * tx["packets"], rx["bytes"] - header * rx["packets"]
 
 
 def transfer(net: Net, talk: Start, address: str, source_ns: str, sink_ns: str) -> int:
-    """Send a TCP stream between two workloads; return how many bytes."""
+    """Send a TCP stream between two workloads and return its bytes of payload."""
     size, count = 1 << 20, 64
     sink = talk(net.root / "sink", "sink", address=address, netns=sink_ns)
     source = talk(
@@ -309,44 +310,44 @@ def test_a_stream_over_loopback_agrees_with_the_interface(
 
 def attached(cgroup: Path) -> list[list[int]]:
     """Return the ids of the programs attached at *cgroup*: for ingress and for egress."""
-    libbpf = ctypes.CDLL("libbpf.so.1")
+    query = libbpf().bpf_prog_query
     result = []
     fd = os.open(cgroup, os.O_RDONLY)
     for kind in (INGRESS, EGRESS):
         ids, count, flags = (ctypes.c_uint32 * 64)(), ctypes.c_uint32(64), ctypes.c_uint32()
-        assert not libbpf.bpf_prog_query(fd, kind, 0, ctypes.byref(flags), ids, ctypes.byref(count))
+        assert not query(fd, kind, 0, ctypes.byref(flags), ids, ctypes.byref(count))
         result.append(list(ids[: count.value]))
     os.close(fd)
     return result
 
 
 @contextlib.contextmanager
-def somebody_elses_program(cgroup: Path, flags: int) -> Iterator[None]:
-    """Attach a program that lets everything pass, the old way."""
-    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+def foreign_program(cgroup: Path, flags: int) -> Iterator[None]:
+    """Attach a program that lets everything pass, without a BPF link."""
+    library = libbpf()
     # r0 = 1; exit
     code = (ctypes.c_uint64 * 2)(0x00000001_000000B7, 0x95)
-    program = libbpf.bpf_prog_load(CGROUP_SKB, b"other", b"GPL", code, ctypes.c_size_t(2), None)
+    program = library.bpf_prog_load(CGROUP_SKB, b"other", b"GPL", code, ctypes.c_size_t(2), None)
     assert program >= 0, os.strerror(-program)
     target = os.open(cgroup, os.O_RDONLY)
     try:
         for kind in (INGRESS, EGRESS):
-            assert libbpf.bpf_prog_attach(program, target, kind, flags) == 0
+            assert library.bpf_prog_attach(program, target, kind, flags) == 0
         yield
         for kind in (INGRESS, EGRESS):
-            assert libbpf.bpf_prog_detach2(program, target, kind) == 0
+            assert library.bpf_prog_detach2(program, target, kind) == 0
     finally:
         os.close(target)
         os.close(program)
 
 
 def at(layout: CgroupLayout, root: Path) -> CgroupLayout:
-    """Return *layout* as if the cgroup2 tree began at *root*."""
+    """Return *layout* with *root* as the mount of the cgroup2 tree."""
     return replace(layout, unified=root)
 
 
-def test_others_stay_attached(cgroup_layout: CgroupLayout, cgroup2_root: Path) -> None:
-    with somebody_elses_program(cgroup2_root, ALLOW_MULTI):
+def test_foreign_programs_stay_attached(cgroup_layout: CgroupLayout, cgroup2_root: Path) -> None:
+    with foreign_program(cgroup2_root, ALLOW_MULTI):
         before = attached(cgroup2_root)
         assert [len(ids) for ids in before] == [1, 1]
         probe = NetProbe(at(cgroup_layout, cgroup2_root), cpus=CPUS, max_slots=8)
@@ -357,17 +358,17 @@ def test_others_stay_attached(cgroup_layout: CgroupLayout, cgroup2_root: Path) -
         assert attached(cgroup2_root) == before
 
 
-def test_one_that_wants_to_be_alone_is_the_reason(
+def test_an_exclusive_foreign_program_is_a_load_error(
     cgroup_layout: CgroupLayout, cgroup2_root: Path
 ) -> None:
-    with somebody_elses_program(cgroup2_root, 0):
+    with foreign_program(cgroup2_root, 0):
         before = attached(cgroup2_root)
         with pytest.raises(LoadError, match=r"cannot attach to .*Operation not permitted"):
             NetProbe(at(cgroup_layout, cgroup2_root), cpus=CPUS, max_slots=8)
         assert attached(cgroup2_root) == before
 
 
-def test_no_tree_is_the_reason(cgroup_layout: CgroupLayout) -> None:
+def test_a_missing_cgroup2_tree_is_a_load_error(cgroup_layout: CgroupLayout) -> None:
     with pytest.raises(LoadError, match="no cgroup2 tree is mounted"):
         NetProbe(replace(cgroup_layout, unified=None), cpus=CPUS)
 
@@ -376,7 +377,7 @@ _HOLDER = """
 import sys, time
 from dataclasses import replace
 from pathlib import Path
-from controller.host import find_cgroup_layout
+from controller.host.facts import find_cgroup_layout
 from controller.probes.net import NetProbe
 layout = replace(find_cgroup_layout(), unified=Path(sys.argv[1]))
 probe = NetProbe(layout, cpus=int(sys.argv[2]), max_slots=8)
@@ -385,7 +386,7 @@ time.sleep(60)
 """
 
 
-def test_nothing_outlives_a_killed_holder(cgroup2_root: Path) -> None:
+def test_nothing_stays_attached_after_the_process_is_killed(cgroup2_root: Path) -> None:
     before = attached(cgroup2_root)
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLDER, str(cgroup2_root), str(CPUS)],

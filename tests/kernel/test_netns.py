@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic by network namespace, against the exact amount that was sent."""
+"""Traffic by network namespace, compared with the exact number of bytes sent."""
 
 from collections.abc import Iterator
 import contextlib
@@ -33,7 +33,7 @@ def ip(*words: str) -> None:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[str, str]]:
-    """Two namespaces with a cable between them: 10.98.0.1 and 10.98.0.2."""
+    """Two namespaces with a veth pair between them: 10.98.0.1 and 10.98.0.2."""
     prefix = f"swn{os.getpid()}-{next(_numbers)}"
     names = (f"{prefix}-a", f"{prefix}-b")
     with contextlib.ExitStack() as stack:
@@ -49,11 +49,11 @@ def pair() -> Iterator[tuple[str, str]]:
 
 
 class Hosted:
-    """Workloads in cgroups of a test, and the meter; time is a count of its seconds."""
+    """Workloads in cgroups of a test, and the meter; each ``read`` is 6 s after the last."""
 
     def __init__(self, root: Path, layout: CgroupLayout) -> None:
         self._root, self._layout = root, layout
-        # Nobody has a cgroup2 directory here, whatever this host has.
+        # As on a host without a cgroup2 tree, so that no workload is measured by cgroup.
         self.meter = NetnsMeter(replace(layout, unified=None))
         self.workloads: list[Workload] = []
         self._now_ns = time.monotonic_ns()
@@ -99,7 +99,7 @@ def test_bytes_and_packets_are_those_of_ip(
             talker.end()
     expected = (*(COUNT * (SIZE + UDP_HEADERS),) * 2, COUNT, COUNT)
     for cgroup in (client, server):
-        # ARP, and what IPv6 says when an interface comes up, is in there as well.
+        # ARP, and IPv6 packets of an interface that comes up, are counted as well.
         for counted, wanted in zip(traffic[cgroup], expected, strict=True):
             assert wanted <= counted <= wanted * 1.01, (traffic, expected)
 
@@ -182,9 +182,9 @@ def test_a_shared_namespace_is_charged_once(
     ]
     try:
         hosted.meter.set_workloads(hosted.workloads)
-        # The host's own namespace says nothing about one of its workloads.
+        # The traffic of the host's own namespace belongs to no single workload.
         assert set(hosted.read()) == {first}
-        # Who is measured by cgroup does not take it; the next one does, and starts at zero.
+        # A workload measured by cgroup gives up the namespace; the next one starts at zero.
         assert set(hosted.read(measured=(first,))) <= {second}
         assert set(hosted.read(measured=(first,))) == {second}
         hosted.meter.set_workloads([w for w in hosted.workloads if w.cgroup in (first, host)])
@@ -193,7 +193,7 @@ def test_a_shared_namespace_is_charged_once(
     finally:
         for talker in talkers:
             talker.end()
-    # The processes went: nothing is known, and nothing is held.
+    # Without processes there is no namespace.
     assert hosted.read() == {}
 
 
@@ -206,7 +206,7 @@ def test_a_namespace_ends_with_its_workload(
     try:
         hosted.meter.set_workloads(hosted.workloads)
         assert set(hosted.read()) == {pod}
-        # An interface that goes takes its counters along; ours do not go back.
+        # An interface is removed with its counters; the meter's counters do not fall.
         ip("-n", pair[0], "link", "del", "eth0")
         assert min(hosted.read()[pod]) >= 0
     finally:
@@ -219,7 +219,7 @@ def test_a_namespace_ends_with_its_workload(
 def test_interfaces_on_top_of_others_count_once(
     hosted: Hosted, pair: tuple[str, str], cgroup_root: Path
 ) -> None:
-    """A bridge with a container of its own inside the namespace, as in docker-in-docker."""
+    """A bridge with an inner container in the namespace, as in docker-in-docker."""
     pod = hosted.add("pod")
     name, inner = pair[0], f"{pair[0]}-inner"
     ip("netns", "add", inner)
@@ -243,7 +243,7 @@ def test_interfaces_on_top_of_others_count_once(
             hosted.read()
             ask.go()
             ask.done()
-            # It stayed inside: neither the bridge nor its port is the border.
+            # The traffic stayed inside: neither the bridge nor its port is a border.
             assert sum(hosted.read()[pod]) < SIZE * COUNT / 100
         finally:
             echo.end()

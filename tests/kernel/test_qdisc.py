@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of a real HTB, against what was sent and what tc says."""
+"""Counters of classes of a real HTB qdisc, compared with the sent packets and with tc."""
 
 from collections.abc import Iterator
 import itertools
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def namespace() -> Iterator[str]:
-    """One link with two slow classes; the second has a queue of five packets."""
+    """A namespace with a link with two slow classes; the second queues five packets at most."""
     name = f"swq{os.getpid()}-{next(_numbers)}"
     subprocess.run(["ip", "netns", "add", name], check=True)
     rate = "rate 1mbit ceil 1mbit burst 2k cburst 2k"
@@ -56,13 +56,13 @@ def send(port: int) -> None:
             sender.sendto(bytes(SIZE - 42), ("10.99.0.2", port))
 
 
-def test_what_was_sent_what_waits_and_what_was_dropped(namespace: str) -> None:
+def test_sent_bytes_backlog_and_drops(namespace: str) -> None:
     reader = QdiscReader(f"/run/netns/{namespace}")
     with entered(namespace):
         ifindex = socket.if_nametoindex("v0")
         send(8888)
         send(7777)
-    # The reader's socket is in the namespace, whoever asks.
+    # The reader's socket is in the namespace, and this thread has left it.
     wanted = {ifindex: (DEFAULT, SHORT, 0x10009), 9999: (DEFAULT,)}
     counters = reader.poll(wanted)
     assert set(counters) == {(ifindex, DEFAULT), (ifindex, SHORT)}
@@ -85,14 +85,14 @@ def test_what_was_sent_what_waits_and_what_was_dropped(namespace: str) -> None:
     reader.close()
 
 
-def test_a_namespace_that_is_none() -> None:
+def test_an_invalid_namespace_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         QdiscReader("/run/netns/no-such")
     with pytest.raises(OSError, match="Invalid argument"):
         QdiscReader("/proc/self/status")
 
 
-def test_a_link_that_went(namespace: str) -> None:
+def test_a_removed_link_has_no_counters(namespace: str) -> None:
     reader = QdiscReader(f"/run/netns/{namespace}")
     with entered(namespace):
         ifindex = socket.if_nametoindex("v0")

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""All probes as one: who is measured when there are more workloads than there is room for."""
+"""The sampler over all probes, with more workloads than slots."""
 
 from collections.abc import Iterator
 import contextlib
@@ -20,7 +20,7 @@ from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 
 pytestmark = pytest.mark.kernel
 
-ROOM = MAX_SLOTS - 3
+MAX_WORKLOADS = MAX_SLOTS - 3
 
 
 @pytest.fixture
@@ -34,20 +34,20 @@ def sampler(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Sampler]:
         yield sampler
 
 
-def test_who_finds_no_room_is_measured_as_soon_as_somebody_leaves(
+def test_a_workload_without_a_slot_is_measured_as_soon_as_another_is_removed(
     sampler: Sampler, cgroup_layout: CgroupLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "_REST_NS", 0)
+    monkeypatch.setattr(slots, "_REUSE_AFTER_NS", 0)
     crowd = tuple(
         Workload(
             name=f"w{number}",
-            cgroup=CgroupId(cgroup_layout.hierarchy, 2**40 + number),  # nobody's
+            cgroup=CgroupId(cgroup_layout.hierarchy, 2**40 + number),  # of no cgroup
             path=f"/none-{number}",
             qos=QosClass.BE,
             service="",
             profile="",
         )
-        for number in range(ROOM + 1)
+        for number in range(MAX_WORKLOADS + 1)
     )
 
     def measured() -> set[CgroupId]:

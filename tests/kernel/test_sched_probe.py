@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sched probe against what the kernel itself counts, under several mixes of load."""
+"""The sched probe compared with the kernel's own counts, under several mixes of load."""
 
 from collections.abc import Iterator
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kernel
 CPU = max(os.sched_getaffinity(0))
 
 
-# Both ways of reading the kernel's memory.
+# Both variants of reading kernel memory.
 TYPED = pytest.mark.parametrize("probe", [True, False], ids=["typed", "untyped"], indirect=True)
 
 
@@ -38,10 +38,10 @@ def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) ->
 
 
 @TYPED
-def test_variant_is_the_one_asked_for(probe: SchedProbe, request: pytest.FixtureRequest) -> None:
-    # Every kernel that can run this is new enough for the typed one: a refusal is our mistake.
-    wanted = request.node.callspec.params["probe"]
-    assert probe.untyped == ("" if wanted else "as told")
+def test_variant_is_the_requested_one(probe: SchedProbe, request: pytest.FixtureRequest) -> None:
+    # Every kernel that runs this test accepts the typed variant, so a refusal is a bug.
+    typed = request.node.callspec.params["probe"]
+    assert probe.untyped == ("" if typed else "not requested")
 
 
 PINNED = {
@@ -78,8 +78,8 @@ def test_migrating_tasks_are_never_overstated(
     lost = 1 - seen_ns / true_ns
     print(f"{'+'.join(kinds)}: {lost:.2%} of {true_ns / 1e9:.3f}s lost to migration")
     assert seen_ns <= true_ns + QUIET_NS
-    # A wait that is cut by a forced migration is seen only from there on (roam does nothing
-    # else, every 20 ms); the scheduler by itself migrates far less often.
+    # A wait that is interrupted by a forced migration is counted only from the migration on (roam
+    # is migrated every 20 ms); the scheduler by itself migrates far less often.
     assert lost < (0.5 if "roam" in kinds else 0.05)
 
 
@@ -112,7 +112,9 @@ def test_blame_names_the_hog_among_four(probe: SchedProbe, groups: Groups) -> No
     assert sum(b.wait_ns for b in reading.blame) == pytest.approx(inflicted_ns, rel=0.001)
 
 
-def test_a_service_that_waits_for_itself_blames_nobody(probe: SchedProbe, groups: Groups) -> None:
+def test_a_service_that_waits_for_itself_blames_no_other_workload(
+    probe: SchedProbe, groups: Groups
+) -> None:
     service, quiet = groups.make("service", latency=True), groups.make("quiet", latency=False)
     wanted = [*([Load(service, "hog", CPU)] * 3), Load(quiet, "idle", CPU)]
     with loads(wanted, seconds=1) as running:
@@ -124,13 +126,13 @@ def test_a_service_that_waits_for_itself_blames_nobody(probe: SchedProbe, groups
     def gained(counter: str) -> int:
         return int(getattr(last, counter)) - int(getattr(first, counter))
 
-    # Three tasks on one CPU: each waits for the two others, and all while somebody else runs.
+    # Three tasks on one CPU: each waits for the two others, and all wait while another task runs.
     assert gained("wait_total_ns") > 1.5 * gained("oncpu_ns")
-    not_ours_ns = wall_ns - gained("oncpu_ns")
-    assert gained("wait_inflicted_ns") <= 3 * not_ours_ns
+    not_running_ns = wall_ns - gained("oncpu_ns")
+    assert gained("wait_inflicted_ns") <= 3 * not_running_ns
 
 
-def test_a_switch_that_was_not_told_of_costs_nobody_his_time(
+def test_on_cpu_time_is_right_in_spite_of_missed_switches(
     probe: SchedProbe, groups: Groups
 ) -> None:
     service = groups.make("service", latency=True)
@@ -140,7 +142,7 @@ def test_a_switch_that_was_not_told_of_costs_nobody_his_time(
         running.start()
         end = time.monotonic() + 2
         while time.monotonic() < end:
-            # As if somebody outside all workloads had been picked last.
+            # As if a task outside all workloads had been picked last.
             cpus["running"][CPU], cpus["slot"][CPU] = 1, SLOT_SYSTEM
             time.sleep(0.0005)
         running.done()
@@ -165,8 +167,8 @@ def test_own_quota_is_waiting_but_not_inflicted(
     assert sample.throttled_ns is not None
     assert sample.wait_total_ns > 1_500_000_000
     assert sample.throttled_ns > 0.7 * sample.wait_total_ns
-    ours_ns = sample.wait_inflicted_ns - _blame_of_others(reading)
-    assert ours_ns < 0.01 * sample.wait_total_ns
+    by_the_test_ns = sample.wait_inflicted_ns - _blame_of_others(reading)
+    assert by_the_test_ns < 0.01 * sample.wait_total_ns
     assert sample.wait_inflicted_ns <= sample.wait_total_ns - 0.95 * sample.throttled_ns
 
 
@@ -181,7 +183,7 @@ def test_own_quota_beside_a_hog_is_not_blamed_on_the_hog(
     assert sample.wait_total_ns is not None and sample.wait_inflicted_ns is not None
     assert sample.throttled_ns is not None
     assert sample.throttled_ns > 0.6 * sample.wait_total_ns
-    # After each throttling the hog is in the middle of a slice: that part is its doing.
+    # After each throttling the hog is in the middle of a slice: that part is blamed on the hog.
     assert sample.wait_inflicted_ns <= sample.wait_total_ns - 0.95 * sample.throttled_ns
 
 
@@ -203,14 +205,14 @@ def test_a_recreated_cgroup_starts_at_zero(probe: SchedProbe, groups: Groups) ->
     again = groups.make("short", latency=None)
     assert groups.id(again) != old
     probe.release(old, now_ns=time.monotonic_ns())
-    # Without the rest the freed slot would be taken at once.
+    # 3 s later, when the freed slot may be reused.
     assert probe.assign(groups.id(again), latency=True, now_ns=time.monotonic_ns() + 3 * 10**9)
     sample = groups.sample(probe.poll(), again)
     assert (sample.oncpu_ns, sample.wait_total_ns, sample.waits) == (0, 0, 0)
     assert sample.runq_histogram is not None and sum(sample.runq_histogram) == 0
 
 
-def test_who_did_nothing_keeps_his_sample_and_the_others_are_told_of(
+def test_an_inactive_workload_keeps_its_sample_and_active_ones_are_reported(
     probe: SchedProbe, groups: Groups
 ) -> None:
     cgroups = [groups.make(f"quiet{n}", latency=n % 2 == 0) for n in range(6)]
@@ -232,16 +234,18 @@ def test_who_did_nothing_keeps_his_sample_and_the_others_are_told_of(
     assert groups.sample(reading, cgroups[1]) is before[groups.id(cgroups[1])]
 
 
-def test_cgroups_that_come_and_go_are_counted(probe: SchedProbe, groups: Groups) -> None:
+def test_created_and_removed_cgroups_are_counted(probe: SchedProbe, groups: Groups) -> None:
     before = probe.cgroup_changes
     path = groups.make("a")
     made = probe.cgroup_changes
     path.rmdir()
-    # Others on this host make cgroups as well.
+    # Other programs on this host create cgroups as well.
     assert before < made < probe.cgroup_changes
 
 
-def test_no_room_is_told(groups: Groups, cgroup_layout: CgroupLayout) -> None:
+def test_assign_returns_false_without_a_free_slot(
+    groups: Groups, cgroup_layout: CgroupLayout
+) -> None:
     small = SchedProbe(cpus=max(possible_cpus()) + 1, max_slots=4, max_latency=1)
     try:
         first, second = groups.make("one"), groups.make("two")
@@ -260,5 +264,5 @@ def _set_quota(path: Path, layout: CgroupLayout, *, quota_us: int, period_us: in
 
 
 def _blame_of_others(reading: SchedReading) -> int:
-    # The machine's other processes are outside of all workloads, and theirs is theirs.
+    # Waits caused by the machine's other processes, which are in no workload.
     return sum(b.wait_ns for b in reading.blame if b.culprit is None and b.known)

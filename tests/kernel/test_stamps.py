@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel without sched_info: the waits timed by wakeup stamps, against /proc/PID/schedstat.
+"""Waits timed with wakeup stamps, as on a kernel without sched_info, against /proc/PID/schedstat.
 
-The running kernel has sched_info; what is taken away is what its BTF says of it.
+The running kernel has sched_info; the test removes it from a copy of the kernel's BTF.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) ->
 MIXES = {
     "hogs on one CPU": [("a", "hog", CPU), ("b", "hog", CPU), ("b", "hog", CPU)],
     "sleepers on one CPU": [("a", "bursts", CPU)] * 4 + [("b", "hog", CPU)],
-    # What sched_info itself cuts in two, a stamp does not.
+    # sched_info restarts a wait at a migration; a stamp is kept.
     "changing their CPU": [("a", "roam", -1), ("b", "roam", -1), ("b", "roam", -1)],
 }
 
@@ -64,7 +64,7 @@ def test_histogram_and_blame_are_the_same(probe: SchedProbe, groups: Groups) -> 
     assert sample.runq_histogram is not None and sample.waits is not None
     assert sum(sample.runq_histogram) == sample.waits
     assert sample.wait_inflicted_ns is not None and sample.wait_inflicted_ns > 50_000_000
-    # The machine's other processes are outside of all workloads, and theirs is theirs.
+    # Waits caused by the machine's other processes, which are in no workload, are not the hog's.
     system_ns = sum(b.wait_ns for b in reading.blame if b.culprit is None and b.known)
     assert groups.blame(reading, service, hog) >= 0.9 * (sample.wait_inflicted_ns - system_ns)
     assert sum(b.wait_ns for b in reading.blame) == pytest.approx(

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host with an uplink and two pods behind masquerade, in network namespaces of a test.
 
-``wire`` is the other end of the uplink. The test itself enters the host's namespace for as long
-as it works on the host's links.
+``wire`` is the namespace at the other end of the uplink. A test enters the host's namespace while
+it works on the host's links.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ PODS = ("web", "batch")
 
 
 def run(*command: str, text: str = "") -> str:
-    """Run a command with *text* as its input and return what it says."""
+    """Run a command with *text* as its input and return its output."""
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done.stdout
@@ -63,7 +63,7 @@ class Host:
         return run("nsenter", f"--net=/run/netns/{namespace}", *command, text=text)
 
     def ifindex(self, device: str) -> int:
-        """The number of a device of the host."""
+        """Return the ifindex of a device of the host."""
         (found,) = json.loads(self.ip(self.name, "-j", "link", "show", device))
         return int(found["ifindex"])
 
@@ -88,7 +88,7 @@ class Host:
             self._batch(there, lines)
         switches = ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
         self.inside(self.name, "sysctl", "-qw", *switches)
-        # As on a node: what a pod begins leaves with the node's address.
+        # As on a node: connections of a pod leave with the node's address.
         self.inside(
             self.name,
             "nft",
@@ -112,9 +112,11 @@ def _addressed(device: str, four: str, six: str) -> list[str]:
 class Flow:
     """One iperf3 transfer between *namespace* and the wire, started at once.
 
-    :param cgroup: cgroup2 directory in which the sockets are made.
-    :param to_wire: direction; otherwise the wire sends.
-    :param mbit: what the sender offers; ``None``: all it can.
+    :param seconds: duration, after one second that is not measured.
+    :param to_wire: the direction; if false, the wire sends.
+    :param mbit: the sender's rate in Mbit/s; ``None``: unlimited.
+    :param cgroup: cgroup2 directory in which the sockets are created.
+    :param extra: further options of iperf3.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class Flow:
         )
 
     def mbit(self) -> float:
-        """Wait for its end and return what arrived per second, without the first second."""
+        """Wait for the end and return the received Mbit/s, without the first second."""
         out, _ = self._client.communicate(timeout=60)
         self.end()
         answer: dict[str, Any] = json.loads(out)
@@ -160,25 +162,25 @@ class Flow:
         return float(answer["end"]["sum_received"]["bits_per_second"]) / 1e6
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill both processes and wait for their end."""
         for process in (self._client, self._server):
             process.kill()
             process.communicate()
 
 
 def dump(host: Host) -> list[str]:
-    """All links and tc objects of the host as iproute2 shows them, without counters."""
+    """Return all links and tc objects of the host as iproute2 shows them, without counters."""
     links = host.ip(host.name, "-br", "link").splitlines()
     devices = [line.split()[0].split("@")[0] for line in links]
-    asked = ["qdisc show"]
+    requests = ["qdisc show"]
     for device in devices:
-        asked += [f"class show dev {device}", f"filter show dev {device}"]
-        asked += [f"filter show dev {device} {hook}" for hook in ("ingress", "egress")]
+        requests += [f"class show dev {device}", f"filter show dev {device}"]
+        requests += [f"filter show dev {device} {hook}" for hook in ("ingress", "egress")]
     try:
-        answers = host.inside(host.name, "tc", "-b", "-", text="\n".join(asked))
+        answers = host.inside(host.name, "tc", "-b", "-", text="\n".join(requests))
     except AssertionError:
         if host.ip(host.name, "-br", "link").splitlines() == links:
             raise
-        return dump(host)  # a device left meanwhile
-    answers = re.sub(r"direct_packets_stat \d+", "", answers)  # the one counter among them
+        return dump(host)  # a device was removed in between
+    answers = re.sub(r"direct_packets_stat \d+", "", answers)  # the only counter in the output
     return [*(" ".join(line.split()[:2]) for line in links), *answers.splitlines()]
