@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evictions on a host without Kubernetes: a workload is frozen for a while, or killed.
 
-Both happen only if ``eviction.standalone`` allows it, and only in the cgroup of the workload itself.
+Both need ``eviction.standalone``, and act only on the cgroup of the workload itself.
 Freezing is a knob like the others: it is journaled, and undone when the agent ends for any reason.
 """
 
