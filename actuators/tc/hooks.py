@@ -61,6 +61,7 @@ def has_tcx_ingress(ifindex: int) -> bool:
     :raises OSError: libbpf is missing.
     """
     count = ctypes.c_uint32(0)
+    # A handle of its own: actuators may not import controller.probes, where BPF maps have theirs.
     libbpf = ctypes.CDLL("libbpf.so.1")
     failed = libbpf.bpf_prog_query(ifindex, _BPF_TCX_INGRESS, 0, None, None, ctypes.byref(count))
     return not failed and count.value > 0
