@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster: watches, Events, the node object, pod eviction, capacity, profiles.
+"""The Kubernetes side of the agent: watches, Events, the Node object, pod eviction, capacity.
 
-Every request is made in a worker thread, never in the control thread.
+Requests are made in the threads of watches and of a worker, never in the control thread.
 """

@@ -1,15 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the node's mark and capacity can be taken back by who was not there when they were put.
+"""Removal of what the agent left in the cluster: on one node, and before an uninstallation.
 
-The note lies beside the journal as long as they may be there: ``sweetpoint release`` has no
-configuration, and the agent may be gone.
+On one node: ``sweetpoint release`` has no configuration, and the agent may not run any more.
+Therefore a note beside the journal names the node and its API server as long as the node may have
+the overload taint or reclaimable capacity.
 
-Stop every agent of a DaemonSet, before what the agents need to clean up is taken away.
-
-Whoever deletes a release deletes the agents' rights in the same moment, and an agent without them
-cannot take its node's mark back. So its pods go first: no node fits the DaemonSet any more, each
-agent gets its SIGTERM, puts back what it changed and ends.
+Before an uninstallation: deleting a release deletes the agents' permissions too, and an agent
+without them cannot remove the taint of its node. ``retire`` therefore changes the DaemonSet's node
+selector so that no node matches. Each agent gets SIGTERM, restores what it changed, and ends.
 """
 
 from collections.abc import Callable
@@ -34,60 +33,58 @@ __all__ = (
     "write_taint_note",
 )
 
-_NAME = "node-mark.json"
-
-
-def write_taint_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
-    """Write down which node may be marked and how to reach its API server.
-
-    :raises OSError: it cannot be written.
-    """
-    where = None if kubeconfig is None else str(kubeconfig)
-    write_json(state_dir / _NAME, {"node": node, "kubeconfig": where})
-
-
-def remove_taint_note(state_dir: Path) -> None:
-    """Remove the note: there is no mark."""
-    (state_dir / _NAME).unlink(missing_ok=True)
-
-
-def remove_overload_taint(state_dir: Path) -> tuple[bool, str]:
-    """Take back what the note tells of; whether nothing is there now, and one line about it.
-
-    The line is empty if there is no note.
-    """
-    try:
-        note = json.loads((state_dir / _NAME).read_text(encoding="utf-8"))
-        node, where = str(note["node"]), note["kubeconfig"]
-        kubeconfig = None if where is None else Path(where)
-    except FileNotFoundError:
-        return True, ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return False, f"{state_dir / _NAME}: {error}"
-    try:
-        api = Api(kubeconfig)
-        found = remove_taint(api, node)
-    except (ApiError, ApiUnreachable, ValueError) as error:
-        return False, f"node {node}: the mark may still be there: {error}"
-    text = f"node {node}: the mark is {'taken back' if found else 'not there'}"
-    try:
-        offered = remove_resources(api, node)
-    except (ApiError, ApiUnreachable) as error:
-        return False, f"{text}; reclaimable capacity may still be there: {error}"
-    remove_taint_note(state_dir)
-    return True, f"{text}; reclaimable capacity is taken off" if offered else text
-
-
 _log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0
+_NOTE_NAME = "node-mark.json"
+_POLL_S = 1.0
 # No node has this label.
 NOWHERE = "sweetpoint.dev/retired"
 _PATCH = {"spec": {"template": {"spec": {"nodeSelector": {NOWHERE: "true"}}}}}
 
 
+def write_taint_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
+    """Write the note: the node that may have the taint, and how to reach its API server.
+
+    :raises OSError: the note cannot be written.
+    """
+    path = None if kubeconfig is None else str(kubeconfig)
+    write_json(state_dir / _NOTE_NAME, {"node": node, "kubeconfig": path})
+
+
+def remove_taint_note(state_dir: Path) -> None:
+    """Remove the note: the node has neither the taint nor reclaimable capacity."""
+    (state_dir / _NOTE_NAME).unlink(missing_ok=True)
+
+
+def remove_overload_taint(state_dir: Path) -> tuple[bool, str]:
+    """Remove the taint and the reclaimable capacity of the node that the note names.
+
+    :returns: whether the node is clean now, and one line about it, empty if there is no note.
+    """
+    try:
+        note = json.loads((state_dir / _NOTE_NAME).read_text(encoding="utf-8"))
+        node, path = str(note["node"]), note["kubeconfig"]
+        kubeconfig = None if path is None else Path(path)
+    except FileNotFoundError:
+        return True, ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return False, f"{state_dir / _NOTE_NAME}: {error}"
+    try:
+        api = Api(kubeconfig)
+        found = remove_taint(api, node)
+    except (ApiError, ApiUnreachable, ValueError) as error:
+        return False, f"node {node}: the overload taint may still be present: {error}"
+    text = f"node {node}: the overload taint {'was removed' if found else 'is not present'}"
+    try:
+        offered = remove_resources(api, node)
+    except (ApiError, ApiUnreachable) as error:
+        return False, f"{text}; reclaimable capacity may still be present: {error}"
+    remove_taint_note(state_dir)
+    return True, f"{text}; reclaimable capacity was removed" if offered else text
+
+
 class RetireError(Exception):
-    """Agents still run; the message says how many."""
+    """Agents still run; the message has their number."""
 
 
 def retire(
@@ -97,26 +94,26 @@ def retire(
     timeout_s: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Make the DaemonSet's pods go and wait until they are gone.
+    """Make the pods of the DaemonSet end and wait until they have.
 
-    :raises ApiError: the server does not let us.
-    :raises ApiUnreachable: it did not answer.
-    :raises RetireError: pods are left after *timeout_s* seconds.
+    :raises ApiError: the server refused a request.
+    :raises ApiUnreachable: the server did not answer.
+    :raises RetireError: pods remain after *timeout_s* seconds.
     """
     path = f"/apis/apps/v1/namespaces/{segment(namespace)}/daemonsets/{segment(name)}"
     deadline_s = clock() + timeout_s
-    found = api.patch(path, _PATCH, kind=PatchKind.MERGE)
-    while left := _left(found):
+    daemon_set = api.patch(path, _PATCH, kind=PatchKind.MERGE)
+    while running := _running(daemon_set):
         if clock() >= deadline_s:
-            raise RetireError(f"{left} agents still run after {timeout_s:.0f}s")
-        _log.info("%d agents still run", left)
-        time.sleep(_LOOK_S)
-        found = api.get(path)
+            raise RetireError(f"{running} agents still run after {timeout_s:.0f}s")
+        _log.info("%d agents still run", running)
+        time.sleep(_POLL_S)
+        daemon_set = api.get(path)
 
 
-def _left(daemon_set: dict[str, Any]) -> int:
-    """Return how many nodes have a pod; at least 1 while the controller has not looked."""
+def _running(daemon_set: dict[str, Any]) -> int:
+    """Return the number of nodes with a pod, at least 1 until the controller saw the change."""
     status = daemon_set.get("status") or {}
-    left = int(status.get("currentNumberScheduled", 0)) + int(status.get("numberMisscheduled", 0))
-    seen = status.get("observedGeneration") == daemon_set["metadata"]["generation"]
-    return left if seen else max(left, 1)
+    pods = int(status.get("currentNumberScheduled", 0)) + int(status.get("numberMisscheduled", 0))
+    is_current = status.get("observedGeneration") == daemon_set["metadata"]["generation"]
+    return pods if is_current else max(pods, 1)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes side of the node: its pods as workloads, and what there is to tell of them."""
+"""The Kubernetes side of the control thread: pods as workloads, profiles, Events, capacity."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -40,16 +40,17 @@ __all__ = ("Cluster",)
 
 _log = logging.getLogger(__name__)
 
-_MOST_TEXTS = 100
-# What is still to be said at the end must be said before the guardian loses patience.
-_LAST_WORDS_S = 1.5
+_MAX_TEXTS = 100
+# Time for the last requests; it must be shorter than the guardian's limit for an agent to end.
+_CLOSE_WITHIN_S = 1.5
 _OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class Cluster:
-    """What the control thread asks of Kubernetes; nothing here waits for the network.
+    """All parts that use the API server; the control thread's methods do not wait for the network.
 
-    One thread follows the list of pods, another one sends requests.
+    One thread watches the pods, one the ConfigMap, one the ServiceProfileDescriptors (the last two
+    if configured), and a worker sends requests.
 
     :param cgroup_changes: see ``PodCgroups``.
     """
@@ -69,7 +70,7 @@ class Cluster:
         self._api = Api(config.kubeconfig)
         self._worker = Worker(self._api)
         self._watcher = PodWatcher(self._api, config.node, config.profiles.label_keys)
-        # As of the last look at who is here: they change many times in between.
+        # Taken from the watcher once per scan, because it changes often between two scans.
         self._pods = self._watcher.pods
         self._source = KubernetesSource(
             layout,
@@ -82,10 +83,10 @@ class Cluster:
         self._events = events = Events(self._api, self._worker, config.node)
         pod_of = self._source.pod_of
         config_map = config.profiles.config_map
-        self._tuning = (
+        self._config_map_profiles = (
             None if config_map is None else ConfigMapProfiles(self._api, events, config_map)
         )
-        self._descriptors = (
+        self._descriptor_profiles = (
             None
             if config.service_profiles is ServiceProfiles.NONE
             else DescriptorProfiles(self._api, config, rules)
@@ -97,56 +98,58 @@ class Cluster:
         self._capacity = ClusterCapacity(
             self._api, self._worker, config.capacity, config.node, layout
         )
-        self._managers = OtherAgents(layout, rules, RESCTRL_DIR)
-        self._left: Mapping[Knob, str] = {}
+        self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR)
+        self._ceded: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
         self._choose_named: ChooseProfile = profile_chooser((), config.profiles, DEFAULT_PROFILE)
         self._choose = self._choose_named
         self._conflicts: tuple[str, ...] = ()
         self._revision = 0
         self._state = ClusterState(node=config.node)
-        self._told: frozenset[str] = frozenset()
-        self._sparing = RateLimitedLogger(_log)
+        self._logged: frozenset[str] = frozenset()
+        self._limited_log = RateLimitedLogger(_log)
 
     def check(self) -> None:
-        """Raise what ended one of the threads: a bug."""
-        for each in (self._watcher, self._worker, *self._readers):
+        """Raise the exception that ended one of the threads: a bug."""
+        for each in (self._watcher, self._worker, *self._profile_readers):
             if each.failure is not None:
                 raise each.failure
 
     def poll_profiles(self) -> bool:
-        """Have ``with_profiles`` use the newest ones; whether they are others than before.
+        """Let ``with_profiles`` use the newest profiles; return whether they changed.
 
-        To be called before each ``scan``.
+        Must be called before each ``scan``.
         """
         self._pods = self._watcher.pods
-        changed = self._tuning is not None and self._tuning.poll()
-        if self._descriptors is not None:
-            changed = self._descriptors.set_pods(self._pods.pods, self._choose_named) or changed
+        changed = self._config_map_profiles is not None and self._config_map_profiles.poll()
+        if self._descriptor_profiles is not None:
+            changed = (
+                self._descriptor_profiles.set_pods(self._pods.pods, self._choose_named) or changed
+            )
         return changed
 
     def with_profiles(self, settings: Settings) -> Settings:
-        """Return *settings*, whose profiles are those of files, with the cluster's as well."""
-        for reader in self._readers:
+        """Return *settings*, whose profiles are from files, with the cluster's profiles added."""
+        for reader in self._profile_readers:
             settings = reader.merge_into(settings)
         return settings
 
     def scan(
         self, configured: tuple[Workload, ...], profiles: Mapping[str, Profile], now_ns: int
     ) -> tuple[Workload, ...]:
-        """Return *configured* and the pods that run here now, each with one of *profiles*.
+        """Return *configured* and the pods that run on this node, each with one of *profiles*.
 
-        A pod whose cgroup belongs to a configured workload is left to that.
+        A pod is left out if its cgroup belongs to a configured workload.
         """
         if profiles is not self._profiles:
             self._profiles = profiles
             named = [name for name in profiles if name == base_name(name)]
             self._choose_named = profile_chooser(named, self._config.profiles, DEFAULT_PROFILE)
             self._choose = self._choose_named
-            if self._descriptors is not None:
-                self._choose = self._descriptors.chooser(profiles, self._choose_named)
-        if self._tuning is not None:
-            self._tuning.publish()
+            if self._descriptor_profiles is not None:
+                self._choose = self._descriptor_profiles.chooser(profiles, self._choose_named)
+        if self._config_map_profiles is not None:
+            self._config_map_profiles.publish()
         pods = self._source.scan(now_ns, self._choose)
         before, revision = self._conflicts, self._revision
         workloads, self._conflicts = merge_with_configured(configured, pods)
@@ -156,22 +159,22 @@ class Cluster:
         return workloads
 
     def ceded_knobs(self, holds: Holds, now_ns: int) -> frozenset[Knob]:
-        """Look at the other agents of this node and return the knobs that are theirs."""
+        """Poll the signs of other agents on this node and return the knobs ceded to them."""
         if self._config.leave_to_others:
             levels = self._source.best_effort_levels
-            self._managers.poll(now_ns, self._pods.pods.values(), levels, holds)
-        left, before = self._managers.ceded, self._left
-        for knob in left.keys() - before.keys():
-            _log.warning("%s is left alone: %s", knob, left[knob])
-        for knob in before.keys() - left.keys():
-            _log.info("%s is left alone no more: nobody else has it", knob)
-        self._left = left
-        return frozenset(left)
+            self._other_agents.poll(now_ns, self._pods.pods.values(), levels, holds)
+        ceded, before = self._other_agents.ceded, self._ceded
+        for knob in ceded.keys() - before.keys():
+            _log.warning("%s is left alone: %s", knob, ceded[knob])
+        for knob in before.keys() - ceded.keys():
+            _log.info("%s is controlled again: no other agent uses it", knob)
+        self._ceded = ceded
+        return frozenset(ceded)
 
     def update(
         self, snapshot: Snapshot, plan: Plan, workloads: tuple[Workload, ...], mode: Mode
     ) -> None:
-        """Tell the cluster what *plan*, made from *snapshot*, means for its pods."""
+        """Update Events and capacity with *plan*, which was made from *snapshot*."""
         self._squeezes.update(plan, mode)
         pods = self._pods.pods.values()
         enforcing = mode is Mode.ENFORCE
@@ -179,7 +182,7 @@ class Cluster:
 
     @property
     def state(self) -> ClusterState:
-        """What there is to tell of it now."""
+        """The state of the Kubernetes side now, for the report of a tick."""
         pods = self._pods
         return replace(
             self._state,
@@ -192,38 +195,40 @@ class Cluster:
             refused=pods.refused,
             marked_until_s=self.evictions.marked_until_s,
             reclaimable=self._capacity.state,
-            profiles=None if self._tuning is None else self._tuning.state,
-            descriptors=None if self._descriptors is None else self._descriptors.state,
-            left_knobs={str(knob): reason for knob, reason in self._left.items()},
+            profiles=None if self._config_map_profiles is None else self._config_map_profiles.state,
+            descriptors=None
+            if self._descriptor_profiles is None
+            else self._descriptor_profiles.state,
+            left_knobs={str(knob): reason for knob, reason in self._ceded.items()},
         )
 
     @property
     def may_have_left_objects(self) -> bool:
-        """Whether the node may still bear our mark or our capacity; for after ``close``."""
+        """Whether the node may still have the agent's taint or capacity; for after ``close``."""
         return self.evictions.may_be_marked or self._capacity.present
 
     def close(self) -> None:
-        """Take back what was done to the node and stop talking to the API server."""
+        """Remove the taint and the capacity of the node, and end all threads."""
         self._capacity.withdraw()
         self.evictions.remove_taint()
-        for reader in self._readers:
+        for reader in self._profile_readers:
             reader.close()
-        self._worker.close(_LAST_WORDS_S)
+        self._worker.close(_CLOSE_WITHIN_S)
         self._watcher.close()
 
     @property
-    def _readers(self) -> Iterator[ConfigMapProfiles | DescriptorProfiles]:
-        # Who reads what becomes profiles; the order counts: descriptors change those of ConfigMaps.
-        yield from filter(None, (self._tuning, self._descriptors))
+    def _profile_readers(self) -> Iterator[ConfigMapProfiles | DescriptorProfiles]:
+        # In this order, because descriptors modify the profiles of the ConfigMap.
+        yield from filter(None, (self._config_map_profiles, self._descriptor_profiles))
 
     def _requests(self) -> Mapping[str, int]:
-        # How many requests failed, by what came of them.
-        every = (self._watcher, self._worker, *self._readers)
+        # The number of failed requests by result.
+        every = (self._watcher, self._worker, *self._profile_readers)
         return sum((Counter(each.errors) for each in every), Counter())
 
     def _log_changes(self) -> None:
         source = self._source
-        problems = dict(itertools.islice(source.problems, _MOST_TEXTS))
+        problems = dict(itertools.islice(source.problems, _MAX_TEXTS))
         self._state = ClusterState(
             node=self._config.node,
             unlisted=source.unlisted,
@@ -231,19 +236,21 @@ class Cluster:
             roots=source.roots,
             foreign_roots=source.foreign_roots,
             label_problems=problems,
-            conflicts=self._conflicts[:_MOST_TEXTS],
+            conflicts=self._conflicts[:_MAX_TEXTS],
         )
         texts = [*self._state.conflicts, *(f"{pod}: {text}" for pod, text in problems.items())]
-        texts += [f"{root}: pods of another node: left alone" for root in source.foreign_roots]
+        texts += [
+            f"{root}: holds pods of another node: left alone" for root in source.foreign_roots
+        ]
         for text in texts:
-            if text not in self._told:
-                self._sparing.warning(text)
-        self._told = frozenset(texts)
+            if text not in self._logged:
+                self._limited_log.warning(text)
+        self._logged = frozenset(texts)
 
 
 def _own_uid() -> str | None:
-    # POD_UID is set by the downward API; without it our own cgroup tells, unless the container
-    # has a cgroup namespace of its own.
+    # POD_UID is set by the downward API. Without it the uid is read from the process's cgroup path,
+    # which works unless the container has a cgroup namespace of its own.
     if uid := os.environ.get("POD_UID"):
         return uid
     found = _OWN_CGROUP.search(Path("/proc/self/cgroup").read_text(encoding="utf-8"))

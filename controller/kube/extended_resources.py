@@ -1,12 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Extended resources of a node, as the scheduler reads them: nodes/status, and a time stamp.
+"""Extended resources in the status of the Node object, which the scheduler reads.
 
-What we publish is claimed in an annotation, in the same patch, with when it was written and how
-long it is good for. A resource on the node that is not claimed there, or has another value than
-the claim says, is somebody else's and is left alone. Kubelet keeps resources that it does not
-know and copies them from capacity to allocatable; after a reboot it may set them to 0
-(pkg/kubelet/kubelet_node_status.go, reconcileExtendedResource).
+An annotation, written in the same patch, claims the published resources with the time of writing
+and a period of validity. A resource of the node that is not claimed there, or that has another
+value than the claim, is foreign and not changed.
+
+Kubelet keeps resources that it does not know and copies them from capacity to allocatable; after a
+reboot it may set them to 0 (pkg/kubelet/kubelet_node_status.go, reconcileExtendedResource).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,17 +22,18 @@ __all__ = ("STAMP", "NodeResources", "remove_resources")
 
 # {"time": RFC 3339, "validSeconds": N, "resources": {NAME: QUANTITY}}
 STAMP = "sweetpoint.dev/reclaimable"
-_LONGEST_STAMP = 4096
+_MAX_STAMP_LENGTH = 4096
 
 Amounts = Mapping[str, int]
 
 
 class NodeResources:
-    """Publishes for one node; for the worker's thread alone, but for ``foreign``.
+    """Publisher of the extended resources of one node; for the worker's thread.
 
-    ``foreign`` are the names that somebody else has on this node; looked at with every ``publish``.
+    ``foreign`` are the names that are foreign on this node as of the last ``publish``; any thread
+    may read it.
 
-    :param clock: seconds since the epoch; the time stamp is for others to read.
+    :param clock: seconds since the epoch, for the time stamp in the annotation.
     """
 
     def __init__(self, api: Api, node: str, clock: Callable[[], float] = time.time) -> None:
@@ -41,12 +43,12 @@ class NodeResources:
         self.foreign: frozenset[str] = frozenset()
 
     def publish(self, amounts: Amounts, valid_s: float) -> None:
-        """Make *amounts*, by resource name, those of the node, good for *valid_s* seconds.
+        """Set the node's resources to *amounts*, by resource name, valid for *valid_s* seconds.
 
-        What an earlier run published under other names is taken off.
+        Resources that an earlier run published under other names are removed.
 
-        :raises ApiError: the server does not let us.
-        :raises ApiUnreachable: it did not answer; the amounts may be there.
+        :raises ApiError: the server refused a request.
+        :raises ApiUnreachable: the server did not answer; the amounts may be published.
         """
 
         def patch(node: Json) -> Json:
@@ -67,20 +69,20 @@ class NodeResources:
 
 
 def remove_resources(api: Api, node: str) -> bool:
-    """Remove what any run published on *node*; whether there was something.
+    """Remove the resources that any run published on *node*; return whether there were any.
 
-    Not set to 0: kubelet turns running pods away at its restart if a resource that they asked for
-    is there with too little of it, and overlooks one that is not there (pkg/kubelet/lifecycle,
-    removeMissingExtendedResources).
+    They are removed rather than set to 0: when kubelet restarts, it rejects running pods that
+    request more of a resource than there is, but ignores requests for resources that do not exist
+    (pkg/kubelet/lifecycle, removeMissingExtendedResources).
 
-    :raises ApiError: the server does not let us.
-    :raises ApiUnreachable: it did not answer.
+    :raises ApiError: the server refused a request.
+    :raises ApiUnreachable: the server did not answer.
     """
 
-    def patch(found: Json) -> Json | None:
-        if annotation(found, STAMP) is None:
+    def patch(current: Json) -> Json | None:
+        if annotation(current, STAMP) is None:
             return None
-        return _patch(_removed(_claimed(found), _capacity(found), {}), None)
+        return _patch(_removed(_claimed(current), _capacity(current), {}), None)
 
     return change_node(api, node, patch, subresource="status")
 
@@ -95,7 +97,7 @@ def _patch(amounts: Mapping[str, str | None], stamp: str | None) -> Json:
 def _removed(
     claimed: Mapping[str, str], capacity: Mapping[str, str], kept: Amounts
 ) -> dict[str, str | None]:
-    """Return the removal of what is claimed, still as we wrote it, and not *kept*."""
+    """Return a patch that removes claimed resources with unchanged values, except *kept* ones."""
     return {
         name: None
         for name, amount in claimed.items()
@@ -106,13 +108,14 @@ def _removed(
 def _claimed(node: Json) -> dict[str, str]:
     text = annotation(node, STAMP) or ""
     try:
-        stamp = json.loads(text) if len(text) <= _LONGEST_STAMP else None
+        stamp = json.loads(text) if len(text) <= _MAX_STAMP_LENGTH else None
     except (ValueError, RecursionError):
         return {}
     resources = stamp.get("resources") if isinstance(stamp, dict) else None
     if not isinstance(resources, dict):
         return {}
-    # Nobody makes us take off cpu or memory by writing them into our annotation.
+    # Only names with a slash, so that a forged annotation cannot make the agent remove cpu or
+    # memory.
     return {n: a for n, a in resources.items() if "/" in n and isinstance(a, str)}
 
 
@@ -121,7 +124,7 @@ def _capacity(node: Json) -> dict[str, str]:
 
 
 def _quantity(amount: int) -> str:
-    """Return *amount* as the API server writes it, so that it can be compared."""
+    """Return *amount* in the API server's canonical form, so that it can be compared."""
     units = iter("kMGTPE")
     unit = ""
     while amount and amount % 1000 == 0:

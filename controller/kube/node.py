@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Node object, which kubelet, the autoscaler and people change as well.
+"""Changes of the Node object, which kubelet, the autoscaler and people change too.
 
-Every change of ours says which version of the node it was made from; if there is a newer one it is
-made anew. What the server says is looked at before it is believed: a proxy may answer in its place.
+A patch names the version of the node that it was made from; after a conflict it is made again from
+the newer version. Responses are validated, because a proxy may answer in place of the server.
 """
 
 from collections.abc import Callable
@@ -17,40 +17,41 @@ __all__ = ("Json", "annotation", "change_node", "mapping", "taints")
 
 Json = dict[str, Any]
 
-# Somebody else changed the node between our look and our change; the pause grows with each try.
-_TRIES = 8
+# A conflict means that the node changed between the GET and the PATCH; the pause grows with each.
+_MAX_TRIES = 8
 _PAUSE_S = 0.02
 
 
 def change_node(
-    api: Api, node: str, make: Callable[[Json], Json | None], *, subresource: str = ""
+    api: Api, node: str, make_patch: Callable[[Json], Json | None], *, subresource: str = ""
 ) -> bool:
-    """Merge what *make* returns for the node as it is into it; whether that took a change.
+    """Apply a merge patch to a node; return whether there was anything to change.
 
-    A node that is gone takes none.
+    A node that does not exist is not changed.
 
-    :param make: returns ``None`` if the node is as it should be; called again after a conflict.
-    :param subresource: ``status``, where that is what has to change.
-    :raises ApiError: the server does not let us.
-    :raises ApiUnreachable: it did not answer, or not with a node; the change may be made.
+    :param make_patch: returns the patch for the current node, ``None`` if none is necessary; called
+        again after a conflict.
+    :param subresource: ``status`` to change the status.
+    :raises ApiError: the server refused a request, or there was a conflict eight times.
+    :raises ApiUnreachable: the server did not answer, or not with a node; the change may be made.
     """
     path = f"/api/v1/nodes/{segment(node)}"
-    for tried in range(_TRIES):
+    for tried in range(_MAX_TRIES):
         time.sleep(tried * _PAUSE_S)
         try:
             found = api.get(path)
             version = mapping(found, "metadata").get("resourceVersion")
             if not isinstance(version, str):
                 raise ApiInvalidResponse("a node without a version")
-            patch = make(found)
+            patch = make_patch(found)
             if patch is not None:
                 patch.setdefault("metadata", {})["resourceVersion"] = version
-                below = f"{path}/{subresource}" if subresource else path
-                api.patch(below, patch, kind=PatchKind.MERGE)
+                target = f"{path}/{subresource}" if subresource else path
+                api.patch(target, patch, kind=PatchKind.MERGE)
         except ApiError as error:
             if error.status == 404:
                 return False
-            if error.status != 409 or tried == _TRIES - 1:
+            if error.status != 409 or tried == _MAX_TRIES - 1:
                 raise
         else:
             return patch is not None
@@ -58,21 +59,21 @@ def change_node(
 
 
 def mapping(found: Json, *path: str) -> Json:
-    """Return the mapping at *path*, empty if there is none.
+    """Return the mapping at *path* of a node, empty if there is none.
 
-    :raises ApiInvalidResponse: there is something else.
+    :raises ApiInvalidResponse: the value there is not a mapping.
     """
     for key in path:
         found = found.get(key) or {}
         if not isinstance(found, dict):
-            raise ApiInvalidResponse(f"a node whose {key} is no mapping")
+            raise ApiInvalidResponse(f"a node whose {key} is not a mapping")
     return found
 
 
 def annotation(node: Json, key: str) -> str | None:
-    """Return an annotation, ``None`` if there is none.
+    """Return the annotation *key* of a node, ``None`` if there is none.
 
-    :raises ApiInvalidResponse: it is not text.
+    :raises ApiInvalidResponse: the annotation is not text.
     """
     text = mapping(node, "metadata", "annotations").get(key)
     if text is not None and not isinstance(text, str):
@@ -81,11 +82,11 @@ def annotation(node: Json, key: str) -> str | None:
 
 
 def taints(node: Json) -> list[Json]:
-    """Return the taints.
+    """Return the taints of a node.
 
-    :raises ApiInvalidResponse: there is something else.
+    :raises ApiInvalidResponse: the value there is not a list of mappings.
     """
     found = mapping(node, "spec").get("taints") or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise ApiInvalidResponse("a node whose taints are no list of mappings")
+        raise ApiInvalidResponse("a node whose taints are not a list of mappings")
     return found

@@ -1,9 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The mark on the node: a taint against the return of evicted pods, and when it ends.
+"""The overload taint: keeps evicted pods from returning to the node, for a limited time.
 
-Whoever puts a taint on a node shares one list with kubelet, the autoscaler and people, and the
-API replaces that list as a whole. Taints of another key stay as they are.
+An annotation of the same key holds the time at which the taint ends (configuration: ``mark``).
+
+The taints of a node are one list, which kubelet, the autoscaler and people change too and which the
+API replaces as a whole. Taints of other keys are written back unchanged.
 """
 
 from collections.abc import Callable
@@ -14,19 +16,23 @@ from controller.config.sections.eviction import MarkEffect
 from controller.kube.client.api import Api
 from controller.kube.node import Json, annotation, change_node, taints
 
-__all__ = ("MARK", "OverloadTaint", "remove_taint")
+__all__ = ("TAINT_KEY", "OverloadTaint", "remove_taint")
 
-# Key of the taint, and of the annotation with the time at which it ends.
-MARK = "sweetpoint.dev/overloaded"
+# Key of the taint, and of the annotation with its end.
+TAINT_KEY = "sweetpoint.dev/overloaded"
 
 
 class OverloadTaint:
-    """Puts the mark and takes it back; for the worker's thread alone, but for ``until_s``.
+    """Sets, expires and removes the taint of one node; for the worker's thread.
 
-    Nothing is known of an earlier run's mark before the first ``tend``.
+    ``until_s``, which any thread may read, is the end of the taint in seconds since the epoch; 0:
+    there may be a taint of an earlier run, which the first ``expire`` removes; ``None``: none.
 
-    :param clock: seconds of CLOCK_MONOTONIC, because the mark must end when the date is set back.
-    :param wall_clock: seconds since the epoch; the mark's end is for others to read.
+    :param effect: ``MarkEffect.NONE``: no taint is set.
+    :param lasts_s: duration of the taint in seconds, from the last ``set``.
+    :param clock: seconds of CLOCK_MONOTONIC, so that a change of the date does not prolong the
+        taint.
+    :param wall_clock: seconds since the epoch, for the annotation.
     """
 
     def __init__(
@@ -45,62 +51,67 @@ class OverloadTaint:
         self._clock = clock
         self._wall_clock = wall_clock
         self._end_s = clock()
-        # The same since the epoch; 0: there may be one of an earlier run. None: there is none.
         self.until_s: float | None = 0.0
 
     @property
     def present(self) -> bool:
-        """Whether the node may bear the mark now."""
+        """Whether the node may have the taint now."""
         return self.until_s is not None
 
     def set(self) -> None:
-        """Mark the node, or let its mark last longer.
+        """Set the taint, or prolong it.
 
-        :raises ApiError: the server does not let us.
-        :raises ApiUnreachable: it did not answer; the mark may be there.
+        :raises ApiError: the server refused a request.
+        :raises ApiUnreachable: the server did not answer; the taint may be set.
         """
         if self._effect is MarkEffect.NONE:
             return
         until_s = self._wall_clock() + self._lasts_s
         end = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="seconds")
-        # Whatever becomes of the request.
+        # Before the request, which may fail although the taint is set.
         self.until_s, self._end_s = until_s, self._clock() + self._lasts_s
-        _change(self._api, self._node, {"key": MARK, "effect": str(self._effect)}, end)
+        _change(self._api, self._node, {"key": TAINT_KEY, "effect": str(self._effect)}, end)
 
     def remove(self) -> None:
-        """Remove the mark, whoever put it; errors as ``put``, and then it is still to be done."""
+        """Remove the taint, also one of an earlier run.
+
+        After an error of the request the taint counts as present, and expired.
+
+        :raises ApiError: the server refused a request.
+        :raises ApiUnreachable: the server did not answer.
+        """
         if self.until_s is not None:
             self.until_s, self._end_s = 0.0, self._clock()
             remove_taint(self._api, self._node)
             self.until_s = None
 
     def expire(self) -> None:
-        """Take the mark back if its time is over, or if it is an earlier run's."""
+        """Remove the taint if it has expired or is of an earlier run; errors as ``remove``."""
         if self.until_s is not None and self._clock() >= self._end_s:
             self.remove()
 
 
 def remove_taint(api: Api, node: str) -> bool:
-    """Remove the mark from *node*; whether there was one.
+    """Remove the taint from *node*; return whether there was one.
 
-    A node that is gone has none.
+    A node that does not exist has none.
 
-    :raises ApiError: the server does not let us.
-    :raises ApiUnreachable: it did not answer.
+    :raises ApiError: the server refused a request.
+    :raises ApiUnreachable: the server did not answer.
     """
     return _change(api, node, None, None)
 
 
 def _change(api: Api, node: str, taint: dict[str, str] | None, end: str | None) -> bool:
-    """Bring the node's taint and annotation to these; whether that took a change."""
+    """Set the node's taint and annotation; return whether that was a change."""
 
-    def patch(found: Json) -> Json | None:
-        before = taints(found)
+    def patch(current: Json) -> Json | None:
+        before = taints(current)
         ours = [] if taint is None else [taint]
-        wanted = [each for each in before if each.get("key") != MARK] + ours
-        if wanted == before and annotation(found, MARK) == end:
+        wanted = [each for each in before if each.get("key") != TAINT_KEY] + ours
+        if wanted == before and annotation(current, TAINT_KEY) == end:
             return None
-        made: Json = {"metadata": {"annotations": {MARK: end}}}
-        return made if wanted == before else {**made, "spec": {"taints": wanted}}
+        change: Json = {"metadata": {"annotations": {TAINT_KEY: end}}}
+        return change if wanted == before else {**change, "spec": {"taints": wanted}}
 
     return change_node(api, node, patch)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""This node's pods as the API server has them, followed by a thread of its own."""
+"""Watch of this node's pods at the API server, in a thread of its own."""
 
 from collections.abc import Mapping
 import logging
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 class PodWatcher(CollectionWatch[Pod | str]):
     """Keeps ``pods`` up to date until closed; any thread may read it without a lock.
 
-    While the API server does not answer, what it said last stays. Of an object that makes no
-    sense it keeps why that is.
+    The last state is kept while the API server does not answer. An invalid object is kept as the
+    reason why it is invalid.
 
     :param node: the name of this host's Node object.
-    :param label_keys: labels to keep beside those that mean something to everybody.
+    :param label_keys: keys of labels to keep in addition to the well-known ones.
     """
 
     def __init__(
@@ -37,53 +37,53 @@ class PodWatcher(CollectionWatch[Pod | str]):
     ) -> None:
         self._node = node
         self._label_keys = label_keys
-        self._sparing = RateLimitedLogger(_log)
-        self._objects: Mapping[str, Pod | str] = {}
-        # And what they were made of.
-        self._pods: tuple[Pods, Mapping[str, Pod | str]] = Pods(), self._objects
+        self._limited_log = RateLimitedLogger(_log)
+        self._parsed: Mapping[str, Pod | str] = {}
+        # Together with the mapping from which the pods were built.
+        self._pods: tuple[Pods, Mapping[str, Pod | str]] = Pods(), self._parsed
         super().__init__(
             api,
             "pods",
             "/api/v1/pods",
-            # "0": whatever the server has in memory, rather than every node of the cluster
-            # asking etcd for all pods after the server was started anew.
+            # "0": the state in the server's memory. Otherwise every node of the cluster would read
+            # all pods from etcd after a restart of the server.
             {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"},
-            read=self._read_pod,
-            take=self._take_objects,
+            parse=self._parse_pod,
+            publish=self._publish_objects,
             backoff=backoff,
         )
 
     @property
     def pods(self) -> Pods:
-        """What is known now; the same object as long as that is the same."""
-        pods, made_of = self._pods
-        objects = self._objects
-        if objects is not made_of:
-            # Here, for who asks: more happens to pods than anybody looks at them.
-            pods = _joined(objects)
-            self._pods = pods, objects
+        """The pods now; the same object as long as nothing has changed."""
+        pods, source = self._pods
+        parsed = self._parsed
+        if parsed is not source:
+            # Built on read, because pods change more often than they are read.
+            pods = _join(parsed)
+            self._pods = pods, parsed
         return pods
 
-    def _read_pod(self, raw: Mapping[str, Any]) -> Pod | str | None:
+    def _parse_pod(self, raw: Mapping[str, Any]) -> Pod | str | None:
         node = mapping(raw, "spec").get("nodeName")
         if isinstance(node, str) and node != self._node:
-            # Nobody asked for it. Whoever forgot what we asked for has the pods of all nodes.
+            # A server that ignores the field selector would send the pods of all nodes.
             return None
         try:
             return parse_pod(raw, self._label_keys)
         except PodError as error:
             text = str(error)
-            if self._known(raw) != text:
-                self._sparing.warning(text)
+            if self._previous(raw) != text:
+                self._limited_log.warning(text)
             return text
 
-    def _take_objects(self, objects: Mapping[str, Pod | str]) -> None:
-        self._objects = objects
+    def _publish_objects(self, objects: Mapping[str, Pod | str]) -> None:
+        self._parsed = objects
 
 
-def _joined(objects: Mapping[str, Pod | str]) -> Pods:
-    # Two objects may claim to be the same static pod. It does not matter which is taken: who
-    # says that is `system`.
+def _join(objects: Mapping[str, Pod | str]) -> Pods:
+    # Two objects may claim to be the same static pod. Either may be used: a pod that claims to be
+    # static is of class `system`.
     pods = {each.uid: each for each in objects.values() if isinstance(each, Pod)}
     refused = sum(isinstance(each, str) for each in objects.values())
     return Pods(pods=MappingProxyType(pods), synced=True, refused=refused)

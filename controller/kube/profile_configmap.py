@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles from a ConfigMap: checked as a whole before they count, kept while a change is bad.
+"""Profiles from a ConfigMap, in addition to those of files.
 
-The profiles of a ConfigMap beside those of files; Events tell what came of its changes.
+A change is validated as a whole. If it is invalid, the profiles in force stay, and an Event at the
+ConfigMap names the problems.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,11 +30,11 @@ __all__ = (
 
 _log = logging.getLogger(__name__)
 
-_MOST_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 class Reload(StrEnum):
-    """What came of a change: in force, refused as a whole, or there is nothing to read."""
+    """Result of a change: in force, refused as a whole, or the ConfigMap does not exist."""
 
     APPLIED = "applied"
     FAILED = "failed"
@@ -42,12 +43,12 @@ class Reload(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilesState:
-    """What is known of the ConfigMap.
+    """State of the ConfigMap and its profiles.
 
-    ``profiles`` are those in force, of the version that was applied last, ``applied_at_s`` since
-    the epoch (``None``: none ever was). ``result`` and ``problems`` are those of the last change,
-    whose object had the id ``uid``; ``None``: the ConfigMap was not read yet. ``unreadable`` says
-    why it cannot be read now.
+    ``profiles`` are those in force, applied at ``applied_at_s`` in seconds since the epoch
+    (``None``: never). ``result`` and ``problems`` are those of the last change, of the object with
+    the id ``uid``; ``result`` is ``None`` until the ConfigMap was read. ``unreadable`` is the
+    reason why it cannot be read now, empty if it can. ``reloads`` counts changes by result.
     """
 
     config_map: str
@@ -61,16 +62,16 @@ class ProfilesState:
 
     @property
     def note(self) -> str:
-        """What to tell people about the last change."""
+        """Description of the last change for people."""
         if self.result is Reload.APPLIED:
             return f"profiles in force: {', '.join(sorted(self.profiles)) or 'none'}"
-        shown = self.problems[:_MOST_SHOWN]
+        shown = self.problems[:_MAX_SHOWN]
         more = len(self.problems) - len(shown)
         hidden = (f"and {more} more problems",) if more else ()
         return "; ".join((*shown, *hidden, "the profiles stay as they were"))
 
     def status(self) -> dict[str, Any]:
-        """Return it for /statusz: plain types."""
+        """Return the state for /statusz as plain types."""
         return {
             "config_map": self.config_map,
             "profiles": sorted(self.profiles),
@@ -83,10 +84,13 @@ class ProfilesState:
 
 
 class ClusterProfiles:
-    """``take`` is for the thread that follows the ConfigMap, ``configure`` for the control thread.
+    """Validation of the ConfigMap's profiles, and their state.
 
-    ``state`` is another object after each change, for any thread to read.
+    ``update`` is for the thread of the watch, ``reconfigure`` for the control thread. ``state`` is
+    replaced by a new object after each change; any thread may read it.
 
+    :param tick_ns: the control period.
+    :param cpus: the number of CPUs of this host.
     :param clock: seconds since the epoch.
     """
 
@@ -102,22 +106,22 @@ class ClusterProfiles:
         self._origin = f"ConfigMap {namespace}/{name}"
         self._host = (tick_ns, cpus)
         self._clock = clock
-        # Checking takes milliseconds and no I/O, so the control thread may wait for it.
+        # Validation takes milliseconds without I/O, so the control thread may wait for the lock.
         self._lock = threading.Lock()
         self._last: Mapping[str, Any] | None = None
         self.state = ProfilesState(config_map=f"{namespace}/{name}")
 
-    def update(self, found: Mapping[str, Any] | None) -> None:
-        """Check the ConfigMap *found*, ``None`` if there is none, and make it count if it is good.
+    def update(self, config_map: Mapping[str, Any] | None) -> None:
+        """Validate the ConfigMap, ``None`` if there is none, and apply its profiles if it is valid.
 
-        One that is gone takes nothing with it: whoever replaces it may delete it first.
+        A deletion does not remove the profiles, because a replacement may delete the object first.
         """
         with self._lock:
-            self._last = found
+            self._last = config_map
             self._check()
 
     def reconfigure(self, *, tick_ns: int, cpus: int) -> None:
-        """Check what is there again if this host or its control period is another one now."""
+        """Validate the last ConfigMap again if the control period or the CPUs have changed."""
         with self._lock:
             before, self._host = self._host, (tick_ns, cpus)
             if before != self._host and self._last is not None:
@@ -147,10 +151,10 @@ class ClusterProfiles:
         _log.log(level, "%s: %s: %s", self._origin, result, state.note)
 
 
-def _texts(found: Mapping[str, Any], origin: str) -> Mapping[str, object]:
-    if found.get("binaryData"):
+def _texts(config_map: Mapping[str, Any], origin: str) -> Mapping[str, object]:
+    if config_map.get("binaryData"):
         raise ConfigError([f"{origin}: binaryData: profiles are text, in data"])
-    data = found.get("data") or {}
+    data = config_map.get("data") or {}
     if not isinstance(data, dict):
         raise ConfigError([f"{origin}: data: must be a mapping"])
     return data
@@ -164,9 +168,9 @@ _EVENTS: Mapping[Reload, tuple[str, EventType]] = {
 
 
 class ConfigMapProfiles:
-    """For the control thread; a thread of its own reads the ConfigMap *config_map*.
+    """Profiles of a ConfigMap for the control thread; a watch reads it in a thread of its own.
 
-    :param config_map: its namespace and its name.
+    :param config_map: namespace and name of the ConfigMap.
     """
 
     def __init__(self, api: Api, events: Events, config_map: tuple[str, str]) -> None:
@@ -175,14 +179,14 @@ class ConfigMapProfiles:
         self._config_map = config_map
         self._profiles: ClusterProfiles | None = None
         self._watch: ConfigMapWatch | None = None
-        # Pinned, because workloads are scanned by them before they are in force.
+        # Changed by poll() only, so that a scan and the settings use the same profiles.
         self._used: Mapping[str, Profile] = {}
-        self._told: ProfilesState | None = None
+        self._published: ProfilesState | None = None
 
     def merge_into(self, settings: Settings) -> Settings:
-        """Return *settings*, whose profiles are those of files, with those last taken as well.
+        """Return *settings*, whose profiles are from files, with the profiles of ``poll`` added.
 
-        The first call begins to read the ConfigMap, because a profile has to fit the settings.
+        The first call starts the watch, because profiles are validated against the settings.
         """
         tick_ns, cpus = settings.tick_ns, settings.host.cpus
         if self._profiles is None:
@@ -192,7 +196,7 @@ class ConfigMapProfiles:
         return replace(settings, profiles={**settings.profiles, **self._used})
 
     def poll(self) -> bool:
-        """Have ``beside`` use the newest good profiles; whether they are others than before."""
+        """Let ``merge_into`` use the newest valid profiles; return whether they changed."""
         before = self._used
         if self._profiles is not None:
             self._used = self._profiles.state.profiles
@@ -200,31 +204,32 @@ class ConfigMapProfiles:
 
     @property
     def state(self) -> ProfilesState | None:
-        """What is known of the ConfigMap."""
+        """The state of the ConfigMap; ``None`` before the first ``merge_into``."""
         if self._profiles is None or self._watch is None:
             return None
         return replace(self._profiles.state, unreadable=self._watch.problem)
 
     @property
     def errors(self) -> Mapping[str, int]:
-        """How many requests failed, by ``unreachable`` or HTTP status."""
+        """The number of failed requests by ``unreachable`` or HTTP status."""
         return {} if self._watch is None else self._watch.errors
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the thread: a bug."""
+        """The exception that ended the thread: a bug."""
         return None if self._watch is None else self._watch.failure
 
     def publish(self) -> None:
-        """Make an Event of a change that nobody was told of.
+        """Emit an Event for the last change unless that was done before.
 
-        That all is well when the agent starts is none: every node of a cluster would tell it.
+        The first change makes none if it was applied: every node of the cluster would emit it when
+        its agent starts.
         """
         state = None if self._profiles is None else self._profiles.state
-        if state is None or state is self._told or state.result is None:
+        if state is None or state is self._published or state.result is None:
             return
-        starts, self._told = self._told is None, state
-        if starts and state.result is Reload.APPLIED:
+        is_first, self._published = self._published is None, state
+        if is_first and state.result is Reload.APPLIED:
             return
         reason, kind = _EVENTS[state.result]
         namespace, name = self._config_map
@@ -232,6 +237,6 @@ class ConfigMapProfiles:
         self._events.emit(about, reason, state.note, kind)
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop the watch."""
         if self._watch is not None:
             self._watch.close()

@@ -1,10 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sweet points from Katalyst's ServiceProfileDescriptors, for the pods of this node that have one.
+"""Sweet points from Katalyst's ServiceProfileDescriptors for the pods of this node.
 
-A pod with a descriptor gets its profile with the descriptor's numbers: another profile, which
-exists as long as such a pod is here. It has to be in the settings before a workload has it, so a
-pod starts with the profile as it is and gets the other one with the next look.
+A pod with a descriptor gets a derived profile: its own profile with the descriptor's numbers. A
+derived profile exists as long as such a pod is on this node. It must be in the settings before a
+workload refers to it, so a pod starts with its own profile and gets the derived one at the next
+scan.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,9 +38,9 @@ __all__ = ("DescriptorProfiles",)
 _log = logging.getLogger(__name__)
 
 _PATH = "/apis/workload.katalyst.kubewharf.io/v1alpha1/serviceprofiledescriptors"
-# "0": what the server has in memory, rather than every node of the cluster asking etcd.
+# "0": the state in the server's memory; otherwise every node of the cluster would read from etcd.
 _QUERY = {"resourceVersion": "0"}
-_MOST_TOLD = 100
+_MAX_TEXTS = 100
 
 
 class _Pair(NamedTuple):
@@ -48,115 +49,120 @@ class _Pair(NamedTuple):
 
 
 class DescriptorProfiles:
-    """For the control thread; a thread of its own follows the objects.
+    """Derived profiles for the control thread; a watch reads the objects in a thread of its own.
 
-    :param rules: tell who is latency-sensitive; others have no profile.
+    :param rules: classify pods; only latency-sensitive pods have a profile.
     """
 
     def __init__(self, api: Api, config: KubernetesConfig, rules: ClassRules) -> None:
         self._all = config.service_profiles is ServiceProfiles.ALL
         self._trusted = frozenset(config.trusted_namespaces)
         self._rules = rules
-        self._sparing, self._sparing_read = RateLimitedLogger(_log), RateLimitedLogger(_log)
-        self._catalogue = DescriptorIndex()
-        self._pinned = self._catalogue
+        # One per thread: the control thread's and the watch's.
+        self._limited_log, self._parse_log = RateLimitedLogger(_log), RateLimitedLogger(_log)
+        self._index = DescriptorIndex()
+        # The index as of the last set_pods().
+        self._used_index = self._index
         self._pairs: Mapping[str, _Pair] = {}
-        self._seen: tuple[object, object, object] = (None, None, None)
-        self._told: frozenset[str] = frozenset()
+        self._inputs: tuple[object, object, object] = (None, None, None)
+        self._logged: frozenset[str] = frozenset()
         self._state = DescriptorsState()
         self._watch = CollectionWatch(
-            api, "ServiceProfileDescriptors", _PATH, _QUERY, self._read, self._parse_all
+            api, "ServiceProfileDescriptors", _PATH, _QUERY, self._parse, self._publish
         )
 
     def set_pods(self, pods: Mapping[str, Pod], choose: ChooseProfile) -> bool:
-        """Find who of *pods* has a descriptor now; whether ``beside`` returns others than before.
+        """Find the descriptors of *pods*; return whether ``merge_into`` gives other profiles now.
 
-        :param choose: what chooses among profiles that are not made of descriptors.
+        :param choose: chooses among the profiles that are not derived.
         """
-        seen = (pods, self._catalogue, choose)
-        if all(map(operator.is_, seen, self._seen)):
+        index = self._index
+        inputs = (pods, index, choose)
+        if all(map(operator.is_, inputs, self._inputs)):
             return False
-        self._seen, catalogue = seen, self._catalogue
+        self._inputs = inputs
         pairs: dict[str, _Pair] = {}
         for pod in pods.values():
-            found = catalogue.find(pod)
-            if found is not None and classify(pod, self._rules).qos is QosClass.LS:
+            descriptor = index.find(pod)
+            if descriptor is not None and classify(pod, self._rules).qos is QosClass.LS:
                 profile = choose(pod).profile
-                pairs[derived_profile_name(profile, found)] = _Pair(profile, found)
+                pairs[derived_profile_name(profile, descriptor)] = _Pair(profile, descriptor)
         changed = pairs != self._pairs
-        self._pinned, self._pairs = catalogue, pairs
+        self._used_index, self._pairs = index, pairs
         return changed
 
     def merge_into(self, settings: Settings) -> Settings:
-        """Return *settings* with the profiles of ``take`` as well."""
+        """Return *settings* with the derived profiles of the last ``set_pods`` added."""
         profiles = dict(settings.profiles)
         in_use: dict[str, str] = {}
         problems: dict[str, str] = {}
         for name, (base, descriptor) in sorted(self._pairs.items()):
             if base not in settings.profiles:
                 continue
-            made, unusable = derived_profile(settings.profiles[base], descriptor, settings.tick_ns)
-            if used := ", ".join(_used(descriptor, made)):
-                profiles[name], in_use[name] = made, used
-            if wrong := (*descriptor.problems, *unusable):
-                problems[descriptor.key] = "; ".join(wrong)
+            derived, invalid = derived_profile(
+                settings.profiles[base], descriptor, settings.tick_ns
+            )
+            if used := ", ".join(_used(descriptor, derived)):
+                profiles[name], in_use[name] = derived, used
+            if texts := (*descriptor.problems, *invalid):
+                problems[descriptor.key] = "; ".join(texts)
         self._log_problems(in_use, problems)
         return replace(settings, profiles=profiles)
 
     def chooser(self, profiles: Mapping[str, Profile], choose: ChooseProfile) -> ChooseProfile:
-        """Return what chooses like *choose*, and of *profiles* that of a pod's descriptor."""
-        catalogue = self._pinned
+        """Return a chooser that extends *choose* with derived profiles that are in *profiles*."""
+        index = self._used_index
 
-        def tailor(pod: Pod | None) -> ProfileChoice:
+        def choose_derived(pod: Pod | None) -> ProfileChoice:
             choice = choose(pod)
-            found = None if pod is None else catalogue.find(pod)
-            if found is None:
+            descriptor = None if pod is None else index.find(pod)
+            if descriptor is None:
                 return choice
-            name = derived_profile_name(choice.profile, found)
+            name = derived_profile_name(choice.profile, descriptor)
             return choice._replace(derived=name) if name in profiles else choice
 
-        return tailor
+        return choose_derived
 
     @property
     def state(self) -> DescriptorsState:
-        """What is known of them."""
-        known, unreadable = len(self._catalogue), self._watch.problem
+        """The state of the descriptors."""
+        known, unreadable = len(self._index), self._watch.problem
         return replace(self._state, known=known, unreadable=unreadable)
 
     @property
     def errors(self) -> Mapping[str, int]:
-        """How many requests failed, by ``unreachable`` or HTTP status."""
+        """The number of failed requests by ``unreachable`` or HTTP status."""
         return self._watch.errors
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the thread: a bug."""
+        """The exception that ended the thread: a bug."""
         return self._watch.failure
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop the watch."""
         self._watch.close()
 
-    def _read(self, raw: Mapping[str, Any]) -> Descriptor | None:
+    def _parse(self, raw: Mapping[str, Any]) -> Descriptor | None:
         try:
-            found = parse_descriptor(raw)
+            descriptor = parse_descriptor(raw)
         except DescriptorError as error:
-            self._sparing_read.warning(str(error))
+            self._parse_log.warning(str(error))
             return None
-        return found if self._all or found.namespace in self._trusted else None
+        return descriptor if self._all or descriptor.namespace in self._trusted else None
 
-    def _parse_all(self, found: Mapping[str, Descriptor]) -> None:
-        self._catalogue = DescriptorIndex(found.values())
+    def _publish(self, descriptors: Mapping[str, Descriptor]) -> None:
+        self._index = DescriptorIndex(descriptors.values())
 
     def _log_problems(self, in_use: Mapping[str, str], problems: Mapping[str, str]) -> None:
         used = [f"profile {name}: {text}" for name, text in in_use.items()]
-        wrong = [f"ServiceProfileDescriptor {key}: {text}" for key, text in problems.items()]
-        for texts, level in ((used, logging.INFO), (wrong, logging.WARNING)):
+        invalid = [f"ServiceProfileDescriptor {key}: {text}" for key, text in problems.items()]
+        for texts, level in ((used, logging.INFO), (invalid, logging.WARNING)):
             for text in texts:
-                if text not in self._told:
-                    self._sparing.log(level, text)
-        self._told = frozenset(used + wrong)
-        self._state = DescriptorsState(in_use=_few(in_use), problems=_few(problems))
+                if text not in self._logged:
+                    self._limited_log.log(level, text)
+        self._logged = frozenset(used + invalid)
+        self._state = DescriptorsState(in_use=_first(in_use), problems=_first(problems))
 
 
 def _used(descriptor: Descriptor, profile: Profile) -> Iterable[str]:
@@ -166,5 +172,5 @@ def _used(descriptor: Descriptor, profile: Profile) -> Iterable[str]:
             yield f"{indicator} {value:.3g} ({origin})"
 
 
-def _few(texts: Mapping[str, str]) -> Mapping[str, str]:
-    return dict(list(texts.items())[:_MOST_TOLD])
+def _first(texts: Mapping[str, str]) -> Mapping[str, str]:
+    return dict(list(texts.items())[:_MAX_TEXTS])

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What of this node is offered to best-effort pods: followed by the control thread, published by
-the worker's.
+"""Reclaimable capacity: CPU and memory of this node that are offered to best-effort pods.
 
-Only an agent that enforces offers anything: the pods that come for it have to be held back when
-the services need the node again.
+The control thread computes the amounts, the worker's thread publishes them as extended resources.
+Capacity is offered in mode enforce only, because the pods that use it must be squeezed when the
+services need the node again.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,54 +31,62 @@ _log = logging.getLogger(__name__)
 
 _JOB = "reclaimable capacity"
 _EVERY_NS = NS_PER_SEC
-# How often the worker's thread looks whether there is something to tell.
-_LOOK_NS = 5 * NS_PER_SEC
-# Probe data, and what the control thread said last, is worth nothing after this time.
+# Longest interval at which the worker's thread checks whether a request is due.
+_CHECK_NS = 5 * NS_PER_SEC
+# Probe data, and amounts of the control thread, are stale after this time.
 _STALE_NS = 10 * NS_PER_SEC
-# Whoever reads the stamp may miss this many heartbeats.
+# Validity of the annotation in heartbeats, so that a reader tolerates missing ones.
 _VALID_HEARTBEATS = 3
 
 
 class PublishPolicy:
-    """Decides when amounts are worth a request: see ``KubeCapacityConfig``."""
+    """Decides when amounts are published, by the limits of ``KubeCapacityConfig``.
+
+    A request is due after the heartbeat interval, at once if an amount falls to 0, and after the
+    shorter interval if an amount changed by more than ``change_ratio``.
+    """
 
     def __init__(self, config: KubeCapacityConfig) -> None:
         self._config = config
-        self._told: dict[str, int] | None = None
-        self._told_ns = 0
+        self._published: dict[str, int] | None = None
+        self._published_ns = 0
 
     def due(self, amounts: dict[str, int], now_ns: int) -> bool:
-        """Return whether *amounts* are to be told, at *now_ns*."""
-        told, config = self._told, self._config
-        if told is None or now_ns - self._told_ns >= config.heartbeat_ns:
+        """Return whether *amounts* are to be published at *now_ns*."""
+        published, config = self._published, self._config
+        if published is None or now_ns - self._published_ns >= config.heartbeat_ns:
             return True
-        if any(amount == 0 and told[name] for name, amount in amounts.items()):
-            return True  # what cannot be kept is not promised a moment longer
-        if now_ns - self._told_ns < config.interval_ns:
+        if any(amount == 0 and published[name] for name, amount in amounts.items()):
+            return True  # an offer that cannot be kept is withdrawn at once
+        if now_ns - self._published_ns < config.interval_ns:
             return False
         return any(
-            abs(amount - told[name]) > config.change_ratio * told[name]
+            abs(amount - published[name]) > config.change_ratio * published[name]
             for name, amount in amounts.items()
         )
 
     def mark_published(self, amounts: dict[str, int], now_ns: int) -> None:
-        """Remember that *amounts* were told."""
-        self._told, self._told_ns = amounts, now_ns
+        """Record that *amounts* were published at *now_ns*."""
+        self._published, self._published_ns = amounts, now_ns
 
     def reset(self) -> None:
-        """Forget what was told: it is no longer there."""
-        self._told = None
+        """Record that nothing is published."""
+        self._published = None
 
 
 class _Offer(NamedTuple):
-    """What is to be on the node, as of ``time_ns``; ``None``: nothing."""
+    """The amounts to publish, as of ``time_ns``; ``None``: none, and published ones are removed."""
 
     time_ns: int
     amounts: dict[str, int] | None
 
 
 class ClusterCapacity:
-    """Follows CPU and memory; ``update``, ``state`` and ``withdraw`` are the control thread's."""
+    """Computes and publishes the reclaimable CPU and memory of the node.
+
+    ``present``: whether the node may have resources of this agent, perhaps of an earlier run.
+    ``update``, ``state`` and ``withdraw`` are for the control thread.
+    """
 
     def __init__(
         self,
@@ -95,18 +103,18 @@ class ClusterCapacity:
         self._node = node
         self._clock_ns = clock_ns
         self._memory = NonBestEffortMemory(find_memory(layout.unified))
-        self._others = NonBestEffortUse()
-        self._rooms = {"cpu": Reclaimable(config.cpu), "memory": Reclaimable(config.memory)}
+        self._cpu_use = NonBestEffortUse()
+        self._reclaimable = {"cpu": Reclaimable(config.cpu), "memory": Reclaimable(config.memory)}
         self._granted = {"cpu": 0, "memory": 0}
         self._due_ns = 0
         self._resources = NodeResources(api, node)
-        self._pace = PublishPolicy(config)
-        self._told_foreign: frozenset[str] = frozenset()
-        # Whether the node may have something of ours: perhaps an earlier run's.
+        self._policy = PublishPolicy(config)
+        self._logged_foreign: frozenset[str] = frozenset()
         self.present = True
         self._offer = _Offer(clock_ns(), None)
-        self._known = False
-        worker.submit_periodic(min(config.interval_ns, _LOOK_NS) / NS_PER_SEC, self._publish, _JOB)
+        # Whether the offer is one of the control thread, rather than the initial value.
+        self._decided = False
+        worker.submit_periodic(min(config.interval_ns, _CHECK_NS) / NS_PER_SEC, self._publish, _JOB)
 
     def update(
         self,
@@ -117,84 +125,86 @@ class ClusterCapacity:
         *,
         enforcing: bool,
     ) -> None:
-        """Take what was measured and planned in this tick, and the pods of this node."""
+        """Update with the measurements and the plan of this tick, and the pods of this node."""
         now_ns = snapshot.time_ns
         if not self._config.enabled:
-            self._known = True
+            self._decided = True
             return
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + _EVERY_NS
         names = self._config.names
-        asked = [pod.requests for pod in pods if pod.requests and not pod.finished]
+        requests = [pod.requests for pod in pods if pod.requests and not pod.finished]
         granted = {
-            "cpu": sum(each.get(names.cpu, 0) for each in asked),
-            "memory": sum(each.get(names.memory, 0) for each in asked),
+            "cpu": sum(each.get(names.cpu, 0) for each in requests),
+            "memory": sum(each.get(names.memory, 0) for each in requests),
         }
-        cpus = self._others.update(snapshot, workloads, _STALE_NS)
+        cpus = self._cpu_use.update(snapshot, workloads, _STALE_NS)
         memory = self._memory.poll(each for each in workloads if each.qos is QosClass.BE)
         squeezed_to = plan.quota_granted_cpus
-        self._rooms["cpu"].update(
+        self._reclaimable["cpu"].update(
             now_ns,
             1000.0 * len(online_cpus()),
             None if cpus is None else 1000.0 * cpus,
             granted["cpu"],
             None if squeezed_to is None else 1000.0 * squeezed_to,
         )
-        self._rooms["memory"].update(now_ns, float(memory_bytes()), memory, granted["memory"])
+        self._reclaimable["memory"].update(now_ns, float(memory_bytes()), memory, granted["memory"])
         self._granted = granted
-        amounts = {name: int(self._rooms[kind].amount) for kind, name in names._asdict().items()}
+        amounts = {
+            name: int(self._reclaimable[kind].amount) for kind, name in names._asdict().items()
+        }
         self._offer = _Offer(self._clock_ns(), amounts if enforcing else None)
-        self._known = True
+        self._decided = True
 
     @property
     def state(self) -> tuple[ReclaimState, ...]:
-        """What there is to tell of each resource; nothing where nothing is to be offered."""
+        """The state of each resource; empty if the offer is not enabled."""
         if not self._config.enabled:
             return ()
         foreign = self._resources.foreign
         return tuple(
             ReclaimState(
                 resource=name,
-                amount=int(self._rooms[kind].amount),
+                amount=int(self._reclaimable[kind].amount),
                 granted=self._granted[kind],
-                stale=self._rooms[kind].stale,
+                stale=self._reclaimable[kind].stale,
                 foreign=name in foreign,
             )
             for kind, name in self._config.names._asdict().items()
         )
 
     def withdraw(self) -> None:
-        """Take everything off the node, in the worker's thread, and offer nothing again."""
+        """Remove all resources from the node, in the worker's thread, and offer none again."""
         self._offer = _Offer(self._clock_ns(), None)
-        self._known = True
+        self._decided = True
         self._worker.submit(self._clear, _JOB, first=True)
 
     def _publish(self) -> None:
-        # In the worker's thread.
+        # Runs in the worker's thread.
         offer, now_ns = self._offer, self._clock_ns()
         stale = now_ns - offer.time_ns > _STALE_NS
-        if not self._known and not stale:
-            return  # the first tick decides; an earlier run's offer has a time stamp
+        if not self._decided and not stale:
+            return  # until the first tick an earlier run's offer stays, with its time stamp
         amounts = offer.amounts
         if amounts is None:
             self._clear()
             return
         if stale:  # the control thread hangs
             amounts = dict.fromkeys(amounts, 0)
-        if not self._pace.due(amounts, now_ns):
+        if not self._policy.due(amounts, now_ns):
             return
-        self.present = True  # whatever becomes of the request
+        self.present = True  # before the request, which may fail although the change is made
         self._resources.publish(amounts, _VALID_HEARTBEATS * self._config.heartbeat_ns / NS_PER_SEC)
-        self._pace.mark_published(amounts, now_ns)
+        self._policy.mark_published(amounts, now_ns)
         foreign = self._resources.foreign
-        for name in sorted(foreign - self._told_foreign):
-            _log.warning("node %s: somebody else publishes %s: left alone", self._node, name)
-        self._told_foreign = foreign
+        for name in sorted(foreign - self._logged_foreign):
+            _log.warning("node %s: %s is foreign: left alone", self._node, name)
+        self._logged_foreign = foreign
 
     def _clear(self) -> None:
         if self.present:
-            self._pace.reset()
+            self._policy.reset()
             if remove_resources(self._api, self._node):
-                _log.info("node %s: nothing is offered to best-effort pods now", self._node)
+                _log.info("node %s: no capacity is offered to best-effort pods now", self._node)
             self.present = False

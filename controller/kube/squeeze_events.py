@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells by Events when best-effort work is squeezed for a service, and when that is over."""
+"""Events at the begin and the end of a squeeze of best-effort work for a service."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,41 +14,45 @@ from controller.workloads.pods.pod import Pod
 
 __all__ = ("SqueezeEvents",)
 
-# A demand below this moves no knob that anybody would notice.
+# Demands below this value have no noticeable effect on a knob.
 _NOTICEABLE = 0.05
-# Without demand for this long it is over; released knobs come back step by step.
+# A squeeze ends after this time without demand; released knobs return step by step.
 _OVER_NS = 30 * NS_PER_SEC
 
 
 @dataclass(slots=True)
 class _Squeeze:
-    """One that goes on, and the numbers to tell of it at its end."""
+    """A current squeeze, with the numbers for the Event at its end."""
 
     began_ns: int
     last_ns: int
-    peak: float
-    worst: float
+    peak_demand: float
+    peak_deviation: float
 
 
 class SqueezeEvents:
-    """Follows the channels' demands; for the control thread."""
+    """Emits Events from the demands of the channels; for the control thread.
+
+    :param pod_of: returns the pod of a cgroup, ``None`` if it is not the cgroup of a known pod.
+    """
 
     def __init__(self, events: Events, node: str, pod_of: Callable[[CgroupId], Pod | None]) -> None:
         self._events = events
         self._node = node
         self._pod_of = pod_of
-        # By service as well: where two suffer in turn it goes on for both, and is told once.
-        self._going: dict[tuple[Channel, str], _Squeeze] = {}
+        # Keyed by service too: if two services suffer alternately, there is one squeeze for each.
+        self._squeezes: dict[tuple[Channel, str], _Squeeze] = {}
 
     def update(self, plan: Plan, mode: Mode) -> None:
-        """Take note of *plan*."""
-        for (channel, service), going in [*self._going.items()]:
-            if plan.time_ns - going.last_ns >= _OVER_NS:
-                del self._going[channel, service]
-                took = format_duration(going.last_ns - going.began_ns)
+        """Update with the demands of *plan*, and emit Events."""
+        for (channel, service), squeeze in [*self._squeezes.items()]:
+            if plan.time_ns - squeeze.last_ns >= _OVER_NS:
+                del self._squeezes[channel, service]
+                duration = format_duration(squeeze.last_ns - squeeze.began_ns)
                 note = (
-                    f"{channel}: best-effort work is squeezed no more for {service}, after {took} "
-                    f"(demand up to {going.peak:.0%}, deviation up to {going.worst:.2f})"
+                    f"{channel}: best-effort work is no longer squeezed for {service}, after "
+                    f"{duration} (demand up to {squeeze.peak_demand:.0%}, "
+                    f"deviation up to {squeeze.peak_deviation:.2f})"
                 )
                 self._emit(service, plan, "BestEffortReleased", note)
         for demand in plan.demands:
@@ -59,20 +63,21 @@ class SqueezeEvents:
         if demand.service is None:
             return
         loop = selected(plan, demand)
-        going = self._going.get((demand.channel, demand.service))
-        if going is None:
-            going = _Squeeze(plan.time_ns, plan.time_ns, 0.0, 0.0)
-            self._going[demand.channel, demand.service] = going
-            self._emit(demand.service, plan, "BestEffortSqueezed", _why(demand, loop, mode))
-        going.last_ns = plan.time_ns
-        going.peak = max(going.peak, demand.applied)
-        going.worst = max(going.worst, (loop.filtered_deviation if loop else None) or 0.0)
+        squeeze = self._squeezes.get((demand.channel, demand.service))
+        if squeeze is None:
+            squeeze = _Squeeze(plan.time_ns, plan.time_ns, 0.0, 0.0)
+            self._squeezes[demand.channel, demand.service] = squeeze
+            self._emit(demand.service, plan, "BestEffortSqueezed", _explain(demand, loop, mode))
+        deviation = (loop.filtered_deviation if loop else None) or 0.0
+        squeeze.last_ns = plan.time_ns
+        squeeze.peak_demand = max(squeeze.peak_demand, demand.applied)
+        squeeze.peak_deviation = max(squeeze.peak_deviation, deviation)
 
     def _emit(self, service: str, plan: Plan, reason: str, note: str) -> None:
         self._events.emit(self._regarding(service, plan), reason, note)
 
     def _regarding(self, service: str, plan: Plan) -> Regarding:
-        # The service's worst pod here; where no pod is known, the node.
+        # The pod with the worst indicator of the service; the node if no pod is known.
         for indicator in plan.indicators:
             if indicator.service == service and indicator.worst is not None:
                 pod = self._pod_of(indicator.worst)
@@ -81,7 +86,7 @@ class SqueezeEvents:
         return Regarding("Node", "", self._node, self._node)
 
 
-def _why(demand: Demand, loop: LoopReport | None, mode: Mode) -> str:
-    what = "is squeezed" if mode is Mode.ENFORCE else "would be squeezed (the agent only observes)"
-    hurts = demand.service if loop is None else describe_loop(loop)
-    return f"{demand.channel}: best-effort work {what} because {hurts}; demand {demand.applied:.0%}"
+def _explain(demand: Demand, loop: LoopReport | None, mode: Mode) -> str:
+    verb = "is squeezed" if mode is Mode.ENFORCE else "would be squeezed (the agent only observes)"
+    cause = demand.service if loop is None else describe_loop(loop)
+    return f"{demand.channel}: best-effort work {verb} because {cause}; demand {demand.applied:.0%}"

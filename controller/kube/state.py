@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What there is to tell of the Kubernetes side of the node; part of every tick's report."""
+"""State of the Kubernetes side of the node; part of every tick's report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,10 @@ __all__ = ("ClusterState", "DescriptorsState", "ReclaimState")
 
 
 class ReclaimState(NamedTuple):
-    """An extended resource of the node: how much is offered, in its own unit, and granted of it.
+    """An extended resource of the node: the offered and the granted amount, in its own unit.
 
-    ``stale``: nothing can be offered for want of data. ``foreign``: somebody else publishes it.
+    ``stale``: no offer can be computed because data is missing. ``foreign``: another program
+    publishes the resource.
     """
 
     resource: str
@@ -26,11 +27,12 @@ class ReclaimState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptorsState:
-    """What is known of Katalyst's ServiceProfileDescriptors.
+    """State of Katalyst's ServiceProfileDescriptors.
 
-    ``known`` are in namespaces that count. ``in_use`` says what each profile that was made of one
-    got from it, by the profile's name, and ``problems`` what of it does not count; at most a
-    hundred each. ``unreadable`` says why they cannot be read now.
+    ``known`` is the number of descriptors in accepted namespaces. ``in_use`` maps the name of each
+    derived profile to the numbers that it got from its descriptor, ``problems`` maps a descriptor
+    to the parts of it that are ignored; at most 100 entries each. ``unreadable`` is the reason why
+    they cannot be read now, empty if they can.
     """
 
     known: int = 0
@@ -39,7 +41,7 @@ class DescriptorsState:
     unreadable: str = ""
 
     def status(self) -> dict[str, Any]:
-        """Return it for /statusz: plain types."""
+        """Return the state for /statusz as plain types."""
         return {
             "known": self.known,
             "in_use": dict(self.in_use),
@@ -50,21 +52,22 @@ class DescriptorsState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """The pods of this node as far as they are known.
+    """State of the Kubernetes side of the node.
 
-    ``synced``: the API server has been asked at least once; ``age_s`` is the time since its last
-    word, ``None`` before any. ``pods`` are on its list, ``refused`` were on it and made no sense.
-    ``classes`` counts workloads by (class, what gave it), ``unlisted`` are cgroups of pods that
-    the list does not have. ``foreign_roots`` hold the pods of other nodes. Of texts that the
-    owners of pods caused (``label_problems``, by pod) and of ``conflicts`` between pods and
-    configured workloads at most a hundred each are kept. ``left_knobs`` are left to another agent
-    of this node, with the reason. ``problem`` says why the list is not kept up to date now;
-    ``requests`` counts those that failed, by ``unreachable`` or HTTP status; ``dropped_events``
-    were not sent because there were too many.
-    ``marked_until_s``: the node bears the mark of an eviction, until then since the epoch.
-    ``reclaimable`` is what the node offers to best-effort pods.
-    ``profiles``: what is known of the ConfigMap with profiles; ``None``: none is asked for.
-    ``descriptors``: of the ServiceProfileDescriptors; ``None``: none count.
+    ``synced``: the list of pods was read at least once. ``age_s``: seconds since the API server
+    last confirmed it, ``None`` before the first time. ``pods``: the number of listed pods;
+    ``refused``: of listed objects that are invalid; ``unlisted``: of pod cgroups that are not on
+    the list. ``classes`` counts workloads by (class, rule that assigned it). ``roots`` are the
+    cgroups that hold the node's pods, ``foreign_roots`` those with pods of other nodes.
+    ``label_problems`` maps pods to texts about their labels, ``conflicts`` are texts about pods
+    that have the cgroup of a configured workload; at most 100 of each are kept. ``left_knobs`` maps
+    knobs that are ceded to another agent of this node to the reason. ``problem`` is the reason why
+    the list is not up to date now, empty if it is. ``requests`` counts failed requests by
+    ``unreachable`` or HTTP status; ``dropped_events`` Events that were not sent because there were
+    too many. ``marked_until_s``: the end of the overload taint in seconds since the epoch,
+    ``None``: there is none. ``reclaimable``: the capacity offered to best-effort pods.
+    ``profiles``: the state of the ConfigMap with profiles; ``descriptors``: that of the
+    ServiceProfileDescriptors; ``None``: not configured.
     """
 
     node: str
@@ -88,7 +91,7 @@ class ClusterState:
     descriptors: DescriptorsState | None = None
 
     def status(self) -> dict[str, Any]:
-        """Return it for /statusz: plain types."""
+        """Return the state for /statusz as plain types."""
         return {
             "node": self.node,
             "synced": self.synced,

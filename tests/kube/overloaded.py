@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from controller.kube.overload_taint import MARK
+from controller.kube.overload_taint import TAINT_KEY
 from tests.kernel.agent import AgentRun
 from tests.kernel.loads import Load
 from tests.kernel.overload import CPU, PROFILE, outweigh
@@ -73,7 +73,7 @@ class OverloadedNode:
     def marks(self) -> list[Any]:
         """Return our taints of the node."""
         node = self.cluster.admin.get(f"/api/v1/nodes/{self.kubelet.node}")
-        return [each for each in node["spec"].get("taints", []) if each["key"] == MARK]
+        return [each for each in node["spec"].get("taints", []) if each["key"] == TAINT_KEY]
 
     def events(self, pod: Running) -> dict[str, Json]:
         """Return the Events about *pod* by reason, as kubectl shows them."""

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from controller.kube.overload_taint import MARK
+from controller.kube.overload_taint import TAINT_KEY
 from tests.kernel.agent import AgentRun, eventually
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
@@ -61,7 +61,7 @@ def test_the_culprit_goes_and_nobody_else(node: OverloadedNode) -> None:
         assert node.ended == [hog.uid]
         assert not hog.cgroup.exists() and mouse.cgroup.exists()
         eventually("the mark", 10, node.marks)
-        assert node.marks() == [{"key": MARK, "effect": "PreferNoSchedule"}]
+        assert node.marks() == [{"key": TAINT_KEY, "effect": "PreferNoSchedule"}]
         event = eventually("an Event", 10, lambda: node.events(hog).get("Evicted"))
         assert agent.stop() == 0
     assert event["type"] == "Warning"
@@ -134,7 +134,7 @@ def test_release_takes_the_mark_back(node: OverloadedNode) -> None:
         timeout=30,
     )
     assert (done.returncode, node.marks()) == (0, []), done.stderr
-    assert "the mark is taken back" in done.stdout
+    assert "the overload taint was removed" in done.stdout
 
 
 @pytest.mark.soak

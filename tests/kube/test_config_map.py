@@ -137,7 +137,7 @@ def test_a_lost_watch_misses_nothing(site: Site, watch: ConfigMapWatch) -> None:
     site.wait_for(missing=1)
     site.make(gold=gold(3))
     site.wait_for(missing=1, applied=1)
-    site.api.cut(watch._thread)  # as a broken connection does
+    site.api.abort(watch._thread)  # like a broken connection
     site.change(**{"gold.yaml": gold(4)})
     site.wait_for(missing=1, applied=2)
     assert site.profiles.state.profiles["gold"].indicators[0].sweet_point == 4e6

@@ -91,7 +91,7 @@ def test_a_kind_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
     api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", cluster.admin))
     nowhere = "/apis/example.org/v1/things"
     taken: list[object] = []
-    watch = CollectionWatch(api, "Things", nowhere, {}, read=str, take=taken.append)
+    watch = CollectionWatch(api, "Things", nowhere, {}, parse=str, publish=taken.append)
     eventually("the answer", 10, lambda: watch.problem)
     time.sleep(0.2)
     watch.close()

@@ -15,7 +15,7 @@ from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionRes
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events, Regarding
-from controller.kube.overload_taint import MARK, OverloadTaint, remove_taint
+from controller.kube.overload_taint import TAINT_KEY, OverloadTaint, remove_taint
 from controller.kube.pod_eviction import PodEvictions
 from controller.workloads.pods.pod import Pod, parse_pod
 from tests.kernel.agent import eventually
@@ -72,8 +72,8 @@ class Bench:
 
     def marks(self) -> tuple[list[Any], Any]:
         node = self.cluster.admin.get(f"/api/v1/nodes/{self.node}")
-        taints = [t for t in node["spec"].get("taints", []) if t["key"] == MARK]
-        return taints, node["metadata"].get("annotations", {}).get(MARK)
+        taints = [t for t in node["spec"].get("taints", []) if t["key"] == TAINT_KEY]
+        return taints, node["metadata"].get("annotations", {}).get(TAINT_KEY)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_budget_refuses_then_allows_and_both_are_told(
     assert bench.evict(pod).result is EvictionResult.EVICTED
     assert terminating(bench, namespace)
     taints, until = bench.marks()
-    assert taints == [{"key": MARK, "effect": "PreferNoSchedule"}]
+    assert taints == [{"key": TAINT_KEY, "effect": "PreferNoSchedule"}]
     assert until.startswith("20")
     bench.drained()
     told = cluster.kubectl("get", "events", "-n", namespace, "-o", "wide")

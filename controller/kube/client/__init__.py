@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The API client: transport, requests, lists and watches, rate limits, the worker thread."""
+"""The Kubernetes API client: transport, requests, lists, watches, rate limits, worker thread."""

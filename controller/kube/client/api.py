@@ -1,9 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes API in raw JSON: get, list, watch, create, patch, delete.
+"""Client of the Kubernetes API in raw JSON: get, list, watch, create, patch, delete.
 
-Nothing here retries; a request ends within a time limit whatever the server does, and its answer
-is bounded. The model classes of the Kubernetes client are not used: they take 57 MiB more.
+Requests are not retried. Each one ends within a time limit whatever the server does, and its
+response is bounded in size.
+
+The model classes of the Kubernetes package are not used: they take 57 MiB more, and offer neither
+a deadline for a whole request nor a way to abort one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,24 +29,24 @@ if TYPE_CHECKING:
 
 __all__ = ("Api", "Limits", "PatchKind", "segment")
 
-# etcd takes objects of 1.5 MiB in protobuf; JSON may need twice that.
-_LONGEST_OBJECT = 8 << 20
-_LONGEST_ERROR = 64 << 10
-_CHUNK = 64 << 10
-_LONGEST_RETRY_AFTER_S = 600.0
-# Its own message to that is "Unauthorized".
-_UNKNOWN = (
-    "the server does not know our token: it expired, it is another cluster's, or its pod or "
-    "service account is gone; it is read again with every attempt"
+# etcd accepts objects of 1.5 MiB in protobuf; JSON may need twice that.
+_MAX_OBJECT_BYTES = 8 << 20
+_MAX_ERROR_BYTES = 64 << 10
+_CHUNK_BYTES = 64 << 10
+_MAX_RETRY_AFTER_S = 600.0
+# Replaces the server's own message, which is just "Unauthorized".
+_UNAUTHORIZED = (
+    "the server does not accept the token: it expired, it is of another cluster, or its pod or "
+    "service account was deleted; it is read again with every attempt"
 )
-# Credentials in a kubeconfig's token file: kubelet renews a projected token when a fifth of its
-# life, which is at least ten minutes, is left.
+# Interval of reading credentials again. kubelet renews a projected token when a fifth of its
+# lifetime, which is at least ten minutes, is left.
 _RELOAD_S = 60.0
-_END_S, _CUT_EVERY_S = 2.0, 0.05
+_ABORT_WITHIN_S, _ABORT_EVERY_S = 2.0, 0.05
 
 
 class PatchKind(StrEnum):
-    """How the API server is to understand a patch."""
+    """The content types of patches that the API server supports and the agent uses."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -52,11 +55,13 @@ class PatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long to wait, in seconds: for a connection, an answer to its last byte, a long list.
+    """Time limits in seconds.
 
-    A watch is given up after ``silence_s`` without a word; the server sends a bookmark about
-    every minute (bookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher). Events that follow
-    another within ``gather_s`` are taken together.
+    ``connect_s``: for the connection. ``answer_s``: for a whole request up to the last byte of the
+    response; ``list_s``: the same for a list. ``silence_s``: a watch fails after this time without
+    data; the server sends a bookmark about every minute (bookmarkFrequency in
+    k8s.io/apiserver/pkg/storage/cacher). ``gather_s``: events of a watch that arrive within this
+    time of an event are read together with it.
     """
 
     connect_s: float = 5.0
@@ -67,13 +72,13 @@ class Limits:
 
 
 class Api:
-    """The API server, for several threads at a time; connects with the first request.
+    """Thread-safe client of one API server; it connects with the first request.
 
-    Every request raises ``ApiError`` if the server says no and ``ApiUnreachable`` if there is no
-    answer, or none that makes sense, or no way to ask.
+    Every request raises ``ApiError`` if the server answers with an error status, and
+    ``ApiUnreachable`` if there is no valid response or no request could be sent.
 
-    :param kubeconfig: says where the server is and who we are; ``None``: this pod's service
-        account. Read again every minute, and after the server did not know us.
+    :param kubeconfig: the file with the server's address and the credentials; ``None``: this pod's
+        service account. It is read again every minute, and after an HTTP status 401.
     """
 
     def __init__(self, kubeconfig: Path | None = None, limits: Limits | None = None) -> None:
@@ -81,35 +86,37 @@ class Api:
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._loaded: tuple[float, Server] | None = None
-        self._calls: dict[int, Request] = {}
+        self._requests: dict[int, Request] = {}
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the object at *path*, of at most 8 MiB."""
-        return self._ask("GET", _target(path, query))
+        return self._send("GET", _target(path, query))
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Post *body* to the collection or subresource *path*; return what came of it."""
-        return self._ask("POST", path, body)
+        """Post *body* to the collection or subresource *path*; return the resulting object."""
+        return self._send("POST", path, body)
 
     def patch(self, path: str, body: object, *, kind: PatchKind) -> dict[str, Any]:
-        """Patch the object at *path*; return it as it is now."""
-        return self._ask("PATCH", path, body, kind)
+        """Patch the object at *path*; return the patched object."""
+        return self._send("PATCH", path, body, kind)
 
     def delete(self, path: str) -> None:
         """Delete the object at *path*."""
-        self._ask("DELETE", path)
+        self._send("DELETE", path)
 
     def items(
-        self, path: str, query: Mapping[str, str], take: Callable[[dict[str, Any]], object]
+        self, path: str, query: Mapping[str, str], handle: Callable[[dict[str, Any]], object]
     ) -> str:
-        """Pass each object of the list at *path* to *take* as it comes; return the list's version.
+        """List the collection at *path*: call *handle* with each object while the list is read.
 
-        What *take* raises comes through.
+        Exceptions of *handle* are passed on.
+
+        :returns: the ``resourceVersion`` of the list.
         """
-        with self._request("GET", _target(path, query), self._limits.list_s) as answer:
-            chunks = iter(lambda: answer.read(_CHUNK), b"")
+        with self._request("GET", _target(path, query), self._limits.list_s) as response:
+            chunks = iter(lambda: response.read(_CHUNK_BYTES), b"")
             try:
-                rest = read_list(chunks, take, longest=_LONGEST_OBJECT)
+                rest = read_list(chunks, handle, longest=_MAX_OBJECT_BYTES)
             except ListError as error:
                 raise ApiInvalidResponse(f"not a list: {error}") from None
         metadata = rest.get("metadata")
@@ -120,33 +127,34 @@ class Api:
 
     @contextmanager
     def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[dict[str, Any]]]:
-        """Watch the collection *path*: yield an iterator over its events, which ends with them.
+        """Watch the collection *path*: yield an iterator over its events.
 
-        The iterator raises like a request; an event of type ERROR is raised as an ``ApiError``.
+        The iterator stops when the server ends the watch. It raises the errors of a request, and
+        an ``ApiError`` for an event of type ERROR.
         """
         target = _target(path, {**query, "watch": "1"})
-        with self._request("GET", target, self._limits.answer_s, watch=True) as answer:
-            yield _events(answer, self._limits.gather_s)
+        with self._request("GET", target, self._limits.answer_s, watch=True) as response:
+            yield _events(response, self._limits.gather_s)
 
-    def cut(self, thread: threading.Thread) -> None:
-        """Make the request that *thread* is in fail at once, if it is in one."""
-        call = self._calls.get(thread.ident or 0)
-        if call is not None:
-            call.cut("cut off by ourselves")
+    def abort(self, thread: threading.Thread) -> None:
+        """Abort the request that *thread* is making, if any: it raises ``ApiUnreachable``."""
+        request = self._requests.get(thread.ident or 0)
+        if request is not None:
+            request.abort("aborted by the agent")
 
-    def end(self, thread: threading.Thread) -> None:
-        """Cut off whatever *thread* asks until it has ended, for two seconds at most."""
-        until_s = time.monotonic() + _END_S
+    def abort_until_ended(self, thread: threading.Thread) -> None:
+        """Abort every request of *thread* until it has ended, for two seconds at most."""
+        until_s = time.monotonic() + _ABORT_WITHIN_S
         while thread.is_alive() and time.monotonic() < until_s:
-            # Again and again: it may be about to begin a request.
-            self.cut(thread)
-            thread.join(_CUT_EVERY_S)
+            # Repeated, because the thread may be about to begin another request.
+            self.abort(thread)
+            thread.join(_ABORT_EVERY_S)
 
-    def _ask(
+    def _send(
         self, method: str, target: str, body: object = None, kind: str = "application/json"
     ) -> dict[str, Any]:
-        with self._request(method, target, self._limits.answer_s, body, kind) as answer:
-            return _object(_whole(answer))
+        with self._request(method, target, self._limits.answer_s, body, kind) as response:
+            return _object(_read_body(response))
 
     @contextmanager
     def _request(
@@ -160,13 +168,13 @@ class Api:
         watch: bool = False,
     ) -> Iterator["Response"]:
         ident = threading.get_ident()
-        call = self._calls[ident] = Request()
+        request = self._requests[ident] = Request()
         silence_s = self._limits.silence_s if watch else limit_s
         try:
             server = self._server()
-            call.within(limit_s)
-            answer = server.send(
-                call,
+            request.start_deadline(limit_s)
+            response = server.send(
+                request,
                 method,
                 target,
                 body=body,
@@ -175,19 +183,19 @@ class Api:
                 silence_s=silence_s,
             )
             try:
-                if answer.status >= 300:
-                    raise self._refusal(answer)
+                if response.status >= 300:
+                    raise self._api_error(response)
                 if watch:
-                    call.in_time()
-                yield answer
+                    request.cancel_deadline()
+                yield response
             finally:
-                answer.close()
+                response.close()
         except ApiUnreachable as error:
-            error.asked = call.stood
+            error.possibly_sent = request.was_connected
             raise
         finally:
-            call.ended()
-            del self._calls[ident]
+            request.close()
+            del self._requests[ident]
 
     def _server(self) -> "Server":
         from controller.kube.client import transport
@@ -198,24 +206,24 @@ class Api:
                 self._loaded = now, transport.load(self._kubeconfig)
             return self._loaded[1]
 
-    def _refusal(self, answer: "Response") -> ApiError:
-        if answer.status == 401:
+    def _api_error(self, response: "Response") -> ApiError:
+        if response.status == 401:
             with self._lock:
                 self._loaded = None
-        text = answer.read(_LONGEST_ERROR)
+        text = response.read(_MAX_ERROR_BYTES)
         try:
             status = _object(text)
-        except ApiInvalidResponse:  # from a proxy, or from before the handlers
+        except ApiInvalidResponse:  # from a proxy, or a filter in front of the API handlers
             status = {"message": text[:1000].decode(errors="replace")}
-        if answer.status == 401 and status.get("message") == status.get("reason"):
-            status = {**status, "message": _UNKNOWN}
-        return _error(answer.status, answer.reason, status, answer.header("Retry-After"))
+        if response.status == 401 and status.get("message") == status.get("reason"):
+            status = {**status, "message": _UNAUTHORIZED}
+        return _error(response.status, response.reason, status, response.header("Retry-After"))
 
 
 def segment(text: str) -> str:
-    """Return *text*, which somebody else may have chosen, fit as one segment of a path.
+    """Return *text*, which may come from an untrusted object, quoted as one segment of a path.
 
-    :raises ValueError: it cannot be one.
+    :raises ValueError: *text* cannot be a segment.
     """
     if text in ("", ".", "..") or "/" in text or "\0" in text or len(text) > 253:
         raise ValueError(f"{text[:64]!r} cannot be a name")
@@ -226,25 +234,25 @@ def _target(path: str, query: Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _whole(answer: "Response") -> bytes:
-    found = answer.read(_LONGEST_OBJECT + 1)
-    if len(found) > _LONGEST_OBJECT:
-        raise ApiInvalidResponse(f"an answer of more than {_LONGEST_OBJECT >> 20} MiB")
-    return found
+def _read_body(response: "Response") -> bytes:
+    body = response.read(_MAX_OBJECT_BYTES + 1)
+    if len(body) > _MAX_OBJECT_BYTES:
+        raise ApiInvalidResponse(f"a response of more than {_MAX_OBJECT_BYTES >> 20} MiB")
+    return body
 
 
 def _object(text: bytes | bytearray) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise ApiInvalidResponse("an answer that is not JSON") from None
+        raise ApiInvalidResponse("a response that is not JSON") from None
     if not isinstance(found, dict):
-        raise ApiInvalidResponse("an answer that is not an object")
+        raise ApiInvalidResponse("a response that is not a JSON object")
     return found
 
 
-def _events(answer: "Response", gather_s: float) -> Iterator[dict[str, Any]]:
-    for text in _lines(answer, gather_s):
+def _events(response: "Response", gather_s: float) -> Iterator[dict[str, Any]]:
+    for text in _lines(response, gather_s):
         event = _object(text)
         if event.get("type") == "ERROR":
             status = event.get("object")
@@ -254,23 +262,23 @@ def _events(answer: "Response", gather_s: float) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _lines(answer: "Response", gather_s: float) -> Iterator[bytearray]:
+def _lines(response: "Response", gather_s: float) -> Iterator[bytearray]:
     text = bytearray()
-    while part := answer.read_some(_CHUNK):
+    while part := response.read_some(_CHUNK_BYTES):
         searched = len(text)
         text += part
         while (end := text.find(b"\n", searched)) >= 0:
             yield text[:end]
             del text[: end + 1]
             searched = 0
-        if len(text) > _LONGEST_OBJECT:
-            raise ApiInvalidResponse(f"an event of more than {_LONGEST_OBJECT >> 20} MiB")
+        if len(text) > _MAX_OBJECT_BYTES:
+            raise ApiInvalidResponse(f"an event of more than {_MAX_OBJECT_BYTES >> 20} MiB")
         if not text:
-            # A thread that wakes for each event pays several times what that takes in a row, for
-            # its caches are cold.
-            answer.gather(gather_s)
+            # A thread that wakes up for each event finds cold caches and needs several times the
+            # CPU time of reading the same events in a row.
+            response.gather(gather_s)
     if text.strip():
-        raise ApiUnreachable("it ended in the middle of an event")
+        raise ApiUnreachable("the watch ended in the middle of an event")
 
 
 def _error(code: int, reason: str, status: Mapping[str, Any], retry_after: str | None) -> ApiError:
@@ -291,8 +299,8 @@ def _error(code: int, reason: str, status: Mapping[str, Any], retry_after: str |
 
 
 def _seconds(value: object) -> float | None:
-    # A date, which RFC 9110 allows as well, is nothing that the API server sends.
+    # RFC 9110 also allows a date, which the API server does not send.
     text = str(value)
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
         return None
-    return min(float(text), _LONGEST_RETRY_AFTER_S)
+    return min(float(text), _MAX_RETRY_AFTER_S)

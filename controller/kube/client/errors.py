@@ -1,9 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong between us and the API server, in lines that are safe to print.
-
-What went wrong with the API server: counted each time, logged once until it changes.
-"""
+"""Errors of requests to the API server: exceptions with printable messages, counts, log lines."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,27 +11,28 @@ __all__ = (
     "ApiInvalidResponse",
     "ApiUnreachable",
     "RequestErrors",
+    "can_resume_watch",
     "one_line",
-    "watch_may_go_on",
 )
 
-_LONGEST_LINE = 300
-# Statuses after which a watch may go on where it was; after others only a new list helps.
-_GO_ON = (401, 403, 429, 503, 504)
+_MAX_LINE_LENGTH = 300
+# HTTP statuses after which a watch can be resumed at its version; others require a new list.
+_RESUMABLE = (401, 403, 429, 503, 504)
 
 
 def one_line(text: object) -> str:
-    """Return somebody else's text fit for a log: one line of printable ASCII, short."""
-    found = " ".join(ascii(str(text)[: 4 * _LONGEST_LINE])[1:-1].replace("\\n", " ").split())
-    return found if len(found) <= _LONGEST_LINE else found[: _LONGEST_LINE - 3] + "..."
+    """Return untrusted text for a log: one line of at most 300 printable ASCII characters."""
+    line = " ".join(ascii(str(text)[: 4 * _MAX_LINE_LENGTH])[1:-1].replace("\\n", " ").split())
+    return line if len(line) <= _MAX_LINE_LENGTH else line[: _MAX_LINE_LENGTH - 3] + "..."
 
 
 class ApiError(Exception):
-    """The API server said no.
+    """An error status from the API server.
 
-    ``status`` is the HTTP status, or the ``code`` of an error inside a watch. ``reason`` and
-    ``message`` are those of its Status object, ``causes`` the reasons in its details (such as
-    ``DisruptionBudget``). ``retry_after_s``: how long it wants to be left in peace, if it said.
+    ``status`` is the HTTP status, or the ``code`` of an ERROR event in a watch. ``reason`` and
+    ``message`` are those of the Status object, ``causes`` the reasons in its details (such as
+    ``DisruptionBudget``). ``retry_after_s``: the wait in seconds that the server asks for, ``None``
+    if it asks for none.
     """
 
     def __init__(
@@ -54,37 +52,37 @@ class ApiError(Exception):
 
 
 class ApiUnreachable(Exception):
-    """No answer, half an answer, or no way to ask.
+    """No response, an incomplete response, or no way to send a request.
 
-    ``asked``: whether a change was made is not known; else nothing was asked, because no connection
-    ever stood.
+    ``possibly_sent``: the request may have reached the server, so it is unknown whether a change
+    was made; if False, there never was a connection and nothing was sent.
     """
 
-    def __init__(self, why: object) -> None:
-        self.asked = True
-        super().__init__(one_line(why))
+    def __init__(self, reason: object) -> None:
+        self.possibly_sent = True
+        super().__init__(one_line(reason))
 
 
 class ApiInvalidResponse(ApiUnreachable):
-    """An answer that makes no sense."""
+    """A response that does not conform to HTTP, JSON or the Kubernetes API."""
 
 
-def watch_may_go_on(error: ApiError | ApiUnreachable) -> bool:
-    """Return whether a watch that ended so may go on where it was.
+def can_resume_watch(error: ApiError | ApiUnreachable) -> bool:
+    """Return whether a watch that ended with *error* can be resumed at its version.
 
-    A list of everything, from every node of a cluster, is what a server that is in trouble needs
-    least.
+    Resuming is preferred, because new lists from every node of a cluster would add to the load of
+    a server that is already overloaded.
     """
     if isinstance(error, ApiError):
-        return error.status in _GO_ON
-    return not isinstance(error, ApiInvalidResponse)  # the same would come again
+        return error.status in _RESUMABLE
+    return not isinstance(error, ApiInvalidResponse)  # it would be received again
 
 
 class RequestErrors:
-    """For one thread to tell and any to read.
+    """Failures of the requests of one thread: counted each time, logged when their kind changes.
 
-    ``last`` is the trouble there is now, in one line, by what could not be done. What is counted
-    or shown there is in the log already.
+    ``last`` maps each task that fails now to its last error, in one line. One thread records, any
+    thread may read; a failure is written to the log before it can be read here.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -93,23 +91,23 @@ class RequestErrors:
         self._kinds: dict[str, str] = {}
         self.last: Mapping[str, str] = {}
 
-    def failed(self, what: str, error: ApiError | ApiUnreachable) -> None:
-        """*what* was to be done and was not."""
+    def failed(self, task: str, error: ApiError | ApiUnreachable) -> None:
+        """Record that *task* failed with *error*."""
         kind = "unreachable" if isinstance(error, ApiUnreachable) else str(error.status)
-        if self._kinds.get(what) != kind:
-            self._kinds[what] = kind
-            self._log.warning("API server, %s: %s", what, error)
-        self.last = {**self.last, what: str(error)}
+        if self._kinds.get(task) != kind:
+            self._kinds[task] = kind
+            self._log.warning("API server, %s: %s", task, error)
+        self.last = {**self.last, task: str(error)}
         self._counts[kind] += 1
 
-    def worked(self, what: str) -> None:
-        """*what* was done."""
-        if what in self._kinds:
-            del self._kinds[what]
-            self._log.info("API server, %s: works again", what)
-            self.last = {key: text for key, text in self.last.items() if key != what}
+    def succeeded(self, task: str) -> None:
+        """Record that *task* succeeded."""
+        if task in self._kinds:
+            del self._kinds[task]
+            self._log.info("API server, %s: works again", task)
+            self.last = {key: text for key, text in self.last.items() if key != task}
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often what went wrong: ``unreachable``, or the HTTP status."""
+        """The number of failures by kind: ``unreachable``, or the HTTP status."""
         return self._counts.copy()

@@ -1,8 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: a long list of the API server, object by object in bounded memory.
+"""Streaming parser for lists of the API server: one object at a time, in bounded memory.
 
-A list of 1,000 pods has 10 MiB of JSON and more, from which Python would make some 100 MiB.
+A list of 1,000 pods is 10 MiB of JSON or more, for which json.loads() needs about 100 MiB.
+
+The parser is written by hand on the decoder of the standard library: a library such as ijson would
+add a C extension to a privileged agent for one JSON shape.
 """
 
 import codecs
@@ -13,22 +16,23 @@ from typing import Any
 __all__ = ("ListError", "read_list")
 
 _WHITE = " \t\r\n"
-# What may stand after a value.
+# The characters that can follow a value.
 _AFTER = _WHITE + ",:}]"
 
 
 class ListError(Exception):
-    """This is not a list of objects as the API server sends it."""
+    """The text is not a list of objects as the API server sends it."""
 
 
 def read_list(
-    chunks: Iterable[bytes], take: Callable[[dict[str, Any]], object], *, longest: int
+    chunks: Iterable[bytes], handle: Callable[[dict[str, Any]], object], *, longest: int
 ) -> dict[str, Any]:
-    """Pass each of a list's items to *take* as it comes; return the list without its items.
+    """Call *handle* with each item of a list while it is read; return the list without its items.
 
-    :param longest: how many characters an item may have.
-    :raises ListError: this is no such list.
-    What *take* raises comes through.
+    Exceptions of *handle* are passed on.
+
+    :param longest: the maximum length of an item in characters.
+    :raises ListError: the text is not such a list.
     """
     text = _Text(chunks, longest)
     rest: dict[str, Any] = {}
@@ -39,7 +43,7 @@ def read_list(
         key = text.value()
         text.expect(":")
         if key == "items" and text.next_is("["):
-            _read_items(text, take)
+            _read_items(text, handle)
         else:
             rest[str(key)] = text.value()
         if text.next_is("}"):
@@ -47,14 +51,14 @@ def read_list(
         text.expect(",")
 
 
-def _read_items(text: "_Text", take: Callable[[dict[str, Any]], object]) -> None:
+def _read_items(text: "_Text", handle: Callable[[dict[str, Any]], object]) -> None:
     if text.next_is("]"):
         return
     while True:
         item = text.value()
         if not isinstance(item, dict):
             raise ListError("an item that is not an object")
-        take(item)
+        handle(item)
         if text.next_is("]"):
             return
         text.expect(",")
@@ -70,7 +74,7 @@ class _Text:
         self._at = 0
 
     def next_is(self, character: str) -> bool:
-        """Skip *character* if it is next."""
+        """Skip *character* and return True if it is the next one after white space."""
         self._skip_white()
         found = self._text[self._at] == character
         self._at += found
@@ -78,7 +82,7 @@ class _Text:
 
     def expect(self, character: str) -> None:
         if not self.next_is(character):
-            raise ListError(f"{self._text[self._at]!r} in the place of {character!r}")
+            raise ListError(f"{self._text[self._at]!r} instead of {character!r}")
 
     def value(self) -> Any:
         self._skip_white()
@@ -89,12 +93,12 @@ class _Text:
                 raise ListError("nested too deeply") from None
             except ValueError:
                 end = len(self._text)
-            # A number that ends with the text, or before a point or an exponent, may go on.
+            # A number at the end of the text, or before a point or an exponent, may be incomplete.
             if end < len(self._text) and self._text[end] in _AFTER:
                 self._at = end
                 return found
-            # Twice as much each time: parsing what is incomplete again and again must not
-            # take longer than parsing it all.
+            # The amount doubles each time, so that parsing an incomplete value repeatedly takes
+            # time linear in its length.
             self._fill(len(self._text) - self._at)
 
     def _skip_white(self) -> None:
@@ -117,5 +121,5 @@ class _Text:
                 raise ListError("not UTF-8") from None
             added += len(parts[-1])
         if not added:
-            raise ListError("it ends in the middle")
+            raise ListError("the text ends in the middle")
         self._text, self._at = "".join(parts), 0

@@ -1,14 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP to the API server over the Kubernetes client: one connection per request.
+"""HTTP transport to the API server on the Kubernetes package, with one connection per request.
 
-Imported with the first request, because the client takes 35 MiB that a host outside any cluster
-need not pay. Every request has a connection of its own: another thread, or a deadline, can cut
-it whatever it waits for (time-outs of sockets hold for a single read only), a rotated
-certificate is used at once, and no server can close it while it lies in a pool. A handshake
-every few seconds costs nothing beside that.
+This module is imported with the first request, because the package takes 35 MiB, which a host
+outside any cluster need not spend.
 
-PURE: the body of an HTTP answer, taken out of its chunks as they come (RFC 9112, 7.1).
+Connections are not reused. Another thread or a deadline can therefore abort a request in any
+blocking call (time-outs of sockets apply to a single read only), a rotated certificate is used at
+once, and the server cannot close a pooled connection. The cost is a handshake every few seconds.
+
+``ChunkDecoder`` decodes chunked bodies (RFC 9112, section 7.1) although http.client can: that takes
+four reads through many layers for each watch event, and 20 pod changes a second make it count.
 """
 
 from collections.abc import Iterator
@@ -35,37 +37,40 @@ from controller.kube.client.errors import ApiUnreachable
 from controller.kube.client.request import Request
 
 __all__ = (
+    "ChunkDecoder",
     "ChunkError",
-    "Chunks",
     "Response",
     "Server",
     "load",
 )
 
 _END = b"\r\n"
-# The size, and extensions, which nobody uses.
+# The size, and chunk extensions, which are ignored.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?")
-_LONGEST_LINE = 1024
+_MAX_LINE_BYTES = 1024
 
 
 class ChunkError(Exception):
-    """This is no body in chunks."""
+    """The data is not a valid chunked body."""
 
 
-class Chunks:
-    """``ended``: the last chunk has come; trailers after it, or whatever it is, do not count."""
+class ChunkDecoder:
+    """Incremental decoder of a chunked body.
+
+    ``ended``: the last chunk was decoded; trailers and other data after it are ignored.
+    """
 
     def __init__(self) -> None:
         self.ended = False
         self._rest = b""
-        # Bytes of the chunk that have not come; what ends it is yet to come as well.
+        # Bytes of the current chunk not yet received, without the line end that follows them.
         self._left = 0
         self._inside = False
 
-    def take(self, data: bytes) -> bytes:
-        """Return what of the body is in *data*, the next bytes of the connection.
+    def decode(self, data: bytes) -> bytes:
+        """Return the part of the body in *data*, the next bytes of the connection.
 
-        :raises ChunkError: it makes no sense.
+        :raises ChunkError: the data is not valid.
         """
         data, at = self._rest + data, 0
         body = []
@@ -80,14 +85,14 @@ class Chunks:
             self._line(data[at:end])
             at = end + len(_END)
         self._rest = b"" if self.ended else data[at:]
-        if len(self._rest) > _LONGEST_LINE:
+        if len(self._rest) > _MAX_LINE_BYTES:
             raise ChunkError("a line without an end")
         return b"".join(body)
 
     def _line(self, line: bytes) -> None:
         if self._inside:
             if line:
-                raise ChunkError("a chunk that is longer than it said")
+                raise ChunkError("a chunk that is longer than its size")
             self._inside = False
             return
         size = _SIZE.fullmatch(line)
@@ -102,37 +107,38 @@ _current = threading.local()
 
 
 class _Response(HTTPResponse):
-    """Gives who asks for what there is everything that has come of a body in chunks.
+    """Response whose ``read1`` returns all received data of a chunked body at once.
 
-    The API server sends an event as one chunk in two pieces, for which http.client takes four
-    reads, each through many layers. A body is read in this way or in the other from its beginning.
+    The API server sends an event as one chunk in two segments, for which http.client makes four
+    reads, each through many layers. A body must be read either with ``read1`` only or without it.
     """
 
     def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
         super().__init__(sock, *args, **more)
         self._socket = sock
-        self._chunks = Chunks()
+        self._decoder = ChunkDecoder()
 
     def read1(self, n: int = -1) -> bytes:
         if not self.chunked:
             return super().read1(n)
         body = b""
-        while not (body or self._chunks.ended):
-            came = self.fp.read1(n)
-            if not came:
+        while not (body or self._decoder.ended):
+            data = self.fp.read1(n)
+            if not data:
                 raise IncompleteRead(b"")
-            body = self._chunks.take(came + self._more(n - len(came)))
+            body = self._decoder.decode(data + self._read_available(n - len(data)))
         return body
 
-    def _more(self, most: int) -> bytes:
-        # Past the buffer: nothing is left there after a read that gave less than was asked for.
+    def _read_available(self, size: int) -> bytes:
+        # Reads the socket directly: the buffer of self.fp is empty after a read that returned less
+        # than requested.
         parts = []
         timeout_s = self._socket.gettimeout()
         self._socket.settimeout(0)
         try:
-            while most > 0 and (part := self._socket.recv(most)):
+            while size > 0 and (part := self._socket.recv(size)):
                 parts.append(part)
-                most -= len(part)
+                size -= len(part)
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
         finally:
@@ -145,7 +151,7 @@ class _Http(HTTPConnection):
 
     def connect(self) -> None:
         super().connect()
-        _current.call.connected(self.sock)
+        _current.request.set_connection(self.sock)
 
 
 class _Https(HTTPSConnection):
@@ -153,7 +159,7 @@ class _Https(HTTPSConnection):
 
     def connect(self) -> None:
         super().connect()
-        _current.call.connected(self.sock)
+        _current.request.set_connection(self.sock)
 
 
 class _HttpPool(HTTPConnectionPool):
@@ -168,50 +174,50 @@ _POOLS = {"http": _HttpPool, "https": _HttpsPool}
 
 
 class Response:
-    """What came back, whose body is read bit by bit; must be closed."""
+    """A response whose body is read incrementally; must be closed."""
 
-    def __init__(self, response: BaseHTTPResponse, call: Request) -> None:
+    def __init__(self, response: BaseHTTPResponse, request: Request) -> None:
         self._response = response
-        self._call = call
+        self._request = request
         self.status = response.status
         self.reason = response.reason or ""
 
     def header(self, name: str) -> str | None:
-        """Return a header, None if there is none of that name."""
+        """Return the header *name*, ``None`` if there is none."""
         return self._response.headers.get(name)
 
     def read(self, size: int) -> bytes:
-        """Return *size* bytes, fewer only at the end.
+        """Return *size* bytes of the body, fewer only at its end.
 
-        :raises ApiUnreachable: the connection broke, was cut, or nothing came in time.
+        :raises ApiUnreachable: the connection failed, was aborted, or timed out.
         """
-        with _translated(self._call):
-            found = self._response.read(size, decode_content=False)
-        return self._checked(found, size)
+        with _as_unreachable(self._request):
+            data = self._response.read(size, decode_content=False)
+        return self._checked(data, size)
 
     def read_some(self, size: int) -> bytes:
-        """Return what has come, at least one byte and at most *size*; none at the end.
+        """Return the received data, at least 1 byte and at most *size* bytes; none at the end.
 
-        :raises ApiUnreachable: the connection broke, was cut, or nothing came in time.
+        :raises ApiUnreachable: the connection failed, was aborted, or timed out.
         """
-        with _translated(self._call):
-            found = self._response.read1(size, decode_content=False)
-        return self._checked(found, 1)
+        with _as_unreachable(self._request):
+            data = self._response.read1(size, decode_content=False)
+        return self._checked(data, 1)
 
     def gather(self, wait_s: float) -> None:
-        """Wait until much has come, or the end, or for *wait_s* seconds."""
-        with _translated(self._call):
-            self._call.gather(wait_s)
+        """Wait for 64 KiB of data or the end of the connection, at most *wait_s* seconds."""
+        with _as_unreachable(self._request):
+            self._request.gather(wait_s)
 
-    def _checked(self, found: bytes, expected: int) -> bytes:
-        # A connection that was cut looks like the end of an answer without a length.
-        if len(found) < expected and self._call.why_cut:
-            raise ApiUnreachable(self._call.why_cut)
-        return found
+    def _checked(self, data: bytes, expected: int) -> bytes:
+        # An aborted connection looks like the end of a response without a length.
+        if len(data) < expected and self._request.abort_reason:
+            raise ApiUnreachable(self._request.abort_reason)
+        return data
 
     def close(self) -> None:
-        """Hang up."""
-        self._call.ended()
+        """Close the connection."""
+        self._request.close()
         connection = self._response.connection
         self._response.close()
         if connection is not None:
@@ -219,14 +225,14 @@ class Response:
 
 
 class Server:
-    """Where the API server is and who we are there; for several threads at a time."""
+    """Address of the API server and the credentials for it; thread-safe."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
 
     def send(
         self,
-        call: Request,
+        request: Request,
         method: str,
         target: str,
         *,
@@ -235,17 +241,19 @@ class Server:
         connect_s: float,
         silence_s: float,
     ) -> Response:
-        """Send a request and return the answer when its head has come, whatever its status.
+        """Send a request and return the response, of any status, once its head was received.
 
         :param target: path and query.
-        :raises ApiUnreachable: there is no answer.
+        :param connect_s: time limit for connecting, in seconds.
+        :param silence_s: time limit for a single read, in seconds.
+        :raises ApiUnreachable: there is no response.
         """
         configuration = self._configuration
         client = ApiClient(configuration)
         client.rest_client.pool_manager.pool_classes_by_scheme = _POOLS
-        _current.call = call
+        _current.request = request
         headers = _headers(configuration, None if body is None else content_type)
-        with _translated(call):
+        with _as_unreachable(request):
             response = client.call_api(
                 method,
                 configuration.host + target,
@@ -253,15 +261,16 @@ class Server:
                 body=body,
                 _request_timeout=(connect_s, silence_s),
             )
-        return Response(response.response, call)
+        return Response(response.response, request)
 
 
 def load(kubeconfig: Path | None) -> Server:
-    """Return where the server is and who we are there, read anew.
+    """Read the server's address and the credentials.
 
-    :raises ApiUnreachable: there is no such file, or it makes no sense.
+    :param kubeconfig: ``None``: the pod's service account.
+    :raises ApiUnreachable: the file does not exist or is not a kubeconfig.
     """
-    # Proxies come from the environment, as for every other client of Kubernetes.
+    # Proxies are taken from the environment, as by every other client of Kubernetes.
     configuration = Configuration()
     configuration.retries = False
     configuration.keep_alive = True
@@ -275,7 +284,7 @@ def load(kubeconfig: Path | None) -> Server:
     except (ConfigException, OSError) as error:
         raise ApiUnreachable(f"{kubeconfig or 'in-cluster'}: {error}") from None
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError):
-        # Their texts quote the file, which holds secrets.
+        # The messages of these exceptions quote the file, which holds secrets.
         raise ApiUnreachable(f"{kubeconfig or 'in-cluster'}: not a kubeconfig") from None
     return Server(configuration)
 
@@ -288,7 +297,7 @@ def _headers(configuration: Configuration, content_type: str | None) -> dict[str
         found = configuration.auth_settings().get("BearerToken")
     except (ConfigException, OSError) as error:
         raise ApiUnreachable(f"credentials: {error}") from None
-    except ValueError:  # not text; its own words quote it
+    except ValueError:  # not text; the message of the exception quotes the token
         raise ApiUnreachable("credentials: the token is not one line of text") from None
     token = str(found["value"] or "").strip() if found else ""
     if not re.fullmatch(r"[ -~]*", token):
@@ -297,32 +306,32 @@ def _headers(configuration: Configuration, content_type: str | None) -> dict[str
 
 
 @contextmanager
-def _translated(call: Request) -> Iterator[None]:
+def _as_unreachable(request: Request) -> Iterator[None]:
     try:
         yield
     except (HTTPError, HTTPException, ApiException, ChunkError, OSError, ValueError) as error:
-        raise ApiUnreachable(call.why_cut or _reason(error)) from None
+        raise ApiUnreachable(request.abort_reason or _reason(error)) from None
 
 
 def _tls(error: ssl.SSLError) -> str:
     if not isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: {error.reason}"
-    hint = "is the certificate authority that we were given this server's?"
+    hint = "is the configured certificate authority that of this server?"
     return f"TLS: {error.verify_message}; {hint}"
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, NameResolutionError):
-        return "cannot find the server's address"
+        return "cannot resolve the server's name"
     if isinstance(error, SocketTimeout) and not isinstance(error, NewConnectionError):
         return "no answer in time"
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ssl.SSLError):
-            return _tls(seen)
-        if isinstance(seen, OSError) and not isinstance(seen, HTTPError) and seen.errno:
-            return os.strerror(seen.errno)
-        seen = seen.__cause__ or seen.__context__
-    if isinstance(error, ApiException):  # this is how the client wraps TLS errors
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return _tls(cause)
+        if isinstance(cause, OSError) and not isinstance(cause, HTTPError) and cause.errno:
+            return os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, ApiException):  # the Kubernetes package wraps TLS errors in this
         return f"TLS: {error.reason}"
-    return f"the connection broke ({type(error).__name__})"
+    return f"the connection failed ({type(error).__name__})"

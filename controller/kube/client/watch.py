@@ -1,9 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The objects of a collection, followed: a list, then watches, by a thread of its own.
-
-One ConfigMap, followed: each of its states is passed on, by a thread of its own.
-"""
+"""Watches of a collection and of one ConfigMap: a list, then watches, in a thread of their own."""
 
 from collections.abc import Callable, Mapping
 import logging
@@ -19,7 +16,7 @@ from controller.kube.client.errors import (
     ApiInvalidResponse,
     ApiUnreachable,
     RequestErrors,
-    watch_may_go_on,
+    can_resume_watch,
 )
 from controller.kube.client.rate_limit import Backoff
 
@@ -30,31 +27,31 @@ __all__ = (
 
 _log = logging.getLogger(__name__)
 
-_Kept = TypeVar("_Kept")
+_Parsed = TypeVar("_Parsed")
 
-# The server ends a watch after this long. Not all at once: they come back.
+# Duration of a watch, chosen at random so that the nodes of a cluster do not reconnect together.
 _WATCH_S = (240, 300)
-# Nobody has installed that kind of object (yet).
+# Longest pause while the kind of object is not installed.
 _ABSENT_S = 300.0
-_MOST = 10_000
+_MAX_OBJECTS = 10_000
 
 
-class CollectionWatch(Generic[_Kept]):
-    """Follows the objects of the collection *path* until closed.
+class CollectionWatch(Generic[_Parsed]):
+    """Lists and watches the collection *path* until closed, in a thread of its own.
 
-    What was kept stays while the API server does not answer, also when it says that there is no
-    such kind of object: one that starts says so of those that others define.
+    The objects are kept while the API server does not answer, and also when it answers that the
+    kind does not exist: a server that is starting does so for custom resources. At most 10,000
+    objects are kept; the rest is ignored with a warning.
 
-    ``failure`` is what *read* or *take* raised: a bug, with which the thread ends; the control
-    thread must raise it. ``left_out`` counts objects beyond the 10,000 that are kept, ``lists``
-    how often everything was asked for.
+    ``failure`` is an exception of *parse* or *publish*: a bug, which ends the thread and must be
+    raised by the control thread.
 
-    :param what: names it in the log.
-    :param query: for the list; what is in it beside ``resourceVersion`` for watches, too.
-        Later lists are not older than what is known.
-    :param read: called in the thread; what is kept of an object, ``None``: nothing.
-    :param take: called in the thread with everything that is kept, by ``namespace/name``, after
-        the first list and whenever it is something else than before; that does not change later.
+    :param what: the name of the collection in the log.
+    :param query: the query of the list; watches use it without ``resourceVersion``. Lists after the
+        first one are not older than the state that was read last.
+    :param parse: called in the thread; returns what is kept of an object, ``None`` for nothing.
+    :param publish: called in the thread with all parsed objects by ``namespace/name``, after the
+        first list and after each change. The mapping is not modified afterwards.
     """
 
     def __init__(
@@ -63,103 +60,102 @@ class CollectionWatch(Generic[_Kept]):
         what: str,
         path: str,
         query: Mapping[str, str],
-        read: Callable[[Mapping[str, Any]], _Kept | None],
-        take: Callable[[Mapping[str, _Kept]], None],
+        parse: Callable[[Mapping[str, Any]], _Parsed | None],
+        publish: Callable[[Mapping[str, _Parsed]], None],
         backoff: Backoff | None = None,
     ) -> None:
         self._api = api
         self._what = what
         self._path = path
         self._query = query
-        self._read = read
-        self._take = take
-        self._kept: dict[str, _Kept] | None = None
-        # Of the last list or event; None: a list is needed.
+        self._parse = parse
+        self._publish = publish
+        self._objects: dict[str, _Parsed] | None = None
+        # Version of the last list or event; None: a list is needed.
         self._version: str | None = None
-        self._list_from = query.get("resourceVersion", "")
+        # Lists must not be older than this version; empty: they must be the newest.
+        self._min_version = query.get("resourceVersion", "")
         self._contact_ns: int | None = None
-        self._random = Random()  # noqa: S311 - jitter is no secret
+        self._random = Random()  # noqa: S311 - jitter needs no secure source
         self._backoff = backoff or Backoff(self._random)
-        self._troubles = RequestErrors(_log)
+        self._request_errors = RequestErrors(_log)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch {what}", daemon=True)
-        self.lists = 0
-        self.left_out = 0
+        self._warned_full = False
         self.failure: Exception | None = None
         self._thread.start()
 
     def age_s(self, now_ns: int) -> float | None:
-        """Return the time since the server confirmed what is kept last, None before it ever did.
+        """Return the seconds since the server last confirmed the state, ``None`` before the first.
 
-        While nothing changes it does so about every minute.
+        A bookmark confirms it about every minute while nothing changes.
         """
         contact_ns = self._contact_ns
         return None if contact_ns is None else max(0, now_ns - contact_ns) / NS_PER_SEC
 
     @property
     def errors(self) -> Mapping[str, int]:
-        """How many requests failed, by ``unreachable`` or HTTP status."""
-        return self._troubles.counts
+        """The number of failed requests by ``unreachable`` or HTTP status."""
+        return self._request_errors.counts
 
     @property
     def problem(self) -> str:
-        """Why what is kept is not kept up to date now; empty if it is."""
-        return self._troubles.last.get(self._what, "")
+        """Why the objects are not up to date now; empty if they are."""
+        return self._request_errors.last.get(self._what, "")
 
     def close(self) -> None:
-        """Stop; a request under way is cut off."""
+        """Stop the thread and abort its request."""
         self._closing.set()
-        self._api.end(self._thread)
+        self._api.abort_until_ended(self._thread)
 
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
                 self._closing.wait(self._once())
-        except Exception as error:  # the control thread raises it
+        except Exception as error:  # raised by the control thread
             self.failure = error
 
     def _once(self) -> float:
-        """Follow it until the watch ends; return how many seconds to wait before the next."""
+        """List if necessary and watch until the watch ends; return the next pause in seconds."""
         try:
             if self._version is None:
                 self._version = self._list()
             self._watch(self._version)
         except (ApiError, ApiUnreachable) as error:
-            if not watch_may_go_on(error):
+            if not can_resume_watch(error):
                 self._version = None
             if self._closing.is_set():
                 return 0.0
             wait_s = self._backoff.next_s(getattr(error, "retry_after_s", None))
             status = getattr(error, "status", None)
-            # What was too old to go on from is listed anew, and nobody's trouble.
+            # 410: the version is too old to resume at. A new list follows; this is no failure.
             if status != 410:
-                self._troubles.failed(self._what, error)
-            # Only a group of kinds can be missing.
+                self._request_errors.failed(self._what, error)
+            # Only kinds of an API group can be missing.
             absent = status == 404 and self._path.startswith("/apis/")
             return max(wait_s, self._random.uniform(0.5, 1.0) * _ABSENT_S * absent)
-        # A server that ends every watch at once is not to be asked without a pause.
+        # The pause bounds the rate of requests to a server that ends every watch at once.
         return self._backoff.next_s()
 
     def _list(self) -> str:
-        found: dict[str, _Kept] = {}
-        self.left_out = 0
+        objects: dict[str, _Parsed] = {}
+        self._warned_full = False
 
         def add(raw: dict[str, Any]) -> None:
-            self._put(found, _key(raw), self._read(raw))
+            self._put(objects, _key(raw), self._parse(raw))
 
-        query = {**self._query, "resourceVersion": self._list_from}
+        query = {**self._query, "resourceVersion": self._min_version}
         try:
             version = self._api.items(self._path, query, add)
         except ApiError as error:
-            # After etcd was restored from a backup the server's present is our future.
+            # Versions of the server are smaller after etcd was restored from a backup.
             if error.status == 410 or "Too large resource version" in error.message:
-                self._list_from = ""
+                self._min_version = ""
             raise
-        self._list_from = version
-        self.lists += 1
-        self._confirmed()
-        if found != self._kept:
-            self._change(found)
+        self._min_version = version
+        self._confirm()
+        if objects != self._objects:
+            self._change(objects)
         return version
 
     def _watch(self, version: str) -> None:
@@ -170,7 +166,7 @@ class CollectionWatch(Generic[_Kept]):
             "timeoutSeconds": str(self._random.randint(*_WATCH_S)),
         }
         with self._api.watch(self._path, query) as events:
-            self._confirmed()
+            self._confirm()
             for event in events:
                 self._apply(event)
 
@@ -178,38 +174,39 @@ class CollectionWatch(Generic[_Kept]):
         kind, raw = event.get("type"), event.get("object")
         version = _text(raw, "resourceVersion") if isinstance(raw, dict) else ""
         if not isinstance(raw, dict) or not version:
-            raise ApiInvalidResponse("an event that makes no sense")
-        if kind in ("ADDED", "MODIFIED", "DELETED"):  # others: BOOKMARK, and what is yet to come
-            before, key = self._kept or {}, _key(raw)
-            kept = None if kind == "DELETED" else self._read(raw)
-            if before.get(key) != kept:
+            raise ApiInvalidResponse("an event without an object or its version")
+        if kind in ("ADDED", "MODIFIED", "DELETED"):  # others: BOOKMARK, and future types
+            before, key = self._objects or {}, _key(raw)
+            parsed = None if kind == "DELETED" else self._parse(raw)
+            if before.get(key) != parsed:
                 after = before.copy()
-                self._put(after, key, kept)
+                self._put(after, key, parsed)
                 self._change(after)
-        self._version = self._list_from = version
-        self._confirmed()
+        self._version = self._min_version = version
+        self._confirm()
 
-    def _confirmed(self) -> None:
+    def _confirm(self) -> None:
         self._contact_ns = time.monotonic_ns()
-        self._troubles.worked(self._what)
+        self._request_errors.succeeded(self._what)
 
-    def _change(self, objects: dict[str, _Kept]) -> None:
-        self._kept = objects
-        self._take(objects)
+    def _change(self, objects: dict[str, _Parsed]) -> None:
+        self._objects = objects
+        self._publish(objects)
 
-    def _known(self, raw: Mapping[str, Any]) -> _Kept | None:
-        """Return what was kept of an object so far; for who reads it in the thread."""
-        return (self._kept or {}).get(_key(raw))
+    def _previous(self, raw: Mapping[str, Any]) -> _Parsed | None:
+        """Return what is kept of an object before the current event; for use in *parse*."""
+        return (self._objects or {}).get(_key(raw))
 
-    def _put(self, objects: dict[str, _Kept], key: str, kept: _Kept | None) -> None:
-        if kept is None:
+    def _put(self, objects: dict[str, _Parsed], key: str, parsed: _Parsed | None) -> None:
+        if parsed is None:
             objects.pop(key, None)
-        elif key in objects or len(objects) < _MOST:
-            objects[key] = kept
-        else:
-            self.left_out += 1
-            if self.left_out == 1:
-                _log.warning("%s: more than %d; no others are read", self._what, _MOST)
+        elif key in objects or len(objects) < _MAX_OBJECTS:
+            objects[key] = parsed
+        elif not self._warned_full:
+            self._warned_full = True
+            _log.warning(
+                "%s: there are more than %d; the rest is ignored", self._what, _MAX_OBJECTS
+            )
 
 
 def _key(raw: Mapping[str, Any]) -> str:
@@ -223,16 +220,16 @@ def _text(raw: Mapping[str, Any], field: str) -> str:
 
 
 class ConfigMapWatch(CollectionWatch[Mapping[str, Any]]):
-    """Follows the ConfigMap *name* in *namespace* until closed.
+    """Lists and watches the ConfigMap *name* in *namespace* until closed.
 
-    It lists and watches by ``metadata.name``, which the API server takes for the object's name
-    when it decides who may (RequestInfoFactory in k8s.io/apiserver), so a Role with
-    ``resourceNames`` is enough. The version of an old object cannot be watched from; that of a
-    list can.
+    The requests select by ``metadata.name``, which the API server uses as the object's name for
+    authorization (RequestInfoFactory in k8s.io/apiserver), so a Role with ``resourceNames`` is
+    sufficient. A list is necessary because a watch cannot start at the version of an old object,
+    but can at that of a list.
 
-    :param take: called in the thread with the object whenever it is another one than before, with
-        ``None`` when there is none.
-    :raises ValueError: there cannot be such a ConfigMap.
+    :param publish: called in the thread with the object after each change, with ``None`` if there
+        is none.
+    :raises ValueError: *namespace* or *name* cannot be a name.
     """
 
     def __init__(
@@ -240,13 +237,13 @@ class ConfigMapWatch(CollectionWatch[Mapping[str, Any]]):
         api: Api,
         namespace: str,
         name: str,
-        take: Callable[[Mapping[str, Any] | None], None],
+        publish: Callable[[Mapping[str, Any] | None], None],
     ) -> None:
         super().__init__(
             api,
             f"ConfigMap {namespace}/{name}",
             f"/api/v1/namespaces/{segment(namespace)}/configmaps",
             {"fieldSelector": f"metadata.name={segment(name)}"},
-            read=lambda raw: raw,
-            take=lambda objects: take(next(iter(objects.values()), None)),
+            parse=lambda raw: raw,
+            publish=lambda objects: publish(next(iter(objects.values()), None)),
         )

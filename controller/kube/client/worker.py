@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A thread for requests that the control thread must not wait for."""
+"""A worker thread for requests, so that the control thread does not wait for the network."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 Job = Callable[[], None]
 
-_MOST_JOBS = 1000
+_MAX_JOBS = 1000
 
 
 @dataclass(slots=True)
@@ -33,36 +33,37 @@ class _Periodic:
 
 
 class Worker:
-    """Runs jobs in order, one at a time; what the API server refuses is counted and logged once.
+    """Runs jobs in order in one thread; failed requests are counted, and logged on change.
 
-    Periodic jobs that are due go before those that were submitted: these may be many when the
-    server is slow, and those take back what must not stay.
-    A submitted job that fails is not run again: who submitted it knows whether that makes sense.
-    ``failure`` is what a job raised beside ``ApiError`` and ``ApiUnreachable``: a bug, with which
-    the thread ends; the control thread must raise it.
+    Periodic jobs that are due run before submitted ones: the queue may be long while the server is
+    slow, and periodic jobs remove what must not outlast its time. A submitted job that fails is
+    not retried; retrying is up to its submitter.
+
+    ``failure`` is an exception of a job other than ``ApiError`` and ``ApiUnreachable``: a bug,
+    which ends the thread and must be raised by the control thread.
     """
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._random = Random()  # noqa: S311 - jitter is no secret
+        self._random = Random()  # noqa: S311 - jitter needs no secure source
         self._condition = threading.Condition()
         self._jobs: deque[tuple[Job, str]] = deque()
         self._periodic: list[_Periodic] = []
         self._closing = self._abandoned = False
-        self._troubles = RequestErrors(_log)
+        self._request_errors = RequestErrors(_log)
         self._thread = threading.Thread(target=self._run, name="kube-worker", daemon=True)
         self.failure: Exception | None = None
-        self.dropped = 0
         self._thread.start()
 
     def submit(self, job: Job, name: str = "job", *, first: bool = False) -> bool:
-        """Have *job* run once, soon; False: too many are waiting, or it is closed (``dropped``).
+        """Queue *job* to run once; return False if it is dropped.
 
-        With *first* it runs before all that are waiting, however many.
+        A job is dropped if 1,000 are waiting or the worker is closed.
+
+        :param first: run it before all waiting jobs; it is not dropped because of their number.
         """
         with self._condition:
-            if self._closing or (len(self._jobs) >= _MOST_JOBS and not first):
-                self.dropped += 1
+            if self._closing or (len(self._jobs) >= _MAX_JOBS and not first):
                 return False
             if first:
                 self._jobs.appendleft((job, name))
@@ -72,41 +73,31 @@ class Worker:
         return True
 
     def submit_periodic(self, period_s: float, job: Job, name: str = "job") -> None:
-        """Have *job* run now and every *period_s* seconds; with back-off while it fails."""
+        """Run *job* now and every *period_s* seconds, with back-off while it fails."""
         backoff = Backoff(self._random, longest_s=max(period_s, 60.0))
         with self._condition:
             self._periodic.append(_Periodic(job, name, period_s, time.monotonic(), backoff))
             self._condition.notify()
 
     @property
-    def waiting(self) -> int:
-        """How many submitted jobs have not begun."""
-        return len(self._jobs)
-
-    @property
     def errors(self) -> Mapping[str, int]:
-        """How many requests failed, by ``unreachable`` or HTTP status."""
-        return self._troubles.counts
-
-    @property
-    def problems(self) -> Mapping[str, str]:
-        """What does not work now, one line by the name of the job."""
-        return self._troubles.last
+        """The number of failed requests by ``unreachable`` or HTTP status."""
+        return self._request_errors.counts
 
     def close(self, within_s: float = 5.0) -> None:
-        """Run the jobs that are waiting, for at most *within_s* seconds, and end."""
+        """Run the waiting jobs for at most *within_s* seconds and end the thread."""
         with self._condition:
             self._closing = True
             self._condition.notify()
         self._thread.join(within_s)
         self._abandoned = True
-        self._api.end(self._thread)
+        self._api.abort_until_ended(self._thread)
 
     def _run(self) -> None:
         try:
             while (due := self._next()) is not None:
-                self._do(*due)
-        except Exception as error:  # the control thread raises it
+                self._execute(*due)
+        except Exception as error:  # raised by the control thread
             self.failure = error
 
     def _next(self) -> tuple[Job, str, _Periodic | None] | None:
@@ -122,16 +113,16 @@ class Worker:
                     return *self._jobs.popleft(), None
                 self._condition.wait(None if first is None else first.due_s - now_s)
 
-    def _do(self, job: Job, name: str, periodic: _Periodic | None) -> None:
+    def _execute(self, job: Job, name: str, periodic: _Periodic | None) -> None:
         wait_s = 0.0 if periodic is None else periodic.period_s
         try:
             job()
         except (ApiError, ApiUnreachable) as error:
-            self._troubles.failed(name, error)
+            self._request_errors.failed(name, error)
             if periodic is not None:
                 wait_s = periodic.backoff.next_s(getattr(error, "retry_after_s", None))
         else:
-            self._troubles.worked(name)
+            self._request_errors.succeeded(name)
             if periodic is not None:
                 periodic.backoff.reset()
         if periodic is not None:

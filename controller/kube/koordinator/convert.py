@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The two files that an import makes, checked as the agent would check them."""
+"""Conversion of the ConfigMap to a configuration file and a profile, validated by the loader."""
 
 from collections.abc import Iterable, Mapping
 import os
@@ -30,9 +30,10 @@ CONFIG_FILE, PROFILE_FILE = "config.yaml", f"{PROFILE}.yaml"
 
 
 def convert(name: str, facts: Facts) -> dict[str, str]:
-    """Return the texts of both files by name, from the ConfigMap in file *name*; ``-``: stdin.
+    """Return the texts of both files by file name.
 
-    :raises ConfigError: it is none, or what came of it would not be taken by the agent.
+    :param name: the file with the ConfigMap; ``-``: standard input.
+    :raises ConfigError: the file is not such a ConfigMap, or the result is not valid.
     """
     files = _render(translate(read(_document(name)), facts))
     _check(files, facts)
@@ -51,14 +52,14 @@ def _document(name: str) -> Document:
 
 def _render(imported: Imported) -> dict[str, str]:
     head = ["Imported from Koordinator's slo-controller-config.", ""]
-    missing = ["Without a counterpart here:", *(f"  {line}" for line in imported.missing)]
+    missing = ["Not imported:", *(f"  {line}" for line in imported.missing)]
     config: dict[str, Any] = {"mode": "observe", "profiles": [PROFILE_FILE], **imported.config}
     config["kubernetes"] = {"profiles": {"default": PROFILE}}
     profile = {"name": PROFILE, "indicators": _indicators(), **imported.profile}
-    told = ["From there:", *(f"  {line}" for line in imported.notes)] if imported.notes else []
-    points = "Koordinator does not say what a service may suffer: sweet points are the default's."
+    notes = ["Imported:", *(f"  {line}" for line in imported.notes)] if imported.notes else []
+    points = "Koordinator has no limits for services: the sweet points are those of 'default'."
     return {
-        CONFIG_FILE: _comments([*head, *told, *(missing if imported.missing else ())])
+        CONFIG_FILE: _comments([*head, *notes, *(missing if imported.missing else ())])
         + _yaml(config),
         PROFILE_FILE: _comments([*head, points]) + _yaml(profile),
     }
@@ -79,7 +80,7 @@ def _yaml(data: Mapping[str, Any]) -> str:
 
 
 def _check(files: Mapping[str, str], facts: Facts) -> None:
-    # By what `run` would do with them; only a device whose tiers do not fit can be wrong.
+    # With the loader of `run`. The only possible error is a device whose tiers do not fit.
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), files)
         load(Path(folder) / CONFIG_FILE, cpus=facts.cpus or 1024)
@@ -88,12 +89,12 @@ def _check(files: Mapping[str, str], facts: Facts) -> None:
 def write(folder: Path, files: Mapping[str, str]) -> None:
     """Write *files* into *folder*.
 
-    :raises OSError: one of them is there already, or cannot be written.
+    :raises OSError: a file exists already, or cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    taken = [folder / name for name in files if (folder / name).exists()]
-    if taken:
-        raise FileExistsError(None, "is there already", str(taken[0]))
+    existing = [folder / name for name in files if (folder / name).exists()]
+    if existing:
+        raise FileExistsError(None, "exists already", str(existing[0]))
     for name, text in files.items():
         fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with os.fdopen(fd, "w", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: which of Koordinator's settings have a counterpart here, and which have none and why."""
+"""Mapping of Koordinator's settings to those of sweetpoint, with a reason for each unmapped one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import math
 import re
 from typing import Any
 
-from controller.kube.koordinator.source import Field, Fields, shown
+from controller.kube.koordinator.source import Field, Fields, short_json
 
 __all__ = ("Facts", "Imported", "translate")
 
@@ -16,10 +16,10 @@ _THRESHOLDS = "resource-threshold-config"
 _QOS = "resource-qos-config"
 _SYSTEM = "system-config"
 _HOST_APPS = "host-application-config"
-# koordlet's own where the ConfigMap says nothing (pkg/util/sloconfig).
+# Default of koordlet (pkg/util/sloconfig).
 _SUPPRESS_PERCENT = 65
 
-# Why a field has no counterpart; the first pattern that fits the field counts.
+# Why a field has no counterpart; the first pattern that matches the field's path applies.
 _REASONS: tuple[tuple[str, str], ...] = (
     (rf"{_THRESHOLDS}/cpuSuppressPolicy", "cpu.quota is the knob, whatever the policy"),
     (
@@ -50,7 +50,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "see kubernetes.capacity: what best-effort work may have is measured",
     ),
     (r"cpu-normalization-config/.*|resource-amplification-config/.*", "for the scheduler"),
-    (rf"{_HOST_APPS}/.*", "cannot be told as a workload: its cgroup, name or class"),
+    (rf"{_HOST_APPS}/.*", "cannot be expressed as a workload: its cgroup, name or class"),
     (r".*/nodeStrategies|.*/nodeConfigs", "one configuration for all nodes; others need their own"),
 )
 _CLASSES = {
@@ -63,13 +63,16 @@ _CLASSES = {
 _TIERS = (("systemClass", "system"), ("lsClass", "latency-sensitive"), ("beClass", "best-effort"))
 _PATH = re.compile(r"[A-Za-z0-9@:._/-]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-# Bits per second as a Kubernetes quantity, as far as somebody would write one for a link.
+# Bits per second as a Kubernetes quantity, with the suffixes that are usual for links.
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMG]?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What shares are shares of, as far as the caller knows: CPUs, cache ways, the link."""
+    """Facts of the host to which shares are relative; ``None``: not known.
+
+    The number of CPUs, the number of L3 cache ways, the name of the network device.
+    """
 
     cpus: int | None = None
     cache_ways: int | None = None
@@ -78,9 +81,10 @@ class Facts:
 
 @dataclass(slots=True)
 class Imported:
-    """What the two files are to hold: plain data, and lines for people.
+    """Contents of the two files as plain data, and lines for their comments.
 
-    ``notes`` tell where a number comes from, by its place; ``missing`` what has no counterpart.
+    ``notes`` name the source of each imported value, ``missing`` the fields that were not imported
+    with the reasons.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
@@ -89,19 +93,20 @@ class Imported:
     missing: list[str] = field(default_factory=list)
 
     def miss(self, at: Field, value: object, reason: str) -> None:
-        """Tell that the field *at* is not imported."""
-        self.missing.append(f"{shown('/'.join(at))[1:-1]} = {shown(value)}: {reason}")
+        """Record that the field *at* is not imported."""
+        path = short_json("/".join(at))[1:-1]
+        self.missing.append(f"{path} = {short_json(value)}: {reason}")
 
 
 def translate(fields: Fields, facts: Facts) -> Imported:
-    """Return what *fields* become; all of them are taken."""
+    """Return the contents of the files for *fields*."""
     result = Imported()
     _suppress(fields, facts, result)
     _resctrl(fields, facts, result)
     _sched(fields, result)
     _network(fields, facts, result)
     _host_applications(fields, result)
-    for at, value in fields.left:
+    for at, value in fields.remaining:
         path = "/".join(at)
         reasons = (text for pattern, text in _REASONS if re.fullmatch(pattern, path))
         result.miss(at, value, next(reasons, "not known to this import"))
@@ -113,7 +118,7 @@ def _suppress(fields: Fields, facts: Facts, result: Imported) -> None:
     enabled, percent = fields.take(_THRESHOLDS, "enable"), fields.take(*at)
     if enabled is not True:
         if percent is not None or enabled is not None:
-            result.miss(at, percent, f"off there (enable is {shown(enabled)})")
+            result.miss(at, percent, f"disabled in Koordinator (enable is {short_json(enabled)})")
         return
     given = _SUPPRESS_PERCENT if percent is None else percent
     if not _is_percent(given):
@@ -133,13 +138,15 @@ def _resctrl(fields: Fields, facts: Facts, result: Imported) -> None:
     found = fields.take_group(*at)
     if found.pop("enable", None) is not True:
         for key, value in found.items():
-            result.miss((*at, key), value, "off there")
+            result.miss((*at, key), value, "disabled in Koordinator")
         return
     knobs = result.profile.setdefault("knobs", {})
     bandwidth = found.pop("mbaPercent", None)
     if bandwidth is not None and _is_percent(bandwidth) and bandwidth >= 1:
         knobs["resctrl.mb"] = {"floor": f"{bandwidth}%"}
-        result.notes.append("knobs resctrl.mb: as far down as it always was there (mbaPercent)")
+        result.notes.append(
+            "knobs resctrl.mb: the floor is the fixed value of Koordinator (mbaPercent)"
+        )
     elif bandwidth is not None:
         result.miss((*at, "mbaPercent"), bandwidth, "not a percentage")
     start, end = (found.pop(f"catRange{end}Percent", None) for end in ("Start", "End"))
@@ -155,8 +162,8 @@ def _resctrl(fields: Fields, facts: Facts, result: Imported) -> None:
             ends = [math.ceil(facts.cache_ways * each / 100) for each in (start, end)]
             knobs["resctrl.l3"] = {"floor": max(1, ends[1] - ends[0])}
             result.notes.append(
-                f"knobs resctrl.l3: the ways it always had there, of {facts.cache_ways}; which "
-                "ones is not fixed here (catRange*Percent)"
+                f"knobs resctrl.l3: the floor is the fixed number of ways of {facts.cache_ways}; "
+                "which ways is not configurable (catRange*Percent)"
             )
     for key, value in found.items():
         result.miss((*at, key), value, "not known to this import")
@@ -169,14 +176,17 @@ def _sched(fields: Fields, result: Imported) -> None:
     enabled, idle = fields.take(*at, "enable"), fields.take(*at, "schedIdle")
     if enabled is True and idle == 1:
         result.profile["sched_idle"] = True
-        result.notes.append("sched_idle: as there (schedIdle of beClass)")
+        result.notes.append("sched_idle: as in Koordinator (schedIdle of beClass)")
     elif idle is not None:
-        why = "off there" if enabled is not True else "not used there"
-        result.miss((*at, "schedIdle"), idle, f"{why}; here it is on (sched_idle in the profile)")
+        why = "disabled in Koordinator" if enabled is not True else "not used in Koordinator"
+        text = f"{why}; the default of sweetpoint is on (sched_idle in the profile)"
+        result.miss((*at, "schedIdle"), idle, text)
     policy = fields.take(_QOS, "policies", "cpuPolicy")
     if policy == "coreSched":
         result.config["core_scheduling"] = {"mode": "auto"}
-        result.notes.append("core_scheduling: on where it was measured to help (cpuPolicy)")
+        result.notes.append(
+            "core_scheduling: mode auto, on where measurements show a benefit (cpuPolicy)"
+        )
     elif policy is not None:
         result.miss((_QOS, "policies", "cpuPolicy"), policy, "sched_idle is used")
 
@@ -191,14 +201,16 @@ def _network(fields: Fields, facts: Facts, result: Imported) -> None:
             continue
         if found.pop("enable", None) is not True:
             for key, value in found.items():
-                result.miss((*at, key), value, "off there")
+                result.miss((*at, key), value, "disabled in Koordinator")
         elif (tier := _tier(found)) is None:
             result.miss(at, found, "not amounts that a tier can have")
         else:
             tiers[name] = tier
     if not tiers:
         if total is not None:
-            result.miss((_SYSTEM, "totalNetworkBandwidth"), total, "nothing is shaped there")
+            result.miss(
+                (_SYSTEM, "totalNetworkBandwidth"), total, "no class is shaped in Koordinator"
+            )
     elif facts.device is None:
         text = "with --device this becomes the section network"
         result.miss((_QOS, "*", "networkQOS"), tiers, text)
@@ -225,7 +237,7 @@ def _tier(found: Mapping[str, object]) -> dict[str, dict[str, str]] | None:
 
 
 def _amount(value: object, *, share: bool) -> str | None:
-    # A number is a share in percent where there can be one, else bits per second.
+    # A number is a share in percent if *share* is set, otherwise bits per second.
     if share and _is_percent(value):
         return f"{value}%"
     match = _QUANTITY.fullmatch(value if isinstance(value, str) else "" if share else str(value))
@@ -240,7 +252,7 @@ def _host_applications(fields: Fields, result: Imported) -> None:
     for each in applications if isinstance(applications, list) else ():
         workload = _workload(each) if isinstance(each, dict) else None
         if workload is None:
-            text = "not a workload of a plain cgroup, with a name and a class that is known"
+            text = "not a workload of a plain cgroup with a valid name and a known class"
             result.miss((_HOST_APPS, "applications"), each, text)
             continue
         result.config.setdefault("workloads", []).append(workload)

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""PURE: what a ``slo-controller-config`` says, as fields of which each has to be dealt with.
+"""Parser of Koordinator's ``slo-controller-config``: the ConfigMap as a flat set of fields.
 
-Its format is that of apis/configuration/slo_controller_config.go in koordinator-sh/koordinator:
-each key of the ConfigMap holds JSON, most with one strategy for the cluster and others for some
-of its nodes.
+The format is that of apis/configuration/slo_controller_config.go in koordinator-sh/koordinator:
+each key of the ConfigMap holds JSON, most keys with one strategy for the cluster and others for
+some of its nodes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,17 +13,20 @@ from typing import Any
 
 from controller.config.yaml_document import ConfigError, Document
 
-__all__ = ("Field", "Fields", "read", "shown")
+__all__ = ("Field", "Fields", "read", "short_json")
 
-# Where in it: the key of the ConfigMap, then keys of JSON.
+# Path of a field: the key of the ConfigMap, then keys of JSON.
 Field = tuple[str, ...]
 
 _INLINE = frozenset({"colocation-config", "host-application-config"})
-_LONGEST = 120
+_MAX_LENGTH = 120
 
 
 class Fields:
-    """The fields that are left; ``take`` removes one, so that none is forgotten."""
+    """The fields that have not been converted; ``take`` removes the ones it returns.
+
+    Fields that remain at the end are reported, so that none is lost silently.
+    """
 
     def __init__(self, values: Mapping[Field, object]) -> None:
         self._values = dict(values)
@@ -33,20 +36,21 @@ class Fields:
         return self._values.pop(field, None)
 
     def take_group(self, *field: str) -> dict[str, Any]:
-        """Return what is below *field* by the last part of its name, and remove it."""
-        found = [each for each in self._values if each[:-1] == field]
-        return {each[-1]: self._values.pop(each) for each in found}
+        """Return the fields directly below *field* by the last part of their path; remove them."""
+        group = [each for each in self._values if each[:-1] == field]
+        return {each[-1]: self._values.pop(each) for each in group}
 
     @property
-    def left(self) -> Iterator[tuple[Field, object]]:
-        """What nobody took."""
+    def remaining(self) -> Iterator[tuple[Field, object]]:
+        """The fields that were not taken."""
         yield from self._values.items()
 
 
 def read(document: Document) -> Fields:
     """Return the fields of the ConfigMap in *document*.
 
-    :raises ConfigError: it is none, or one of its keys is not what Koordinator would read.
+    :raises ConfigError: the document is not a ConfigMap, or the value of a key is not a mapping
+        in JSON, as Koordinator requires.
     """
     top = document.data
     data = top.get("data") if isinstance(top, dict) else None
@@ -66,7 +70,7 @@ def read(document: Document) -> Fields:
 
 def _section(key: str, value: object) -> Iterator[tuple[Field, object]]:
     if not isinstance(value, dict):
-        raise ValueError(key)  # noqa: TRY004 - json.loads has no other error
+        raise ValueError(key)  # noqa: TRY004 - like the errors of json.loads
     cluster = value if key in _INLINE else value.get("clusterStrategy") or {}
     if not isinstance(cluster, dict):
         raise ValueError(key)  # noqa: TRY004
@@ -85,7 +89,7 @@ def _flat(at: Field, value: Mapping[str, object]) -> Iterator[tuple[Field, objec
             yield (*at, key), part
 
 
-def shown(value: object) -> str:
-    """Return *value* fit for a comment: one short line of ASCII."""
+def short_json(value: object) -> str:
+    """Return *value* as JSON for a comment: one line of at most 120 ASCII characters."""
     text = json.dumps(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."

@@ -146,7 +146,7 @@ def test_disabled_sections_stay_disabled(tmp_path: Path) -> None:
     other.mkdir()
     plain = load(run(other, {}) / "config.yaml", cpus=8)
     assert config.settings.profiles["koordinator"] == plain.settings.profiles["koordinator"]
-    assert (output / "config.yaml").read_text().count("off there") == 4
+    assert (output / "config.yaml").read_text().count("disabled in Koordinator") == 4
 
 
 def test_an_implied_default_is_listed(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     before = (output / "config.yaml").read_bytes()
     arguments = ["import-koordinator", str(tmp_path / "slo.yaml"), "--output", str(output)]
     assert main(arguments) == 1
-    assert "config.yaml: is there already" in capsys.readouterr().err
+    assert "config.yaml: exists already" in capsys.readouterr().err
     assert (output / "config.yaml").read_bytes() == before
 
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods by list and watch, from servers that fail in every way."""
+"""The pods of a list and its watches, from servers with all kinds of failures."""
 
 from collections.abc import Callable, Iterator
 import logging
@@ -54,14 +54,14 @@ def has(watcher: PodWatcher, *expected: str) -> None:
 
 
 def following(watcher: PodWatcher, server: PodServer, name: str = "later") -> None:
-    """The watcher learns what happens now."""
+    """Add a pod at the server and wait until the watcher has it."""
     eventually("a list", 10, lambda: watcher.pods.synced)
     server.pods.append(pod(name))
     server.send_event("ADDED", pod(name))
     eventually(name, 10, lambda: name in names(watcher))
 
 
-def test_it_knows_nothing_before_the_first_answer(server: PodServer, watch: Watch) -> None:
+def test_before_the_first_response_it_is_not_synced(server: PodServer, watch: Watch) -> None:
     server.script = [server.hang]
     watcher = watch()
     assert not watcher.pods.synced
@@ -73,7 +73,7 @@ def test_it_knows_nothing_before_the_first_answer(server: PodServer, watch: Watc
     assert 0 <= age_s < 10
 
 
-def test_what_it_asks_for(server: PodServer, watch: Watch) -> None:
+def test_the_queries_of_lists_and_watches(server: PodServer, watch: Watch) -> None:
     following(watch(), server)
     assert server.lists == [{"fieldSelector": "spec.nodeName=node-1", "resourceVersion": "0"}]
     (query,) = server.watches
@@ -86,7 +86,7 @@ def test_what_it_asks_for(server: PodServer, watch: Watch) -> None:
     }
 
 
-def test_pods_come_change_and_go(server: PodServer, watch: Watch) -> None:
+def test_pods_are_added_changed_and_deleted(server: PodServer, watch: Watch) -> None:
     watcher = watch()
     has(watcher, "one", "two")
     before = watcher.pods
@@ -99,7 +99,7 @@ def test_pods_come_change_and_go(server: PodServer, watch: Watch) -> None:
     server.send_event("DELETED", pod("one"))
     server.send_event("DELETED", pod("never-seen"))
     has(watcher, "three", "two")
-    assert watcher.lists == 1
+    assert len(server.lists) == 1
 
 
 def test_pods_of_other_nodes_are_not_kept(server: PodServer, watch: Watch) -> None:
@@ -115,7 +115,7 @@ def test_pods_of_other_nodes_are_not_kept(server: PodServer, watch: Watch) -> No
     assert names(watcher) == ["later", "one", "two"]
 
 
-def test_a_change_that_means_nothing_to_us_changes_nothing(server: PodServer, watch: Watch) -> None:
+def test_a_change_of_unused_fields_changes_nothing(server: PodServer, watch: Watch) -> None:
     watcher = watch()
     following(watcher, server)
     before = watcher.pods
@@ -128,18 +128,18 @@ def test_a_change_that_means_nothing_to_us_changes_nothing(server: PodServer, wa
     assert server.watches[1]["resourceVersion"] == str(server.version)
 
 
-def test_a_watch_that_was_cut_goes_on_where_it_was(server: PodServer, watch: Watch) -> None:
+def test_an_interrupted_watch_is_resumed_at_its_version(server: PodServer, watch: Watch) -> None:
     watcher = watch()
     following(watcher, server, "a")
     for name in "bcd":
         server.cut()
         following(watcher, server, name)
-    assert watcher.lists == 1
+    assert len(server.lists) == 1
     assert [query["resourceVersion"] for query in server.watches] == ["100", "101", "102", "103"]
 
 
 @pytest.mark.parametrize("how", ["event", "status"])
-def test_when_the_past_is_gone_it_lists_again(server: PodServer, watch: Watch, how: str) -> None:
+def test_after_status_410_it_lists_again(server: PodServer, watch: Watch, how: str) -> None:
     watcher = watch()
     has(watcher, "one", "two")
     server.pods = [pod("two"), pod("three")]
@@ -157,7 +157,7 @@ def test_when_the_past_is_gone_it_lists_again(server: PodServer, watch: Watch, h
 
 
 @pytest.mark.parametrize("status", [410, 504])
-def test_when_the_server_went_back_in_time_it_takes_what_there_is(
+def test_after_a_restore_of_the_server_it_accepts_an_older_version(
     server: PodServer, watch: Watch, status: int
 ) -> None:
     watcher = watch()
@@ -167,7 +167,7 @@ def test_when_the_server_went_back_in_time_it_takes_what_there_is(
     answer = answer.replace(b"Content-Length", b"X")
     server.script = [refusal(410, "Expired"), answer]
     server.cut()
-    eventually("a list", 10, lambda: watcher.lists == 2)
+    eventually("a list", 10, lambda: len(server.lists) == 3)
     assert [query["resourceVersion"] for query in server.lists[1:]] == ["100", ""]
     following(watcher, server)
     assert server.watches[-1]["resourceVersion"] == "7"
@@ -180,7 +180,7 @@ def cut_in_the_middle(connection: socket.socket) -> None:
 
 FAILURES = {
     "429": refusal(429, "TooManyRequests"),
-    "404": refusal(404, "NotFound"),  # of a server that is not ready; there are always pods
+    "404": refusal(404, "NotFound"),  # of a server that is not ready; the kind always exists
     "500": refusal(500, "InternalError"),
     "503": refusal(503, "ServiceUnavailable"),
     "403": refusal(403, "Forbidden"),
@@ -193,7 +193,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 @pytest.mark.parametrize("when", ["at first", "later"])
-def test_whatever_fails_what_is_known_stays_and_it_recovers(
+def test_pods_are_kept_through_failures_and_it_recovers(
     server: PodServer, watch: Watch, when: str, failure: bytes
 ) -> None:
     server.script = [failure] * 3 if when == "at first" else []
@@ -202,17 +202,17 @@ def test_whatever_fails_what_is_known_stays_and_it_recovers(
     if when == "later":
         server.script = [failure] * 3
         server.cut()
-        eventually("trouble", 10, lambda: watcher.errors)
+        eventually("the failures", 10, lambda: watcher.errors)
         assert names(watcher) == ["one", "two"]
     following(watcher, server)
-    # A server that is busy is not asked for all pods again.
-    anew = when == "later" and failure in (FAILURES["404"], FAILURES["500"])
-    assert watcher.lists == 1 + anew
+    # An overloaded server is not asked for all pods again: the watch is resumed.
+    lists_again = when == "at first" or failure in (FAILURES["404"], FAILURES["500"])
+    assert len(server.lists) == (4 if lists_again else 1)
     assert sum(watcher.errors.values()) == 3
     assert watcher.problem == ""
 
 
-def test_a_server_that_hangs_is_given_up_in_time(server: PodServer, watch: Watch) -> None:
+def test_requests_to_a_server_that_hangs_time_out(server: PodServer, watch: Watch) -> None:
     server.script = [server.hang, server.drip]
     watcher = watch()
     has(watcher, "one", "two")
@@ -223,7 +223,7 @@ def test_a_server_that_hangs_is_given_up_in_time(server: PodServer, watch: Watch
     assert watcher.errors == {"unreachable": 4}
 
 
-def test_a_server_that_is_away_is_told_once(
+def test_an_unavailable_server_is_logged_once(
     tmp_path: Path, watch: Watch, server: PodServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -235,17 +235,17 @@ def test_a_server_that_is_away_is_told_once(
     assert watcher.errors == {"503": 20}
 
 
-def test_watches_that_end_at_once_are_no_hot_loop(server: PodServer, watch: Watch) -> None:
+def test_watches_that_end_at_once_cause_no_busy_loop(server: PodServer, watch: Watch) -> None:
     for _ in range(1000):
         server.cut()
     watcher = watch(longest_s=30)
     has(watcher, "one", "two")
     time.sleep(1)
-    # From 10 ms on and doubling, a thousand watches take weeks and seven of them a second.
+    # With waits that double from 10 ms, seven watches take one second.
     assert len(server.watches) < 30
 
 
-def test_it_waits_as_long_as_it_is_asked_to(server: PodServer, watch: Watch) -> None:
+def test_it_respects_retry_after(server: PodServer, watch: Watch) -> None:
     server.script = [refusal(429, "TooManyRequests", "Retry-After: 1")]
     began = time.monotonic()
     has(watch(), "one", "two")
@@ -264,9 +264,7 @@ def test_it_waits_as_long_as_it_is_asked_to(server: PodServer, watch: Watch) -> 
         b'{"type": "ERROR", "object": {"code": "x"}}\n',
     ],
 )
-def test_after_an_event_that_makes_no_sense_it_goes_on(
-    server: PodServer, watch: Watch, event: bytes
-) -> None:
+def test_it_recovers_after_an_invalid_event(server: PodServer, watch: Watch, event: bytes) -> None:
     watcher = watch()
     has(watcher, "one", "two")
     server.send_raw(event)
@@ -274,7 +272,7 @@ def test_after_an_event_that_makes_no_sense_it_goes_on(
     assert sum(watcher.errors.values()) == 1
 
 
-def test_bad_pods_are_refused_singly_and_told_once(
+def test_invalid_pods_are_refused_one_by_one_and_logged_once(
     server: PodServer, watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = pod("bad") | {"metadata": {"uid": "x", "namespace": "shop", "name": "../../etc"}}
@@ -296,7 +294,7 @@ def test_bad_pods_are_refused_singly_and_told_once(
     server.pods.append(pod("four"))
     server.script = [refusal(410, "Expired")]
     server.cut()
-    eventually("a list", 10, lambda: watcher.lists == 2)
+    eventually("a watch after the list", 10, lambda: len(server.watches) == 3)
     assert [record.getMessage() for record in caplog.records] == lines
     assert watcher.pods.refused == refused
     server.send_event("DELETED", bad)
@@ -307,7 +305,7 @@ def test_bad_pods_are_refused_singly_and_told_once(
     has(watcher, "four", "one", "three")
 
 
-def test_an_owner_who_changes_his_mind_all_the_time_fills_no_disk(
+def test_an_invalid_pod_that_changes_all_the_time_is_not_logged_each_time(
     server: PodServer, watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(1000):
@@ -319,7 +317,9 @@ def test_an_owner_who_changes_his_mind_all_the_time_fills_no_disk(
     assert 250 <= len(caplog.records) < 260
 
 
-def test_a_static_pod_goes_by_the_hash_of_its_manifest(server: PodServer, watch: Watch) -> None:
+def test_the_uid_of_a_static_pod_is_the_hash_of_its_manifest(
+    server: PodServer, watch: Watch
+) -> None:
     marks = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "0" * 32}
     mirror = pod("static", annotations=marks)
     server.pods.append(mirror)
@@ -330,7 +330,7 @@ def test_a_static_pod_goes_by_the_hash_of_its_manifest(server: PodServer, watch:
     has(watcher, "one", "two")
 
 
-def test_other_labels_are_kept_where_they_are_wanted(server: PodServer, watch: Watch) -> None:
+def test_configured_labels_are_kept(server: PodServer, watch: Watch) -> None:
     server.pods = [pod("one", labels={"team": "x", "tier": "y"})]
     watcher = watch(label_keys=frozenset({"team"}))
     has(watcher, "one")
@@ -343,7 +343,7 @@ def test_other_labels_are_kept_where_they_are_wanted(server: PodServer, watch: W
 
 
 @pytest.mark.parametrize("place", ["list", "watch", "wait"])
-def test_it_ends_wherever_it_is(server: PodServer, watch: Watch, place: str) -> None:
+def test_it_ends_in_any_state(server: PodServer, watch: Watch, place: str) -> None:
     server.script = {
         "list": [server.hang],
         "watch": [],

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A ConfigMap's states one after the other: what is in force, and what is told of it."""
+"""Changes of a ConfigMap: the profiles in force, the state, and the Events."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def profiles() -> ClusterProfiles:
     )
 
 
-def test_before_it_was_read() -> None:
+def test_the_state_before_the_first_read() -> None:
     state = profiles().state
     assert (state.config_map, state.result, state.applied_at_s) == ("ops/tuning", None, None)
     assert (dict(state.profiles), dict(state.reloads)) == (
@@ -38,7 +38,7 @@ def test_before_it_was_read() -> None:
     )
 
 
-def test_a_bad_change_keeps_what_is_in_force_and_a_good_one_replaces_it() -> None:
+def test_an_invalid_change_keeps_the_profiles_and_a_valid_one_replaces_them() -> None:
     kept = profiles()
     kept.update(found({"gold.yaml": GOLD}))
     good = kept.state
@@ -63,7 +63,7 @@ def test_a_bad_change_keeps_what_is_in_force_and_a_good_one_replaces_it() -> Non
     assert good.profiles["gold"].indicators[0].sweet_point == 3e6
 
 
-def test_gone_takes_nothing_with_it_and_empty_takes_all() -> None:
+def test_a_deletion_keeps_the_profiles_and_an_empty_configmap_removes_them() -> None:
     kept = profiles()
     kept.update(None)
     assert kept.state.result is Reload.MISSING
@@ -78,7 +78,7 @@ def test_gone_takes_nothing_with_it_and_empty_takes_all() -> None:
     assert kept.state.note == "profiles in force: none"
 
 
-def test_only_the_first_problems_are_for_people() -> None:
+def test_the_note_has_only_the_first_problems() -> None:
     kept = profiles()
     kept.update(found({f"p{i}.yaml": "x" for i in range(9)}))
     assert len(kept.state.problems) == 9
@@ -86,7 +86,7 @@ def test_only_the_first_problems_are_for_people() -> None:
     assert "and 6 more problems" in kept.state.note
 
 
-def test_another_control_period_is_another_check() -> None:
+def test_another_control_period_is_validated_again() -> None:
     kept = profiles()
     kept.reconfigure(tick_ns=TICK_NS * 2, cpus=4)
     assert kept.state.result is None
@@ -96,15 +96,15 @@ def test_another_control_period_is_another_check() -> None:
     assert kept.state is before
     kept.reconfigure(tick_ns=TICK_NS, cpus=4)
     gains = [state.profiles["gold"].indicators[0].gains for state in (before, kept.state)]
-    assert gains[0] != gains[1]  # they are made for the period
+    assert gains[0] != gains[1]  # gains depend on the period
     kept.reconfigure(tick_ns=10**10, cpus=4)
     assert kept.state.result is Reload.FAILED
     assert "the tick is longer than the window of runq_p99" in kept.state.note
     assert set(kept.state.profiles) == {"gold"}
 
 
-def changes(tuning: ConfigMapProfiles) -> int:
-    state = tuning.state
+def changes(profiles: ConfigMapProfiles) -> int:
+    state = profiles.state
     return 0 if state is None else sum(state.reloads.values())
 
 
@@ -118,19 +118,19 @@ def test_only_changes_make_events(tmp_path: Path) -> None:
         maps.pods = [named(**{"gold.yaml": GOLD})]
         api = Api(server.kubeconfig(tmp_path / "kubeconfig"))
         worker = Worker(api)
-        tuning = ConfigMapProfiles(
+        profiles = ConfigMapProfiles(
             Api(maps.kubeconfig), Events(api, worker, "n1"), ("ops", "tuning")
         )
         try:
-            tuning.merge_into(make_settings(make_spec(1e6)))
+            profiles.merge_into(make_settings(make_spec(1e6)))
             for number, text in enumerate((None, "nonsense", GOLD), 1):
                 if text is not None:
                     maps.send_event("MODIFIED", named(**{"gold.yaml": text}))
-                eventually(f"change {number}", 10, lambda n=number: changes(tuning) == n)
-                tuning.publish()
+                eventually(f"change {number}", 10, lambda n=number: changes(profiles) == n)
+                profiles.publish()
         finally:
-            tuning.close()
+            profiles.close()
             worker.close()
-    assert tuning.failure is None and worker.failure is None
-    told = [body["reason"] for path, body in server.objects.items() if "/events/" in path]
-    assert told == ["ProfilesRefused", "ProfilesApplied"]
+    assert profiles.failure is None and worker.failure is None
+    reasons = [body["reason"] for path, body in server.objects.items() if "/events/" in path]
+    assert reasons == ["ProfilesRefused", "ProfilesApplied"]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that appear, change and disappear: the profiles made of them, and their pods."""
+"""Descriptors that are added, changed and deleted: their derived profiles, and the pods."""
 
 from collections.abc import Iterator
 import json
@@ -55,7 +55,7 @@ def pods(*namespaces: str, qos: str = "Burstable") -> dict[str, Pod]:
 
 
 class Site:
-    """The descriptors of a server, and what the control thread makes of them."""
+    """The descriptors of a server, and the profiles that the control thread derives from them."""
 
     def __init__(self, home: Path, which: str) -> None:
         self.server = PodServer(home)
@@ -79,8 +79,8 @@ class Site:
     def known(self, count: int) -> None:
         eventually("the descriptors", 10, lambda: self.descriptors.state.known == count)
 
-    def write_step(self, here: dict[str, Pod]) -> Settings | None:
-        """Return the settings with its profiles if they are others than before."""
+    def scan(self, here: dict[str, Pod]) -> Settings | None:
+        """Return the settings with the derived profiles if these have changed."""
         if not self.descriptors.set_pods(here, self.named):
             return None
         return self.descriptors.merge_into(self.settings)
@@ -103,15 +103,15 @@ def points(settings: Settings, profile: str = NAME) -> dict[IndicatorName, float
     return {spec.name: spec.sweet_point for spec in settings.profiles[profile].indicators}
 
 
-def test_a_profile_comes_changes_and_goes_with_its_descriptor(
+def test_a_derived_profile_follows_its_descriptor(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     here = pods("shop", "bank")
-    assert site.write_step(here) is None
+    assert site.scan(here) is None
     site.server.send_event("ADDED", descriptor())
     site.known(1)
-    made = site.write_step(here)
+    made = site.scan(here)
     assert made is not None and made.profiles.keys() - site.settings.profiles.keys() == {NAME}
     assert points(made) == points(site.settings, "default") | {IndicatorName.CPI: 1.4}
     assert site.chosen(made, here) == [
@@ -119,18 +119,18 @@ def test_a_profile_comes_changes_and_goes_with_its_descriptor(
         ProfileChoice("default"),
     ]
     assert site.chosen(site.settings, here) == [ProfileChoice("default"), ProfileChoice("default")]
-    assert site.write_step(here) is None and site.write_step(dict(here)) is None
+    assert site.scan(here) is None and site.scan(dict(here)) is None
     assert site.descriptors.state.in_use == {NAME: "cpi 1.4 (cpi UpperBound 1.4)"}
 
     site.server.send_event("MODIFIED", descriptor(cpi=1.5))
-    made = eventually("the change", 10, lambda: site.write_step(here))
+    made = eventually("the change", 10, lambda: site.scan(here))
     assert points(made)[IndicatorName.CPI] == 1.5
 
-    assert site.write_step(pods("bank")) == site.settings  # nobody is here who has it
-    assert site.write_step(here) == made
+    assert site.scan(pods("bank")) == site.settings  # no pod with a descriptor
+    assert site.scan(here) == made
     site.server.send_event("DELETED", descriptor())
     site.known(0)
-    assert site.write_step(here) == site.settings
+    assert site.scan(here) == site.settings
     assert site.chosen(site.settings, here) == [ProfileChoice("default"), ProfileChoice("default")]
     assert [each.getMessage() for each in caplog.records] == [
         f"profile {NAME}: cpi 1.4 (cpi UpperBound 1.4)",
@@ -142,34 +142,34 @@ def test_a_profile_comes_changes_and_goes_with_its_descriptor(
 
 
 @pytest.mark.parametrize(("site", "known"), [("trusted", 1), ("all", 2)], indirect=["site"])
-def test_whose_numbers_count(site: Site, known: int) -> None:
+def test_descriptors_of_accepted_namespaces_are_used(site: Site, known: int) -> None:
     for namespace in ("bank", "shop"):
         site.server.send_event("ADDED", descriptor(namespace))
     site.known(known)
     here = pods("shop", "bank")
-    made = eventually("profiles", 10, lambda: site.write_step(here))
-    tailored = [choice.derived for choice in site.chosen(made, here)]
-    assert tailored == [NAME, "default+bank/web-spd" if known == 2 else ""]
+    made = eventually("profiles", 10, lambda: site.scan(here))
+    derived = [choice.derived for choice in site.chosen(made, here)]
+    assert derived == [NAME, "default+bank/web-spd" if known == 2 else ""]
 
 
-def test_who_is_not_latency_sensitive_has_none(site: Site) -> None:
+def test_a_pod_that_is_not_latency_sensitive_has_no_derived_profile(site: Site) -> None:
     site.server.send_event("ADDED", descriptor())
     site.known(1)
-    assert site.write_step(pods("shop", qos="BestEffort")) is None
-    assert site.write_step(pods("shop", qos="Guaranteed")) is not None
+    assert site.scan(pods("shop", qos="BestEffort")) is None
+    assert site.scan(pods("shop", qos="Guaranteed")) is not None
 
 
-def test_numbers_of_which_none_can_be_used_make_no_profile(site: Site) -> None:
+def test_unusable_numbers_make_no_profile(site: Site) -> None:
     site.server.send_event("ADDED", descriptor(cpi=0.001))
     site.known(1)
     here = pods("shop")
-    assert site.write_step(here) == site.settings
+    assert site.scan(here) == site.settings
     assert site.chosen(site.settings, here) == [ProfileChoice("default")]
     problems = site.descriptors.state.problems
-    assert problems["shop/web-spd"].startswith("'mbw': not known; cpi UpperBound 0.001: less than")
+    assert problems["shop/web-spd"].startswith("'mbw': not known; cpi UpperBound 0.001: ")
 
 
-def test_one_that_makes_no_sense_is_told_and_the_others_count(
+def test_an_invalid_descriptor_is_logged_and_the_others_are_used(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.server.send_event("ADDED", descriptor() | {"spec": {"targetRef": "\0" * 1000}})
@@ -180,10 +180,10 @@ def test_one_that_makes_no_sense_is_told_and_the_others_count(
     ]
 
 
-def test_what_is_known_is_told(site: Site) -> None:
+def test_the_state_is_in_statusz_and_in_metrics(site: Site) -> None:
     site.server.send_event("ADDED", descriptor())
     site.known(1)
-    site.write_step(pods("shop"))
+    site.scan(pods("shop"))
     state = ClusterState(node="n", descriptors=site.descriptors.state)
     assert json.loads(json.dumps(state.status()))["service_profiles"] == {
         "known": 1,

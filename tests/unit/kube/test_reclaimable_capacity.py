@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""When the node's capacity is told, what while nothing is known, and what memory is left."""
+"""When the node's capacity is published, with which amounts, and the use of memory."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -35,30 +35,30 @@ def at(seconds: float) -> int:
     return round(seconds * NS_PER_SEC)
 
 
-def test_small_news_waits_for_the_heartbeat_and_big_news_for_the_interval() -> None:
-    pace = PublishPolicy(
+def test_small_changes_wait_for_the_heartbeat_and_large_ones_for_the_interval() -> None:
+    policy = PublishPolicy(
         KubeCapacityConfig(interval_ns=at(10), heartbeat_ns=at(60), change_ratio=0.05)
     )
-    assert pace.due({CPU: 1000}, at(0))
-    pace.mark_published({CPU: 1000}, at(0))
-    assert not pace.due({CPU: 500}, at(9))
-    assert pace.due({CPU: 0}, at(1)), "however long the interval"
-    assert pace.due({CPU: 500}, at(10))
-    assert not pace.due({CPU: 951}, at(59))
-    assert not pace.due({CPU: 1049}, at(59))
-    assert pace.due({CPU: 949}, at(59))
-    assert pace.due({CPU: 1000}, at(60))
-    pace.mark_published({CPU: 3}, at(60))
-    assert pace.due({CPU: 0}, at(70))
-    pace.mark_published({CPU: 0}, at(70))
-    assert not pace.due({CPU: 0}, at(80))
-    assert pace.due({CPU: 1}, at(80))
-    pace.reset()
-    assert pace.due({CPU: 0}, at(81))
+    assert policy.due({CPU: 1000}, at(0))
+    policy.mark_published({CPU: 1000}, at(0))
+    assert not policy.due({CPU: 500}, at(9))
+    assert policy.due({CPU: 0}, at(1)), "an amount that falls to 0 does not wait for the interval"
+    assert policy.due({CPU: 500}, at(10))
+    assert not policy.due({CPU: 951}, at(59))
+    assert not policy.due({CPU: 1049}, at(59))
+    assert policy.due({CPU: 949}, at(59))
+    assert policy.due({CPU: 1000}, at(60))
+    policy.mark_published({CPU: 3}, at(60))
+    assert policy.due({CPU: 0}, at(70))
+    policy.mark_published({CPU: 0}, at(70))
+    assert not policy.due({CPU: 0}, at(80))
+    assert policy.due({CPU: 1}, at(80))
+    policy.reset()
+    assert policy.due({CPU: 0}, at(81))
 
 
 class Clock:
-    """Moved by the test; it never shows the same time twice, as no clock does."""
+    """Nanoseconds, advanced by the test; every read returns a later time, as with a real clock."""
 
     def __init__(self) -> None:
         self.now_ns = at(1000)
@@ -69,7 +69,7 @@ class Clock:
 
 
 class Scene:
-    """The control thread and the worker's, with a server that also has nodes/status."""
+    """The control thread and the worker, with a server that also has nodes/status."""
 
     def __init__(self, server: ApiStandIn, api: Api, enabled: bool = True) -> None:
         self.server = server
@@ -131,11 +131,11 @@ def pod(name: str, **more: Any) -> Pod:
     return Pod(uid=name, namespace="n", name=name, qos_class="BestEffort", priority=0, **more)
 
 
-def test_it_is_published_never_below_what_is_granted_and_taken_off_at_the_end(
+def test_amounts_are_at_least_those_granted_and_removed_at_the_end(
     context: Scene,
 ) -> None:
-    asked = {CPU: 1, MEMORY: memory_bytes() // 2}
-    granted = (pod("a", requests=asked), pod("b", requests=asked, finished=True))
+    requests = {CPU: 1, MEMORY: memory_bytes() // 2}
+    granted = (pod("a", requests=requests), pod("b", requests=requests, finished=True))
     for _ in range(5):
         context.tick(*granted)
     context.eventually(lambda: parse_quantity(context.found().get(MEMORY)) == memory_bytes() // 2)
@@ -148,7 +148,7 @@ def test_it_is_published_never_below_what_is_granted_and_taken_off_at_the_end(
     assert STAMP not in context.server.objects[NODE]["metadata"]["annotations"]
 
 
-def test_who_names_his_node_himself_and_asks_for_the_world_raises_nothing(context: Scene) -> None:
+def test_the_offer_is_bounded_by_the_host_whatever_pods_request(context: Scene) -> None:
     greedy = extended_requests(
         {
             "containers": [
@@ -167,7 +167,7 @@ def test_who_names_his_node_himself_and_asks_for_the_world_raises_nothing(contex
     )
 
 
-def test_dead_probes_and_a_control_thread_that_hangs_offer_nothing(context: Scene) -> None:
+def test_without_probe_data_or_control_thread_nothing_is_offered(context: Scene) -> None:
     granted = pod("a", requests={CPU: 1500})
     for _ in range(30):
         context.tick(granted)
@@ -175,7 +175,7 @@ def test_dead_probes_and_a_control_thread_that_hangs_offer_nothing(context: Scen
     for age_s in (None, 11.0) * 6:
         context.tick(granted, age_s=age_s)
     context.eventually(lambda: context.found()[CPU] == "0")
-    assert context.found()[MEMORY] != "0"  # which needs no probe
+    assert context.found()[MEMORY] != "0"  # computed without a probe
     for _ in range(5):
         context.tick(granted)
     context.eventually(lambda: context.found()[CPU] != "0")
@@ -183,7 +183,7 @@ def test_dead_probes_and_a_control_thread_that_hangs_offer_nothing(context: Scen
     context.eventually(lambda: context.found() == {CPU: "0", MEMORY: "0"})
 
 
-def test_who_only_observes_offers_nothing_and_takes_back_what_an_earlier_run_did(
+def test_in_observe_mode_nothing_is_offered_and_an_earlier_offer_is_removed(
     context: Scene,
 ) -> None:
     stamp = '{"resources": {"sweetpoint.dev/cpu": "900"}}'
@@ -198,16 +198,13 @@ def test_who_only_observes_offers_nothing_and_takes_back_what_an_earlier_run_did
     context.eventually(lambda: context.found() == {})
     for _ in range(5):
         context.tick(enforcing=False)
-    assert context.capacity.state[0].amount > 0  # what it would offer
-    asked = len(context.server.asked)
-    context.eventually(lambda: context.worker.waiting == 0)
-    threading.Event().wait(0.1)
-    assert len(context.server.asked) == asked  # and has nothing more to ask
+    assert context.capacity.state[0].amount > 0  # the amount that would be offered
+    requests = len(context.server.asked)
+    threading.Event().wait(0.1)  # the worker checks every 20 ms
+    assert len(context.server.asked) == requests
 
 
-def test_what_an_earlier_run_offered_stays_until_the_first_tick(
-    server: ApiStandIn, tmp_path: Path
-) -> None:
+def test_an_earlier_offer_stays_until_the_first_tick(server: ApiStandIn, tmp_path: Path) -> None:
     context = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")))
     stamp = '{"resources": {"sweetpoint.dev/cpu": "900"}}'
     context.server.put(
@@ -217,7 +214,7 @@ def test_what_an_earlier_run_offered_stays_until_the_first_tick(
             "status": {"capacity": {"cpu": "4", CPU: "900"}},
         },
     )
-    threading.Event().wait(0.1)  # the worker looks every 20 ms
+    threading.Event().wait(0.1)  # the worker checks every 20 ms
     assert context.found() == {CPU: "900"}
     for _ in range(2):
         context.tick(pod("a", requests={CPU: 1500}))
@@ -225,7 +222,7 @@ def test_what_an_earlier_run_offered_stays_until_the_first_tick(
     context.worker.close()
 
 
-def test_a_server_that_is_away_gets_it_later(context: Scene) -> None:
+def test_amounts_are_published_after_the_server_returns(context: Scene) -> None:
     context.refuse = True
     context.tick()
     context.tick()
@@ -235,7 +232,7 @@ def test_a_server_that_is_away_gets_it_later(context: Scene) -> None:
     context.eventually(lambda: CPU in context.found())
 
 
-def test_release_takes_it_off_where_the_agent_is_gone(
+def test_release_removes_the_amounts_after_the_agent_has_ended(
     context: Scene, server: ApiStandIn, tmp_path: Path
 ) -> None:
     context.tick(pod("a", requests={CPU: 1500}))
@@ -244,7 +241,7 @@ def test_release_takes_it_off_where_the_agent_is_gone(
     context.worker.close()
     write_taint_note(tmp_path, "n1", tmp_path / "kubeconfig")
     done, text = remove_overload_taint(tmp_path)
-    assert done and text.endswith("; reclaimable capacity is taken off")
+    assert done and text.endswith("; reclaimable capacity was removed")
     assert context.found() == {}
 
 
@@ -253,7 +250,9 @@ def workload(number: int) -> Workload:
     return Workload(f"w{number}", cgroup, f"/w{number}", QosClass.BE, "", "")
 
 
-def test_others_memory_is_what_is_not_available_and_not_best_effort_s_own(tmp_path: Path) -> None:
+def test_non_best_effort_memory_is_neither_available_nor_used_by_best_effort(
+    tmp_path: Path,
+) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text(
         "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\nHugePages_Total: 0\n"
@@ -262,22 +261,23 @@ def test_others_memory_is_what_is_not_available_and_not_best_effort_s_own(tmp_pa
         (tmp_path / f"w{number}").mkdir()
         text = "anon 1024\nfile 999999\nshmem 2048\nslab_unreclaimable 1024\npagetables 0\n"
         (tmp_path / f"w{number}" / "memory.stat").write_text(text)
-    who = [workload(number) for number in range(60)]
+    workloads = [workload(number) for number in range(60)]
     meter = NonBestEffortMemory(MemoryHierarchy("v2", tmp_path), meminfo)
     assert meter.poll(()) == 600 << 10
-    assert meter.poll(who) == (600 - 20 * 4) << 10  # the others count as others' at first
-    meter.poll(who)
-    assert meter.poll(who) == (600 - 60 * 4) << 10
+    # Each poll reads 20 workloads; the others count as non-best-effort until they are read.
+    assert meter.poll(workloads) == (600 - 20 * 4) << 10
+    meter.poll(workloads)
+    assert meter.poll(workloads) == (600 - 60 * 4) << 10
     (tmp_path / "w3" / "memory.stat").unlink()
     for _ in range(3):
-        found = meter.poll(who)
+        found = meter.poll(workloads)
     assert found == (600 - 59 * 4) << 10
-    assert meter.poll(who[:10]) == (600 - 9 * 4) << 10
+    assert meter.poll(workloads[:10]) == (600 - 9 * 4) << 10
     meminfo.write_text("MemTotal:  1000 kB\n")
-    assert meter.poll(who) is None
+    assert meter.poll(workloads) is None
 
 
-def test_memory_of_a_v1_hierarchy(tmp_path: Path) -> None:
+def test_non_best_effort_memory_of_a_v1_hierarchy(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 1000 kB\nMemAvailable: 400 kB\n")
     (tmp_path / "w1").mkdir()

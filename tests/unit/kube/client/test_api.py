@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to real HTTP servers that are not what an API server should be."""
+"""Requests to real HTTP servers that do not behave like an API server."""
 
 from collections.abc import Callable
 import json
@@ -21,6 +21,8 @@ from tests.raw_http_server import RawHttpServer, ok
 
 SECRET = "s3cr3t-t0k3n"
 SHORT = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=0.3)
+PATIENT = Limits(gather_s=60)
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 STATUS = {
     "kind": "Status",
     "message": "Cannot evict pod as it would\nviolate the pod's disruption budget.",
@@ -36,6 +38,12 @@ STATUS = {
 def refusal(status: int, body: bytes, *headers: str) -> bytes:
     head = (f"HTTP/1.1 {status} Oops", f"Content-Length: {len(body)}", *headers, "", "")
     return "\r\n".join(head).encode() + body
+
+
+def chunk(event: dict[str, Any]) -> bytes:
+    """Return an event of a watch as the API server sends it: one chunk with one line."""
+    text = json.dumps(event).encode() + b"\n"
+    return b"%x\r\n%b\r\n" % (len(text), text)
 
 
 @pytest.fixture
@@ -60,8 +68,8 @@ def connect(tmp_path: Path) -> Callable[..., Api]:
 Connect = Callable[..., Api]
 
 
-def cut_off(api: Api) -> list[str]:
-    """Return what a watch in another thread ended with, that the server would not have ended."""
+def abort_watch(api: Api) -> list[str]:
+    """Start a watch in another thread, abort it, and return the messages of its errors."""
     errors = []
 
     def ask() -> None:
@@ -73,9 +81,9 @@ def cut_off(api: Api) -> list[str]:
     thread = threading.Thread(target=ask)
     thread.start()
     while thread.is_alive():
-        api.cut(thread)
+        api.abort(thread)
         thread.join(0.01)
-    api.cut(thread)
+    api.abort(thread)
     return errors
 
 
@@ -84,7 +92,7 @@ def watch(api: Api) -> list[dict[str, Any]]:
         return list(events)
 
 
-def test_what_is_sent(connect: Connect) -> None:
+def test_requests_have_method_path_and_headers(connect: Connect) -> None:
     with RawHttpServer(ok(b'{"a": 1}')) as server:
         api = connect(server)
         assert api.get("/api/v1/nodes/x", {"a": "b&c"}) == {"a": 1}
@@ -102,7 +110,7 @@ def test_what_is_sent(connect: Connect) -> None:
     assert delete.startswith("DELETE /api/v1/pods/x ")
 
 
-def test_a_refusal_says_why_in_one_line(connect: Connect) -> None:
+def test_an_error_has_its_reason_in_one_line(connect: Connect) -> None:
     answer = refusal(429, json.dumps(STATUS).encode())
     with RawHttpServer(answer) as server, pytest.raises(ApiError) as error:
         connect(server).create("/evict", {})
@@ -151,7 +159,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
-def test_an_answer_that_makes_no_sense_is_no_answer(connect: Connect, answer: bytes) -> None:
+def test_an_invalid_response_counts_as_unreachable(connect: Connect, answer: bytes) -> None:
     with RawHttpServer(answer) as server:
         api = connect(server)
         for ask in (lambda: api.get("/x"), lambda: api.items("/x", {}, id), lambda: watch(api)):
@@ -161,7 +169,7 @@ def test_an_answer_that_makes_no_sense_is_no_answer(connect: Connect, answer: by
             assert SECRET not in str(error.value)
 
 
-def test_no_answer_ends_in_time(connect: Connect) -> None:
+def test_a_request_without_a_response_ends_in_time(connect: Connect) -> None:
     def slow_body(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         server.drip(connection)
@@ -177,15 +185,15 @@ def test_no_answer_ends_in_time(connect: Connect) -> None:
             server.answer = answer
             with pytest.raises(ApiUnreachable, match="no answer"):
                 watch(api)
-        with socket.create_server(("127.0.0.1", 0)) as deaf:  # takes no connection that it gets
-            server.port = deaf.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts no connection
+            server.port = silent.getsockname()[1]
             with pytest.raises(ApiUnreachable, match="no answer"):
                 connect(server, SHORT).get("/x")
     with pytest.raises(ApiUnreachable, match="refused"):
         api.get("/x")
 
 
-def test_a_list_comes_object_by_object(connect: Connect) -> None:
+def test_a_list_is_read_object_by_object(connect: Connect) -> None:
     items = [{"number": number, "text": "ü" * number} for number in range(500)]
     whole = {"metadata": {"resourceVersion": "77"}, "items": items}
     found: list[dict[str, Any]] = []
@@ -197,7 +205,7 @@ def test_a_list_comes_object_by_object(connect: Connect) -> None:
             connect(server).items("/x", {}, found.append)
 
 
-def test_a_watch_gives_events_as_they_come_and_ends_with_them(connect: Connect) -> None:
+def test_a_watch_yields_events_as_they_arrive_and_stops_at_their_end(connect: Connect) -> None:
     seen = threading.Event()
 
     def answer(connection: socket.socket) -> None:
@@ -214,7 +222,7 @@ def test_a_watch_gives_events_as_they_come_and_ends_with_them(connect: Connect) 
     assert server.requests[0].startswith("GET /x?a=b&watch=1 ")
 
 
-def test_an_error_in_a_watch_is_an_error(connect: Connect) -> None:
+def test_an_error_event_in_a_watch_is_raised(connect: Connect) -> None:
     event = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
     with RawHttpServer(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(event).encode() + b"\n") as server:
         with pytest.raises(ApiError, match="410 Expired: too old"):
@@ -224,7 +232,7 @@ def test_an_error_in_a_watch_is_an_error(connect: Connect) -> None:
             watch(connect(server))
 
 
-def test_a_watch_outlasts_the_limit_of_an_answer_but_not_silence(connect: Connect) -> None:
+def test_a_watch_is_bounded_by_silence_and_not_by_the_limit_of_a_response(connect: Connect) -> None:
     def answer(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         for _ in range(8):
@@ -250,15 +258,65 @@ def test_a_line_of_a_watch_is_bounded(connect: Connect) -> None:
         watch(connect(server))
 
 
+def test_events_that_follow_another_are_read_together_unless_there_is_much_data(
+    connect: Connect,
+) -> None:
+    handled = [threading.Event() for _ in range(5)]
+    alone = []
+
+    def answer(connection: socket.socket) -> None:
+        first, second, third, last = (chunk({"number": number}) for number in range(1, 5))
+        connection.sendall(CHUNKED + first[:9])
+        connection.sendall(first[9:])
+        assert handled[1].wait(10)
+        connection.sendall(second)
+        alone.append(handled[2].wait(0.3))
+        large = chunk({"number": 0, "text": "x" * 100_000})
+        connection.sendall(large + third + last[:9])
+        assert handled[3].wait(10)
+        connection.sendall(last[9:])  # the rest of an incomplete event is read without a wait
+        assert handled[4].wait(10)
+        connection.sendall(b"0\r\n\r\n")
+
+    order = []
+    with RawHttpServer(answer) as server, connect(server, PATIENT).watch("/x", {}) as events:
+        for event in events:
+            order.append(event["number"])
+            handled[event["number"]].set()
+    assert order == [1, 2, 0, 3, 4]
+    assert alone == [False]
+
+
+def test_a_watch_that_waits_for_more_events_can_be_aborted(connect: Connect) -> None:
+    received = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(CHUNKED + chunk({"number": 1}))
+        server.hang(connection)
+
+    def ask() -> None:
+        with api.watch("/x", {}) as events, pytest.raises(ApiUnreachable, match="by the agent"):
+            for _ in events:
+                received.set()
+
+    with RawHttpServer(answer) as server:
+        api = connect(server, PATIENT)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert received.wait(10)
+        api.abort_until_ended(thread)
+        assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("place", ["before the answer", "in the middle"])
-def test_another_thread_can_cut_a_request_off(connect: Connect, place: str) -> None:
+def test_another_thread_can_abort_a_request(connect: Connect, place: str) -> None:
     def middle(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         server.hang(connection)
 
     with RawHttpServer(b"") as server:
         server.answer = middle if place == "in the middle" else server.hang
-        assert cut_off(connect(server)) == ["cut off by ourselves"]
+        assert abort_watch(connect(server)) == ["aborted by the agent"]
 
 
 def test_several_threads_at_a_time(connect: Connect) -> None:
@@ -286,8 +344,8 @@ def test_a_new_token_is_used_after_the_old_one_was_refused(
         api = connect(server, tokenFile=str(token))
         api.get("/x")
         token.write_text("second")
-        server.answer = refusal(401, b'{"reason": "Unauthorized", "message": "who?"}')
-        with pytest.raises(ApiError, match="401 Unauthorized: who"):
+        server.answer = refusal(401, b'{"reason": "Unauthorized", "message": "expired"}')
+        with pytest.raises(ApiError, match="401 Unauthorized: expired"):
             api.get("/x")
         server.answer = ok(b"{}")
         api.get("/x")
@@ -295,19 +353,19 @@ def test_a_new_token_is_used_after_the_old_one_was_refused(
     assert sent == ["first", "first", "second"]
 
 
-def test_who_is_not_known_is_told_why_that_may_be(connect: Connect) -> None:
+def test_an_unauthorized_request_has_the_possible_reasons(connect: Connect) -> None:
     body = b'{"reason": "Unauthorized", "message": "Unauthorized"}'
     with RawHttpServer(refusal(401, body)) as server:
-        with pytest.raises(ApiError, match="does not know our token: it expired") as error:
+        with pytest.raises(ApiError, match="does not accept the token: it expired") as error:
             connect(server).get("/x")
         assert error.value.message.endswith("with every attempt")
-        server.answer = refusal(401, b"who is there?")  # what has its own words keeps them
-        with pytest.raises(ApiError, match="who is there"):
+        server.answer = refusal(401, b"no such user")  # a specific message is kept
+        with pytest.raises(ApiError, match="no such user"):
             connect(server).get("/x")
 
 
 @pytest.mark.parametrize("more", [b"\r\nEvil: yes", b"\xff"])
-def test_a_token_that_is_no_header_is_not_sent_and_not_shown(
+def test_a_token_that_is_no_valid_header_is_neither_sent_nor_shown(
     connect: Connect, tmp_path: Path, more: bytes
 ) -> None:
     (tmp_path / "token").write_bytes(SECRET.encode() + more)
@@ -330,7 +388,7 @@ def test_a_token_that_is_no_header_is_not_sent_and_not_shown(
         '{"current-context": "x", "contexts": [{"name": "x"}]}',
     ],
 )
-def test_a_bad_kubeconfig_is_no_answer(tmp_path: Path, text: str | None) -> None:
+def test_a_bad_kubeconfig_counts_as_unreachable(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
@@ -341,7 +399,7 @@ def test_a_bad_kubeconfig_is_no_answer(tmp_path: Path, text: str | None) -> None
         assert SECRET not in str(error.value)
 
 
-def test_outside_a_cluster_there_is_no_in_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_account_is_missing_outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ApiUnreachable, match="in-cluster"):
         Api().get("/x")
@@ -373,11 +431,11 @@ def test_tls_is_verified_and_a_new_authority_is_used_at_once(
         authority.write_bytes((tmp_path / "new.crt").read_bytes())
         assert api.get("/x") == {}
         server.answer = server.hang
-        assert cut_off(api) == ["cut off by ourselves"]
+        assert abort_watch(api) == ["aborted by the agent"]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0b", "x" * 254, "../../x"])
-def test_a_name_that_is_no_segment_of_a_path(name: str) -> None:
+def test_a_name_that_cannot_be_a_segment_of_a_path(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be a name"):
         segment(name)
 
@@ -387,7 +445,7 @@ def test_a_segment_is_quoted() -> None:
     assert segment("a?b#c%2f \n") == "a%3Fb%23c%252f%20%0A"
 
 
-def test_a_host_outside_a_cluster_does_not_pay_for_the_client() -> None:
+def test_the_kubernetes_package_is_not_imported_outside_a_cluster() -> None:
     code = (
         "import sys, controller.agent.agent, controller.kube.client.worker\n"
         "import controller.kube.pod_watcher\n"

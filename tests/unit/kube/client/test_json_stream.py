@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lists that come in pieces: the same as if they were read as a whole, or refused."""
+"""Lists that are read in pieces: the result equals that of json.loads, or they are refused."""
 
 from collections.abc import Iterator
 import json
@@ -39,7 +39,7 @@ def read(text: bytes, size: int = 7, longest: int = 1 << 20) -> tuple[Any, list[
     ascii_only=st.booleans(),
     indent=st.sampled_from([None, 1]),
 )
-def test_any_list_in_any_pieces(
+def test_a_list_does_not_depend_on_how_the_text_is_split(
     before: Any, items: Any, after: Any, size: int, ascii_only: bool, indent: int | None
 ) -> None:
     whole = {**before, "items": items, **after}
@@ -51,7 +51,7 @@ def test_any_list_in_any_pieces(
 
 
 @given(cut=st.integers(0, 200), size=st.integers(1, 50))
-def test_half_a_list_is_no_list(cut: int, size: int) -> None:
+def test_an_incomplete_list_is_refused(cut: int, size: int) -> None:
     text = json.dumps({"metadata": {"a": "b"}, "items": [{"number": 12345}] * 8}).encode()
     with pytest.raises(ListError):
         read(text[: min(cut, len(text) - 1)], size)
@@ -74,18 +74,18 @@ def test_half_a_list_is_no_list(cut: int, size: int) -> None:
     ],
     ids=lambda text: repr(text[:20]),
 )
-def test_what_is_no_list(text: bytes) -> None:
+def test_a_text_that_is_no_list_is_refused(text: bytes) -> None:
     with pytest.raises(ListError):
         read(text, 1000)
 
 
-def test_no_items() -> None:
+def test_a_list_without_items() -> None:
     assert read(b'{"items":null,"kind":"PodList"}') == ({"items": None, "kind": "PodList"}, [])
     assert read(b'{"items":[]}') == ({}, [])
     assert read(b"{}") == ({}, [])
 
 
-def test_an_item_is_bounded_and_a_list_is_not() -> None:
+def test_the_length_of_an_item_is_bounded_and_that_of_a_list_is_not() -> None:
     item = json.dumps({"a": "x" * 900}).encode()
     text = b'{"items":[' + b",".join([item] * 100) + b"]}"
     assert len(read(text, 100, longest=1000)[1]) == 100
@@ -93,16 +93,16 @@ def test_an_item_is_bounded_and_a_list_is_not() -> None:
         read(text, 100, longest=500)
 
 
-def test_what_take_raises_comes_through() -> None:
-    def take(_: dict[str, Any]) -> None:
+def test_exceptions_of_the_handler_are_passed_on() -> None:
+    def handle(_: dict[str, Any]) -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
-        read_list([b'{"items":[{}]}'], take, longest=100)
+        read_list([b'{"items":[{}]}'], handle, longest=100)
 
 
 @pytest.mark.parametrize("number", ["1.5", "1e3", "-0.25E-2", "12345"])
-def test_a_number_may_be_cut_anywhere(number: str) -> None:
+def test_a_number_may_be_split_anywhere(number: str) -> None:
     text = f'{{"a": {number}, "items": [{{"b": {number}}}]}}'.encode()
     for at in range(1, len(text)):
         items: list[object] = []

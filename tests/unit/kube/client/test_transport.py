@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A body comes out of its chunks whole, in whatever pieces these come."""
+"""Decoding of chunked bodies, however the data is split."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hypothesis import given
 import hypothesis.strategies as st
 import pytest
 
-from controller.kube.client.transport import ChunkError, Chunks
+from controller.kube.client.transport import ChunkDecoder, ChunkError
 
 PARTS = st.lists(st.binary(min_size=1, max_size=40), max_size=6)
 EXTENSIONS = st.sampled_from([b"", b" ", b";", b" ; a=b", b';c="d"'])
@@ -20,25 +20,25 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(PARTS, EXTENSIONS, st.booleans(), st.lists(st.integers(0, 1000), max_size=12))
-def test_whatever_the_pieces_the_body_is_the_same(
+def test_the_body_does_not_depend_on_how_the_data_is_split(
     parts: list[bytes], extension: bytes, upper: bool, places: list[int]
 ) -> None:
     sizes = [f"{len(part):{'X' if upper else 'x'}}".encode() + extension for part in parts]
     data = b"".join(b"%b\r\n%b\r\n" % pair for pair in zip(sizes, parts, strict=True))
-    chunks = Chunks()
-    assert b"".join(chunks.take(piece) for piece in cut(data, places)) == b"".join(parts)
-    assert not chunks.ended
-    assert chunks.take(b"0\r\nTrailer: x\r\n\r\n" + b"y" * 5000) == b""
-    assert chunks.ended
+    decoder = ChunkDecoder()
+    assert b"".join(decoder.decode(piece) for piece in cut(data, places)) == b"".join(parts)
+    assert not decoder.ended
+    assert decoder.decode(b"0\r\nTrailer: x\r\n\r\n" + b"y" * 5000) == b""
+    assert decoder.ended
 
 
-def test_what_has_come_of_a_chunk_is_given_at_once() -> None:
-    chunks = Chunks()
-    assert chunks.take(b"5\r\nab") == b"ab"
-    assert chunks.take(b"c") == b"c"
-    assert chunks.take(b"de\r") == b"de"
-    assert chunks.take(b"\n2\r\nfg\r\n0\r\n") == b"fg"
-    assert chunks.ended
+def test_an_incomplete_chunk_is_returned_as_far_as_it_was_received() -> None:
+    decoder = ChunkDecoder()
+    assert decoder.decode(b"5\r\nab") == b"ab"
+    assert decoder.decode(b"c") == b"c"
+    assert decoder.decode(b"de\r") == b"de"
+    assert decoder.decode(b"\n2\r\nfg\r\n0\r\n") == b"fg"
+    assert decoder.ended
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_what_has_come_of_a_chunk_is_given_at_once() -> None:
         b"1\r\na" + b"x" * 1025,
     ],
 )
-def test_what_makes_no_sense_is_refused(data: bytes) -> None:
+def test_invalid_data_is_refused(data: bytes) -> None:
     with pytest.raises(ChunkError):
-        Chunks().take(data)
-    chunks = Chunks()
+        ChunkDecoder().decode(data)
+    decoder = ChunkDecoder()
     with pytest.raises(ChunkError):
         for at in range(len(data)):
-            chunks.take(data[at : at + 1])
+            decoder.decode(data[at : at + 1])

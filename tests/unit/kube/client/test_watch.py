@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A collection that is followed: what is kept of it, through whatever the server says."""
+"""Watching a collection: what is kept of it, and how failures of the server are handled."""
 
 from collections.abc import Callable, Iterator, Mapping
 import logging
@@ -37,24 +37,24 @@ def server(tmp_path: Path) -> Iterator[PodServer]:
 
 
 class Site:
-    """A watch and everything that it passed on."""
+    """A watch and every state that it published."""
 
     def __init__(
-        self, server: PodServer, read: Callable[[Mapping[str, Any]], str | None] = color
+        self, server: PodServer, parse: Callable[[Mapping[str, Any]], str | None] = color
     ) -> None:
-        self.taken: list[dict[str, str]] = []
+        self.published: list[dict[str, str]] = []
         self.watch = Watch(
             Api(server.kubeconfig),
             "Things",
             "/apis/example.org/v1/things",
             {"resourceVersion": "0"},
-            read,
-            lambda found: self.taken.append(dict(found)),
+            parse,
+            lambda found: self.published.append(dict(found)),
         )
 
     def wait_for(self, **colors: str) -> None:
         wanted = {f"shop/{name}": value for name, value in colors.items()}
-        eventually(str(wanted), 10, lambda: self.taken and self.taken[-1] == wanted)
+        eventually(str(wanted), 10, lambda: self.published and self.published[-1] == wanted)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def site(server: PodServer) -> Iterator[Site]:
     assert site.watch.failure is None
 
 
-def test_changes_are_passed_on_and_what_is_not_kept_is_no_change(
+def test_changes_are_published_unless_they_concern_ignored_objects(
     server: PodServer, site: Site
 ) -> None:
     site.wait_for(a="red")
@@ -79,12 +79,12 @@ def test_changes_are_passed_on_and_what_is_not_kept_is_no_change(
     server.send_event("MODIFIED", colored("a", None))
     server.send_event("DELETED", colored("c", "green"))
     site.wait_for()
-    assert [len(each) for each in site.taken] == [1, 1, 2, 1, 0]
-    assert site.watch.lists == 1
+    assert [len(each) for each in site.published] == [1, 1, 2, 1, 0]
+    assert len(server.lists) == 1
     assert not site.watch.problem and not site.watch.errors
 
 
-def test_a_watch_that_ends_goes_on_where_it_was(server: PodServer, site: Site) -> None:
+def test_a_watch_that_ends_is_resumed_at_its_version(server: PodServer, site: Site) -> None:
     site.wait_for(a="red")
     server.send_event("ADDED", colored("c", "green"))
     site.wait_for(a="red", c="green")
@@ -96,21 +96,21 @@ def test_a_watch_that_ends_goes_on_where_it_was(server: PodServer, site: Site) -
 
 
 @pytest.mark.parametrize("trouble", [refusal(503, "Unavailable"), refusal(429, "Busy"), b""])
-def test_a_server_in_trouble_is_not_asked_for_everything_again(
+def test_an_overloaded_server_is_not_asked_for_another_list(
     server: PodServer, site: Site, trouble: bytes
 ) -> None:
     site.wait_for(a="red")
     site.watch._backoff = Backoff(Random(1), first_s=0.01)
     server.script = [trouble] * 2
     server.cut()
-    eventually("trouble", 10, lambda: sum(site.watch.errors.values()) == 2)
+    eventually("the failures", 10, lambda: sum(site.watch.errors.values()) == 2)
     eventually("another watch", 10, lambda: len(server.watches) == 4)
     server.send_event("ADDED", colored("c", "green"))
     site.wait_for(a="red", c="green")
     assert len(server.lists) == 1 and not site.watch.problem
 
 
-def test_watches_that_end_at_once_are_asked_for_less_and_less(
+def test_watches_that_end_at_once_are_started_less_and_less_often(
     server: PodServer, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -125,11 +125,11 @@ def test_watches_that_end_at_once_are_asked_for_less_and_less(
     server.script = [empty] * 40
     server.cut()
     eventually("many watches", 10, lambda: len(waits) >= 40)
-    # With full jitter, up to half a minute.
+    # Full jitter, up to 30 s.
     assert 10 < max(waits) <= 30
 
 
-def test_what_is_too_old_is_listed_anew_without_a_word(
+def test_a_version_that_is_too_old_causes_a_list_and_no_log_line(
     server: PodServer, site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.wait_for(a="red")
@@ -140,7 +140,7 @@ def test_what_is_too_old_is_listed_anew_without_a_word(
     assert not site.watch.errors and not caplog.records
 
 
-def test_a_kind_that_nobody_has_installed_is_asked_for_rarely(
+def test_a_kind_that_is_not_installed_is_requested_rarely(
     server: PodServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -151,34 +151,36 @@ def test_a_kind_that_nobody_has_installed_is_asked_for_rarely(
     began_s = time.monotonic()
     site.watch.close()
     assert time.monotonic() - began_s < 2
-    assert len(server.lists) == 1 and site.taken == []
+    assert len(server.lists) == 1 and site.published == []
     assert [each.getMessage() for each in caplog.records] == [
         "API server, Things: 404 NotFound: no"
     ]
 
 
-def test_what_was_known_stays_while_the_server_knows_nothing(server: PodServer, site: Site) -> None:
+def test_objects_are_kept_while_the_server_does_not_know_their_kind(
+    server: PodServer, site: Site
+) -> None:
     site.wait_for(a="red")
     server.script = [refusal(404, "NotFound")]
-    server.send_raw(b"nonsense\n")  # ends the watch; only a list helps
+    server.send_raw(b"nonsense\n")  # ends the watch so that a list is necessary
     eventually("the list", 10, lambda: "404" in site.watch.errors)
-    assert len(site.taken) == 1 and site.watch.problem.startswith("404")
+    assert len(site.published) == 1 and site.watch.problem.startswith("404")
 
 
-def test_no_more_are_kept_than_there_is_room_for(
+def test_the_number_of_objects_is_bounded(
     server: PodServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.pods = [colored(f"n{number}", "red") for number in range(10_003)]
     site = Site(server)
-    eventually("the list", 20, lambda: site.taken)
-    assert len(site.taken[0]) == 10_000 and site.watch.left_out == 3
+    eventually("the list", 20, lambda: site.published)
+    assert len(site.published[0]) == 10_000
     site.watch.close()
     assert [each.getMessage() for each in caplog.records] == [
-        "Things: more than 10000; no others are read"
+        "Things: there are more than 10000; the rest is ignored"
     ]
 
 
-def test_a_bug_ends_the_thread_and_is_told(server: PodServer) -> None:
+def test_a_bug_ends_the_thread_and_is_kept(server: PodServer) -> None:
     server.pods = [{"metadata": {}, "no": "spec"}]
     site = Site(server)
     eventually("the end", 10, lambda: site.watch.failure)
