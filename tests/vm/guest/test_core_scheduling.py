@@ -186,14 +186,14 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
     assert carry(batch) == {0}
 
 
-def test_a_birth_in_another_cgroup_is_reported(
+def test_a_task_created_in_another_cgroup_is_reported(
     cgroup_layout: CgroupLayout, cgroup_root: Path, probe: MoveProbe
 ) -> None:
     cgroups = test_cgroup_moves.Cgroups(cgroup_layout, cgroup_root, probe)
-    test_cgroup_moves.test_born_in_another_cgroup_than_the_parent_is_told(cgroups)
+    test_cgroup_moves.test_a_task_created_in_another_cgroup_than_its_parent_is_reported(cgroups)
 
 
-def test_tasks_that_are_born_move_in_or_move_out(
+def test_tasks_that_are_created_move_in_or_move_out(
     site: Site, tmp_path: Path, probe: MoveProbe
 ) -> None:
     knobs = Knobs(site, tmp_path, probe)
