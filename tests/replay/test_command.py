@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint replay``: what it says of a recording, and of settings that do not suit it."""
+"""Output and errors of ``sweetpoint replay``, with and without other settings."""
 
 from dataclasses import replace
 import gzip
@@ -19,7 +19,7 @@ WORKLOADS = "workloads: [{name: web, cgroup: /web, class: latency-sensitive, ser
 
 
 def record(path: Path) -> Path:
-    """Record a service whose profile ``gold`` stands in no file."""
+    """Record a service with a profile ``gold`` that no file defines."""
     node = SimulatedNode(11, wants=(0.8,))
     default = make_settings().profiles["default"]
     settings = replace(make_settings(), profiles={"gold": replace(default, name="gold")})
@@ -50,12 +50,14 @@ def test_a_profile_that_the_configuration_lacks_is_named(
     recording, config = record(tmp_path / "r"), tmp_path / "c.yaml"
     config.write_text(WORKLOADS)
     assert main(["replay", str(recording), "--config", str(config)]) == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert "service 'web-0' has the profile 'gold'" in told
-    assert "under 'profiles'" in told and "gold.yaml" in told
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "service 'web-0' has the profile 'gold'" in error
+    assert "under 'profiles'" in error and "gold.yaml" in error
 
 
-def test_with_that_profile_it_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_with_that_profile_replays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recording, config = record(tmp_path / "r"), tmp_path / "c.yaml"
     config.write_text(WORKLOADS + "profiles: [gold.yaml]\n")
     indicators = "{runq_p99: {sweet_point: 1ms}}"
@@ -64,7 +66,7 @@ def test_with_that_profile_it_replays(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "3 ticks" in capsys.readouterr().out
 
 
-def test_with_other_settings_the_machine_stays_that_of_the_recording() -> None:
+def test_other_settings_keep_the_machine_of_the_recording() -> None:
     node = SimulatedNode(11, wants=(0.8, 0.6))
     settings = make_settings()
     planner = Planner(settings, node.workloads)
@@ -85,8 +87,8 @@ def test_a_damaged_recording_is_an_error_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recording = tmp_path / "r"
-    # A block of a type that there is not.
+    # A deflate block of a type that does not exist.
     recording.write_bytes(gzip.compress(b"", mtime=0)[:10] + b"\x07")
     assert main(["replay", str(recording)]) == 1
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"sweetpoint: {recording}: line 0: ")
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"sweetpoint: {recording}: line 0: ")

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The same inputs give the same plans, bit by bit, also in another process."""
+"""Equal inputs give equal plans, bit by bit, also in another process."""
 
 from dataclasses import replace
 import hashlib
@@ -20,7 +20,7 @@ Input = tuple[Snapshot, tuple[Outcome, ...], Settings | None, tuple[Workload, ..
 
 
 def record() -> tuple[tuple[Workload, ...], list[Input], list[Plan]]:
-    """A minute in which a bit of everything happens."""
+    """Record a minute with a reload, a removed workload, a foreign value, a refusal and a gap."""
     node = SimulatedNode(11, wants=(0.8, 0.6, 0.4), services=2, request_rate=700.0)
     start = node.workloads
     settings = make_settings()
@@ -58,7 +58,7 @@ def replay(start: tuple[Workload, ...], inputs: list[Input]) -> list[Plan]:
             planner.reconfigure(new_settings)
         if new_workloads is not None:
             planner.set_workloads(new_workloads)
-        # Fresh tuples: a reader of a file has no identities to rely on.
+        # New tuples, because the records read from a file are not shared either.
         snapshot = replace(
             snapshot,
             blame=tuple(each._replace() for each in snapshot.blame),
@@ -69,7 +69,7 @@ def replay(start: tuple[Workload, ...], inputs: list[Input]) -> list[Plan]:
 
 
 def digest(plans: list[Plan]) -> str:
-    # repr of a float is exact.
+    # The repr of a float is exact.
     return hashlib.sha256("\n".join(map(repr, plans)).encode()).hexdigest()
 
 
@@ -81,11 +81,11 @@ def test_a_recording_replays_to_equal_plans() -> None:
 
 
 def test_hash_seeds_do_not_matter() -> None:
-    """Workloads are found by hash: another seed must not change the order of any sum."""
+    """Workloads are looked up by hash; another seed must not change the order of any sum."""
     _, _, plans = record()
     code = "from tests.replay.test_replay import digest, record; print(digest(record()[2]))"
     for seed in ("1", "2"):
-        told = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
             cwd=Path(__file__).parents[2],
@@ -93,4 +93,4 @@ def test_hash_seeds_do_not_matter() -> None:
             text=True,
             check=True,
         )
-        assert told.stdout.strip() == digest(plans)
+        assert process.stdout.strip() == digest(plans)

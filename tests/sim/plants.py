@@ -1,15 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated nodes on which best-effort work slows a service down through another resource than CPU.
+"""Simulated nodes on which best-effort work slows a service down through a resource other than CPU.
 
-There is one for caches and memory bandwidth, one for a link, one for memory, one for a disk. Each
-makes the service's figure a few times worse between best-effort at its floor and best-effort
-without limits, as a smooth function of the use of the resource by best-effort work; they are not
-models of hardware.
+There is one for caches and memory bandwidth, one for a link, one for memory, one for a disk. The
+service's figure is a smooth function of the use of the resource by best-effort work, and a few
+times worse without limits than at the floor. The nodes are not models of hardware.
 
 They are used like ``SimulatedNode``: ``snapshot(now_ns)`` advances a node and reads it, ``execute``
-writes knobs. ``value`` is the service's true figure without the noise of measurement, and
-``best_effort_work`` the use by best-effort so far, in the unit of the resource.
+writes knobs. ``value`` is the true figure of the service, without the noise of the measurement, and
+``best_effort_work`` the use by best-effort work so far, in the unit of the resource.
 """
 
 from abc import ABC, abstractmethod
@@ -27,6 +26,7 @@ from controller.core.knob_values import (
     parse_disks,
     parse_masks,
     parse_quota,
+    parse_weight,
 )
 from controller.core.model import (
     CgroupId,
@@ -55,11 +55,11 @@ _SERVICE_CPUS = 0.5
 
 
 class ResourceNode(ABC):
-    """Latency-sensitive "web" beside best-effort "batch-0" ... that each would use *wants*.
+    """Latency-sensitive "web" beside best-effort "batch-0" ..., which use *wants* without limits.
 
-    A write takes effect after *dead_ticks*; *noise* is the standard deviation of the logarithm
-    of what is measured in one tick; *slope* bends the plant, and with it the loop's gain, around
-    a middle that stays. ``scale`` makes everything worse, whatever best-effort does.
+    A write takes effect after *dead_ticks*. *noise* is the standard deviation of the logarithm of
+    what is measured in one tick. *slope* changes the slope of the plant around a fixed middle, and
+    with it the gain of the loop. ``scale`` is a factor on the service's figure.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class ResourceNode(ABC):
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
-        """Who is here."""
+        """The workloads of the node."""
         return (self.service, *self.best_effort)
 
     @property
     @abstractmethod
     def host(self) -> HostFacts:
-        """What the planner must know of this machine."""
+        """The facts of this machine."""
 
     def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
         """Write knobs."""
@@ -129,10 +129,10 @@ class ResourceNode(ABC):
 
     @abstractmethod
     def _use(self) -> list[float]:
-        """Return what each best-effort workload uses of the resource under the knobs now."""
+        """Return the use of the resource by each best-effort workload under the present knobs."""
 
     @abstractmethod
-    def _hurt(self, used: list[float], dt_ns: int) -> None:
+    def _run(self, used: list[float], dt_ns: int) -> None:
         """Let the service and best-effort, which has *used* that much, run for *dt_ns*."""
 
     def _links(self) -> tuple[LinkSample, ...]:
@@ -147,10 +147,10 @@ class ResourceNode(ABC):
         self._count(self.service, "oncpu_ns", _SERVICE_CPUS * dt_ns)
         for index, workload in enumerate(self.best_effort):
             self._count(workload, "oncpu_ns", self._cpus(index) * dt_ns)
-        self._hurt(used, dt_ns)
+        self._run(used, dt_ns)
 
     def _cpus(self, index: int) -> float:
-        """Return the CPUs of a best-effort workload, which would run on one."""
+        """Return the CPUs of a best-effort workload, which uses one without a quota."""
         value = self.knobs.value(self.best_effort[index].cgroup.id, Knob.CPU_QUOTA)
         quota = parse_quota(value).cpus
         return 1.0 if quota is None else min(1.0, quota)
@@ -181,15 +181,15 @@ GROUP = Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", 77, "sweetpoint-best
 LINK = Target(TargetKind.LINK, "4026531840", 2, "eth0")
 
 _HZ = 3e9
-# The middle of the plant, which does not move with the slope.
+# The middle of the plant, which does not depend on the slope.
 _HALF_HARM = 0.25
 _HALF_CPI = 1.25
 
 
 class CacheNode(ResourceNode):
-    """Memory streams beside a service that misses its cache more, and waits longer for memory.
+    """Memory streams beside a service, whose cache misses and memory latency they raise.
 
-    *wants* is in bytes/s at full speed. The percent scale of MBA is bent: a value of p leaves
+    *wants* is in bytes/s at full speed. The percent scale of MBA is not linear: a value of p leaves
     1 - (1 - p)**bend of the bandwidth, nine tenths at 50 % with the default. ``value`` is CPI.
     """
 
@@ -219,7 +219,7 @@ class CacheNode(ResourceNode):
 
     @property
     def host(self) -> HostFacts:
-        """Two sockets' worth of resctrl."""
+        """A host of two sockets with resctrl."""
         facts = ResctrlFacts(
             domains=(0, 1),
             mba_min=10,
@@ -233,7 +233,7 @@ class CacheNode(ResourceNode):
 
     @property
     def percent(self) -> int:
-        """The memory bandwidth setting of best-effort."""
+        """The MBA value of best-effort work in percent."""
         return parse_bandwidth(self.knobs.value(GROUP.id, Knob.MBA))[0]
 
     @property
@@ -244,11 +244,11 @@ class CacheNode(ResourceNode):
         return parse_masks(self.knobs.value(GROUP.id, Knob.LLC_WAYS))[0].bit_count()
 
     def part_at(self, percent: int) -> float:
-        """Return the part of the bandwidth that a setting really leaves."""
+        """Return the part of the bandwidth that an MBA value of *percent* leaves."""
         return 1.0 - math.pow(1.0 - percent / 100, self.bend)
 
     def cpi_at(self, part: float) -> float:
-        """Return the CPI when best-effort has *part* of its bandwidth, with the ways it has."""
+        """Return the CPI when best-effort has *part* of its bandwidth, with its present ways."""
         load = part * sum(self.wants) / self.peak
         harm = self.harm_by_bandwidth * load + self.harm_by_ways * self.ways / 11 * min(1.0, load)
         return self.scale * _HALF_CPI * math.exp(self.slope * (harm - _HALF_HARM))
@@ -257,7 +257,7 @@ class CacheNode(ResourceNode):
         part = self.part_at(self.percent) if self._group else 1.0
         return [want * part * self._cpus(index) for index, want in enumerate(self.wants)]
 
-    def _hurt(self, used: list[float], dt_ns: int) -> None:
+    def _run(self, used: list[float], dt_ns: int) -> None:
         self.value = self.cpi_at(sum(used) / sum(self.wants) if any(self.wants) else 0.0)
         cycles = 0.5 * _HZ * dt_ns / 1e9
         self._count(self.service, "cycles", cycles)
@@ -301,7 +301,7 @@ class NetworkNode(ResourceNode):
 
     @property
     def ceiling(self) -> float:
-        """What best-effort's tier may send."""
+        """Ceiling of the best-effort tier in bytes/s."""
         return float(self.knobs.value(LINK.id, Knob.TC_CEILING).split()[0])
 
     def _use(self) -> list[float]:
@@ -309,7 +309,7 @@ class NetworkNode(ResourceNode):
         sent = min(wanted, self.ceiling, self.link - self.service_rate)
         return [want / wanted * sent if wanted else 0.0 for want in self.wants]
 
-    def _hurt(self, used: list[float], dt_ns: int) -> None:
+    def _run(self, used: list[float], dt_ns: int) -> None:
         load = sum(used) / self.link
         harm = math.exp(6.0 * self.slope * (load - self.half_load))
         self.value = self.scale * self.half_backlog * harm
@@ -367,7 +367,7 @@ class MemoryNode(ResourceNode):
             for workload, want in zip(self.best_effort, self.wants, strict=True)
         ]
 
-    def _hurt(self, used: list[float], dt_ns: int) -> None:
+    def _run(self, used: list[float], dt_ns: int) -> None:
         full = (self.service_bytes + sum(used)) / self.memory
         self.value = min(0.5, self.scale * 0.01 * math.exp(8.0 * self.slope * (full - 0.75)))
         self._count(self.service, "psi_memory_some_ns", min(0.9, self._noisy(self.value)) * dt_ns)
@@ -410,9 +410,9 @@ class DiskNode(ResourceNode):
             uses.append(min(want, limits.get((self.disk.device, "wbps"), math.inf)))
         return uses
 
-    def _hurt(self, used: list[float], dt_ns: int) -> None:
+    def _run(self, used: list[float], dt_ns: int) -> None:
         weight = min(
-            parse_amount(self.knobs.value(workload.cgroup.id, Knob.IO_WEIGHT))
+            parse_weight(self.knobs.value(workload.cgroup.id, Knob.IO_WEIGHT))
             for workload in self.best_effort
         )
         softened = 1.0 - self.weights * (1.0 - weight / 100)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whom the channel squeezes, and when it lets go: evidence, sched-idle, missing data, others."""
+"""States of the CPU channel: evidence, sched-idle, missing data, refusals, foreign values."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def state(plan: Plan) -> ChannelState:
     return plan.demands[0].state
 
 
-def test_a_service_throttled_by_its_own_quota_is_nobody_elses_fault() -> None:
+def test_a_service_throttled_by_its_own_quota_causes_no_squeeze() -> None:
     node = SimulatedNode(1)
     node.throttled_ratio = 0.2
     loop = ClosedLoop(node)
@@ -29,17 +29,17 @@ def test_a_service_throttled_by_its_own_quota_is_nobody_elses_fault() -> None:
     assert any("throttled by its own quota" in each.text for p in plans for each in p.verdicts)
 
 
-def test_steal_is_the_hosts_fault() -> None:
+def test_steal_causes_no_squeeze() -> None:
     node = SimulatedNode(1, Plant(threads=1))
     node.steal_ratio = 0.6
     loop = ClosedLoop(node)
     plans = loop.run(20)
     assert state(plans[-1]) is ChannelState.STEAL
-    # The rate of steal is smoothed: for a moment best-effort looked guilty.
+    # The rate of steal is smoothed, so at first there is evidence against best-effort work.
     assert loop.run(60)[-1].demands[0].applied == 0.0
 
 
-def test_nobody_is_squeezed_for_a_pain_that_best_effort_did_not_cause() -> None:
+def test_without_evidence_against_best_effort_there_is_no_squeeze() -> None:
     node = SimulatedNode(1, Plant(quiet_p99_ns=9e6, p99_ns=1e3), wants=(0.2,))
     loop = ClosedLoop(node)
     plans = loop.run(30)
@@ -47,7 +47,7 @@ def test_nobody_is_squeezed_for_a_pain_that_best_effort_did_not_cause() -> None:
     assert not any(plan.actions for plan in plans)
 
 
-def test_pain_that_stays_at_the_floor_without_evidence_sets_best_effort_free() -> None:
+def test_a_deviation_that_stays_at_the_floor_without_evidence_ends_the_squeeze() -> None:
     node = SimulatedNode(1)
     loop = ClosedLoop(node)
     loop.run(30)
@@ -57,8 +57,8 @@ def test_pain_that_stays_at_the_floor_without_evidence_sets_best_effort_free() -
     assert loop.granted_cpus() == [None, None]
 
 
-def test_sched_idle_stands_and_the_quota_is_not_needed() -> None:
-    """Sched-idle is a jump by a factor of 50: taken once, never cycled."""
+def test_with_sched_idle_in_place_the_quota_is_not_needed() -> None:
+    """Sched-idle changes the latency by a factor of 50; it is set once and does not cycle."""
     node = SimulatedNode(1, Plant(idle_jump=50.0, free_jump=2.0))
     loop = ClosedLoop(node, make_settings(sched_idle=True))
     plans = loop.run(300)
@@ -69,7 +69,7 @@ def test_sched_idle_stands_and_the_quota_is_not_needed() -> None:
     assert settled == []
 
 
-def test_sched_idle_goes_when_the_last_service_left_for_a_minute() -> None:
+def test_sched_idle_is_restored_a_minute_after_the_last_service_ended() -> None:
     node = SimulatedNode(1)
     loop = ClosedLoop(node, make_settings(sched_idle=True))
     loop.run(10)
@@ -85,7 +85,7 @@ def test_sched_idle_goes_when_the_last_service_left_for_a_minute() -> None:
     assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == IDLE
 
 
-def test_a_reload_without_sched_idle_takes_it_off_at_once() -> None:
+def test_a_reload_without_sched_idle_restores_it_at_once() -> None:
     node = SimulatedNode(1)
     loop = ClosedLoop(node, make_settings(sched_idle=True))
     loop.run(10)
@@ -94,7 +94,7 @@ def test_a_reload_without_sched_idle_takes_it_off_at_once() -> None:
     assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == KnobValue("0 1024")
 
 
-def test_an_idle_service_lets_best_effort_go() -> None:
+def test_an_idle_service_releases_best_effort() -> None:
     node = SimulatedNode(1)
     loop = ClosedLoop(node)
     loop.run(30)
@@ -140,8 +140,8 @@ def test_the_other_safe_states() -> None:
         assert node.value(node.best_effort[0], Knob.SCHED_IDLE) == idle
 
 
-def test_a_refusing_kernel_is_not_wound_up_against() -> None:
-    """Nothing can be applied for ten minutes; once it can, the squeeze starts from the top."""
+def test_refused_writes_do_not_wind_up_the_demand() -> None:
+    """All writes are refused for ten minutes; the squeeze then starts from a low demand."""
     node = SimulatedNode(1)
     targets = {(each.cgroup.id, Knob.CPU_QUOTA) for each in node.best_effort}
     node.refused = set(targets)
@@ -167,7 +167,7 @@ def test_one_refusing_target_leaves_the_cut_to_the_others() -> None:
     assert plans[-1].demands[0].applied > 0.5
 
 
-def test_a_foreign_write_becomes_the_original_and_is_overruled_three_times() -> None:
+def test_a_foreign_value_becomes_the_original_and_is_overwritten_three_times() -> None:
     node = SimulatedNode(1)
     loop = ClosedLoop(node)
     loop.run(20)
@@ -206,7 +206,7 @@ def test_observe_plans_once_per_change_and_writes_nothing() -> None:
     assert loop.granted_cpus() == [None, None]
     idle = [a for plan in plans for a in plan.actions if a.knob is Knob.SCHED_IDLE]
     assert len(idle) == 2
-    # Nothing answers, so the demand ends at one, the quotas at the floor, and there is peace.
+    # The node does not react, so the demand ends at 1, the quotas at the floor, and writes end.
     assert plans[-1].demands[0].applied == 1.0
     assert not any(plan.actions for plan in plans[-50:])
     loop.reconfigure(make_settings(sched_idle=True))
@@ -225,7 +225,7 @@ def test_a_gap_holds_the_loop() -> None:
     assert not after.actions
 
 
-def test_a_workload_taken_off_the_list_gets_its_quota_back() -> None:
+def test_the_quota_of_a_workload_removed_from_the_list_is_restored() -> None:
     node = SimulatedNode(1)
     loop = ClosedLoop(node)
     loop.run(30)
@@ -235,14 +235,14 @@ def test_a_workload_taken_off_the_list_gets_its_quota_back() -> None:
     assert node.value(node.best_effort[0], Knob.CPU_QUOTA) != FREE
 
 
-def test_the_culprit_pays() -> None:
-    """Two hogs of equal size, and only one is ever in the way."""
+def test_the_culprit_is_squeezed_most() -> None:
+    """Two workloads of equal use, of which only one inflicts wait."""
     node = SimulatedNode(1, wants=(0.8, 0.8))
     loop = ClosedLoop(node)
-    innocent = node.best_effort[1].cgroup
+    harmless = node.best_effort[1].cgroup
     for _ in range(60 * 5):
         snapshot = node.snapshot(loop.tick * 200_000_000)
-        blame = tuple(each for each in snapshot.blame if each.culprit != innocent)
+        blame = tuple(each for each in snapshot.blame if each.culprit != harmless)
         blame = tuple(
             each._replace(wait_ns=2 * each.wait_ns) if each.culprit is not None else each
             for each in blame

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The quota loop alone (no sched-idle) on plants that are noisy, late and not what it expects."""
+"""The quota loop without sched-idle on plants with noise, dead time and unexpected gains."""
 
 from dataclasses import replace
 import itertools
@@ -28,8 +28,8 @@ def quotas(plans: list[Plan]) -> list[Action]:
     return [action for plan in plans for action in plan.actions if action.knob is Knob.CPU_QUOTA]
 
 
-def turns(values: list[float], step: float) -> int:
-    """How often *values* change direction by more than *step* (relative)."""
+def reversals(values: list[float], step: float) -> int:
+    """Return how often *values* change direction by more than *step* (relative)."""
     count, direction, extreme = 0, 0, values[0]
     for value in values:
         if direction >= 0 and value < extreme * (1 - step):
@@ -53,20 +53,20 @@ def test_it_settles_and_stays_within_a_third_of_a_deviation(slope: float, seed: 
 
 
 @pytest.mark.parametrize("slope", [0.5, 1.0, 2.0, 4.0])
-def test_no_limit_cycle_without_noise_whatever_the_gain(slope: float) -> None:
-    """The plant's gain is wrong by up to 4; what is left after settling must not move."""
+def test_no_limit_cycle_without_noise_for_all_gains(slope: float) -> None:
+    """The gain of the plant differs by up to 4; after settling the quota must not move."""
     plant = Plant(slope=slope, noise=0.0, p99_ns=4e6, p99_at_cpus=0.6)
     loop = ClosedLoop(SimulatedNode(1, plant))
     loop.run(120)
     plans = loop.run(120)
     totals = [plan.quota_granted_cpus or 0.0 for plan in plans]
-    assert turns(totals, 0.02) <= 2
+    assert reversals(totals, 0.02) <= 2
     assert len(quotas(plans)) <= 4
     assert all(abs(value) <= 0.3 for value in filtered(plans))
 
 
 @pytest.mark.parametrize("dead_ticks", [1, 3, 6])
-def test_dead_time_is_survived(dead_ticks: int) -> None:
+def test_the_loop_is_stable_with_dead_time(dead_ticks: int) -> None:
     plant = Plant(dead_ticks=dead_ticks, noise=0.1, slope=2.0)
     loop = ClosedLoop(SimulatedNode(3, plant))
     loop.run(60)
@@ -84,9 +84,9 @@ def test_noise_makes_few_writes() -> None:
 
 
 @pytest.mark.parametrize("slope", [1.0, 4.0])
-def test_the_floor_and_the_operator_are_respected_in_every_write(slope: float) -> None:
-    operators = (KnobValue("30000 100000 0"), KnobValue("max 100000 0"))
-    node = SimulatedNode(5, Plant(slope=slope, p99_at_cpus=0.1), quotas=operators)
+def test_every_write_is_between_the_floor_and_the_original(slope: float) -> None:
+    originals = (KnobValue("30000 100000 0"), KnobValue("max 100000 0"))
+    node = SimulatedNode(5, Plant(slope=slope, p99_at_cpus=0.1), quotas=originals)
     loop = ClosedLoop(node)
     plans = loop.run(60)
     node.plant = replace(node.plant, p99_ns=1.0)
@@ -100,8 +100,8 @@ def test_the_floor_and_the_operator_are_respected_in_every_write(slope: float) -
     assert loop.granted_cpus() == [0.3, None]
 
 
-def test_the_first_squeeze_bites_at_once() -> None:
-    """Best-effort uses far less than it may: the quota starts at the use, not at the ceiling."""
+def test_the_first_squeeze_takes_effect_at_once() -> None:
+    """Best-effort uses far less than its ceiling: the quota starts at the use."""
     plant = Plant(cpus=16, p99_at_cpus=0.3, noise=0.0)
     node = SimulatedNode(1, plant, wants=(0.6, 0.2), request_rate=200.0)
     loop = ClosedLoop(node, make_settings(cpus=16))
@@ -158,7 +158,7 @@ def test_raising_the_sweet_point_raises_best_effort_work_and_lowering_lowers_it(
     assert strict_again == pytest.approx(strict, rel=0.3)
 
 
-def test_best_effort_is_free_again_when_the_service_stops_suffering() -> None:
+def test_best_effort_is_free_again_when_the_deviation_ends() -> None:
     node = SimulatedNode(8)
     loop = ClosedLoop(node)
     loop.run(30)
@@ -170,8 +170,8 @@ def test_best_effort_is_free_again_when_the_service_stops_suffering() -> None:
     assert node.value(node.best_effort[0], Knob.CPU_QUOTA) == KnobValue("max 100000 0")
 
 
-def test_a_harmful_release_is_tried_less_and_less_often() -> None:
-    """Free, best-effort hurts eightfold; at the ceiling it does not: that must not flap."""
+def test_a_harmful_release_is_repeated_at_growing_intervals() -> None:
+    """Without a quota the latency is eight times that at the ceiling; the release must not flap."""
     plant = Plant(p99_ns=1.2e6, p99_at_cpus=1.5, free_jump=8.0, noise=0.0)
     loop = ClosedLoop(SimulatedNode(9, plant))
     plans = loop.run(1800)
@@ -185,8 +185,8 @@ def test_a_harmful_release_is_tried_less_and_less_often() -> None:
     assert pauses == sorted(pauses)
 
 
-def test_without_a_dead_zone_it_hunts_by_no_more_than_a_quantum() -> None:
-    """An integrator before a quantised knob never rests; it must not swing either."""
+def test_without_a_dead_zone_the_quota_varies_by_at_most_a_quantum() -> None:
+    """An integrator before a quantised knob never settles, but must not oscillate widely."""
     loop = ClosedLoop(SimulatedNode(3, Plant(noise=0.0)), make_settings(make_spec(dead_zone=0.0)))
     loop.run(120)
     totals = [plan.quota_granted_cpus or 0.0 for plan in loop.run(60)]

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cache, network, memory and disk loops on plants that are noisy, late and not what they expect."""
+"""Cache, network, memory and disk loops on plants with noise, dead time and unexpected gains."""
 
 from collections.abc import Callable
 import itertools
@@ -34,20 +34,20 @@ def test_a_graded_knob_settles_within_a_third_of_a_deviation(
 def test_memory_bandwidth_settles_at_the_setting_next_to_the_sweet_point(
     bend: float, seed: int
 ) -> None:
-    """Whatever the percent scale does; the quota, the last rung, is not needed."""
+    """For all shapes of the percent scale; the quota, the last rung, is not needed."""
     node = CacheNode(seed, bend=bend)
     loop = closed(node)
     plans = loop.run(150)
     assert not writes(plans, Knob.CPU_QUOTA)
     assert 10 <= node.percent < 100
     sweet_point = loop.settings.profiles["default"].indicators[0].sweet_point
-    # Strict enough, and not one setting stricter than that: the next looser one is too loose.
+    # The setting is strict enough, and the next looser one is not.
     assert node.cpi_at(node.part_at(node.percent)) <= sweet_point * 1.1**0.3
     assert node.cpi_at(node.part_at(node.percent + 10)) > sweet_point * 1.1**-0.3
 
 
 @pytest.mark.parametrize("measured", [True, False])
-def test_without_a_measured_bandwidth_the_percent_scale_serves(measured: bool) -> None:
+def test_without_a_measured_bandwidth_the_percent_scale_is_used(measured: bool) -> None:
     node = CacheNode(1, bend=2.0, measured=measured)
     loop = closed(node)
     loop.run(150)
@@ -55,23 +55,21 @@ def test_without_a_measured_bandwidth_the_percent_scale_serves(measured: bool) -
     assert node.percent in (20, 30, 40)
 
 
-# The gain is wrong by up to 4.
+# The gain of the plant differs by up to 4.
 @pytest.mark.parametrize("slope", [0.25, 4.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_limit_cycle_without_noise_whatever_the_gain(
-    kind: type[ResourceNode], slope: float
-) -> None:
+def test_no_limit_cycle_without_noise_for_all_gains(kind: type[ResourceNode], slope: float) -> None:
     node = kind(1, slope=slope, noise=0.0)
     loop = closed(node)
     loop.run(150)
     plans = loop.run(250)
-    # A step that turned out too loose is tried again, but less and less often.
+    # A setting that was too loose is tried again, at growing intervals.
     assert len(writes(plans)) <= 6
     if kind in GRADED:
         assert all(abs(value) <= 0.3 for value in filtered(plans))
 
 
-def test_a_looser_setting_is_tried_less_and_less_often() -> None:
+def test_a_looser_setting_is_tried_at_growing_intervals() -> None:
     node = CacheNode(3, bend=3.3, noise=0.0)
     loop = closed(node)
     plans = loop.run(1500)
@@ -92,7 +90,7 @@ def _percent(value: KnobValue) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_load_steps(kind: type[ResourceNode]) -> None:
-    """Best-effort goes and everything is given back; it returns and is squeezed at once."""
+    """Best-effort work stops and all knobs are restored; it returns and is squeezed at once."""
     node = kind(2)
     untouched = settings_of(node)
     wants = node.wants

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whom the other channels squeeze, with which knobs, and when they let go."""
+"""States of the channels other than CPU: evidence, rungs, refusals, foreign values, evictions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +37,7 @@ KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, Dis
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_is_squeezed_for_what_best_effort_did_not_do(kind: type[ResourceNode]) -> None:
+def test_without_evidence_against_best_effort_there_is_no_squeeze(kind: type[ResourceNode]) -> None:
     node = kind(1)
     node.wants = [want / 1000 for want in node.wants]
     node.scale = 500.0
@@ -78,7 +78,7 @@ def test_the_quota_is_the_last_rung_of_the_cache_and_the_only_one_without_resctr
     plans = loop.run(90)
     assert {action.knob for action in writes(plans)} == {Knob.CPU_QUOTA}
     assert abs(statistics.mean(filtered(plans[-30 * TICKS_PER_S :]))) < 0.3
-    # With a group it comes when the group's knobs are at their stops, and not before.
+    # With a group, the quota is used only when the knobs of the group are at their floors.
     node = CacheNode(1, wants=(60e9, 30e9))
     loop = closed(node)
     plans = loop.run(120)
@@ -98,7 +98,7 @@ def test_a_refused_rung_is_skipped() -> None:
     assert abs(statistics.mean(filtered(plans[-30 * TICKS_PER_S :]))) < 0.5
 
 
-def test_a_foreign_write_of_a_group_is_overruled_three_times_then_left_alone() -> None:
+def test_a_foreign_value_of_a_group_is_overwritten_three_times() -> None:
     node = CacheNode(1)
     loop = closed(node)
     loop.run(30)
@@ -110,7 +110,7 @@ def test_a_foreign_write_of_a_group_is_overruled_three_times_then_left_alone() -
     plans = loop.run(60)
     assert not writes(plans, Knob.MBA)
     assert [rung.usable for rung in plans[-1].rungs if rung.knob is Knob.MBA] == [False]
-    # The ladder goes on with the others.
+    # The other rungs of the ladder are still used.
     assert writes(plans, Knob.CPU_QUOTA)
 
 
@@ -132,7 +132,7 @@ def test_a_channel_that_the_profile_switches_off_is_left_alone() -> None:
     assert not any(plan.loops for plan in plans)
 
 
-def test_when_every_knob_is_at_its_stop_the_culprit_has_to_go() -> None:
+def test_with_every_knob_at_its_floor_the_culprit_is_evicted() -> None:
     node = CacheNode(1)
     node.scale = 1.5
     settings = resource_settings(node)
@@ -144,9 +144,9 @@ def test_when_every_knob_is_at_its_stop_the_culprit_has_to_go() -> None:
     assert any("to be evicted" in each.text for plan in plans for each in plan.verdicts)
 
 
-@pytest.mark.parametrize(("wants", "goes"), [((17e9, 1e9), []), ((9e9, 9e9), ["batch-1"])])
-def test_beside_a_culprit_who_may_not_go_only_the_guilty_do(
-    wants: tuple[float, float], goes: list[str]
+@pytest.mark.parametrize(("wants", "evicted"), [((17e9, 1e9), []), ((9e9, 9e9), ["batch-1"])])
+def test_beside_a_culprit_that_is_not_evictable_only_another_culprit_is_evicted(
+    wants: tuple[float, float], evicted: list[str]
 ) -> None:
     node = CacheNode(1, wants=wants)
     node.scale = 1.5
@@ -157,14 +157,14 @@ def test_beside_a_culprit_who_may_not_go_only_the_guilty_do(
     loop.planner.set_workloads(kept)
     plans = loop.run(150)
     assert demands(plans[-1:], Channel.CACHE) == [1.0]
-    assert [plan.eviction.name for plan in plans if plan.eviction is not None][:1] == goes
+    assert [plan.eviction.name for plan in plans if plan.eviction is not None][:1] == evicted
 
 
 @pytest.mark.parametrize("kind", [CacheNode, NetworkNode])
-def test_a_services_own_latency_moves_the_channel_that_deviates_most(
+def test_the_own_latency_of_a_service_moves_the_channel_that_deviates_most(
     kind: type[ResourceNode],
 ) -> None:
-    """Its own figure is off, the other indicators only near their sweet points."""
+    """The own figure deviates; the other indicators are near their sweet points."""
     node = kind(1)
     own = replace(
         resource_spec(kind),
@@ -179,7 +179,7 @@ def test_a_services_own_latency_moves_the_channel_that_deviates_most(
     outcomes: Sequence[Outcome] = ()
     plans = []
     for tick in range(60 * TICKS_PER_S):
-        # Its figure follows what the resource does to it.
+        # The own figure follows from the use of the resource.
         factor = max(0.01, node.value / resource_spec(kind).sweet_point)
         if kind is NetworkNode:
             factor = max(0.01, node.value / 8000)
@@ -194,7 +194,7 @@ def test_a_services_own_latency_moves_the_channel_that_deviates_most(
     assert last.filtered_deviation < 0.5
 
 
-def test_a_link_that_comes_does_not_disturb_the_cache() -> None:
+def test_a_link_that_is_added_does_not_disturb_the_cache() -> None:
     node = CacheNode(1)
     loop = closed(node)
     before = loop.run(60)[-1]
@@ -208,7 +208,7 @@ def test_a_link_that_comes_does_not_disturb_the_cache() -> None:
     assert not any(plan.actions for plan in after)
 
 
-def test_a_service_gets_the_burst_of_its_profile_and_loses_it_with_it() -> None:
+def test_the_burst_of_a_service_follows_its_profile() -> None:
     node = CacheNode(1)
     service = Target(TargetKind.CGROUP, "cpu", node.service.cgroup.id, node.service.path)
     node.knobs.add(service, Knob.CPU_QUOTA, KnobValue("150000 100000 0"))
@@ -223,7 +223,7 @@ def test_a_service_gets_the_burst_of_its_profile_and_loses_it_with_it() -> None:
     assert node.knobs.value(service.id, Knob.CPU_QUOTA) == "150000 100000 0"
 
 
-def test_idle_goes_to_the_cgroup_that_the_workload_names() -> None:
+def test_sched_idle_is_set_on_the_cgroup_that_the_workload_names() -> None:
     node = CacheNode(1)
     parent = Target(TargetKind.CGROUP, "cpu", 555, "/batch.slice")
     node.knobs.add(parent, Knob.SCHED_IDLE, KnobValue("0 1024"))
@@ -234,7 +234,7 @@ def test_idle_goes_to_the_cgroup_that_the_workload_names() -> None:
     loop.run(2)
     assert node.knobs.value(555, Knob.SCHED_IDLE) == "1"
     assert node.knobs.value(node.best_effort[0].cgroup.id, Knob.SCHED_IDLE) == "0 1024"
-    # It moves down again: the old place is given back.
+    # The place moves down: the knob of the old cgroup is restored.
     node.best_effort = [each._replace(idle_at=None) for each in node.best_effort]
     loop.planner.set_workloads(node.workloads)
     loop.run(1)
@@ -243,7 +243,7 @@ def test_idle_goes_to_the_cgroup_that_the_workload_names() -> None:
 
 
 @pytest.mark.parametrize("overlap", [0.5, 0.01, None])
-def test_cookies_are_taken_where_cores_are_shared(overlap: float | None) -> None:
+def test_cookies_are_used_where_cores_are_shared(overlap: float | None) -> None:
     node = CacheNode(1)
     group = Target(TargetKind.CORE_GROUP, "core", 9, "best-effort")
     node.knobs.add(group, Knob.CORE_COOKIE, KnobValue("0"))
@@ -259,14 +259,14 @@ def test_cookies_are_taken_where_cores_are_shared(overlap: float | None) -> None
         outcomes = node.execute(planner.step(snapshot, outcomes).actions)
     shared = overlap == 0.5
     assert node.knobs.value(9, Knob.CORE_COOKIE) == ("best-effort" if shared else "0")
-    # The last service goes, and with it the cookie.
+    # Without a service the cookie is restored.
     planner.set_workloads(node.best_effort)
     for tick in range(60 * TICKS_PER_S, 62 * TICKS_PER_S):
         outcomes = node.execute(planner.step(node.snapshot(tick * TICK_NS), outcomes).actions)
     assert node.knobs.value(9, Knob.CORE_COOKIE) == "0"
 
 
-def test_a_link_is_shaped_only_while_enforcing_and_no_dead_source_after() -> None:
+def test_links_that_are_no_longer_shaped_are_not_a_dead_source() -> None:
     node = NetworkNode(1)
     loop = closed(node)
     assert loop.run(2)[-1].off == ()
