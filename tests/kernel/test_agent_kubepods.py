@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent on a Kubernetes node whose API server is away, or says what helps nobody."""
+"""The agent on a Kubernetes node whose API server is unreachable or sends useless responses."""
 
 from collections.abc import Iterator
 import contextlib
@@ -37,7 +37,7 @@ current-context: x
 
 
 class Node:
-    """Pods in real cgroups with a process each, and a configuration that trusts the cgroups."""
+    """Pods in real cgroups with processes, and a configuration that relies on the cgroups."""
 
     def __init__(
         self, root: Path, layout: CgroupLayout, home: Path, kubeconfig: Path | None = None
@@ -62,7 +62,7 @@ class Node:
         """Make a pod with a process such as kubelet starts it, and return its cgroup."""
         pod = self.kubepods.pod(uid, qos)
         container = self.kubepods.make_container(pod, "ab" * 32)
-        for score in (0, oom_score_adj):  # the sandbox, which is in every pod, and one more
+        for score in (0, oom_score_adj):  # the sandbox, which every pod has, and a container
             process = subprocess.Popen(["sleep", "600"], start_new_session=True)
             self.processes.append(process)
             (container / "cgroup.procs").write_text(str(process.pid))
@@ -108,7 +108,8 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
         assert not any(w["evictable"] for w in agent.status()["workloads"])
         cluster = agent.status()["cluster"]
         assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (False, 0, 3)
-        # One that may be kube-proxy joins the best-effort ones: now idle has to go below it.
+        # A pod that may be kube-proxy starts among the BestEffort pods, so idle moves below the
+        # cgroup of all of them.
         node.start(PROXY, "BestEffort", 0)
         eventually("the proxy", 15, lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
         eventually("idle below", 15, lambda: not node.protected())
@@ -118,8 +119,10 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
     assert (node.batch / "cpu.idle").read_text() == "0\n"
 
 
-def test_what_another_agent_manages_is_left_to_it(node: Node, cgroup_layout: CgroupLayout) -> None:
-    # As koordlet's CPUSuppress does it: one quota for all BestEffort pods.
+def test_knobs_managed_by_another_agent_are_not_written(
+    node: Node, cgroup_layout: CgroupLayout
+) -> None:
+    # As koordlet's CPUSuppress does: one quota for all BestEffort pods.
     v2 = cgroup_layout.version == "v2"
     file, value = ("cpu.max", "50000 100000") if v2 else ("cpu.cfs_quota_us", "50000")
     (node.level / file).write_text(value)
@@ -136,7 +139,7 @@ def test_what_another_agent_manages_is_left_to_it(node: Node, cgroup_layout: Cgr
 
 
 @pytest.mark.soak
-def test_whatever_the_server_answers_the_node_stays_as_it_is(
+def test_failed_responses_of_the_server_change_nothing_on_the_node(
     cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     def listed(server: PodServer) -> bytes:

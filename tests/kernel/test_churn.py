@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two hundred cgroups a second come and go for a minute: nothing leaks, nobody pays for others."""
+"""Two hundred cgroups per second are made and removed for a minute: no leak, correct accounting."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iter
 
 
 def churn(batch: Path, seconds: float) -> int:
-    """Make and remove cgroups in *batch*, each with a process of its own; return how many."""
+    """Make and remove cgroups in *batch*, each with a process; return how many were made."""
     made = 0
     alive: deque[Path] = deque()
     with subprocess.Popen(
@@ -84,25 +84,25 @@ def remove(path: Path) -> None:
 
 
 def counted_s(agent: AgentRun, workload: str) -> float:
-    """On-CPU seconds of *workload* as the agent counts them."""
+    """Return the on-CPU seconds of *workload* according to the agent."""
     name = f'sweetpoint_workload_oncpu_seconds_total{{workload="{workload}"}} '
     (line,) = (ln for ln in (agent.get("/metrics") or "").splitlines() if ln.startswith(name))
     return float(line.removeprefix(name))
 
 
-def test_churn_leaves_nothing_and_charges_nobody(site: Site) -> None:
+def test_churn_leaks_nothing_and_is_not_charged_to_the_service(site: Site) -> None:
     batch = site.root / "batch"
     with loads([Load(site.service, "bursts")], SECONDS + 20) as running, AgentRun(site) as agent:
         agent.ready()
         _, pid = agent.pids()
         running.start()
-        churn(batch, 5)  # what is allocated once is allocated now
+        churn(batch, 5)  # one-time allocations happen before the first measurement
         time.sleep(4)
         fds, memory = len(os.listdir(f"/proc/{pid}/fd")), pss_bytes(pid)
         before_s, before = counted_s(agent, "web"), running.schedstat(site.service)
         made = churn(batch, SECONDS)
         after_s, after = counted_s(agent, "web"), running.schedstat(site.service)
-        eventually("they are gone", 10, lambda: len(agent.status()["workloads"]) == 3)
+        eventually("the removal of all", 10, lambda: len(agent.status()["workloads"]) == 3)
         time.sleep(4)
         state = agent.status()
         assert agent.pids()[1] == pid
@@ -117,6 +117,6 @@ def test_churn_leaves_nothing_and_charges_nobody(site: Site) -> None:
     assert made > 0.7 * PER_SECOND * SECONDS
     assert state["tick"]["failed"] == 0
     assert grown < 8 * 2**20
-    # Slots are used again all the time: the service pays for its own work and for nothing else.
+    # Slots are reused all the time: the service is charged for its own work only.
     ran_s = (after.oncpu_ns - before.oncpu_ns) / 1e9
     assert after_s - before_s == pytest.approx(ran_s, rel=0.02, abs=0.05)

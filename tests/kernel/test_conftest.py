@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cgroup fixture itself: everything below it is gone afterwards."""
+"""The fixture for temporary cgroups: everything below it is removed."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.helpers import remove_cgroup
 pytestmark = pytest.mark.kernel
 
 
-def test_members_and_nested_cgroups_go(cgroup_root: Path) -> None:
+def test_processes_and_nested_cgroups_are_removed(cgroup_root: Path) -> None:
     branch = cgroup_root / "branch"
     nested = branch / "a" / "b"
     nested.mkdir(parents=True)
@@ -25,5 +25,5 @@ def test_members_and_nested_cgroups_go(cgroup_root: Path) -> None:
     assert cgroup_root.exists()
 
 
-def test_name_carries_our_pid(cgroup_root: Path) -> None:
+def test_the_name_contains_the_pid_of_the_run(cgroup_root: Path) -> None:
     assert cgroup_root.name.startswith(f"sweetpoint-test-{os.getpid()}-")

@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Random lives of the executor on real cgroups, beside somebody else who also writes.
+"""Random runs of the executor on real cgroups, beside another program that writes the knobs.
 
-Cgroups come and go, others write to the same knobs, the kernel refuses writes for no reason that
-we know (a wrapper of the system call says so), and the process dies at random steps (here by an
-exception that nothing catches; test_crash does it with SIGKILL). Whatever happened, a restore
-leaves every knob at the last value that was not ours.
+Cgroups are made and removed, foreign values are written to the same knobs, the kernel refuses
+writes (simulated by a wrapper of the system call), and the process dies at random steps (here by
+an exception that nothing catches; test_crash uses SIGKILL). In every case a restore leaves each
+knob at the last foreign value.
 """
 
 from collections.abc import Iterator
@@ -58,17 +58,17 @@ wishes = st.lists(
     unique_by=lambda wish: (wish[0], wish[1][0]),
 )
 steps_to_live = st.one_of(st.none(), st.integers(0, 60))
-# What becomes of the next writes to the kernel; 0: whatever the kernel says.
+# Errors of the next writes to the kernel; 0: the write goes to the kernel.
 refusals = st.lists(st.sampled_from([0, 0, errno.EBUSY, errno.EINVAL, errno.ENOSPC]), max_size=6)
 numbers = itertools.count()
 
 
 class CrashError(BaseException):
-    """The process is dead."""
+    """The simulated death of the process."""
 
 
 class Lives(RuleBasedStateMachine):
-    """One run; ``base`` is what each knob has to have once nothing of ours is left."""
+    """One run; ``base`` is the last foreign value of each knob, which a restore must leave."""
 
     @initialize()
     def start(self) -> None:
@@ -129,7 +129,7 @@ class Lives(RuleBasedStateMachine):
             self.check(report)
 
     @rule(path=st.sampled_from(PATHS), knob=st.sampled_from(list(VALUES)))
-    def somebody_else_writes(self, path: str, knob: Knob) -> None:
+    def write_foreign_value(self, path: str, knob: Knob) -> None:
         cgroup = self.root / path
         if not cgroup.exists():
             return
@@ -193,8 +193,8 @@ class Lives(RuleBasedStateMachine):
             assert not list((self.state_dir / "journal").iterdir())
 
     def forbidden(self, path: str, base: KnobValue) -> bool:
-        # Somebody else has cut the parent, or granted a child, so that on v1 the old value
-        # cannot come back.
+        # A foreign write gave the parent a lower quota, or a child a higher one, so that the kernel
+        # refuses the old value on v1.
         if self.layout.version == "v2":
             return False
         others = [p for p in PATHS if p != path and (self.root / p).exists()]
@@ -212,15 +212,15 @@ class Lives(RuleBasedStateMachine):
 
 @contextmanager
 def refusing(errors: list[int]) -> Iterator[None]:
-    """Have the next writes to the kernel fail with these errors, one after the other."""
+    """Make the next writes to the kernel fail with *errors*, one after the other."""
     write, left = os.write, iter(errors)
 
-    def perhaps(fd: int, data: bytes) -> int:
+    def write_or_fail(fd: int, data: bytes) -> int:
         if error := next(left, 0):
             raise OSError(error, os.strerror(error))
         return write(fd, data)
 
-    with patch.object(os, "write", perhaps):
+    with patch.object(os, "write", write_or_fail):
         yield
 
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real demonstration, cut short in every way: nothing of it may stay behind."""
+"""The demonstration with real programs, also interrupted: nothing of it is left behind."""
 
 from collections.abc import Iterator
 import contextlib
@@ -58,7 +58,7 @@ class Demo:
             time.sleep(0.05)
 
     def homes(self) -> set[Path]:
-        """Return its temporary directory: the one that its programs work in."""
+        """Return the working directories of its programs: its temporary directory."""
         found = set()
         for pid in self.members():
             with contextlib.suppress(OSError):  # ended meanwhile
@@ -74,7 +74,7 @@ class Demo:
         return pids
 
     def left(self, home: Path) -> list[str]:
-        """Return what still exists of it."""
+        """Return its cgroups, files and processes that still exist."""
         found = [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/{self.cgroup}")]
         found += [str(path) for path in Path("/sys/fs/cgroup").glob(self.cgroup)]
         found += [str(home)] if home.exists() else []
@@ -117,20 +117,20 @@ def assert_nothing_left(demo: Demo, home: Path) -> None:
         (signal.SIGTERM, "stress-ng managed, 2 s\n"),
     ],
 )
-def test_a_signal_ends_it_in_good_order(demo: Demo, signum: signal.Signals, when: str) -> None:
+def test_a_signal_ends_it_without_leftovers(demo: Demo, signum: signal.Signals, when: str) -> None:
     demo.wait_for(when)
     time.sleep(1.5)
     home = home_of(demo)
     assert demo.left(home)
     demo.popen.send_signal(signum)
-    demo.popen.send_signal(signum)  # the impatient press twice
+    demo.popen.send_signal(signum)  # as if Ctrl-C is pressed twice
     assert demo.popen.wait(30) == 128 + signum
     assert demo.left(home) == []
     assert demo.output().splitlines()[-1].startswith(f"interrupted by {signum.name}: everything")
     assert not demo.report.exists()
 
 
-def test_sigkill_leaves_the_cleaning_to_the_janitor(demo: Demo) -> None:
+def test_after_sigkill_the_janitor_cleans_up(demo: Demo) -> None:
     demo.wait_for("unmanaged,")
     time.sleep(1.5)
     home = home_of(demo)
@@ -139,7 +139,7 @@ def test_sigkill_leaves_the_cleaning_to_the_janitor(demo: Demo) -> None:
     assert_nothing_left(demo, home)
 
 
-def test_a_program_that_dies_ends_it_with_its_name(demo: Demo) -> None:
+def test_the_error_names_a_program_that_died(demo: Demo) -> None:
     demo.wait_for("unmanaged,")
     time.sleep(1.0)
     home = home_of(demo)
@@ -155,7 +155,7 @@ def test_a_program_that_dies_ends_it_with_its_name(demo: Demo) -> None:
     assert demo.left(home) == []
 
 
-def test_a_short_one_runs_to_its_end(tmp_path: Path) -> None:
+def test_a_short_demonstration_runs_to_its_end(tmp_path: Path) -> None:
     demo = Demo(tmp_path, seconds=4)
     assert demo.popen.wait(90) == 0, demo.output()
     run = json.loads(demo.raw.read_text())
@@ -167,7 +167,7 @@ def test_a_short_one_runs_to_its_end(tmp_path: Path) -> None:
     alone, unmanaged, managed = run["phases"]
     for phase in run["phases"]:
         answered = sum(len(second["latency_us"]) for second in phase["load"])
-        # Poisson arrivals: 1,500 in a second, give or take four deviations.
+        # Poisson arrivals: 1,500 per second, within four standard deviations.
         assert answered == pytest.approx(1500 * len(phase["load"]), rel=0.11)
         assert any(sample["runq_p99_ms"] for sample in phase["samples"])
     assert alone["work"] is None
@@ -221,10 +221,12 @@ def test_cgroups_are_emptied_of_processes_that_ignore_signals(cgroup_layout: Cgr
     assert outsider.poll() is None
     outsider.kill()
     outsider.wait()
-    cgroups.remove()  # once more does no harm
+    cgroups.remove()  # a second call has no effect
 
 
-def test_v2_without_the_cpu_controller_is_said_and_cleaned_up(cgroup_layout: CgroupLayout) -> None:
+def test_v2_without_the_cpu_controller_is_an_error(
+    cgroup_layout: CgroupLayout,
+) -> None:
     if cgroup_layout.version == "v2" or cgroup_layout.unified is None:
         pytest.skip("needs a hybrid host, whose cgroup2 tree has no cpu controller")
     cgroups = DemoCgroups(

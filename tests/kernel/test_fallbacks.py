@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that lack sched_info, BTF or the cgroup2 tree: what the doctor and the agent make of it."""
+"""Doctor and agent on hosts that lack sched_info, BTF or the cgroup2 tree."""
 
 from collections.abc import Iterator
 import json
@@ -24,7 +24,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iter
     yield Site(cgroup_root, cgroup_layout, tmp_path)
 
 
-def taken(what: str, folder: Path, layout: CgroupLayout) -> str:
+def hiding_command(what: str, folder: Path, layout: CgroupLayout) -> str:
     if "cgroup2" in what and layout.version == "v2":
         pytest.skip("on v2 there are no workloads without that tree")
     if "sched_info" in what:
@@ -35,11 +35,11 @@ def taken(what: str, folder: Path, layout: CgroupLayout) -> str:
 @pytest.mark.parametrize(
     "what", ["sched_info", "BTF", "cgroup2", "sched_info and cgroup2", "BTF and cgroup2"]
 )
-def test_doctor_tells(what: str, tmp_path: Path, cgroup_layout: CgroupLayout) -> None:
-    take = taken(what, tmp_path, cgroup_layout)
+def test_the_doctor_reports_it(what: str, tmp_path: Path, cgroup_layout: CgroupLayout) -> None:
+    hide = hiding_command(what, tmp_path, cgroup_layout)
     doctor = [sys.executable, "-m", "controller.cli.main", "doctor", "--json"]
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-ec", f'{take}; exec "$@"', "-", *doctor],
+        ["unshare", "-m", "sh", "-ec", f'{hide}; exec "$@"', "-", *doctor],
         capture_output=True,
         text=True,
         check=True,
@@ -59,12 +59,12 @@ def test_doctor_tells(what: str, tmp_path: Path, cgroup_layout: CgroupLayout) ->
     assert not {"BTF", "sched_info", "probe sched"} & set(report["blocked"]["observe"])
 
 
-def test_the_agent_steers_by_wakeup_stamps(
+def test_the_agent_uses_wakeup_stamps_without_sched_info(
     site: Site, tmp_path: Path, cgroup_layout: CgroupLayout
 ) -> None:
     wanted = [Load(site.service, "bursts"), *(Load(path, "hog") for path in site.batch)]
-    take = taken("sched_info", tmp_path, cgroup_layout)
-    with loads(wanted, seconds=30) as running, AgentRun(site, without=take) as agent:
+    hide = hiding_command("sched_info", tmp_path, cgroup_layout)
+    with loads(wanted, seconds=30) as running, AgentRun(site, without=hide) as agent:
         agent.ready().enforcing()
         running.start()
         eventually(
@@ -88,12 +88,12 @@ def test_the_agent_steers_by_wakeup_stamps(
     assert f"probe sched: {reason}" in agent.output
 
 
-def test_the_agent_runs_with_neither(
+def test_the_agent_runs_without_btf_and_cgroup2(
     site: Site, tmp_path: Path, cgroup_layout: CgroupLayout
 ) -> None:
-    take = taken("BTF and cgroup2", tmp_path, cgroup_layout)
+    hide = hiding_command("BTF and cgroup2", tmp_path, cgroup_layout)
     before = site.knobs()
-    with AgentRun(site, without=take) as agent:
+    with AgentRun(site, without=hide) as agent:
         eventually("a tick", 20, lambda: agent.get("/healthz"))
         status = agent.status()
         assert {"sched", "net"} <= set(status["probes"])

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes under the real guardian, killed and stopped from outside."""
+"""The guardian with real agent processes that are killed, suspended and stopped."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,13 +29,13 @@ from tests.kernel.knobs import (
 
 pytestmark = pytest.mark.kernel
 
-# The time that the guardian has after an agent's death.
+# Time limit for the restore after an agent's death.
 RESTORE_S = 2.0
 
 
 @pytest.fixture
 def pod(cgroup_root: Path) -> Path:
-    """A cgroup with a quota and a weight of its own."""
+    """A cgroup with a quota and a weight."""
     pod = make_child(cgroup_root, "pod")
     set_quota(pod, 150_000, 100_000, 10_000)
     set_weight(pod, 333)
@@ -43,7 +43,7 @@ def pod(cgroup_root: Path) -> Path:
 
 
 class Guarded:
-    """The running program; ``before`` is what its cgroup looked like without it."""
+    """The running program ``guarded``; ``before`` are the knobs of its cgroup at the start."""
 
     def __init__(self, state_dir: Path, pod: Path, then: str) -> None:
         self.pod, self.before = pod, dump(pod)
@@ -69,7 +69,7 @@ class Guarded:
         return wait_until(lambda: dump(self.pod) == self.before, seconds)
 
     def end(self, seconds: float = 10.0) -> tuple[int, str]:
-        """Return exit code and log of the program."""
+        """Wait for the end of the program and return its exit code and log."""
         log = self.process.communicate(timeout=seconds)[1]
         return self.process.returncode, log
 
@@ -111,12 +111,12 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_killed_agent_is_undone_and_started_again(pod: Path, tmp_path: Path) -> None:
+def test_after_sigkill_the_agent_is_restored_and_started_again(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod) as program:
         first = program.squeezed()
         assert dump(pod) != program.before
         os.kill(first, signal.SIGKILL)
-        # Looked at from here it is restored only until the next agent squeezes again.
+        # The knobs stay restored only until the next agent squeezes again.
         took_s = program.wait_restored(RESTORE_S)
         assert took_s < RESTORE_S
         second = program.squeezed()
@@ -128,10 +128,10 @@ def test_a_killed_agent_is_undone_and_started_again(pod: Path, tmp_path: Path) -
     assert "ended with -9" in log
 
 
-def test_a_silent_agent_is_killed_then_undone(pod: Path, tmp_path: Path) -> None:
+def test_an_agent_without_heartbeat_is_killed_and_restored(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod) as program:
         agent = program.squeezed()
-        time.sleep(1.5)  # longer than the heartbeat may be silent: it is not
+        time.sleep(1.5)  # longer than heartbeat_s: the agent sends heartbeats
         assert alive(agent)
         os.kill(agent, signal.SIGSTOP)
         program.wait_restored(1.0 + RESTORE_S)
@@ -143,7 +143,7 @@ def test_a_silent_agent_is_killed_then_undone(pod: Path, tmp_path: Path) -> None
     assert "is silent: killing it" in log
 
 
-def test_guardian_and_agent_killed_the_next_start_restores_first(pod: Path, tmp_path: Path) -> None:
+def test_after_sigkill_of_both_the_next_start_restores_first(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod) as program:
         agent = program.squeezed()
         os.kill(agent, signal.SIGSTOP)  # it must not restore by itself
@@ -154,7 +154,7 @@ def test_guardian_and_agent_killed_the_next_start_restores_first(pod: Path, tmp_
         before = program.before
         assert dump(pod) != before
     with guarded(tmp_path, pod) as program:
-        # Its original value is the one from before the first: so that was there to be read.
+        # The original value of this run is that from before the first run: it was restored.
         program.squeezed()
         program.process.terminate()
         code, log = program.end()
@@ -163,7 +163,7 @@ def test_guardian_and_agent_killed_the_next_start_restores_first(pod: Path, tmp_
     assert len(re.findall("restored: .* back to", log)) >= 2
 
 
-def test_an_agent_whose_guardian_is_killed_restores_and_goes(pod: Path, tmp_path: Path) -> None:
+def test_an_agent_whose_guardian_is_killed_restores_and_ends(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod) as program:
         agent = program.squeezed()
         os.kill(program.pid, signal.SIGKILL)
@@ -173,12 +173,12 @@ def test_an_agent_whose_guardian_is_killed_restores_and_goes(pod: Path, tmp_path
     assert release(tmp_path) == 0
 
 
-def test_a_pause_of_everything_is_not_the_agents_silence(pod: Path, tmp_path: Path) -> None:
+def test_a_pause_of_the_whole_host_is_not_a_missing_heartbeat(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod) as program:
         agent = program.squeezed()
-        time.sleep(0.3)  # until the first beat there is more patience
+        time.sleep(0.3)  # until the first heartbeat start_s applies
         os.kill(agent, signal.SIGSTOP)
-        time.sleep(0.3)  # the guardian has seen the last beat
+        time.sleep(0.3)  # the guardian has read the last heartbeat
         os.kill(program.pid, signal.SIGSTOP)
         time.sleep(3.5)
         os.kill(program.pid, signal.SIGCONT)
@@ -193,7 +193,7 @@ def test_a_pause_of_everything_is_not_the_agents_silence(pod: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_restores_and_exits_0(
+def test_a_stop_signal_restores_and_exits_0(
     pod: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     with guarded(tmp_path, pod) as program:
@@ -208,7 +208,7 @@ def test_told_to_stop_it_restores_and_exits_0(
     assert "killing" not in log
 
 
-def test_an_agent_that_does_not_stop_is_killed_and_undone(pod: Path, tmp_path: Path) -> None:
+def test_an_agent_that_does_not_stop_is_killed_and_restored(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod, "deaf") as program:
         program.squeezed()
         program.process.terminate()
@@ -219,7 +219,7 @@ def test_an_agent_that_does_not_stop_is_killed_and_undone(pod: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("then", "expected"), [("wrong", 2), ("done", 0)])
-def test_some_ends_are_final(pod: Path, tmp_path: Path, then: str, expected: int) -> None:
+def test_some_exit_codes_are_final(pod: Path, tmp_path: Path, then: str, expected: int) -> None:
     with guarded(tmp_path, pod, then) as program:
         code, log = program.end()
     assert code == expected
@@ -227,7 +227,7 @@ def test_some_ends_are_final(pod: Path, tmp_path: Path, then: str, expected: int
     assert "starting it again" not in log
 
 
-def test_a_crash_loop_ends_with_everything_undone(pod: Path, tmp_path: Path) -> None:
+def test_a_crash_loop_ends_with_everything_restored(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod, "die") as program:
         code, log = program.end()
     assert code == 1
@@ -236,13 +236,13 @@ def test_a_crash_loop_ends_with_everything_undone(pod: Path, tmp_path: Path) -> 
     assert "died 3 times in a row: giving up" in log
 
 
-def test_a_helper_holds_neither_lock_nor_heartbeat(pod: Path, tmp_path: Path) -> None:
+def test_a_child_of_the_agent_holds_neither_lock_nor_heartbeat(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod, "done") as program:
         out, _ = program.process.communicate(timeout=10)
     assert re.search(r"^helper 0 1 2$", out, re.MULTILINE), out
 
 
-def test_a_second_agent_and_a_release_are_told_who_runs(
+def test_errors_of_a_second_agent_and_a_release_name_the_running_agent(
     pod: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with guarded(tmp_path, pod) as program:
@@ -263,7 +263,7 @@ def test_a_second_agent_and_a_release_are_told_who_runs(
     assert f"sending SIGTERM to {program.pid}" in capsys.readouterr().out
 
 
-def test_release_stops_even_who_does_not_listen(
+def test_release_stops_a_suspended_agent(
     pod: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with guarded(tmp_path, pod) as program:
@@ -278,7 +278,7 @@ def test_release_stops_even_who_does_not_listen(
     assert re.search(r"^restored +/\S+ cpu\.quota: '5000 10000 0' back to", out, re.MULTILINE)
 
 
-def test_release_reports_what_it_leaves_alone_and_what_is_gone(
+def test_release_reports_foreign_values_and_missing_cgroups(
     cgroup_layout: CgroupLayout,
     pod: Path,
     cgroup_root: Path,

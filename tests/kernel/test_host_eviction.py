@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Evictions on a plain host: real processes frozen and killed, and nobody beside them."""
+"""Evictions by the kernel: real processes are frozen, thawed and killed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from tests.kernel.knobs import target_of
 pytestmark = pytest.mark.kernel
 
 SECOND = 1_000_000_000
-# Counts by the length of a file as long as it runs; whenever it is frozen, the file is whole.
+# While this program runs, its file grows. The file is never half-written when it is frozen.
 COUNTS = """
 import sys, time
 with open(sys.argv[1], "ab", 0) as file:
@@ -41,7 +41,7 @@ with open(sys.argv[1], "ab", 0) as file:
 
 
 class Hog:
-    """A process in the cgroup *pod* (and in the freezer's of the same path), counting."""
+    """A counting process in the cgroup *pod* and, on v1, in the freezer cgroup of the same path."""
 
     def __init__(self, layout: CgroupLayout, pod: Path, home: Path) -> None:
         self.pod = pod
@@ -71,7 +71,7 @@ class Hog:
 
 
 def make(cgroup: Path) -> Path:
-    """Make a cgroup for processes and more cgroups: on v2 one that hands out no controllers."""
+    """Make a cgroup for processes and child cgroups: no controllers are enabled for children."""
     cgroup.mkdir()
     return cgroup
 
@@ -99,30 +99,30 @@ def eviction(target: Target) -> Eviction:
     )
 
 
-def ask(standalone: HostEvictions, target: Target, now_ns: int = 0) -> EvictionAnswer:
+def evict(standalone: HostEvictions, target: Target, now_ns: int = 0) -> EvictionAnswer:
     standalone.request(eviction(target), target.path, enforcing=True, now_ns=now_ns)
     answers: list[EvictionAnswer] = []
 
-    def answered() -> bool:
+    def has_answer() -> bool:
         standalone.reconcile(now_ns)
         answers.extend(standalone.answers())
         return bool(answers)
 
-    eventually("an answer", 5, answered)
+    eventually("an answer", 5, has_answer)
     return answers[0]
 
 
-def test_freeze_thaw_after_its_time_and_the_journal_between(
+def test_a_frozen_workload_is_journalled_and_thawed_after_its_time(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, tmp_path: Path
 ) -> None:
     target = target_of(cgroup_layout, hog.pod)
     config = EvictionConfig(StandaloneAction.FREEZE, 60 * SECOND)
     standalone = HostEvictions(config, cgroup_layout, executor)
-    answer = ask(standalone, target)
+    answer = evict(standalone, target)
     assert (answer.result, answer.wait_ns) == (EvictionResult.FROZEN, 60 * SECOND)
     assert len(list((tmp_path / "journal").iterdir())) == 1
     eventually("the hog to stop", 2, lambda: not hog.runs())
-    again = ask(standalone, target)
+    again = evict(standalone, target)
     assert (again.result, again.message) == (
         EvictionResult.REFUSED,
         "another program has frozen it",
@@ -134,20 +134,20 @@ def test_freeze_thaw_after_its_time_and_the_journal_between(
     assert not list((tmp_path / "journal").iterdir())
 
 
-def test_who_died_while_somebody_was_frozen_thaws_him_at_the_next_start(
+def test_a_restart_thaws_what_was_frozen_before_a_crash(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, tmp_path: Path
 ) -> None:
     config = EvictionConfig(StandaloneAction.FREEZE, 60 * SECOND)
     standalone = HostEvictions(config, cgroup_layout, executor)
-    assert ask(standalone, target_of(cgroup_layout, hog.pod)).result is EvictionResult.FROZEN
+    assert evict(standalone, target_of(cgroup_layout, hog.pod)).result is EvictionResult.FROZEN
     eventually("the hog to stop", 2, lambda: not hog.runs())
-    # Nothing but the journal is left of it.
+    # As after a crash: only the journal is left.
     report = restore_leftovers(tmp_path, build(cgroup_layout, CoreCookie(tmp_path)))
     assert report.clean
     eventually("the hog to run", 2, hog.runs)
 
 
-def test_a_freezer_cgroup_with_strangers_is_left_alone(
+def test_a_freezer_cgroup_with_foreign_processes_is_not_frozen(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, cgroup_root: Path, tmp_path: Path
 ) -> None:
     if cgroup_layout.version != "v1":
@@ -155,43 +155,42 @@ def test_a_freezer_cgroup_with_strangers_is_left_alone(
     assert hog.frozen_at is not None
     standalone = HostEvictions(EvictionConfig(StandaloneAction.FREEZE), cgroup_layout, executor)
     target = target_of(cgroup_layout, hog.pod)
-    stranger = subprocess.Popen(["sleep", "60"])
+    foreign = subprocess.Popen(["sleep", "60"])
     try:
-        (hog.frozen_at / "cgroup.procs").write_text(str(stranger.pid))
-        assert ask(standalone, target).result is EvictionResult.REFUSED
-        (hog.frozen_at.parent / "cgroup.procs").write_text(str(stranger.pid))
+        (hog.frozen_at / "cgroup.procs").write_text(str(foreign.pid))
+        assert evict(standalone, target).result is EvictionResult.REFUSED
+        (hog.frozen_at.parent / "cgroup.procs").write_text(str(foreign.pid))
         (hog.frozen_at.parent / "cgroup.procs").write_text(str(hog.process.pid))
-        assert ask(standalone, target).result is EvictionResult.REFUSED, "it is not all in there"
+        assert evict(standalone, target).result is EvictionResult.REFUSED, "not all in there"
         assert hog.runs()
     finally:
-        stranger.kill()
-        stranger.wait()
+        foreign.kill()
+        foreign.wait()
 
 
-def test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
+def test_kill_ends_all_processes_in_the_cgroup_and_no_others(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, cgroup_root: Path, tmp_path: Path
 ) -> None:
-    beside = Hog(cgroup_layout, make(cgroup_root / "hog-2"), tmp_path)
-    below = make(hog.pod / "below")
+    other = Hog(cgroup_layout, make(cgroup_root / "hog-2"), tmp_path)
+    child_cgroup = make(hog.pod / "below")
     child = subprocess.Popen(["sleep", "60"])
     try:
-        eventually("the other hog", 5, beside.runs)
-        (below / "cgroup.procs").write_text(str(child.pid))
+        eventually("the other hog", 5, other.runs)
+        (child_cgroup / "cgroup.procs").write_text(str(child.pid))
         standalone = HostEvictions(EvictionConfig(StandaloneAction.KILL), cgroup_layout, executor)
         with reaped(hog.process, child):
-            answer = ask(standalone, target_of(cgroup_layout, hog.pod))
+            answer = evict(standalone, target_of(cgroup_layout, hog.pod))
         assert answer.result is EvictionResult.KILLED
         assert (hog.process.returncode, child.returncode) == (-9, -9)
-        assert beside.runs()
+        assert other.runs()
     finally:
         child.kill()
-        beside.close()
+        other.close()
 
 
 @contextmanager
 def reaped(*children: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Zombies stay in their cgroup until somebody waits for them."""
-
+    """Wait for *children* in threads: zombies stay in their cgroup until they are waited for."""
     threads = [threading.Thread(target=child.wait) for child in children]
     for thread in threads:
         thread.start()
@@ -200,7 +199,7 @@ def reaped(*children: "subprocess.Popen[bytes]") -> Iterator[None]:
         thread.join()
 
 
-def test_another_cgroup_of_the_same_path_is_never_meant(
+def test_another_cgroup_with_the_same_path_is_not_touched(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor
 ) -> None:
     other = target_of(cgroup_layout, hog.pod)._replace(id=1)
@@ -208,7 +207,7 @@ def test_another_cgroup_of_the_same_path_is_never_meant(
         kill(cgroup_layout, other)
     for action in (StandaloneAction.FREEZE, StandaloneAction.KILL):
         standalone = HostEvictions(EvictionConfig(action), cgroup_layout, executor)
-        assert ask(standalone, other).result in (EvictionResult.GONE, EvictionResult.KILLED)
+        assert evict(standalone, other).result in (EvictionResult.GONE, EvictionResult.KILLED)
     assert hog.runs()
 
 
@@ -226,7 +225,7 @@ def test_the_agent_does_not_kill_itself(cgroup_layout: CgroupLayout) -> None:
 
 
 @pytest.mark.parametrize("enforcing", [True, False])
-def test_what_is_off_or_only_observed_is_told_and_not_done(
+def test_evictions_that_are_off_or_only_observed_are_reported(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, enforcing: bool
 ) -> None:
     action = StandaloneAction.OFF if enforcing else StandaloneAction.KILL

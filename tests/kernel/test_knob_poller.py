@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of many knobs, a few at a time, on real cgroups."""
+"""The knob poller on real cgroups: round-robin reading of many knobs."""
 
 import itertools
 from pathlib import Path
@@ -26,90 +26,90 @@ def pods(cgroup_root: Path) -> list[Path]:
     return [make_child(cgroup_root, f"pod{number}") for number in range(8)]
 
 
-class Watch:
-    """Readings of some pods, and the time that passes."""
+class Polled:
+    """A poller for some pods, with a simulated clock."""
 
     def __init__(self, layout: CgroupLayout, pods: list[Path], state_dir: Path) -> None:
         self.executor = executor(layout, state_dir)
-        self.readings = KnobPoller(self.executor)
+        self.poller = KnobPoller(self.executor)
         self.targets = [target_of(layout, pod) for pod in pods]
         self.now_ns = 0
 
     def ticks(self, count: int) -> None:
         for _ in range(count):
             self.now_ns += TICK_NS
-            self.readings.poll(self.now_ns)
+            self.poller.poll(self.now_ns)
 
     def quota(self, target: Target) -> str | None:
-        quotas = {r.target: r.value for r in self.readings.all if r.knob is Knob.CPU_QUOTA}
+        quotas = {r.target: r.value for r in self.poller.all if r.knob is Knob.CPU_QUOTA}
         return quotas.get(target)
 
 
 @pytest.fixture
-def watch(cgroup_layout: CgroupLayout, pods: list[Path], tmp_path: Path) -> Watch:
-    return Watch(cgroup_layout, pods, tmp_path)
+def polled(cgroup_layout: CgroupLayout, pods: list[Path], tmp_path: Path) -> Polled:
+    return Polled(cgroup_layout, pods, tmp_path)
 
 
-def test_what_is_new_is_read_at_once_and_with_its_knobs(watch: Watch) -> None:
-    one, two, three, *_ = watch.targets
-    watch.readings.set_targets({one: EVERY, two: QUOTA})
-    assert [(r.target, r.knob) for r in watch.readings.all] == [
+def test_new_targets_are_read_at_once_with_their_knobs(polled: Polled) -> None:
+    one, two, three, *_ = polled.targets
+    polled.poller.set_targets({one: EVERY, two: QUOTA})
+    assert [(r.target, r.knob) for r in polled.poller.all] == [
         (one, Knob.SCHED_IDLE),
         (one, Knob.CPU_QUOTA),
         (two, Knob.CPU_QUOTA),
     ]
-    watch.readings.set_targets({two: QUOTA, three: QUOTA})
-    assert [r.target for r in watch.readings.all] == [two, three]
+    polled.poller.set_targets({two: QUOTA, three: QUOTA})
+    assert [r.target for r in polled.poller.all] == [two, three]
 
 
-def test_foreign_values_are_seen_within_a_round_and_not_all_at_once(
-    watch: Watch, pods: list[Path]
+def test_foreign_values_are_noticed_within_a_round_one_per_tick(
+    polled: Polled, pods: list[Path]
 ) -> None:
-    watch.readings.set_targets(dict.fromkeys(watch.targets, EVERY))
+    polled.poller.set_targets(dict.fromkeys(polled.targets, EVERY))
     for pod in pods:
         set_quota(pod, 50_000, 100_000)
     seen = []
     for _ in range(ROUND):
-        watch.ticks(1)
-        seen.append(sum(watch.quota(target) == "50000 100000 0" for target in watch.targets))
+        polled.ticks(1)
+        seen.append(sum(polled.quota(target) == "50000 100000 0" for target in polled.targets))
     assert seen[-1] == len(pods)
     assert max(now - before for before, now in itertools.pairwise(seen)) == 1
 
 
-def test_a_number_that_does_not_fit_the_rounds_leaves_nobody_out(
+def test_a_number_of_targets_that_does_not_divide_the_round_skips_none(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
     pods = [make_child(cgroup_root, f"one-of-{number}") for number in range(23)]
-    watch = Watch(cgroup_layout, pods, tmp_path)
-    watch.readings.set_targets(dict.fromkeys(watch.targets, QUOTA))
+    polled = Polled(cgroup_layout, pods, tmp_path)
+    polled.poller.set_targets(dict.fromkeys(polled.targets, QUOTA))
     for pod in pods:
         set_quota(pod, 50_000, 100_000)
-    for second in range(1, 20):  # four each time
-        watch.readings.poll(second * NS_PER_SEC)
-    assert {watch.quota(target) for target in watch.targets} == {"50000 100000 0"}
+    for second in range(1, 20):  # four targets per poll
+        polled.poller.poll(second * NS_PER_SEC)
+    assert {polled.quota(target) for target in polled.targets} == {"50000 100000 0"}
 
 
-def test_the_readings_are_the_same_object_while_nothing_changes(watch: Watch) -> None:
-    watch.readings.set_targets(dict.fromkeys(watch.targets, EVERY))
-    before = watch.readings.all
-    watch.ticks(2 * ROUND)
-    assert watch.readings.all is before
+def test_the_readings_are_the_same_object_while_nothing_changes(polled: Polled) -> None:
+    polled.poller.set_targets(dict.fromkeys(polled.targets, EVERY))
+    before = polled.poller.all
+    polled.ticks(2 * ROUND)
+    assert polled.poller.all is before
 
 
-def test_what_is_gone_is_left_out(watch: Watch, pods: list[Path]) -> None:
-    watch.readings.set_targets(dict.fromkeys(watch.targets, EVERY))
+def test_removed_cgroups_have_no_readings(polled: Polled, pods: list[Path]) -> None:
+    polled.poller.set_targets(dict.fromkeys(polled.targets, EVERY))
     pods[3].rmdir()
-    watch.ticks(ROUND)
-    assert {r.target for r in watch.readings.all} == set(watch.targets) - {watch.targets[3]}
+    polled.ticks(ROUND)
+    assert {r.target for r in polled.poller.all} == set(polled.targets) - {polled.targets[3]}
 
 
-def test_writes_are_kept_and_forgotten_when_all_is_undone(watch: Watch) -> None:
-    one = watch.targets[0]
-    watch.readings.set_targets({one: EVERY})
+def test_results_of_writes_are_kept_until_a_reset(polled: Polled) -> None:
+    one = polled.targets[0]
+    polled.poller.set_targets({one: EVERY})
     write = action(one, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")
-    watch.readings.update(watch.executor.execute([write], now_ns=0))
-    assert watch.quota(one) == "9000 10000 0"
-    watch.executor.restore_all()
-    watch.readings.reset()
-    watch.readings.set_targets({one: EVERY})
-    assert watch.quota(one) == "max 100000 0"
+    polled.poller.update(polled.executor.execute([write], now_ns=0))
+    assert polled.quota(one) == "9000 10000 0"
+    polled.executor.restore_all()
+    polled.poller.reset()
+    polled.poller.set_targets({one: EVERY})
+    assert polled.quota(one) == "max 100000 0"

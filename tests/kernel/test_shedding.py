@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Without some of its detail the probe costs less, and what is left is still right."""
+"""The sched probe with details shed: the remaining figures are correct."""
 
 from collections.abc import Iterator
 import os
@@ -35,7 +35,7 @@ def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) ->
     return Groups(cgroup_root, cgroup_layout, probe)
 
 
-def test_counters_go_and_come_back_from_zero(probe: SchedProbe, groups: Groups) -> None:
+def test_counters_are_shed_and_start_again_at_zero(probe: SchedProbe, groups: Groups) -> None:
     hog = groups.make("hog", latency=False)
     with loads([Load(hog, "hog", CPU)], seconds=8) as running:
         running.start()
@@ -51,12 +51,12 @@ def test_counters_go_and_come_back_from_zero(probe: SchedProbe, groups: Groups) 
         assert groups.sample(probe.poll(), hog).instructions == 0
         time.sleep(2.0)
         again = groups.sample(probe.poll(), hog)
-    # What ran meanwhile is nobody's.
+    # Work in the meantime is counted for no workload.
     assert again.instructions is not None and 500_000_000 < again.instructions < 2_500_000_000
 
 
 @pytest.mark.parametrize("shed", [2, 3], ids=DETAILS[1:])
-def test_waits_are_right_and_nobodys_fault(shed: int, probe: SchedProbe, groups: Groups) -> None:
+def test_waits_are_correct_and_without_blame(shed: int, probe: SchedProbe, groups: Groups) -> None:
     service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     probe.shed(shed)
     with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=4) as running:
@@ -66,7 +66,8 @@ def test_waits_are_right_and_nobodys_fault(shed: int, probe: SchedProbe, groups:
     old, new = groups.sample(first, service), groups.sample(last, service)
     assert old.wait_total_ns is not None and new.wait_total_ns is not None
     waited_ns = after.wait_ns - before.wait_ns
-    # Three of four waits are guessed: with some hundred waits that is 10 % off, rarely 20 %.
+    # With sampling three of four waits are estimated. With some hundred waits the error is 10 %,
+    # rarely 20 %.
     near = 0.02 if shed == 2 else 0.35
     assert new.wait_total_ns - old.wait_total_ns == pytest.approx(waited_ns, rel=near)
     inflicted_ns = (new.wait_inflicted_ns or 0) - (old.wait_inflicted_ns or 0)
@@ -76,7 +77,7 @@ def test_waits_are_right_and_nobodys_fault(shed: int, probe: SchedProbe, groups:
     assert unknown == new.wait_inflicted_ns
 
 
-def test_an_agent_over_its_budget_does_without(
+def test_an_agent_over_its_budget_sheds_details(
     cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:
     site = Site(cgroup_root, cgroup_layout, tmp_path)

@@ -30,5 +30,5 @@ def test_a_foreign_value_becomes_the_new_original(
 
 
 @pytest.mark.soak  # compiling four probes takes 1.5 minutes in the guest
-def test_it_protects_the_service_and_restores_when_told_to_stop(site: agent.Site) -> None:
-    agent.test_it_protects_the_service_and_restores_when_told_to_stop(site, signal.SIGTERM)
+def test_it_protects_the_service_and_restores_on_a_stop_signal(site: agent.Site) -> None:
+    agent.test_it_protects_the_service_and_restores_on_a_stop_signal(site, signal.SIGTERM)

@@ -12,25 +12,25 @@ import pytest
 
 from actuators.executor import Executor
 from controller.host.facts import CgroupLayout
-from tests.kernel import test_host_eviction as standalone
+from tests.kernel import test_host_eviction as evictions
 
 pytestmark = pytest.mark.vm
 
-hog, executor = standalone.hog, standalone.executor
+hog, executor = evictions.hog, evictions.executor
 
 
-def test_who_died_while_somebody_was_frozen_thaws_him_at_the_next_start(
-    cgroup_layout: CgroupLayout, hog: standalone.Hog, executor: Executor, tmp_path: Path
+def test_a_restart_thaws_what_was_frozen_before_a_crash(
+    cgroup_layout: CgroupLayout, hog: evictions.Hog, executor: Executor, tmp_path: Path
 ) -> None:
-    standalone.test_who_died_while_somebody_was_frozen_thaws_him_at_the_next_start(
+    evictions.test_a_restart_thaws_what_was_frozen_before_a_crash(
         cgroup_layout, hog, executor, tmp_path
     )
     assert (hog.pod / "cgroup.freeze").read_text() == "0\n"
 
 
-def test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
+def test_kill_ends_all_processes_in_the_cgroup_and_no_others(
     cgroup_layout: CgroupLayout,
-    hog: standalone.Hog,
+    hog: evictions.Hog,
     executor: Executor,
     cgroup_root: Path,
     tmp_path: Path,
@@ -38,6 +38,6 @@ def test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
 ) -> None:
     # Needed to kill processes one by one, but not for cgroup.kill.
     monkeypatch.delattr(os, "pidfd_open")
-    standalone.test_kill_ends_all_in_the_cgroup_and_nobody_beside_it(
+    evictions.test_kill_ends_all_processes_in_the_cgroup_and_no_others(
         cgroup_layout, hog, executor, cgroup_root, tmp_path
     )
