@@ -42,6 +42,7 @@ __all__ = (
     "lowest_ways",
     "parse_amount",
     "parse_bandwidth",
+    "parse_ceilings",
     "parse_disks",
     "parse_domains",
     "parse_idle",
@@ -269,6 +270,14 @@ def format_masks(masks: Mapping[int, int]) -> KnobValue:
     return format_domains(masks, 16)
 
 
+def parse_ceilings(value: KnobValue) -> list[float]:
+    """Return the ceilings of tc.ceiling in bytes per second: egress, ingress; 0: not shaped.
+
+    :raises ValueError: the text has something else than numbers.
+    """
+    return [float(word) for word in value.split()]
+
+
 def lowest_ways(mask: int, ways: int) -> int:
     """Return the lowest run of *ways* adjacent bits in *mask*; *mask* itself if it has none.
 
@@ -350,11 +359,9 @@ def _weight_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
 
 
 def _ceilings_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(dict(enumerate(_numbers(value))), dict(enumerate(_numbers(reference))))
-
-
-def _numbers(value: KnobValue) -> list[float]:
-    return [float(word) for word in value.split()]
+    return _is_below(
+        dict(enumerate(parse_ceilings(value))), dict(enumerate(parse_ceilings(reference)))
+    )
 
 
 def _disks_are_stricter(value: KnobValue, reference: KnobValue) -> bool:

@@ -4,7 +4,7 @@
 
 With a cookie on best-effort work and none on services, the kernel never runs both on one core at
 the same time. That helps a service only if it shared cores before, and it costs forced idle time.
-Without sched-idle it even halves the throughput of a service when both are busy, so it requires
+Without sched-idle it even halves the CPU time of a service when both are busy, so it requires
 sched-idle. A PID loop would cycle across the jump between the two states. So the knob is latched,
 and its effect is verified after each engagement.
 """
@@ -105,7 +105,8 @@ class CookieGate:
         :param yields: sched-idle, or a weight near zero, is set on best-effort work.
         :param services: a latency-sensitive workload is present.
         :param overlap: ``Snapshot.core_overlap_ratio``.
-        :param deviation: that of the service that suffers most on the cache channel.
+        :param deviation: that of the service that suffers most on the cache channel; ``None``: not
+            known.
         """
         self.verdict = None
         mode = self._settings.mode

@@ -47,9 +47,9 @@ _RESOURCES = {
 _INHIBITED = {
     ChannelState.SAFE: "no data, safe state",
     ChannelState.HOLD: "no data, the demand is held",
-    ChannelState.SELF: "not squeezed, because the service was throttled by its own quota",
-    ChannelState.STEAL: "not squeezed, because the host takes CPU time away",
-    ChannelState.NOT_BE: "not squeezed, because this is not caused by best-effort",
+    ChannelState.SELF: "best-effort is not squeezed: the service was throttled by its own quota",
+    ChannelState.STEAL: "best-effort is not squeezed: the host takes CPU time away",
+    ChannelState.NOT_BE: "best-effort is not squeezed: not caused by best-effort",
 }
 
 
@@ -104,7 +104,7 @@ class DecisionLog:
         caused = context.tracker.blame.share(demand.service or "")
         if caused is not None:
             text += f", best-effort caused {caused:.0%} of its wait"
-        text += f": {_INHIBITED.get(demand.state) or _quota(before, total)}"
+        text += f"; {_INHIBITED.get(demand.state) or _quota(before, total)}"
         if total is not None:
             text += _largest_cut(channel, context, workloads)
         return [Verdict(subject=demand.service or "cpu", text=text)]
@@ -134,7 +134,7 @@ class DecisionLog:
         unchanged = (
             "best-effort is not limited" if channel.ladder.usable else "no knob can be moved"
         )
-        text += f": {_INHIBITED.get(demand.state) or ', '.join(settings) or unchanged}"
+        text += f"; {_INHIBITED.get(demand.state) or ', '.join(settings) or unchanged}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 

@@ -3,9 +3,10 @@
 """Assignment of indicators to channels.
 
 The profile gives the channel of an indicator. The exception is the service's own figure (its
-latency), which shows that the service suffers, but not on which resource. While it is above its
-sweet point it is assigned to the channel whose other indicators deviate most, and to cpu if all of
-them are at the bottom of the scale.
+request latency, for instance), which shows that the service suffers, but not on which resource.
+While it is above its sweet point it is assigned, every 10 s, to the channel whose other indicators
+deviate most, and to cpu if all of them are at the bottom of the scale. Below the sweet point the
+assignment stays.
 """
 
 from collections.abc import Mapping

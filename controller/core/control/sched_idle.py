@@ -18,7 +18,8 @@ from operator import itemgetter
 from controller.core.control.knob_state import KnobState
 from controller.core.control.limiters import HoldOffLatch
 from controller.core.decision import Action
-from controller.core.model import Knob, KnobValue
+from controller.core.knob_values import IDLE
+from controller.core.model import Knob
 from controller.core.settings import Profile
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
@@ -31,7 +32,6 @@ __all__ = (
 
 _HOLD_NS = 60 * NS_PER_SEC
 _LONGEST_NS = 3600 * NS_PER_SEC
-_IDLE = KnobValue("1")
 
 
 class SchedIdlePolicy:
@@ -86,7 +86,7 @@ class SchedIdlePolicy:
         for scope, id_ in workload_index.idle_targets:
             if on:
                 text = "a latency-sensitive service is present: sched-idle for best-effort"
-                action = knobs.request(scope, id_, Knob.SCHED_IDLE, _IDLE, text, now_ns)
+                action = knobs.request(scope, id_, Knob.SCHED_IDLE, IDLE, text, now_ns)
             else:
                 text = "restore cpu.idle and the weight: sched-idle is off now"
                 action = knobs.restore(scope, id_, Knob.SCHED_IDLE, text, now_ns)

@@ -57,25 +57,25 @@ def water_fill(
     gets nothing before the room of all weighted keys is used up; the rest is then divided in
     proportion to the room.
     """
-    paid = dict.fromkeys(room, 0.0)
+    cuts = dict.fromkeys(room, 0.0)
     remaining = min(cut, sum(room.values()))
     for shares in (weights, room):
         # In the order of room per weight: each step uses up the room of one key, or ends the cut.
-        payers = sorted(
-            (key for key in room if shares.get(key, 0.0) > 0 and room[key] > paid[key]),
-            key=lambda key: (room[key] - paid[key]) / shares[key],
+        order = sorted(
+            (key for key in room if shares.get(key, 0.0) > 0 and room[key] > cuts[key]),
+            key=lambda key: (room[key] - cuts[key]) / shares[key],
         )
-        weight_left = sum(shares[key] for key in payers)
-        for key in payers:
+        weight_left = sum(shares[key] for key in order)
+        for key in order:
             if remaining <= 0:
                 break
-            due = min(room[key] - paid[key], remaining * shares[key] / weight_left)
-            paid[key] += due
-            remaining -= due
+            part = min(room[key] - cuts[key], remaining * shares[key] / weight_left)
+            cuts[key] += part
+            remaining -= part
             weight_left -= shares[key]
             if weight_left <= 0:
                 break
-    return paid
+    return cuts
 
 
 def allocate(
@@ -95,8 +95,8 @@ def allocate(
     if total >= wanted:
         return {key: want * total / wanted for key, want in wants.items()}
     room = {key: max(0.0, want - least[key]) for key, want in wants.items()}
-    paid = water_fill(wanted - total, blame, room)
-    return {key: want - paid[key] for key, want in wants.items()}
+    cuts = water_fill(wanted - total, blame, room)
+    return {key: want - cuts[key] for key, want in wants.items()}
 
 
 def total_for(demand: float, floor: float, ceiling: float) -> float:

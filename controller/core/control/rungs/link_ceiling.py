@@ -9,7 +9,7 @@ from controller.core.control.limiters import Headroom, HoldOffLatch
 from controller.core.control.resource_usage import LinkSide
 from controller.core.control.rungs.allocator import total_for
 from controller.core.decision import Action
-from controller.core.knob_values import is_stricter
+from controller.core.knob_values import is_stricter, parse_ceilings
 from controller.core.model import Knob, KnobValue, Target
 from controller.core.settings import KnobLimits, LinkFacts
 from controller.core.units import NS_PER_SEC, format_bytes
@@ -124,7 +124,7 @@ class LinkCeilingRung:
         if value is None or not is_stricter(self.knob, value, original):
             link.written = []
             return context.knobs.restore(*key, reason, context.now_ns)
-        wanted = _numbers(value)
+        wanted = parse_ceilings(value)
         if link.written and not context.resync and not _differs(wanted, link.written):
             return None
         link.written = wanted
@@ -135,13 +135,9 @@ def _limited(granted: tuple[float, float], original: KnobValue) -> KnobValue:
     # A direction that is not shaped is 0 and stays 0.
     words = (
         round(min(grant, most)) if most > 0 else 0
-        for grant, most in zip(granted, _numbers(original), strict=True)
+        for grant, most in zip(granted, parse_ceilings(original), strict=True)
     )
     return KnobValue(" ".join(map(str, words)))
-
-
-def _numbers(value: KnobValue) -> list[float]:
-    return [float(word) for word in value.split()]
 
 
 def _differs(wanted: list[float], written: list[float]) -> bool:

@@ -21,9 +21,9 @@ from controller.core.knob_values import (
     format_masks,
     is_stricter,
     lowest_ways,
-    parse_amount,
     parse_bandwidth,
     parse_masks,
+    parse_weight,
 )
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.core.settings import KnobLimits, MbaUnit
@@ -152,7 +152,7 @@ class IoWeightRung(SteppedRung):
         return [number / steps for number in range(steps + 1)]
 
     def _value(self, original: KnobValue) -> KnobValue:
-        halved = parse_amount(original) / 2**self.level
+        halved = parse_weight(original) / 2**self.level
         return format_amount(max(self._floor, halved))
 
 
