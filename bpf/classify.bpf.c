@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// From a packet to its class in the trees that shape a link.
+// Classification of packets for the HTB trees that shape a link.
 //
-// Who a packet belongs to is known at four places, and used at others:
+// The owner of a packet is known at other places than the class is needed, so there are five
+// programs:
 //
-//   egress   HTB of the link: by the mark that `mark` left, or by the cgroup of the socket. It is
+//   egress   HTB of the link: by the mark that `mark` set, or by the cgroup of the socket. This is
 //            also the last place where a flow has the addresses that its answers will have
-//            (after masquerade), so the flow is remembered here.
-//   ingress  HTB of the ifb: by the flow as remembered; for a datagram that nobody answered yet,
-//            by the socket that it is for.
+//            (after masquerade), so the flow is stored here.
+//   ingress  HTB of the ifb: by the stored flow; for a datagram of a flow without an answer yet,
+//            by the receiving socket.
 //   mark     host end of a pod's veth, from the pod: the socket is still known here and lost
 //            after routing; the mark carries its class to the link.
-//   redirect clsact of the link; no question asked.
-//   learn    host end of a pod's veth, to the pod: what comes to a pod that never answers.
+//   redirect clsact of the link: sends every packet to the ifb.
+//   learn    host end of a pod's veth, to the pod: stores flows to a pod that never answers.
 //
-// Classes are the minor numbers of HTB's leaves; CLASS_SYSTEM is everybody who has no other.
+// Classes are the minor numbers of HTB's leaves; CLASS_SYSTEM is that of unassigned traffic.
 //
 // Needs -D: MAJOR, CLASS_SYSTEM, MARK_MASK, MARK_SHIFT, MAX_CGROUPS, MAX_LINKS, MAX_FLOWS,
 // OFF_*: offsets in the running kernel's structs.
@@ -28,7 +29,7 @@
 #define PROTOCOL_SCTP 132
 #define FROM_NETWORK_HEADER 1 // enum bpf_hdr_start_off
 #define FRAGMENT_OFFSET 0x1fff
-#define NO_MATCH 0 // cls_bpf: ask the next filter
+#define NO_MATCH 0 // cls_bpf: continue with the next filter
 
 struct flow {
 	u32 here[4];
@@ -53,7 +54,7 @@ static __always_inline u32 class_by_cgroup(struct __sk_buff *skb)
 	u64 id = bpf_skb_cgroup_id(skb);
 	struct assigned *found = class_of_cgroup.lookup(&id);
 
-	// Workloads do not nest, so it does not matter that this walks down from the root.
+	// From the root downwards; the direction does not matter, because workloads do not nest.
 	for (int level = 1; !found && level <= CGROUP_DEPTH; level++) {
 		id = bpf_skb_ancestor_cgroup_id(skb, level);
 		if (!id)
@@ -143,7 +144,7 @@ static __always_inline void remember(struct flow *flow, u32 class)
 		return;
 	if (class != CLASS_SYSTEM)
 		class_of_flow.update(flow, &class);
-	else if (known) // somebody else's port once
+	else if (known) // the port belonged to another workload before
 		class_of_flow.delete(flow);
 }
 
@@ -168,7 +169,7 @@ static __always_inline u32 class_by_datagram_socket(struct __sk_buff *skb, struc
 
 	if (!socket)
 		return 0;
-	// The verifier allows no arithmetic on a socket; what went through a map is a number.
+	// The verifier allows no arithmetic on a socket pointer; loaded from a map it is a number.
 	u32 zero = 0;
 	u64 *address = scratch.lookup(&zero);
 	u64 cgroup = 0;
@@ -178,7 +179,7 @@ static __always_inline u32 class_by_datagram_socket(struct __sk_buff *skb, struc
 		cgroup = read_u64(*(volatile u64 *)address + OFF_SOCK_CGROUP);
 	}
 
-	// No helper tells this kind of program the cgroup of a socket that is not the packet's own.
+	// No helper gives this program type the cgroup of a socket other than the packet's own.
 	for (int depth = 0; cgroup && depth < CGROUP_DEPTH; depth++) {
 		u64 id = read_u64(read_u64(cgroup + OFF_CGROUP_KN) + OFF_KERNFS_ID);
 		struct assigned *found = class_of_cgroup.lookup(&id);
@@ -195,7 +196,7 @@ static __always_inline u32 class_by_datagram_socket(struct __sk_buff *skb, struc
 	return class;
 }
 
-// On the way in to the link: everything goes to the ifb.
+// Ingress of the link: every packet goes to the ifb.
 int redirect(struct __sk_buff *skb)
 {
 	return -1; // cls_bpf: a match
@@ -238,7 +239,7 @@ int mark(struct __sk_buff *skb)
 	if (!class)
 		class = class_by_link(skb->ifindex);
 	skb->mark = (skb->mark & ~MARK_MASK) | (class << MARK_SHIFT & MARK_MASK);
-	// HTB would take a class of its own in the priority before it asks any filter.
+	// HTB takes the class from a priority with its own major number before it runs any filter.
 	if (skb->priority >> 16 == MAJOR)
 		skb->priority = 0;
 	return NO_MATCH;

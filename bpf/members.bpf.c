@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// Which tasks joined or left the cgroups that user space follows, as events.
+// Events for tasks that join or leave the cgroups that user space follows.
 //
-// A task gets into a cgroup in three ways. It is moved: cgroup_attach_task, one event per write
-// to cgroup.procs, fired when the task is in its new cgroup. It is born there because its parent
-// is there: no event, it inherits what its parent carries. It is born elsewhere than its parent
-// (CLONE_INTO_CGROUP), which fires no cgroup_attach_task: at sched_process_fork the two task
-// groups then differ. So an ordinary fork costs two reads and a comparison, whoever forks.
+// A task gets into a cgroup in three ways:
+//   - It is moved: cgroup_attach_task, one event per write to cgroup.procs, fired when the task is
+//     in its new cgroup.
+//   - It is created in the cgroup of its parent: no event; it inherits the parent's attributes.
+//   - It is created in another cgroup than its parent's (CLONE_INTO_CGROUP), which fires no
+//     cgroup_attach_task: at sched_process_fork the two task groups differ. So every ordinary fork
+//     on the host costs two reads and a comparison.
 //
-// User space writes the kernfs ids of the cgroups that it follows into `followed`. What is below
-// one of them belongs to it.
+// User space writes the kernfs ids of the cgroups that it follows into `followed`. Cgroups below
+// one of them belong to it.
 //
 // Needs -D: PAGE_SIZE, HIERARCHY (/proc/cgroups, 0 for cgroup v2), MAX_FOLLOWED, RING_PAGES and
 // the OFF_* below.
@@ -47,7 +49,7 @@ static __always_inline u64 find_followed(u64 css)
 	for (int depth = 0; depth < CGROUP_DEPTH; depth++) {
 		u64 cgroup = css ? read_u64(css + OFF_CSS_CGROUP) : 0;
 
-		if (!cgroup) // an autogroup has none
+		if (!cgroup) // an autogroup has no cgroup
 			break;
 		u64 id = read_u64(read_u64(cgroup + OFF_CGROUP_KN) + OFF_KERNFS_ID);
 
@@ -67,7 +69,7 @@ static __always_inline void tell(u64 css, u64 task, u32 whole)
 	event.tid = read_u32(task + OFF_TASK_PID);
 	event.tgid = read_u32(task + OFF_TASK_TGID);
 	event.whole = whole;
-	// Nobody waits for it: it is read once per tick.
+	// No wakeup: user space polls the ring once per tick.
 	if (events.ringbuf_output(&event, sizeof(event), BPF_RB_NO_WAKEUP)) {
 		u64 *count = lost.lookup(&zero);
 

@@ -2,12 +2,12 @@
 // IP bytes and packets per workload, in both directions.
 //
 // Attached at the root of the cgroup2 tree, so it sees every packet of every socket of the host.
-// A packet belongs to the cgroup2 cgroup in which its socket was made (an accepted one: its
-// listener). User space writes the ids of the workloads' directories into `slot_of_cgroup`; a
-// packet of a cgroup below one of them counts there.
+// A packet belongs to the cgroup2 cgroup in which its socket was created (for an accepted socket:
+// its listener). User space writes the ids of the workloads' directories into `slot_of_cgroup`; a
+// packet of a cgroup below one of them counts for that workload.
 //
-// A sender can be interrupted by a receiver, and preempted by another sender, on the same CPU:
-// hence atomic adds, to a line that no other CPU writes.
+// On one CPU a sender can be interrupted by a receiver and preempted by another sender. So the
+// adds are atomic, on a cache line that no other CPU writes.
 //
 // Needs -D: NCPU, MAX_SLOTS.
 #include <linux/types.h>
@@ -19,7 +19,7 @@ struct place {
 	u32 unused;
 };
 
-// One region per CPU, so that CPUs share no cache line but where two regions meet.
+// One region per CPU, so that CPUs share no cache line except where two regions meet.
 struct traffic {
 	u64 tx_bytes;
 	u64 rx_bytes;
@@ -35,7 +35,7 @@ static __always_inline struct traffic *find(struct __sk_buff *skb)
 	u64 id = bpf_skb_cgroup_id(skb);
 	struct place *place = slot_of_cgroup.lookup(&id);
 
-	// Workloads do not nest, so it does not matter that this walks down from the root.
+	// From the root downwards; the direction does not matter, because workloads do not nest.
 	for (int level = 1; !place && level <= CGROUP_DEPTH; level++) {
 		id = bpf_skb_ancestor_cgroup_id(skb, level);
 		if (!id)

@@ -2,19 +2,19 @@
 // Run-queue latency, on-CPU time and blame per workload, from one hook.
 //
 // At sched_switch the next task's sched_info.last_queued is still set, in the clock of its run
-// queue, and that clock was brought up to date a moment before: rq->clock - last_queued is
-// exactly what the kernel adds to run_delay an instant later (kernel/sched/stats.h,
-// sched_info_arrive). So there is no wakeup hook, no map of tasks and no clock of our own.
+// queue, and that clock has just been updated: rq->clock - last_queued is exactly the time that
+// the kernel adds to run_delay an instant later (kernel/sched/stats.h, sched_info_arrive). So
+// there is no wakeup hook, no map of tasks and no clock of our own.
 //
-// Blame: each CPU keeps a ring of the last changes of workload. A task of a latency-sensitive
-// workload that waited longer than LONG_WAIT_NS walks it and charges every other workload that
-// ran during its wait; what lies beyond the ring goes to SLOT_UNKNOWN.
+// Blame: each CPU has a ring of the last changes of workload. After a wait longer than
+// LONG_WAIT_NS of a task of a latency-sensitive workload, the program walks the ring and charges
+// every other workload that ran during the wait; the part beyond the ring goes to SLOT_UNKNOWN.
 //
-// sched_info counts time throttled by an own CFS quota as waiting. cfs_rq keeps the sum of it;
-// its growth is remembered as the last few intervals per cfs_rq and taken out of the histogram
-// and of the blame (of wait_ns it stays a part).
+// sched_info counts time throttled by the task's own CFS quota as waiting. cfs_rq has the sum of
+// that time; its growth is kept as the last few intervals per cfs_rq and subtracted from the
+// histogram and from the blame (wait_ns still contains it).
 //
-// Where the kernel keeps no sched_info, stamps.h stands in for it.
+// On kernels without sched_info stamps.h replaces it.
 //
 // Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5), STAMPS (0 or 1)
 // and the OFF_* of cgroups.h and below.
@@ -29,13 +29,13 @@
 #define RING 64
 #define THROTTLES 4
 #define SYNC_NS 1000000
-// Detail that user space can do without when all of it costs too much.
+// Detail that user space can switch off when the program costs too much.
 #define SHED_COUNTERS 1
 #define SHED_BLAME 2 // waits are charged to SLOT_UNKNOWN
-#define SHED_WAITS 4 // one wait of four is looked at, and counts for four
+#define SHED_WAITS 4 // one wait of four is processed, and counts for four
 #define SAMPLE_SHIFT 2
 
-// One cache line per slot and CPU, so that CPUs do not share any. Only its own CPU writes it.
+// One cache line per slot and CPU; only that CPU writes it.
 struct account {
 	u64 oncpu_ns;
 	u64 wait_ns;
@@ -57,22 +57,22 @@ struct run {
 
 struct cpu {
 	u64 since;      // rq clock at the last switch
-	u64 slot;       // who runs since then
+	u64 slot;       // the slot that runs since then
 	u64 sync_clock; // a pair of rq clock and CLOCK_MONOTONIC, at most SYNC_NS old
 	u64 sync_mono;
 	u64 switches;
-	u64 rq; // without TYPED: remembered, to spare reads
+	u64 rq; // without TYPED: cached, as is idle, to save reads
 	u64 idle;
 	u64 head;
-	u64 queued;  // since when the task that was picked last had waited, and its latency record
+	u64 queued;  // of the task that was picked last: start of its wait, and its latency record
 	u64 latency;
-	// How far back a walk of the ring has come. In memory and not in a register: the verifier
-	// would otherwise tell the states of all iterations apart.
+	// Time that a walk of the ring has reached. In memory and not in a register: otherwise the
+	// verifier distinguishes the states of all iterations.
 	u64 walk;
 	u64 group; // of the task that was picked last
 	u64 shed;  // SHED_*, written by user space
 	u64 running; // the task that was picked last
-	u64 missed;  // switches that we were not told of
+	u64 missed;  // switches for which the tracepoint was not fired
 	u64 pad[1];
 	struct cached_group cache[GROUP_CACHE];
 	struct run ring[RING];
@@ -139,7 +139,7 @@ static __always_inline u64 throttled_in_wait(struct cpu *cpu, u64 next)
 		u64 grown = total > known->seen ? total - known->seen : 0;
 		u64 start = last_own_run(cpu);
 
-		// A new record starts at 0: the growth can be older than this wait.
+		// A new record starts at 0, so the growth can be older than this wait.
 		if (grown > cpu->since - start)
 			grown = cpu->since - start;
 		u64 at = known->next++ & (THROTTLES - 1);
@@ -173,7 +173,7 @@ static __always_inline void charge(struct cpu *cpu, struct account *account, u64
 	account->inflicted_ns += ns;
 }
 
-// Charge the wait [queued, since] to those who ran, less its throttled share.
+// Charge the wait [queued, since], less its throttled share, to the slots that ran.
 static __always_inline void blame_wait(struct cpu *cpu, struct account *account, u64 throttled)
 {
 #if BLAME
@@ -185,8 +185,8 @@ static __always_inline void blame_wait(struct cpu *cpu, struct account *account,
 		return;
 	}
 	cpu->walk = cpu->since;
-	// The newest is the waiter's own, with a length of zero unless another task of its workload
-	// ran before it.
+	// The newest run is that of the waiter's own workload; its length is zero unless another
+	// task of the workload ran just before.
 	for (u32 back = 0; back < RING; back++) {
 		struct run *run = &cpu->ring[(cpu->head - back) & (RING - 1)];
 		u64 end = cpu->walk;
@@ -239,7 +239,7 @@ int long_wait(struct bpf_raw_tracepoint_args *ctx)
 }
 
 #if COUNTERS
-// Run by user space: who stays on a CPU for long is not counted otherwise.
+// Run by user space on each busy CPU: counts are otherwise added only when a workload leaves.
 int count_running(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 id = bpf_get_smp_processor_id();
@@ -308,7 +308,7 @@ static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 no
 
 static __always_inline struct owner owner_of_task(struct cpu *cpu, u64 task)
 {
-	// By way of memory it becomes a number, which may be hashed.
+	// Stored and loaded again it is a number, which may be hashed.
 	*(volatile u64 *)&cpu->group = member_u64(task, OFF_TASK_GROUP);
 	return owner_of_group(cpu->cache, *(volatile u64 *)&cpu->group);
 }
@@ -322,10 +322,10 @@ static __always_inline void charge_run(struct cpu *cpu, u32 id, u64 now)
 		account->oncpu_ns += now - cpu->since;
 }
 
-// Somebody else runs than was picked last, so there was a switch that we were not told of (seen
-// in a nested virtual machine, for every switch away from one CPU's idle task: with that, a
-// service that wakes up on an idle CPU would not be charged for its run). The kernel keeps how
-// long this run has been; what waited before it is lost.
+// The previous task is not the one that was picked last, so a switch did not fire the tracepoint
+// (seen in a nested virtual machine, for every switch away from one CPU's idle task: a service
+// that wakes up on an idle CPU would then not be charged for its run). The kernel has the length
+// of this run; the wait before it is lost.
 static __always_inline void catch_up(struct cpu *cpu, u32 id, u64 prev, u64 now)
 {
 	u64 ran = member_u64(prev, OFF_TASK_SUM_EXEC) - member_u64(prev, OFF_TASK_PREV_SUM_EXEC);
@@ -336,7 +336,7 @@ static __always_inline void catch_up(struct cpu *cpu, u32 id, u64 prev, u64 now)
 	charge_run(cpu, id, now - ran);
 	u64 slot = owner_of_task(cpu, prev).slot;
 
-	// Counters cannot be split: all goes to whom the larger part belongs.
+	// Counters cannot be split: all counts go to the slot with the larger part of the time.
 	if (ran < (now - cpu->since) / 2)
 		read_counters(cpu, id, slot);
 	change_run(cpu, id, slot, now - ran);
@@ -353,7 +353,7 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 	u64 rq = run_queue(cpu, next);
 	u64 now = member_u64(rq, OFF_RQ_CLOCK);
 
-	if (!now) // a bad address, which has not been seen
+	if (!now) // a bad address; has not been observed
 		return 0;
 	if (!cpu->since)
 		cpu->since = now;
@@ -384,7 +384,7 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!account || !queued || queued >= now)
 		return 0;
-	// The low bits of the clock: a load that repeats itself must not meet its own sampling.
+	// By low bits of the clock, so that the sampling is not in step with a periodic load.
 	if (cpu->shed & SHED_WAITS && (now ^ now >> 7) & ((1 << SAMPLE_SHIFT) - 1))
 		return 0;
 	account->wait_ns += now - queued << weight_shift(cpu);
@@ -398,7 +398,7 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 	cpu->queued = queued;
 	cpu->latency = owner.latency;
 	slow_path.call(ctx, 0);
-	// Only reached while the array is empty, during the load.
+	// Only reached while the program array is empty, during loading.
 	count_wait(cpu, id, owner.latency, now - queued);
 	return 0;
 }

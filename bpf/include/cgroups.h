@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// From a task to the workload that it belongs to.
+// The workload of a task.
 //
-// A workload is a cgroup of the cpu controller with everything below it. User space writes
-// the kernfs ids of the workloads' own cgroups into `slot_of_cgroup`; a cgroup that is not in
-// it belongs to its nearest ancestor that is. The walk is done once per task group and CPU: the
-// result is cached by the address of the task group until `generation` moves, which user space
-// does with every change of the map and the cgroup_rmdir hook does before any task group's
-// memory can be used again.
+// A workload is a cgroup of the cpu controller with all cgroups below it. User space writes the
+// kernfs ids of the workloads' own cgroups into `slot_of_cgroup`; any other cgroup belongs to its
+// nearest ancestor in that map. The walk is done once per task group and CPU: the result is cached
+// by the address of the task group until `generation` changes. User space increments `generation`
+// with every change of the map, and the cgroup_rmdir hook before the memory of any task group can
+// be reused.
 //
 // Needs typed.h, -DOFF_*: offsets in the running kernel's structs; sizes: MAX_SLOTS.
 #pragma once
 
 #define SLOT_SYSTEM 0  // tasks outside all workloads
 #define SLOT_IDLE 1    // the idle task
-#define SLOT_UNKNOWN 2 // only ever a culprit: time that could not be attributed
+#define SLOT_UNKNOWN 2 // only as a culprit: time that could not be attributed
 #define CGROUP_DEPTH 12
 #define GROUP_CACHE 16
 
@@ -30,7 +30,7 @@ struct cached_group {
 
 BPF_HASH(slot_of_cgroup, u64, struct owner, MAX_SLOTS);
 BPF_F_TABLE("array", u32, u64, generation, 1, BPF_F_MMAPABLE);
-// How often a cgroup came, went or got another name: user space looks at the tree when it moved.
+// Number of cgroups created, removed or renamed; user space scans the tree when it changes.
 BPF_F_TABLE("array", u32, u64, cgroup_changes, 1, BPF_F_MMAPABLE);
 
 static __always_inline struct owner find_owner(u64 css)
@@ -62,7 +62,7 @@ static __always_inline struct owner owner_of_group(struct cached_group *cache, u
 
 	if (!now)
 		return nobody;
-	// Task groups come from a slab with objects of some hundred bytes.
+	// Without the low bits: task groups come from a slab with objects of some hundred bytes.
 	struct cached_group *entry = &cache[(group >> 7 ^ group >> 11) & (GROUP_CACHE - 1)];
 
 	if (entry->group == group && entry->generation == *now)
@@ -70,7 +70,7 @@ static __always_inline struct owner owner_of_group(struct cached_group *cache, u
 	u64 seen = *now;
 	struct owner owner = find_owner(group);
 
-	// Autogroups are freed without a cgroup_rmdir, so they must not be remembered.
+	// Autogroups are freed without a cgroup_rmdir, so they must not be cached.
 	if (read_u64(group + OFF_CSS_CGROUP)) {
 		entry->group = group;
 		entry->generation = seen;

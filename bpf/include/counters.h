@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 // Perf counters per workload, read when a CPU changes from one workload to another.
 //
-// User space opens an event per counter and CPU and puts it into `events`. Reading them is what
-// costs, so it is not done while a CPU stays with a workload; who does is brought up to date by
-// count_running, which user space runs on that CPU.
+// User space opens an event per counter and CPU and puts it into `events`. Reading the events is
+// the main cost, so they are not read while a CPU stays with a workload. For such a workload
+// count_running, which user space runs on that CPU, adds the counts.
 //
-// A PMU with fewer counters than events takes turns. Then what was counted is scaled by the time
-// that the event was enabled over the time that it counted, on this CPU since the last look at
-// both: of a single run it would be all or nothing. Asking for the times makes a read dearer,
-// so they are looked at every LOOK reads only, and by count_running.
+// A PMU with fewer counters than events multiplexes them. A count is then scaled by the time that
+// the event was enabled over the time that it counted, on this CPU since both times were read
+// last; for a single run the ratio would be all or nothing. Reading the times makes a read more
+// expensive, so they are read only with every LOOK-th read, and by count_running.
 //
 // Needs: NCPU, MAX_SLOTS, COUNTERS (0 to 5).
 #pragma once
@@ -17,21 +17,21 @@
 #define LOOK 64
 #define UNITY 1024
 
-// Indexed by CPU first: only this CPU writes what is beside it in a cache line.
+// Indexed by CPU first, so that only one CPU writes to a cache line.
 struct counters {
 	u64 sum[COUNTERS];
 };
 
 struct counted {
-	u64 value; // at the last read, 0: not known
-	u64 scale; // in 1/UNITY, 0: not known, and taken as UNITY
-	u64 enabled; // at the last look
+	u64 value; // at the last read, 0: unknown
+	u64 scale; // in 1/UNITY, 0: unknown, and taken as UNITY
+	u64 enabled; // when the times were read last
 	u64 running;
 };
 
 struct counted_cpu {
 	u64 reads;
-	u64 dead;  // an event does not go on: its CPU was off meanwhile
+	u64 dead;  // an event does not count any more: its CPU was off line in between
 	struct counted last[5];
 	u64 pad[2]; // to a multiple of a cache line
 };
@@ -45,13 +45,13 @@ static __always_inline u64 scaled(u64 gain, u64 scale)
 	return scale && scale != UNITY ? gain * scale / UNITY : gain;
 }
 
-// Return whether the event still goes on.
+// Update the scale; return whether the event still counts.
 static __always_inline bool look(struct counted *last, struct bpf_perf_event_value *now)
 {
 	u64 enabled = now->enabled - last->enabled, running = now->running - last->running;
 	bool first = !last->enabled || now->enabled < last->enabled;
 
-	// Not once in all that time: what it was before is the best guess.
+	// Without time running, the previous scale is the best estimate.
 	if (!first && running)
 		last->scale = enabled == running ? UNITY : enabled * UNITY / running;
 	last->enabled = now->enabled;
@@ -74,7 +74,7 @@ static __always_inline void count_for(u32 id, u64 slot, bool looking)
 		struct counted *last = &cpu->last[i];
 		u64 value = events.perf_read(id * COUNTERS + i);
 
-		// Errors are small negative numbers: the CPU was off, and has no event yet.
+		// Errors are small negative numbers: the CPU was off line and has no event yet.
 		if (value > -4096ULL)
 			value = 0;
 		if (last->value && value > last->value)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// Since when a task waits, for kernels without task_struct.sched_info (neither CONFIG_SCHEDSTATS
-// nor CONFIG_TASK_DELAY_ACCT): a stamp of the run queue's clock at every wakeup and preemption.
+// Start times of waits, for kernels without task_struct.sched_info (neither CONFIG_SCHEDSTATS nor
+// CONFIG_TASK_DELAY_ACCT): a stamp of the run queue's clock at every wakeup and preemption.
 //
-// The clock was brought up to date by the enqueueing a moment before, so the stamp is what
-// sched_info.last_queued would be. It is kept through migrations, where sched_info starts anew.
-// Only tasks that wait have a stamp: being picked takes it, going to sleep drops it. When more
-// than MAX_QUEUED tasks wait at once, those that come last are not measured.
+// Enqueueing has just updated that clock, so the stamp equals sched_info.last_queued. A stamp is
+// kept through migrations, at which sched_info restarts. Only waiting tasks have a stamp: it is
+// removed when the task is picked or goes to sleep. If more than MAX_QUEUED tasks wait at once,
+// the latest ones are not measured.
 //
 // Needs typed.h, loaded without TYPED, and -D: STAMPS, OFF_TASK_STATE, OFF_TASK_CFS_RQ,
 // OFF_CFS_RQ_RQ, OFF_RQ_CLOCK.
@@ -21,7 +21,7 @@ static __always_inline int stamp_woken(u64 task)
 	u64 rq = read_u64(read_u64(task + OFF_TASK_CFS_RQ) + OFF_CFS_RQ_RQ);
 	u64 now = read_u64(rq + OFF_RQ_CLOCK);
 
-	// Not again: who is woken while it waits has waited since the first time.
+	// insert keeps an existing stamp: a task that is woken while it waits began to wait before.
 	queued_at.insert(&task, &now);
 	return 0;
 }
@@ -41,7 +41,7 @@ static __always_inline void stamp_previous(struct bpf_raw_tracepoint_args *ctx, 
 {
 	u64 task = ctx->args[1];
 
-	// A wakeup while it ran left a stamp as well, so both overwrite.
+	// A wakeup while the task ran has left a stamp too, so update and delete ignore an old one.
 	if (ctx->args[0] & 1 || !(u32)read_u64(task + OFF_TASK_STATE))
 		queued_at.update(&task, &now);
 	else
