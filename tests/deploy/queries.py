@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the dashboard and the rules ask of Prometheus."""
+"""The Prometheus queries of the dashboard and the alert rules."""
 
 from collections.abc import Iterator
 import json
@@ -20,7 +20,7 @@ METRIC = re.compile(r"\bsweetpoint_[a-z0-9_]+")
 
 
 class Query(NamedTuple):
-    """One PromQL expression and where it stands."""
+    """A PromQL expression and its place: panel, variable or alert."""
 
     place: str
     expression: str
@@ -32,7 +32,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def panels() -> Iterator[dict[str, Any]]:
-    """Yield every panel that shows something, those of folded rows included."""
+    """Yield every panel with data, including those of collapsed rows."""
     for panel in dashboard()["panels"]:
         if panel["type"] == "row":
             yield from panel["panels"]
@@ -41,7 +41,7 @@ def panels() -> Iterator[dict[str, Any]]:
 
 
 def dashboard_queries() -> list[Query]:
-    """Return the queries of all panels, as Grafana sends them with everything selected."""
+    """Return the queries of all panels, as Grafana sends them with "All" selected."""
     return [
         Query(f"{panel['title']} {target['refId']}", _selected(target["expr"]))
         for panel in panels()
@@ -50,7 +50,7 @@ def dashboard_queries() -> list[Query]:
 
 
 def variables() -> list[tuple[str, Query]]:
-    """Return (label, series whose values of it are listed) of the variables."""
+    """Return (label, query of the series whose values of the label are listed) per variable."""
     found = []
     for variable in dashboard()["templating"]["list"]:
         if variable["type"] == "query":

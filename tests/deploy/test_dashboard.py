@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The committed dashboard is what its code makes, and asks for metrics that there are."""
+"""The committed dashboard is up to date, and its queries use metrics that exist."""
 
 import re
 
@@ -23,13 +23,13 @@ from tools.dashboard.__main__ import OUTPUT, text
 _COUNTERS = ("cycles", "instructions", "llc_misses", "llc_references", "stalled_cycles")
 
 
-# What scrapers in a cluster call the scraped pod: a label of the same name would be renamed.
+# Labels that scrapers in a cluster add; a label of the same name would be renamed.
 _TARGET = {"cluster", "container", "endpoint", "instance", "job", "namespace", "node", "pod"}
 
 
 @pytest.fixture(scope="module")
 def families() -> list[Metric]:
-    """Everything that an agent can export, on a host that has everything."""
+    """All metrics that an agent exports on a host with all functions."""
     board = PublishedState()
     board.report = report(
         1,
@@ -59,7 +59,7 @@ def metrics(families: list[Metric]) -> frozenset[str]:
     )
 
 
-def test_no_label_is_one_of_the_scraper(families: list[Metric]) -> None:
+def test_no_label_collides_with_those_of_the_scraper(families: list[Metric]) -> None:
     for family in families:
         for sample in family.samples:
             assert not sample.labels.keys() & _TARGET, sample.name
@@ -74,7 +74,7 @@ def test_every_metric_exists(query: Query, metrics: frozenset[str]) -> None:
     assert set(METRIC.findall(query.expression)) <= metrics
 
 
-def test_evictions_are_those_that_cost_a_node_its_budget() -> None:
+def test_evictions_are_those_that_count_for_the_limit_of_a_node() -> None:
     counted = set()
     for result in EvictionResult:
         stepper = Stepper(candidate(HOG, 1.0))
@@ -83,21 +83,21 @@ def test_evictions_are_those_that_cost_a_node_its_budget() -> None:
         stepper.step()
         if stepper.policy.history.asked_ns:
             counted.add(str(result))
-    asked_for = [
+    queried = [
         set(results.split("|"))
         for query in (*dashboard_queries(), *rule_queries())
         for results in re.findall(r'evictions_total{[^}]*result=~"([^"]+)"', query.expression)
     ]
-    # A panel, and twice in the alert.
-    assert asked_for == [counted] * 3
+    # In one panel, and twice in the alert.
+    assert queried == [counted] * 3
 
 
-def test_every_panel_can_be_understood() -> None:
+def test_every_panel_has_a_description_and_units() -> None:
     for panel in panels():
         title = panel["title"]
         assert len(panel["description"]) >= 15, title
         assert panel["description"].endswith("."), title
-        # Bars say their states in words, a table has a unit for each column.
+        # State panels have words for states, tables a unit per column.
         if panel["type"] == "state-timeline":
             assert panel["fieldConfig"]["defaults"]["mappings"], title
         elif panel["type"] != "table":
@@ -106,9 +106,9 @@ def test_every_panel_can_be_understood() -> None:
             assert panel["type"] in ("stat", "table") or target["legendFormat"], title
 
 
-def test_every_panel_follows_the_choice_of_nodes() -> None:
+def test_every_panel_respects_the_selected_nodes() -> None:
     free = {panel["title"] for panel in panels() for each in panel["targets"] if _free(each)}
-    # Rules may be evaluated for all clusters by one Prometheus, whose labels we do not know.
+    # One Prometheus may evaluate the rules for all clusters; its labels are not known.
     assert free == {"Alerts"}
 
 

@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus scrapes the real agent at work, and answers what dashboard and rules ask.
+"""A real Prometheus scrapes the real agent and answers the queries of dashboard and rules.
 
-The agent squeezes a hog beside a service, so most of what there is to see is there to see.
+The agent squeezes a CPU-bound load beside a service, so most series exist.
 """
 
 from collections.abc import Iterator
@@ -37,38 +37,38 @@ _NO_KUBERNETES = "no Kubernetes here"
 _NO_LINK = "no link is shaped"
 _NOTHING = "nothing of the kind happened"
 
-# Panels, or one query of a panel, that may be empty, and why.
+# Panels, or single queries of a panel, that may be empty, and the reason.
 MAY_BE_EMPTY = {
     "Other indicators": "the profile has no indicator that is neither time nor share",
     "Shares": "the profile has no indicator that is a share",
     "Services' own figures": "the service has no source of its own",
-    "Which knobs can be moved now": "told for the other channels, and only cpu is steered here",
+    "Which knobs can be moved now": "the series are for other channels, and the test has only cpu",
     "Applied: memory.high, the ten smallest": _NO_V2,
     "Applied: io.weight, the ten smallest": _NO_V2,
     "Pressure of services": "the kernel may have no PSI, or no cgroup2 tree with the service",
     "Pressure of nodes": "the kernel may have no PSI",
-    "Network traffic of workloads": "nobody sent anything, and there may be no cgroup2 tree",
+    "Network traffic of workloads": "no workload sends, and there may be no cgroup2 tree",
     "Applied: sched-idle and cookies C": "needs core scheduling",
     "Evictions by reason and result": _NOTHING,
-    "Knobs that somebody else wrote": _NOTHING,
-    "Time that the probes' programs take": "kernel.bpf_stats_enabled is 0",
-    "Time since the API server's last word": _NO_KUBERNETES,
-    "Pods by class and by what gave it to them": _NO_KUBERNETES,
+    "Foreign writes to knobs": _NOTHING,
+    "CPU time of the probes' programs": "kernel.bpf_stats_enabled is 0",
+    "Time since the last message of the API server": _NO_KUBERNETES,
+    "Pods by class and source of the class": _NO_KUBERNETES,
     "Pods": _NO_KUBERNETES,
-    "Requests to the API server that failed": _NO_KUBERNETES,
+    "Failed requests to the API server": _NO_KUBERNETES,
     "Offered to best-effort pods: CPU": _NO_KUBERNETES,
     "Offered to best-effort pods: memory": _NO_KUBERNETES,
-    "Can it be offered?": _NO_KUBERNETES,
+    "State of the offered resources": _NO_KUBERNETES,
     "Profiles of the ConfigMap": _NO_KUBERNETES,
-    "Knobs left to others": _NO_KUBERNETES,
-    "Pods whose labels are not believed": _NO_KUBERNETES,
-    "Links: what each tier carries": _NO_LINK,
-    "Links: bytes that wait": _NO_LINK,
+    "Knobs left to other agents": _NO_KUBERNETES,
+    "Pods with refused labels": _NO_KUBERNETES,
+    "Links: traffic by tier": _NO_LINK,
+    "Links: backlog": _NO_LINK,
     "Links: packets dropped": _NO_LINK,
     "Links that are not shaped": _NO_LINK,
     "Cache ways of best-effort work": _NO_HARDWARE,
     "Memory bandwidth limit of best-effort work": _NO_HARDWARE,
-    "Last-level cache held": _NO_HARDWARE,
+    "Last-level cache occupancy": _NO_HARDWARE,
     "Memory bandwidth used": _NO_HARDWARE,
     "Control group of best-effort work": _NO_HARDWARE,
     "Cores shared with services": "needs SMT",
@@ -77,7 +77,7 @@ MAY_BE_EMPTY = {
 
 
 class Prometheus:
-    """A server that scrapes one agent every second and evaluates the rules as often."""
+    """A server that scrapes one agent and evaluates the rules, both every second."""
 
     def __init__(self, home: Path, agent_port: int) -> None:
         self._log = home / "prometheus.log"
@@ -107,8 +107,8 @@ class Prometheus:
     def log(self) -> str:
         return self._log.read_text()
 
-    def ask(self, page: str, **parameters: str) -> Any:
-        """Return the data of the answer; the message where it is an error."""
+    def get(self, page: str, **parameters: str) -> Any:
+        """Return the data of the answer, or the message of an error."""
         url = f"{self._url}/api/v1/{page}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
@@ -118,8 +118,8 @@ class Prometheus:
                 return str(json.load(error)["error"])
 
     def query(self, expression: str) -> Any:
-        """Return the series, or the message of the error."""
-        answer = self.ask("query", query=expression)
+        """Return the series, or the message of an error."""
+        answer = self.get("query", query=expression)
         return answer if isinstance(answer, str) else answer["result"]
 
     def ready(self) -> bool:
@@ -150,7 +150,7 @@ def prometheus(site: Site) -> Iterator[Prometheus]:
         server.close()
 
 
-def test_every_query_is_answered_and_every_panel_shows_something(
+def test_every_query_is_answered_and_every_panel_has_data(
     site: Site, prometheus: Prometheus
 ) -> None:
     cpu = max(os.sched_getaffinity(0))
@@ -159,11 +159,13 @@ def test_every_query_is_answered_and_every_panel_shows_something(
         agent.ready()
         running.start()
         eventually("a scrape", 30, prometheus.ready)
-        # The last to appear: a quota, and rates, which take two scrapes.
+        # The last series to appear are a quota and rates, which need two scrapes.
         last = "sweetpoint_quota_applied_cpus and on () rate(sweetpoint_ticks_total[10s]) > 0"
         eventually("a squeeze that was scraped", 30, lambda: prometheus.query(last))
         eventually(
-            "a first look at the cost", 20, lambda: prometheus.query("sweetpoint_agent_used_cpus")
+            "a first measurement of the cost",
+            20,
+            lambda: prometheus.query("sweetpoint_agent_used_cpus"),
         )
         problems = [
             *_outdated(dashboard_queries()),
@@ -174,7 +176,7 @@ def test_every_query_is_answered_and_every_panel_shows_something(
         ]
         assert agent.stop() == 0
     assert problems == []
-    # Such as series that are told twice in one scrape.
+    # For example, series that are twice in one scrape.
     assert "ingest" not in prometheus.log
 
 
@@ -188,7 +190,7 @@ def _unanswered(server: Prometheus, queries: list[Query]) -> Iterator[str]:
 def _outdated(queries: list[Query]) -> Iterator[str]:
     places = {query.place for query in queries} | {query.place[:-2] for query in queries}
     for place in MAY_BE_EMPTY.keys() - places:
-        yield f"MAY_BE_EMPTY names a panel that is gone: {place}"
+        yield f"MAY_BE_EMPTY names a panel that does not exist: {place}"
 
 
 def _empty(server: Prometheus, queries: list[Query]) -> Iterator[str]:
@@ -201,7 +203,7 @@ def _empty(server: Prometheus, queries: list[Query]) -> Iterator[str]:
 def _unfilled(server: Prometheus) -> Iterator[str]:
     for label, query in variables():
         series = server.query(query.expression)
-        # A plain Prometheus has no labels that only a cluster's relabelling adds.
+        # Without the relabelling of a cluster these labels do not exist.
         if label not in ("cluster", "namespace") and not all(label in s["metric"] for s in series):
             yield f"variable {query.place}: no {label} in {query.expression}"
         if not series:
@@ -209,7 +211,7 @@ def _unfilled(server: Prometheus) -> Iterator[str]:
 
 
 def _broken_rules(server: Prometheus) -> Iterator[str]:
-    groups = server.ask("rules")["groups"]
+    groups = server.get("rules")["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     if len(rules) != len(rule_queries()):
         yield f"{len(rules)} rules instead of {len(rule_queries())}"

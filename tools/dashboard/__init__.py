@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Grafana dashboard as code; ``python -m tools.dashboard`` writes it."""
+"""The Grafana dashboard as code; ``python -m tools.dashboard`` generates it."""

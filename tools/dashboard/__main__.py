@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes deploy/dashboards/sweetpoint.json.
+"""Generator of deploy/dashboards/sweetpoint.json.
 
-The SDK's models are those of Grafana 10.1; newer ones read them as well.
+The SDK's models are those of Grafana 10.1; newer versions can load them.
 """
 
 import json
@@ -32,7 +32,7 @@ __all__ = ("OUTPUT", "dashboard", "text")
 
 OUTPUT = Path(__file__).parents[2] / "deploy" / "dashboards" / "sweetpoint.json"
 
-# (title, panels, folded): what not every node has is folded.
+# (title, panels, collapsed); rows without data on many nodes are collapsed.
 _ROWS = (
     ("At a glance", loop.glance, False),
     ("Services against their sweet points", loop.services, False),
@@ -64,7 +64,9 @@ def dashboard() -> Dashboard:
     made = (
         Dashboard("sweetpoint")
         .uid("sweetpoint")
-        .description("What services suffer, how best-effort work is held back for it, and why.")
+        .description(
+            "Deviation of services from their sweet points, limits on best-effort work, causes."
+        )
         .tags(["sweetpoint"])
         .time("now-3h", "now")
         .timezone("browser")
@@ -77,14 +79,14 @@ def dashboard() -> Dashboard:
     )
     for name, label, query in _VARIABLES:
         made = made.with_variable(_variable(name, label, query))
-    for title, panels, folded in _ROWS:
-        row = Row(title).collapsed(folded)
-        made = _folded(made, row, panels()) if folded else _open(made, row, panels())
+    for title, panels, collapsed in _ROWS:
+        row = Row(title).collapsed(collapsed)
+        made = _collapsed(made, row, panels()) if collapsed else _open(made, row, panels())
     return made
 
 
 def text() -> str:
-    """Return the file's content; panels are numbered in the order in which they stand."""
+    """Return the content of the file; panels are numbered in their order."""
     built = dashboard().build()
     number = 0
     for panel in built.panels or ():
@@ -102,14 +104,14 @@ def _open(made: Dashboard, row: Row, panels: list[Builder[Panel]]) -> Dashboard:
     return made
 
 
-def _folded(made: Dashboard, row: Row, panels: list[Builder[Panel]]) -> Dashboard:
+def _collapsed(made: Dashboard, row: Row, panels: list[Builder[Panel]]) -> Dashboard:
     for panel in panels:
         row = row.with_panel(panel)
     return made.with_row(row)
 
 
 def _variable(name: str, label: str, query: str) -> QueryVariable:
-    """Return a choice of many, "All" by default, which matches series without the label too."""
+    """Return a multiple choice, by default "All", which also matches series without the label."""
     every = VariableOption(selected=True, text=["All"], value=["$__all"])
     return (
         QueryVariable(name)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the agents themselves fare, and what hardware and links do."""
+"""Panels of the agents' health, of links, and of caches, memory bandwidth and cores."""
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
@@ -15,42 +15,43 @@ _OFF_ON = (("off", "red"), ("on", "green"))
 
 
 def health() -> list[Builder[Panel]]:
-    """Ticks, data, probes and cost."""
+    """Return the panels of ticks, data, probes and cost of the agents."""
     missed = rate("missed_context_switches_total")
     return [
         graph(
             "Duration of a tick",
-            "Half of the last 600 ticks took less than p50, 99 % less than p99. A tick is due "
-            "every 200 ms unless configured otherwise.",
+            "50th and 99th percentile of the last 600 ticks. A tick is due every 200 ms unless "
+            "configured otherwise.",
             "s",
             (series("tick_duration_recent_seconds", 'quantile="0.5"'), "{{instance}} p50"),
             (series("tick_duration_recent_seconds", 'quantile="0.99"'), "{{instance}} p99"),
         ),
         graph(
-            "Ticks that went wrong",
-            "Share of ticks that took longer than their period (overrun), or that were abandoned "
-            "because of an error in the agent (failed: everything was restored; read its log).",
+            "Overrun and failed ticks",
+            "overrun: share of ticks that took longer than their period. failed: share of ticks "
+            "that were aborted by an error in the agent, after which all knobs were restored; see "
+            "its log.",
             "percentunit",
             (f"{rate('tick_overruns_total')} / {rate('ticks_total')}", "{{instance}} overrun"),
             (f"{rate('tick_failures_total')} / {rate('ticks_total')}", "{{instance}} failed"),
         ),
         graph(
             "Age of the data",
-            "Time since the newest event that the probe saw. A busy node has one in every "
+            "Time since the newest event of the sched probe. A busy node has one in every "
             "millisecond.",
             "s",
             (series("data_age_seconds"), _NODE),
         ),
         graph(
             "Ticks per second",
-            "5 with the default tick. 0: the loop stands still.",
+            "5 with the default tick. 0: the loop is stalled.",
             "none",
             (rate("ticks_total"), _NODE),
         ),
         graph(
             "CPU of the agent",
-            "CPUs of all its processes, with the probes' programs as far as the kernel counts "
-            "them. Above the budget (dashed) it sheds detail.",
+            "CPUs used by all its processes, and by the probes' programs if the kernel counts "
+            "them. Above the budget (dashed) the agent measures less detail.",
             "none",
             (series("agent_used_cpus"), _NODE),
             (f"max({series('budget_cpus')})", "budget"),
@@ -58,7 +59,7 @@ def health() -> list[Builder[Panel]]:
         ),
         graph(
             "Memory of the agent",
-            "Sum of PSS over its processes. Above the budget (dashed) it warns.",
+            "Sum of PSS over its processes. Above the budget (dashed) the agent logs a warning.",
             "bytes",
             (series("agent_pss_bytes"), _NODE),
             (f"max({series('budget_bytes')})", "budget"),
@@ -66,41 +67,42 @@ def health() -> list[Builder[Panel]]:
         ),
         states(
             "Probes",
-            "on: loaded. off: it could not be loaded; 'sweetpoint doctor' on the node says why. "
-            "Without 'sched' nothing can be steered.",
+            "on: loaded. off: not loaded; 'sweetpoint doctor' on the node shows the reason. "
+            "Without 'sched' the agent has no indicators to control.",
             (f"min without (reason) ({series('probe_up')})", "{{instance}} {{probe}}"),
             _OFF_ON,
         ),
         states(
-            "Detail that the agent does without",
-            "It is over its CPU budget and measures less: counters first, then blame, then it "
-            "samples.",
+            "Measurement detail shed by the agent",
+            "Above its CPU budget the agent measures less: first without counters, then without "
+            "blame, then by sampling.",
             (series("detail_shed"), "{{instance}} {{detail}}"),
             (("measured", "green"), ("shed", "orange")),
         ),
         graph(
-            "Context switches that the kernel did not tell of",
-            "Share of all. It stands still on a sound host; in nested virtual machines some are "
-            "lost, and with them the waits before them.",
+            "Missed context switches",
+            "Share of all context switches that the kernel did not report to the probe. 0 on most "
+            "hosts; nested virtual machines lose some, and the waits before them.",
             "percentunit",
             (f"{missed} / ({missed} + {rate('context_switches_total')})", _NODE),
         ),
         graph(
-            "Time that the probes' programs take",
+            "CPU time of the probes' programs",
             "Seconds per second; only while kernel.bpf_stats_enabled is 1.",
             "none",
             (rate("probe_run_seconds_total"), "{{instance}} {{probe}}"),
         ),
         states(
             "Configuration",
-            "refused: a reload was not taken and the configuration from before is in use; the log "
-            "and /statusz name file, line and field.",
+            "refused: a reload failed and the previous configuration is in use; the log and "
+            "/statusz name file, line and field.",
             (series("config_problem"), _NODE),
             (("in use", "green"), ("refused", "red")),
         ),
         states(
             "Mode and safe state",
-            "In the safe state there is no data to act on: knobs are as 'safe_state' says.",
+            "safe state: the agent has no data, and knobs have the values that 'safe_state' in the "
+            "configuration selects.",
             (
                 f"max by ({NODE}) (({series('safe_state')} == 1) * 2 or ignoring (mode) "
                 f"{series('mode', equal('mode', 'enforce'))} or ignoring (mode) "
@@ -113,12 +115,12 @@ def health() -> list[Builder[Panel]]:
 
 
 def links() -> list[Builder[Panel]]:
-    """Links that are shaped."""
+    """Return the panels of shaped links."""
     return [
         graph(
-            "Links: what each tier carries",
-            "Bytes per second of system, latency-sensitive and best-effort work. Dashed: what "
-            "best-effort work may use at most.",
+            "Links: traffic by tier",
+            "Bytes per second of system, latency-sensitive and best-effort work. Dashed: the "
+            "ceiling of best-effort work.",
             "Bps",
             (rate("link_bytes_total"), _TIER),
             (
@@ -128,8 +130,8 @@ def links() -> list[Builder[Panel]]:
             dashed="/ ceiling$/",
         ),
         graph(
-            "Links: bytes that wait",
-            "Backlog of each tier now.",
+            "Links: backlog",
+            "Bytes that are queued in each tier.",
             "bytes",
             (series("link_backlog_bytes"), _TIER),
         ),
@@ -141,7 +143,7 @@ def links() -> list[Builder[Panel]]:
         ),
         graph(
             "Links that are not shaped",
-            "1 for each, with the reason.",
+            "Configured links that the agent does not shape, with the reason; the value is 1.",
             "none",
             (series("link_problem"), "{{instance}} {{device}}: {{reason}}"),
         ),
@@ -149,23 +151,24 @@ def links() -> list[Builder[Panel]]:
 
 
 def resctrl() -> list[Builder[Panel]]:
-    """Caches, memory bandwidth and shared cores."""
+    """Return the panels of caches, memory bandwidth and shared cores."""
     return [
         graph(
             "Cache ways of best-effort work",
-            "Ways of the last-level cache that its control group may fill, by cache.",
+            "Ways of the last-level cache that the control group of best-effort work may fill, by "
+            "cache.",
             "none",
             (series("cache_ways"), "{{instance}} {{group}} {{domain}}"),
         ),
         graph(
             "Memory bandwidth limit of best-effort work",
-            "The MB value in schemata: percent on Intel, multiples of 1/8 GB/s on AMD, MB/s where "
+            "The MB value in schemata: percent on Intel, multiples of 1/8 GB/s on AMD, MB/s if "
             "resctrl is mounted with mba_MBps.",
             "none",
             (series("memory_bandwidth_limit"), "{{instance}} {{group}} {{domain}}"),
         ),
         graph(
-            "Last-level cache held",
+            "Last-level cache occupancy",
             "Bytes, the ten largest workloads.",
             "bytes",
             (f"topk(10, {series('workload_llc_occupancy_bytes')})", "{{instance}} {{workload}}"),
@@ -181,7 +184,7 @@ def resctrl() -> list[Builder[Panel]]:
         ),
         states(
             "Control group of best-effort work",
-            "Where resctrl is mounted and the mode is enforce.",
+            "Whether the control group exists; only with resctrl mounted and in mode enforce.",
             (
                 f"max without (reason) ({series('resctrl_group_present')})",
                 "{{instance}} {{group}}",
@@ -189,23 +192,24 @@ def resctrl() -> list[Builder[Panel]]:
             (("missing", "red"), ("present", "green")),
         ),
         graph(
-            "Tasks in that group, and tasks of others",
-            "in the group: tasks of best-effort work. elsewhere: those that somebody else put into "
-            "another group; they stay there.",
+            "Tasks in the control group and elsewhere",
+            "in the group: tasks of best-effort work in the control group. elsewhere: tasks of "
+            "best-effort work that another program put into another group; they stay there.",
             "none",
             (series("resctrl_tasks"), "{{instance}} in the group"),
             (series("resctrl_foreign_tasks"), "{{instance}} elsewhere"),
         ),
         graph(
             "Cores shared with services",
-            "Share of the services' running time with best-effort work on the same core. Cookies "
-            "bring it to 0.",
+            "Share of the services' running time with best-effort work on the same core. With "
+            "core-scheduling cookies it is 0.",
             "percentunit",
             (series("core_overlap_ratio"), _NODE),
         ),
         graph(
             "Cycles per instruction",
-            "Of the ten workloads with most, where the host has hardware counters.",
+            "The ten workloads with the most cycles per instruction, on hosts with hardware "
+            "counters.",
             "none",
             (
                 f"topk(10, {rate('workload_cycles_total')} / "

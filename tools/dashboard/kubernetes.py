@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods, and what the agent knows of them; empty on hosts without Kubernetes."""
+"""Panels of pods, capacity and the API server; empty on hosts without Kubernetes."""
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
@@ -15,19 +15,20 @@ _MEMORY = 'resource=~".*memory"'
 
 
 def pods() -> list[Builder[Panel]]:
-    """The list of pods, how old it is, and what was made of it."""
+    """Return the panels of pods, requests to the API server, capacity and profiles."""
     return [
         graph(
-            "Time since the API server's last word",
-            "A quiet node hears at least a bookmark every few minutes. Above ten minutes the list "
-            "of pods is stale: new pods are then classed by their cgroup alone.",
+            "Time since the last message of the API server",
+            "A watch without changes still gets a bookmark every few minutes. Above ten minutes "
+            "the list of pods is stale: new pods are then classified by their cgroup alone.",
             "s",
             (series("kube_cache_age_seconds"), _NODE),
             limit=(600,),
         ),
         graph(
-            "Pods by class and by what gave it to them",
-            "A label, an annotation, the namespace or the Kubernetes QoS class.",
+            "Pods by class and source of the class",
+            "The source of a class is a label, an annotation, the namespace or the Kubernetes QoS "
+            "class.",
             "none",
             (
                 f"sum by (class, given_by) ({series('kube_workloads')})",
@@ -37,9 +38,9 @@ def pods() -> list[Builder[Panel]]:
         ),
         graph(
             "Pods",
-            "listed: on the API server's list of this node. refused: on it, but make no sense. "
-            "unlisted: a cgroup is here, but no pod. conflicts: a configured workload has the "
-            "pod's cgroup.",
+            "listed: in the API server's list for the node. refused: in the list, but invalid. "
+            "unlisted: cgroups of pods that are not in the list. conflicts: pods whose cgroup "
+            "belongs to a configured workload.",
             "none",
             (series("kube_pods"), "{{instance}} listed"),
             (series("kube_refused_pods"), "{{instance}} refused"),
@@ -47,16 +48,16 @@ def pods() -> list[Builder[Panel]]:
             (series("kube_conflicts"), "{{instance}} conflicts"),
         ),
         graph(
-            "Requests to the API server that failed",
-            "Per second, by HTTP status; 'unreachable' had no answer at all. 403: the agent's "
-            "ClusterRole lacks a right. 429: the server asks for less.",
+            "Failed requests to the API server",
+            "Per second, by HTTP status; 'unreachable' had no answer. 403: the agent's ClusterRole "
+            "lacks a permission. 429: the server limits the rate of requests.",
             "reqps",
             (f"{rate('kube_failed_requests_total')} > 0", "{{instance}} {{result}}"),
         ),
         graph(
             "Offered to best-effort pods: CPU",
-            "CPUs that the node offers as an extended resource (line), and what its pods asked for "
-            "of it (dashed).",
+            "CPUs that the node offers as an extended resource (line), and the sum of its pods' "
+            "requests for the resource (dashed).",
             "none",
             (f"{series('reclaimable_amount', _CPU)} / 1000", "{{instance}} {{resource}}"),
             (f"{series('reclaimable_granted', _CPU)} / 1000", "{{instance}} {{resource}} granted"),
@@ -64,16 +65,17 @@ def pods() -> list[Builder[Panel]]:
         ),
         graph(
             "Offered to best-effort pods: memory",
-            "The same in bytes.",
+            "Bytes that the node offers as an extended resource (line), and the sum of its pods' "
+            "requests for the resource (dashed).",
             "bytes",
             (series("reclaimable_amount", _MEMORY), "{{instance}} {{resource}}"),
             (series("reclaimable_granted", _MEMORY), "{{instance}} {{resource}} granted"),
             dashed="/ granted$/",
         ),
         states(
-            "Can it be offered?",
-            "stale: nothing is offered for want of fresh data. foreign: somebody else offers the "
-            "resource on this node, so it is left alone.",
+            "State of the offered resources",
+            "stale: nothing is offered because the data are too old. foreign: another program "
+            "offers the resource on the node, so the agent does not change it.",
             (
                 f"max by ({NODE}, resource) ({series('reclaimable_foreign')} * 2 == 2 or "
                 f"{series('reclaimable_stale')})",
@@ -83,21 +85,22 @@ def pods() -> list[Builder[Panel]]:
         ),
         states(
             "Profiles of the ConfigMap",
-            "refused: what the ConfigMap says now is not in force; its Events say why.",
+            "refused: the present content of the ConfigMap is not in use; its Events have the "
+            "reason.",
             (series("kube_profiles_problem"), _NODE),
-            (("in force", "green"), ("refused", "red")),
+            (("in use", "green"), ("refused", "red")),
         ),
         graph(
-            "Knobs left to others",
-            "1 for each knob that koordlet or katalyst-agent already owns on the node, with the "
-            "reason. Two owners of one knob would protect nobody.",
+            "Knobs left to other agents",
+            "Knobs that koordlet or katalyst-agent manages on the node, with the reason; the value "
+            "is 1. The agent does not write them.",
             "none",
             (series("kube_left_knob"), "{{instance}} {{knob}}: {{reason}}"),
         ),
         graph(
-            "Pods whose labels are not believed",
-            "1 for each, with the reason: labels that contradict each other, a class above what "
-            "the pod may have, a profile that does not exist.",
+            "Pods with refused labels",
+            "With the reason: labels that contradict each other, a class above the one that the "
+            "pod may have, a profile that does not exist; the value is 1.",
             "none",
             (series("kube_label_problem"), "{{instance}} {{workload}}: {{problem}}"),
         ),

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The loop: services against their sweet points, and what each channel demands."""
+"""Panels of the control loop: overview, services and sweet points, demand by channel."""
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
@@ -20,7 +20,7 @@ from tools.dashboard.panels import (
 
 __all__ = ("demand", "glance", "services")
 
-# What got no answer may have been done.
+# An unanswered eviction may have been executed.
 _EVICTED = 'result=~"evicted|frozen|killed|unanswered"'
 _TIMES = 'indicator=~"runq_.*|net_backlog"'
 _RATIOS = 'indicator=~"wait_ratio|psi_.*|net_drops"'
@@ -42,24 +42,25 @@ _STATE = (
 
 
 def glance() -> list[Builder[Panel]]:
-    """What to look at first."""
+    """Return the overview: single numbers over all selected nodes."""
     return [
         stat(
             "Agents",
-            "Agents that Prometheus reaches. Fewer than nodes: see the alert SweetpointAgentDown.",
+            "Agents that Prometheus scrapes. If fewer than nodes: see the alert "
+            "SweetpointAgentDown.",
             "none",
             f"count({series('mode')}) or vector(0)",
         ),
         stat(
             "Enforcing",
-            "Agents that write knobs; the others only observe and say what they would do.",
+            "Agents that write knobs; the others observe and only report what they would write.",
             "none",
             f"count({series('mode', equal('mode', 'enforce'))}) or vector(0)",
         ),
         stat(
             "Services over their sweet point",
-            "Services, node by node, that suffer more than they should at this moment. Now and "
-            "then one is normal: that is what the loop works on.",
+            "Services, counted per node, that are above their sweet point now. Single services are "
+            "above it from time to time; the loop then squeezes best-effort work.",
             "none",
             f"count(max by ({NODE}, service) ({series('loop_deviation', SERVICE)}) > 0.1) "
             "or vector(0)",
@@ -72,7 +73,7 @@ def glance() -> list[Builder[Panel]]:
             _class_cpus("best-effort") + " or vector(0)",
         ),
         stat(
-            "Channels at their stop",
+            "Channels at full squeeze",
             "Channels in which best-effort work cannot be squeezed any further.",
             "none",
             f"count({series('channel_demand_ratio')} > 0.99) or vector(0)",
@@ -80,22 +81,22 @@ def glance() -> list[Builder[Panel]]:
         ),
         stat(
             "Evictions in an hour",
-            "Best-effort pods evicted in the last hour, because squeezing was not enough, or asked "
-            "to go without an answer; on plain hosts, workloads frozen or killed.",
+            "Best-effort pods evicted in the last hour because squeezing was not enough, with "
+            "requests that got no answer; without Kubernetes, workloads frozen or killed.",
             "none",
             f"sum(increase({series('evictions_total', _EVICTED)}[1h])) or vector(0)",
             limit=(1, 5),
         ),
         stat(
             "Nodes in the safe state",
-            "Nodes whose agent has no data that it could act on.",
+            "Nodes whose agent has no data to act on.",
             "none",
             f"sum({series('safe_state')}) or vector(0)",
             limit=(1,),
         ),
         stat(
             "Alerts",
-            "Alerts of sweetpoint that fire now. docs/RUNBOOK.md says what to do for each.",
+            "Alerts of sweetpoint that are firing. docs/RUNBOOK.md has a section for each.",
             "none",
             'count(ALERTS{alertname=~"Sweet[pP]oint.*",alertstate="firing"}) or vector(0)',
             limit=(1, 3),
@@ -111,21 +112,26 @@ def _class_cpus(qos: str) -> str:
 
 
 def services() -> list[Builder[Panel]]:
-    """Value, sweet point and deviation of every service."""
+    """Return the panels of value, sweet point and deviation of the services."""
     return [
         worst_first(
             "Services now, the worst first",
-            "Deviation 0 is on the sweet point, 1 is at the tolerance, below 0 is well. Value and "
-            "sweet point are seconds for runq_* and net_backlog, shares for wait_ratio, psi_* and "
-            "net_drops, otherwise as the profile has them.",
+            "Deviation: 0 at the sweet point, 1 at the tolerance, below 0 better than the sweet "
+            "point. Value and sweet point are seconds for runq_* and net_backlog, ratios for "
+            "wait_ratio, psi_* and net_drops, otherwise in the unit of the profile.",
             (
                 ("deviation", "none", f"{_BY_LOOP} ({series('loop_deviation', SERVICE)})"),
                 ("value", "none", f"{_BY_LOOP} ({series('indicator_value', SERVICE)})"),
                 ("sweet point", "none", f"{_BY_LOOP} ({series('indicator_sweet_point', SERVICE)})"),
             ),
         ),
-        _against("Latencies", "Times that tasks or packets wait", "s", _TIMES),
-        _against("Shares", "Shares of time in which a service waits", "percentunit", _RATIOS),
+        _against("Latencies", "Waiting times of tasks or packets", "s", _TIMES),
+        _against(
+            "Shares",
+            "Shares of time in which a service waits, and of packets dropped",
+            "percentunit",
+            _RATIOS,
+        ),
         _against(
             "Other indicators",
             "Cycles per instruction, cache misses, network rates and the services' own figures",
@@ -134,18 +140,18 @@ def services() -> list[Builder[Panel]]:
         ),
         graph(
             "Deviation from the sweet point",
-            "All indicators on one scale: 0 on the sweet point, 1 (orange) at the tolerance that "
-            "the profile allows, 2 the most that is shown. The loop holds it at 0 by squeezing "
-            "best-effort work; above 0.5 for long is the alert SweetPointMissed.",
+            "All indicators on one scale: 0 at the sweet point, 1 (orange) at the tolerance of the "
+            "profile, 2 is the maximum. The loop controls it to 0 by squeezing best-effort work; "
+            "above 0.5 for 10 minutes the alert SweetPointMissed fires.",
             "none",
             (series("loop_deviation", SERVICE), _LOOP),
             bounds=(-1, 2),
             limit=(1, 2),
         ),
         states(
-            "Are the indicators alive?",
-            "fresh: measured. idle: the service hardly ran, so nothing can hurt it. stale: its "
-            "source is dead, the safe state follows. off: it never had a source on this node.",
+            "Status of the indicators",
+            "fresh: measured. idle: the service hardly ran. stale: the source stopped delivering "
+            "data, the safe state follows. off: the node has no source of the indicator.",
             (
                 coded("indicator_status", "status", _STATUS, "service, indicator"),
                 _LOOP,
@@ -154,7 +160,7 @@ def services() -> list[Builder[Panel]]:
         ),
         graph(
             "Services' own figures",
-            "What a service says of itself (request latency), where its source gives a time.",
+            "Figures reported by the services themselves, such as request latency; only times.",
             "s",
             (series("service_level_seconds", SERVICE), "{{instance}} {{service}} {{source}}"),
         ),
@@ -164,7 +170,7 @@ def services() -> list[Builder[Panel]]:
 def _against(title: str, text: str, unit: str, indicators: str) -> Builder[Panel]:
     return graph(
         title,
-        f"{text} (lines), and what they should not exceed (dashed).",
+        f"{text} (lines), and their sweet points (dashed).",
         unit,
         (series("indicator_value", SERVICE, indicators), _LOOP),
         (series("indicator_sweet_point", SERVICE, indicators), f"{_LOOP} sweet point"),
@@ -173,12 +179,12 @@ def _against(title: str, text: str, unit: str, indicators: str) -> Builder[Panel
 
 
 def demand() -> list[Builder[Panel]]:
-    """How hard best-effort work is squeezed on each channel, and why not."""
+    """Return the panels of demand and state by channel."""
     return [
         graph(
             "Demand by channel",
-            "0: best-effort work is free. 100 %: every knob of the channel is at its stop. Dashed: "
-            "what the loops ask for; the line follows at once upwards and in steps downwards.",
+            "0: best-effort work is not limited. 100 %: every knob of the channel is at its floor. "
+            "Dashed: demand of the loops; the line follows increases at once, decreases in steps.",
             "percentunit",
             (series("channel_demand_ratio"), _CHANNEL),
             (series("channel_demand_wanted_ratio"), f"{_CHANNEL} wanted"),
@@ -187,16 +193,16 @@ def demand() -> list[Builder[Panel]]:
         ),
         states(
             "State of the channels",
-            "squeeze: best-effort work is held back. self: the service was throttled by its own "
-            "quota. steal: the host takes CPU time away. not-be: best-effort work is not the "
-            "cause. In these three nobody is squeezed. hold, safe: data is missing.",
+            "squeeze: best-effort work is limited. Not squeezed: self, the service is throttled by "
+            "its own quota; steal, the hypervisor takes CPU time; not-be, best-effort work is not "
+            "the cause. hold, safe: data are missing.",
             (coded("channel_state", "state", _STATE, "channel"), _CHANNEL),
             _STATE,
         ),
         graph(
-            "The loop that each channel follows",
-            "Demand of the loop that is selected: the service and the indicator for which "
-            "best-effort work is squeezed now.",
+            "Selected loop of each channel",
+            "Demand of the selected loop, with the service and the indicator for which best-effort "
+            "work is squeezed.",
             "percentunit",
             (
                 f"{series('loop_demand_ratio', SERVICE)} and {series('loop_selected')} == 1",
@@ -206,7 +212,7 @@ def demand() -> list[Builder[Panel]]:
         ),
         graph(
             "Demand of every loop",
-            "What each service asks for by itself; the largest one wins.",
+            "Demand of each service and indicator; a channel applies the largest one.",
             "percentunit",
             (series("loop_demand_ratio", SERVICE), _LOOP),
             bounds=(0, 1),

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The few kinds of panel that the dashboard has, and how its queries select their series.
+"""Builders of the dashboard's panels, and of the selectors in its queries.
 
-A query is a pair of PromQL and legend. Where Prometheus adds no label ``cluster`` or
-``namespace``, "All" matches their absence, so one dashboard serves clusters and plain hosts.
+A query is a pair of PromQL and legend. "All" also matches series without the labels ``cluster``
+and ``namespace``, so the dashboard works for clusters and for hosts without Kubernetes.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ States = Sequence[tuple[str, str]]
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 SERVICE = 'service=~"$service"'
 
-# What tells one node from all others.
+# Labels that identify a node.
 NODE = "cluster, namespace, instance"
 
 _SELECTED = 'cluster=~"$cluster",namespace=~"$namespace",instance=~"$instance"'
@@ -45,12 +45,12 @@ _HEIGHT = 8
 
 
 def series(name: str, *matchers: str) -> str:
-    """Return the series ``sweetpoint_NAME`` of the nodes that are selected."""
+    """Return a selector of the series ``sweetpoint_NAME`` of the selected nodes."""
     return f"sweetpoint_{name}{{{','.join((_SELECTED, *matchers))}}}"
 
 
 def rate(name: str, *matchers: str) -> str:
-    """Return what the counter ``sweetpoint_NAME`` gains per second."""
+    """Return the rate of the counter ``sweetpoint_NAME``, per second."""
     return f"rate({series(name, *matchers)}[$__rate_interval])"
 
 
@@ -60,7 +60,7 @@ def equal(label: str, value: str) -> str:
 
 
 def coded(name: str, label: str, values: States, by: str) -> str:
-    """Return a number for the *label* that is set to 1: its place in *values*."""
+    """Return PromQL for the index in *values* of the value of *label* whose series is 1."""
     parts = (
         f"{series(name, equal(label, value))} * {place}" for place, (value, _) in enumerate(values)
     )
@@ -78,10 +78,10 @@ def graph(
     stacked: bool = False,
     dashed: str = "",
 ) -> timeseries.Panel:
-    """Return lines over time.
+    """Return a panel of lines over time.
 
-    :param limit: values to draw a line at; from the first on orange, from the second on red.
-    :param dashed: regular expression of the legends that are drawn dashed, as what should be.
+    :param limit: values of threshold lines, orange above the first and red above the second.
+    :param dashed: regular expression of the legends of dashed lines, which are set values.
     """
     panel = timeseries.Panel().title(title).description(text).unit(unit).datasource(DATASOURCE)
     panel = panel.span(span).height(_HEIGHT).fill_opacity(25 if stacked else 5).line_width(1)
@@ -113,7 +113,7 @@ def graph(
 def stat(
     title: str, text: str, unit: str, query: str, limit: tuple[float, ...] = ()
 ) -> stats.Panel:
-    """Return one number; *limit* as for ``graph``."""
+    """Return a panel of one number; *limit* as for ``graph``."""
     panel = stats.Panel().title(title).description(text).unit(unit).datasource(DATASOURCE)
     panel = panel.span(3).height(4).graph_mode(common.BigValueGraphMode.NONE)
     panel = panel.thresholds(_thresholds(limit)).color_mode(
@@ -126,7 +126,7 @@ def stat(
 def states(
     title: str, text: str, query: Query, values: States, span: int = 12
 ) -> statetimeline.Panel:
-    """Return coloured bars over time: *values* are (word, colour) of 0, 1, 2, ..."""
+    """Return a panel of states over time: *values* are (word, colour) of 0, 1, 2, ..."""
     shown = {
         str(place): model.ValueMappingResult(text=word, color=colour, index=place)
         for place, (word, colour) in enumerate(values)
@@ -140,7 +140,7 @@ def states(
 def worst_first(
     title: str, text: str, columns: Sequence[tuple[str, str, str]], span: int = _WIDTH
 ) -> table.Panel:
-    """Return a table of what is now, sorted by its first column of numbers.
+    """Return a table of present values, sorted by its first column of numbers.
 
     :param columns: (heading, unit, query); all queries have the same labels.
     """

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to best-effort work: knobs, its allowance, blame, decisions and evictions."""
+"""Panels of best-effort work: knobs, allowance and use, blame, decisions and evictions."""
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
@@ -15,13 +15,13 @@ _INFO = f"on ({NODE}, workload) group_left (class)"
 
 
 def knobs() -> list[Builder[Panel]]:
-    """What the ladders want, what the kernel has, and which stops are reached."""
+    """Return the panels of knobs: wanted by the ladders, applied in the kernel, writes."""
     usable = (("cannot move", "#8e8e8e"), ("can move", "green"))
     return [
         graph(
-            "Wanted: how far each knob is from free to its stop",
-            "0: free. 100 % (red): at its stop, nothing is left to take. Knobs of a channel move "
-            "one after the other, the cheapest first.",
+            "Wanted: position of each knob between free and floor",
+            "0: not limited. 100 % (red): at its floor. The knobs of a channel are used one after "
+            "the other, the cheapest first.",
             "percentunit",
             (series("rung_part_ratio"), _RUNG),
             bounds=(0, 1),
@@ -29,42 +29,44 @@ def knobs() -> list[Builder[Panel]]:
         ),
         states(
             "Which knobs can be moved now",
-            "A knob cannot move where the kernel has none, where there is no best-effort work, or "
-            "where somebody else keeps writing it.",
+            "A knob cannot be moved if the kernel lacks it, without best-effort work, or if "
+            "another program keeps writing it.",
             (series("rung_usable"), _RUNG),
             usable,
         ),
         graph(
             "Applied: CPU quotas, the ten smallest",
-            "Quota of best-effort workloads as read back from the kernel. No line: no quota.",
+            "Quotas of best-effort workloads in CPUs, as read back from the kernel. No line: no "
+            "quota.",
             "none",
             (f"bottomk(10, {series('quota_applied_cpus')})", _WORKLOAD),
         ),
         graph(
             "Applied: sched-idle and cookies",
-            "Cgroups with cpu.idle set, and groups with a core-scheduling cookie, as read back. "
-            "'gives way in part' are idle cgroups that not every service has beside it.",
+            "idle: cgroups with cpu.idle set. cookies: groups with a core-scheduling cookie. idle "
+            "in part: idle cgroups that yield to some services only, because they are not siblings "
+            "of all of them. All as read back.",
             "none",
             (f"sum by ({NODE}) ({series('sched_idle')})", "{{instance}} idle"),
-            (series("sched_idle_partial"), "{{instance}} gives way in part"),
+            (series("sched_idle_partial"), "{{instance}} idle in part"),
             (f"sum by ({NODE}) ({series('core_cookie')})", "{{instance}} cookies"),
         ),
         graph(
             "Applied: memory.high, the ten smallest",
-            "Limit above which best-effort work is slowed down and reclaimed. No line: no limit.",
+            "Memory above which best-effort work is throttled and reclaimed. No line: no limit.",
             "bytes",
             (f"bottomk(10, {series('memory_high_bytes')})", _WORKLOAD),
         ),
         graph(
             "Applied: io.weight, the ten smallest",
-            "Weight of best-effort work's disk traffic; 100 is the kernel's default.",
+            "Weight of best-effort work's disk traffic; the default of the kernel is 100.",
             "none",
             (f"bottomk(10, {series('io_weight')})", _WORKLOAD),
         ),
         graph(
             "Writes to knobs",
-            "applied: done. refused: the kernel said no. foreign: somebody else had changed the "
-            "value. gone: the workload had left, which is normal.",
+            "applied: written. refused: the kernel returned an error. foreign: another program had "
+            "changed the value. gone: the workload had ended, which is normal.",
             "wps",
             (
                 f"sum by ({NODE}, knob, result) ({rate('knob_writes_total')}) > 0",
@@ -72,9 +74,10 @@ def knobs() -> list[Builder[Panel]]:
             ),
         ),
         graph(
-            "Knobs that somebody else wrote",
-            "Values of ours that somebody else replaced, in five minutes. Theirs is kept as the "
-            "original; after three times in ten minutes the knob is left to them.",
+            "Foreign writes to knobs",
+            "Values of the agent that another program replaced, in five minutes. The foreign value "
+            "becomes the original; after three times in ten minutes the agent leaves the knob "
+            "alone.",
             "none",
             (
                 f"increase({series('knob_overwrites_total')}[5m]) > 0",
@@ -85,7 +88,7 @@ def knobs() -> list[Builder[Panel]]:
 
 
 def allowance() -> list[Builder[Panel]]:
-    """What best-effort work may use and what it uses."""
+    """Return the panels of the CPUs that best-effort work may use and uses."""
     by_class = (
         f"sum by ({NODE}, class) ({rate('workload_oncpu_seconds_total')} * {_INFO} "
         f"{series('workload_info')})"
@@ -94,9 +97,9 @@ def allowance() -> list[Builder[Panel]]:
     return [
         graph(
             "Best-effort work: allowed and used",
-            "CPUs. ceiling: what the services leave over. granted: the sum of quotas, while there "
-            "are any. used: what best-effort work runs on. Used far below granted is idle capacity "
-            "that nobody asks for.",
+            "CPUs. ceiling: CPUs that the services do not use. granted: the sum of quotas, while "
+            "there are any. used: CPU use of best-effort work. If used is far below granted, "
+            "best-effort work has no demand for the rest.",
             "none",
             (
                 f"sum by ({NODE}) ({rate('workload_oncpu_seconds_total')} * {_INFO} {best_effort})",
@@ -108,14 +111,14 @@ def allowance() -> list[Builder[Panel]]:
         ),
         graph(
             "CPUs by class",
-            "CPUs on which latency-sensitive, best-effort and system workloads run. Work outside "
-            "all workloads is not in it.",
+            "CPU use of latency-sensitive, best-effort and system workloads. Work outside all "
+            "workloads is not included.",
             "none",
             (by_class, "{{instance}} {{class}}"),
             stacked=True,
         ),
         graph(
-            "Best-effort workloads that use most",
+            "Best-effort workloads with the highest CPU use",
             "CPUs, the ten largest.",
             "none",
             (
@@ -136,11 +139,11 @@ def allowance() -> list[Builder[Panel]]:
 
 
 def blame() -> list[Builder[Panel]]:
-    """Who makes whom wait."""
+    """Return the panels of waits, their causes, and pressure."""
     return [
         graph(
-            "Who makes whom wait",
-            "Seconds per second for which the victim's tasks waited because the culprit ran, the "
+            "Blame: wait of victims by culprit",
+            "Seconds per second for which tasks of the victim waited while the culprit ran, the "
             "ten largest pairs. system: work outside all workloads. unknown: not attributed.",
             "none",
             (
@@ -149,9 +152,9 @@ def blame() -> list[Builder[Panel]]:
             ),
         ),
         graph(
-            "Wait of services, and the part that others inflicted",
-            "Seconds per second, the ten largest. The difference between the two is the service's "
-            "own: its own threads, or its own quota.",
+            "Wait of services, and the part caused by others",
+            "Seconds per second, the ten largest. The difference between the two is caused by the "
+            "service itself: its own threads, or its own quota.",
             "none",
             (
                 f"topk(10, {rate('workload_wait_inflicted_seconds_total')})",
@@ -184,7 +187,7 @@ def blame() -> list[Builder[Panel]]:
 
 
 def decisions() -> list[Builder[Panel]]:
-    """What was decided, how often, and who was evicted."""
+    """Return the panels of decisions and evictions."""
     ticks = f"sum by (channel, state) ({rate('channel_ticks_total')})"
     return [
         graph(
@@ -199,11 +202,11 @@ def decisions() -> list[Builder[Panel]]:
         ),
         graph(
             "Evictions by reason and result",
-            "In five minutes. evicted: on its way. unanswered: asked for, and perhaps on its way. "
-            "gone: it had left before. refused: a disruption budget said no, the next pod is asked "
-            "for. held: nobody can be evicted now, the API server is away. reported: what would be "
-            "evicted, but the agent only observes. frozen, killed: on plain hosts that are "
-            "configured so.",
+            "In five minutes. evicted: the pod is terminating. unanswered: the request got no "
+            "answer, so the pod may be terminating. gone: the pod had ended before. refused: by a "
+            "disruption budget; the next pod is tried. held: evictions are not possible now, for "
+            "example without API server. reported: not executed, in observe mode or with "
+            "evictions disabled. frozen, killed: without Kubernetes, as configured.",
             "none",
             (
                 f"sum by (reason, result) (increase({series('evictions_total')}[5m])) > 0",
