@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that make each alert fire, and samples that must not."""
+"""Samples for which each alert must fire, and samples for which it must not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ WEB = {"service": "web", "indicator": "runq_p99", "channel": "cpu"}
 
 @dataclass(frozen=True)
 class Case:
-    """Samples, one a minute, and what one alert makes of them.
+    """Samples, one per minute, and the expected state of one alert.
 
-    ``labels`` are those of the alert that fires at ``minute`` (empty: it does not), ``filled``
-    what stands in its texts for the templates.
+    ``labels`` are those of the alert that fires at ``minute`` (empty: it does not fire),
+    ``filled`` the expected texts of the templates in its annotations.
     """
 
     alert: str
@@ -78,7 +78,7 @@ FIRES = (
     ),
     Case(
         "SweetpointProbeUnavailable",
-        # The reason may change meanwhile.
+        # The reason changes in between.
         16,
         {
             on("sweetpoint_probe_up", probe="net", reason="a"): "0+0x8 _x20",
@@ -98,7 +98,7 @@ FIRES = (
         NODE | {"channel": "network", "state": "safe"},
         filled=N1 | {"{{ $labels.channel }}": "network"},
     ),
-    # All of them: one alert is enough.
+    # All channels are in the safe state: only one alert fires.
     Case(
         "SweetpointSafeState",
         9,
@@ -203,7 +203,7 @@ FIRES = (
         {"job": "sweetpoint"},
         filled={"{{ $value | humanize }}": "6"},
     ),
-    # The API server takes them and its answers get lost.
+    # The API server executes evictions, and its answers get lost.
     Case(
         "SweetpointEvictionStorm",
         60,
@@ -221,7 +221,7 @@ FIRES = (
 QUIET = (
     Case("SweetpointAgentDown", 8, {on("up"): "1 1 1 0 0 1+0x10"}),
     Case("SweetpointLoopStalled", 20, {STEADY: "0+300x20"}),
-    # A start: a scrape before the first tick has no series.
+    # After a start, a scrape before the first tick has no series.
     Case("SweetpointLoopStalled", 4, {STEADY: "_ _ 4 304 604"}),
     Case(
         "SweetpointLoopFailing",
@@ -259,7 +259,7 @@ QUIET = (
             on("sweetpoint_kube_synced"): "0 1+0x30",
         },
     ),
-    # Refused, and corrected at once.
+    # A refused ConfigMap that is corrected at once.
     Case(
         "SweetpointConfigReloadFailed",
         18,
@@ -268,7 +268,7 @@ QUIET = (
             on("sweetpoint_kube_profiles_reload_total", result="failed"): "1 1 2+0x20",
         },
     ),
-    # Once refused, and then it went well.
+    # A single refused write.
     Case(
         "SweetpointActuatorWriteFailing",
         30,
@@ -282,13 +282,13 @@ QUIET = (
             on("sweetpoint_knob_writes_total", knob="cpu.idle", result="applied"): "0+5x30",
         },
     ),
-    # The loop at work: over and under by turns.
+    # A working loop: alternately above and below the sweet point.
     Case(
         "SweetPointMissed",
         30,
         {on("sweetpoint_loop_deviation", **WEB): " ".join(["1.5 0.2 -0.4 -0.6 0.1"] * 6)},
     ),
-    # A few bad minutes until the knobs have moved.
+    # Some minutes above the sweet point until the knobs take effect.
     Case("SweetPointMissed", 30, {on("sweetpoint_loop_deviation", **WEB): "2+0x8 0.1+0x30"}),
     Case(
         "SweetpointBestEffortAtFloor",
@@ -298,7 +298,7 @@ QUIET = (
             on("sweetpoint_mode", mode="enforce"): "1+0x30",
         },
     ),
-    # It only observes, so nobody is at a floor.
+    # In observe mode no knob is at its floor.
     Case(
         "SweetpointBestEffortAtFloor",
         30,
@@ -307,7 +307,7 @@ QUIET = (
             on("sweetpoint_mode", mode="observe"): "1+0x30",
         },
     ),
-    # As many as in the case above, in a cluster of 200.
+    # As many evictions as in the case that fires, in a cluster of 200.
     Case(
         "SweetpointEvictionStorm",
         60,

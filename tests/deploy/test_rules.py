@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every alert fires when it should, with a text that says so, and keeps quiet when it should."""
+"""Alert rules, evaluated by promtool: cases that fire with their texts, cases that do not."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def expected(case: Case) -> list[dict[str, Any]]:
-    """Return the alert that promtool is to find: the rule's own texts, filled in."""
+    """Return the alert that promtool expects: the texts of the rule with templates filled in."""
     if not case.labels:
         return []
     found = [
@@ -42,12 +42,12 @@ def expected(case: Case) -> list[dict[str, Any]]:
 
 
 def _samples(values: str) -> str:
-    """Spell out "0x9", nine zeros and the first, which this promtool does not know yet."""
+    """Replace "0x9" (ten zeros) by "0+0x9", because older versions of promtool lack "0x9"."""
     return re.sub(r"(?<![\d.+x_-])(\d+)x(\d+)", r"\1+0x\2", values)
 
 
 def check(cases: Sequence[Case], directory: Path) -> subprocess.CompletedProcess[str]:
-    """Let promtool judge *cases*."""
+    """Run promtool on *cases*."""
     tests = [
         {
             "name": f"{number}: {case.alert}",
@@ -84,11 +84,11 @@ def test_no_alert_fires_when_it_should_not(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_case_would_be_complained_about_if_nothing_were_expected(tmp_path: Path) -> None:
+def test_promtool_reports_each_alert_that_is_not_expected(tmp_path: Path) -> None:
     done = check([Case(each.alert, each.minute, each.series) for each in FIRES], tmp_path)
     assert done.returncode == 1
-    complaints = re.findall(r"name: (\d+): ", done.stderr)
-    assert complaints == [str(number) for number in range(len(FIRES))]
+    reported = re.findall(r"name: (\d+): ", done.stderr)
+    assert reported == [str(number) for number in range(len(FIRES))]
 
 
 def test_every_rule_has_a_case_of_each_kind() -> None:
@@ -97,7 +97,7 @@ def test_every_rule_has_a_case_of_each_kind() -> None:
     assert {case.alert for case in QUIET} == {alert for alert, _ in every}
 
 
-def test_every_alert_says_what_it_is_and_has_a_section_in_the_runbook() -> None:
+def test_every_alert_has_texts_and_a_section_in_the_runbook() -> None:
     headings = re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE)
     anchors = {heading.lower().replace(" ", "-") for heading in headings}
     for rule in rules():
@@ -106,6 +106,6 @@ def test_every_alert_says_what_it_is_and_has_a_section_in_the_runbook() -> None:
         assert page == "docs/RUNBOOK.md"
         assert anchor == rule["alert"].lower()
         assert anchor in anchors
-    # And no section for an alert that is gone.
+    # There is no section for an alert that does not exist.
     alerts = {rule["alert"].lower() for rule in rules()}
     assert {each for each in anchors if each.startswith("sweetpoint")} == alerts
