@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The chart as real Helm renders it, one case for each values file in deploy/chart/ci."""
+"""The chart rendered by Helm, one case for each values file in deploy/chart/ci."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -23,22 +23,22 @@ __all__ = (
     "Case",
     "Manifest",
     "find",
-    "misfits",
     "render",
     "rendered",
+    "schema_errors",
 )
 
 Manifest = dict[str, Any]
 
 NAMESPACE = "node-agents"
-# What Chart.yaml's kubeVersion says; the newest is the newest that is known to the validator.
+# The oldest version is kubeVersion in Chart.yaml, the newest the newest of the validator.
 OLDEST = "1.30"
 NEWEST = kubernetes_validate.latest_version()
 _OPERATOR_API = 'APIVersions.Has "monitoring.coreos.com/v1"'
 
 
 class Case(NamedTuple):
-    """One values file, in a cluster with or without the Prometheus operator."""
+    """A values file, in a cluster with or without the Prometheus operator."""
 
     name: str
     operator: bool
@@ -52,20 +52,20 @@ disable_logging()
 
 @cache
 def rendered(case: Case) -> tuple[Manifest, ...]:
-    """Return the objects of *case*; nobody may change them."""
+    """Return the objects of *case*, which are cached and must not be changed."""
     text = (CHART / "ci" / f"{case.name}-values.yaml").read_text()
     return tuple(render(yaml.safe_load(text), operator=case.operator))
 
 
 def render(values: Manifest, *, operator: bool = False) -> Iterator[Manifest]:
-    """Yield the objects that Helm makes of *values*.
+    """Yield the objects that Helm renders with *values*.
 
     :raises HelmError: the schema or a template refuses the values.
     """
     with tempfile.TemporaryDirectory() as folder:
         chart = CHART
         if operator:
-            # Offline, Helm knows the APIs of Kubernetes alone: the chart asks for one of those.
+            # Offline, Helm knows only the APIs of Kubernetes: check for one of those instead.
             chart = Path(shutil.copytree(CHART, Path(folder) / "sweetpoint"))
             file = chart / "templates" / "monitoring.yaml"
             text = file.read_text()
@@ -87,10 +87,10 @@ def find(manifests: Iterable[Manifest], kind: str, name: str = "") -> Manifest:
     return found
 
 
-def misfits(manifest: Manifest) -> list[str]:
-    """Say where *manifest* does not fit the strict schema of the oldest or newest Kubernetes.
+def schema_errors(manifest: Manifest) -> list[str]:
+    """Return the errors of *manifest* in the strict schemas of the oldest and newest Kubernetes.
 
-    Empty as well for objects of other projects, of which there is no schema.
+    None for objects of other projects, for which there is no schema.
     """
     if manifest["apiVersion"] == "monitoring.coreos.com/v1":
         return []
@@ -98,6 +98,6 @@ def misfits(manifest: Manifest) -> list[str]:
     for version in (OLDEST, NEWEST):
         try:
             kubernetes_validate.validate(manifest, version, strict=True)
-        except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as no:
-            found.append(f"{version}: {getattr(no, 'message', no)}")
+        except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as e:
+            found.append(f"{version}: {getattr(e, 'message', e)}")
     return found

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The chart: every object is valid, what is refused, and the agent reads what it is given."""
+"""The chart: valid objects, refused values, and a configuration that the agent accepts."""
 
 from pathlib import Path
 import shutil
@@ -13,7 +13,16 @@ import yaml
 from controller.config.load import Config, ConfigError, load
 from controller.config.profile_set import parse_profiles
 from controller.core.model import Mode
-from tests.deploy.chart import CASES, NAMESPACE, Case, Manifest, find, misfits, render, rendered
+from tests.deploy.chart import (
+    CASES,
+    NAMESPACE,
+    Case,
+    Manifest,
+    find,
+    render,
+    rendered,
+    schema_errors,
+)
 from tools.chart.__main__ import CHART, generated
 
 ROOT = CHART.parents[1]
@@ -24,7 +33,7 @@ every_values_file = pytest.mark.parametrize("case", CASES[::2], ids=lambda case:
 
 @pytest.fixture(autouse=True)
 def pod_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the DaemonSet's downward API gives."""
+    """Set the environment that the downward API of the DaemonSet provides."""
     monkeypatch.setenv("NODE_NAME", "n1")
     monkeypatch.setenv("POD_NAMESPACE", NAMESPACE)
 
@@ -39,23 +48,23 @@ def test_helm_lint_finds_nothing(case: Case) -> None:
     values = yaml.safe_load((CHART / "ci" / f"{case.name}-values.yaml").read_text())
     report = lint(CHART, values, strict=True, kube_version="v1.30.0")
     assert report["errors"] == []
-    # An icon would be a URL.
+    # The chart has no icon, which would be a URL.
     assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
 
 
 @every_case
 def test_every_object_is_valid(case: Case) -> None:
-    assert [problem for each in rendered(case) for problem in misfits(each)] == []
+    assert [problem for each in rendered(case) for problem in schema_errors(each)] == []
 
 
-def test_the_validator_would_notice() -> None:
+def test_the_validator_detects_errors() -> None:
     broken = yaml.safe_load(yaml.safe_dump(find(rendered(CASES[0]), "DaemonSet")))
     broken["spec"]["template"]["spec"]["hostPid"] = True
-    assert len(misfits(broken)) == 2
+    assert len(schema_errors(broken)) == 2
 
 
 @every_case
-def test_names_are_the_releases_and_every_object_says_whose_it_is(case: Case) -> None:
+def test_names_and_labels_identify_the_release(case: Case) -> None:
     for each in rendered(case):
         assert each["metadata"]["name"].startswith(("sweetpoint", "node-qos"))
         assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "sweetpoint"
@@ -64,7 +73,7 @@ def test_names_are_the_releases_and_every_object_says_whose_it_is(case: Case) ->
 
 
 def agents_config(manifests: tuple[Manifest, ...], home: Path) -> Config:
-    """Return what the agent makes of the configuration in its ConfigMap."""
+    """Return the configuration in the agent's ConfigMap, as the agent loads it."""
     (name,) = (
         volume["configMap"]["name"]
         for volume in find(manifests, "DaemonSet")["spec"]["template"]["spec"]["volumes"]
@@ -104,7 +113,7 @@ def test_profiles_reach_the_agent(tmp_path: Path) -> None:
     texts = find(rendered(enforce), "ConfigMap", "-profiles")["data"]
     profiles = parse_profiles(texts, "profiles", tick_ns=200_000_000, cpus=8)
     (spec,) = profiles["search"].indicators
-    # A million, which Helm has as a float, is still a whole number.
+    # Helm holds 1,000,000 as a float; the agent must get an integer.
     assert spec.min_samples == 1_000_000
 
 
@@ -114,7 +123,7 @@ def test_profiles_reach_the_agent(tmp_path: Path) -> None:
         ({"mod": "enforce"}, "mod"),
         ({"mode": "on"}, "observe"),
         ({"config": {"tikc": "1s"}}, "tikc"),
-        # What the chart sets itself.
+        # Keys that the chart sets itself.
         ({"config": {"mode": "enforce"}}, "mode"),
         ({"config": {"state_dir": "/"}}, "state_dir"),
         ({"config": {"kubernetes": {"eviction": {"enabled": "yes"}}}}, "enabled"),
@@ -126,20 +135,20 @@ def test_profiles_reach_the_agent(tmp_path: Path) -> None:
         ({"config": {"network": {"devices": [{"name": "eth0"}]}}}, "tokenSecret"),
     ],
 )
-def test_what_does_not_fit_is_refused(values: Manifest, text: str) -> None:
+def test_invalid_values_are_refused(values: Manifest, text: str) -> None:
     with pytest.raises(HelmError, match=text):
         list(render(values))
 
 
-def test_what_the_schema_admits_and_the_agent_refuses_is_refused_by_the_agent(
+def test_the_agent_refuses_values_that_the_schema_cannot_check(
     tmp_path: Path,
 ) -> None:
-    # A schema knows no ranges of quantities; the agent says it with line and field.
+    # The schema has no ranges of quantities; the message of the agent has line and field.
     with pytest.raises(ConfigError, match="tick"):
         agents_config(tuple(render({"config": {"tick": "1h"}})), tmp_path)
 
 
-def test_rules_and_dashboard_are_those_of_the_tree() -> None:
+def test_rules_and_dashboard_are_the_committed_ones() -> None:
     manifests = tuple(render({}, operator=True))
     rules = yaml.safe_load((ROOT / "deploy" / "rules" / "sweetpoint.yaml").read_text())
     assert find(manifests, "PrometheusRule")["spec"] == rules
@@ -157,9 +166,9 @@ def test_rules_and_dashboard_are_those_of_the_tree() -> None:
     assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
-def test_the_pod_monitor_is_exactly_this() -> None:
-    # Accepted so by the operator's own definitions (v0.85.0) at an API server, with strict
-    # validation. A field that is new here has to be tried there as well.
+def test_the_pod_monitor() -> None:
+    # An API server with the operator's definitions (v0.85.0) accepted this object with strict
+    # validation. Repeat that check by hand before adding a field.
     case = next(each for each in CASES if each.name == "network" and each.operator)
     token = {"name": "sweetpoint-http", "key": "bearer"}
     labels = {"app.kubernetes.io/name": "sweetpoint", "app.kubernetes.io/instance": "sweetpoint"}
@@ -185,19 +194,19 @@ def test_the_pod_monitor_is_exactly_this() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_what_is_wrapped_for_the_operator_is_a_rule_file(tmp_path: Path) -> None:
+def test_the_prometheus_rule_contains_a_valid_rule_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     spec = find(render({}, operator=True), "PrometheusRule")["spec"]
 
-    def judged() -> int:
+    def exit_code() -> int:
         file.write_text(yaml.safe_dump(spec))
         return subprocess.run(["promtool", "check", "rules", file], check=False).returncode
 
-    assert judged() == 0
+    assert exit_code() == 0
     spec["groups"][0]["rules"][0]["four"] = "5m"
-    assert judged() != 0
+    assert exit_code() != 0
 
 
-def test_without_the_operator_there_is_nothing_of_it() -> None:
+def test_without_the_operator_its_objects_are_omitted() -> None:
     kinds = {each["kind"] for each in render({})}
     assert not kinds & {"PodMonitor", "PrometheusRule"}

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Without Helm: the kustomize base, and the unit for hosts outside Kubernetes."""
+"""Deployment without Helm: the kustomize base, and the systemd unit."""
 
 from pathlib import Path
 import shutil
@@ -9,24 +9,24 @@ import subprocess
 import pytest
 import yaml
 
-from tests.deploy.chart import misfits
+from tests.deploy.chart import schema_errors
 from tools.chart.__main__ import CHART, KUSTOMIZE_BASE
 from tools.chart.kustomize import base
 
 UNIT = CHART.parent / "systemd" / "sweetpoint.service"
 
 
-def test_the_base_is_what_the_chart_makes() -> None:
+def test_the_base_is_up_to_date() -> None:
     assert KUSTOMIZE_BASE.read_text() == base(CHART), "run: .venv/bin/python -m tools.chart"
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-def test_kustomize_makes_valid_objects_of_it() -> None:
+def test_kustomize_renders_valid_objects() -> None:
     done = subprocess.run(
         ["kubectl", "kustomize", KUSTOMIZE_BASE.parent], capture_output=True, text=True, check=True
     )
     objects = list(yaml.safe_load_all(done.stdout))
-    assert [problem for each in objects for problem in misfits(each)] == []
+    assert [problem for each in objects for problem in schema_errors(each)] == []
     kinds = {each["kind"] for each in objects}
     assert {"Namespace", "DaemonSet", "ClusterRole", "ValidatingAdmissionPolicy"} <= kinds
     for each in objects:
@@ -35,8 +35,8 @@ def test_kustomize_makes_valid_objects_of_it() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_systemd_understands_the_unit(tmp_path: Path) -> None:
-    # It looks whether the program is there.
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    # systemd-analyze checks that the program exists.
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("/opt/sweetpoint/bin/sweetpoint", "/bin/true"))
     good = subprocess.run(
@@ -50,7 +50,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     assert "KilMode" in bad.stderr
 
 
-def test_the_unit_leaves_the_knobs_writable_and_the_journal_in_place() -> None:
+def test_the_unit_keeps_knobs_writable_and_the_journal() -> None:
     lines = set(UNIT.read_text().splitlines())
     assert {"KillMode=mixed", "RuntimeDirectoryPreserve=yes", "RestartPreventExitStatus=2"} <= lines
     for breaking in ("ProtectControlGroups", "ProtectKernelTunables", "MemoryDenyWriteExecute"):

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the chart's objects may do: mounts, capabilities, rights; and how kubelet looks after it."""
+"""Privileges of the chart's objects: mounts, capabilities, permissions; probes by kubelet."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tools.chart.__main__ import CHART
 
 every_case = pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
 
-# The host's directories that the agent may see, all that there are.
+# All directories of the host that the agent may mount.
 HOST_PATHS = {"/sys/fs/cgroup", "/run/sweetpoint", "/sys/fs/resctrl"}
 CAPABILITIES = {
     *("BPF", "PERFMON", "NET_ADMIN", "SYS_RESOURCE", "SYS_PTRACE", "SYS_NICE"),
@@ -29,21 +29,21 @@ EVICTING = {"pods/eviction": {"create"}}
 
 
 def values_of(case: Case) -> Manifest:
-    """Return the values of *case* as they are written."""
+    """Return the values file of *case*."""
     found = yaml.safe_load((CHART / "ci" / f"{case.name}-values.yaml").read_text())
     assert isinstance(found, dict)
     return found
 
 
 def pod_spec(case: Case, kind: str = "DaemonSet") -> Manifest:
-    """Return the pod that *kind* makes."""
+    """Return the specification of the pods of *kind*."""
     found = find(rendered(case), kind)["spec"]["template"]["spec"]
     assert isinstance(found, dict)
     return found
 
 
 def agent(case: Case) -> Manifest:
-    """Return the agent's container; there is no other."""
+    """Return the agent's container, which is the only one."""
     (found,) = pod_spec(case)["containers"]
     assert "initContainers" not in pod_spec(case)
     assert isinstance(found, dict)
@@ -51,7 +51,7 @@ def agent(case: Case) -> Manifest:
 
 
 @every_case
-def test_only_these_of_the_hosts_directories_are_mounted(case: Case) -> None:
+def test_mounted_directories_of_the_host(case: Case) -> None:
     paths = {each["hostPath"]["path"] for each in pod_spec(case)["volumes"] if "hostPath" in each}
     wanted = HOST_PATHS if values_of(case).get("resctrl") else HOST_PATHS - {"/sys/fs/resctrl"}
     assert paths == wanted
@@ -64,7 +64,7 @@ def test_only_these_of_the_hosts_directories_are_mounted(case: Case) -> None:
 
 
 @every_case
-def test_capabilities_are_these_or_all(case: Case) -> None:
+def test_capabilities(case: Case) -> None:
     context = agent(case)["securityContext"]
     assert context["readOnlyRootFilesystem"]
     assert any("emptyDir" in each for each in pod_spec(case)["volumes"])
@@ -82,7 +82,7 @@ def test_capabilities_are_these_or_all(case: Case) -> None:
 
 
 def lines_without_reason() -> Iterator[str]:
-    """Yield capabilities and mounts without a comment behind or before them."""
+    """Yield capabilities and mounts without a comment on their line or before it."""
     before = ""
     for line in (CHART / "templates" / "_security.tpl").read_text().splitlines():
         text = line.strip()
@@ -114,7 +114,7 @@ def test_the_hosts_namespaces(case: Case) -> None:
 
 
 @every_case
-def test_how_it_is_run_and_replaced(case: Case) -> None:
+def test_scheduling_and_updates(case: Case) -> None:
     spec = find(rendered(case), "DaemonSet")["spec"]
     assert spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "10%"
     assert (spec["minReadySeconds"], spec["revisionHistoryLimit"]) == (10, 3)
@@ -127,7 +127,7 @@ def test_how_it_is_run_and_replaced(case: Case) -> None:
 
 
 @every_case
-def test_kubelet_asks_by_http_and_not_for_metrics(case: Case) -> None:
+def test_kubelet_probes_the_health_pages_by_http(case: Case) -> None:
     container = agent(case)
     pages = {
         probe: container[probe]["httpGet"]["path"]
@@ -138,14 +138,14 @@ def test_kubelet_asks_by_http_and_not_for_metrics(case: Case) -> None:
         "livenessProbe": "/healthz",
         "readinessProbe": "/readyz",
     }
-    # The guardian gives a new agent two minutes, and a silent one ten seconds.
+    # The time-outs of the guardian: two minutes for a new agent, ten seconds for a silent one.
     start, live = container["startupProbe"], container["livenessProbe"]
     assert start["periodSeconds"] * start["failureThreshold"] >= 120
     assert live["periodSeconds"] * live["failureThreshold"] > 10
 
 
 def granted(rules: list[Manifest]) -> dict[str, set[str]]:
-    """Return verbs by resource, as far as they are for all objects."""
+    """Return the verbs of each resource in *rules*."""
     found: dict[str, set[str]] = {}
     for rule in rules:
         assert "nonResourceURLs" not in rule
@@ -156,7 +156,7 @@ def granted(rules: list[Manifest]) -> dict[str, set[str]]:
 
 
 @every_case
-def test_rights_are_exactly_these(case: Case) -> None:
+def test_permissions(case: Case) -> None:
     kubernetes = values_of(case).get("config", {}).get("kubernetes", {})
     wanted = READING | WRITING
     if kubernetes.get("eviction", {}).get("enabled"):
@@ -176,7 +176,7 @@ def test_rights_are_exactly_these(case: Case) -> None:
 
 
 @pytest.mark.parametrize("dialect", [*Dialect, None])
-def test_the_policy_knows_the_names_that_are_published(dialect: Dialect | None) -> None:
+def test_the_policy_admits_the_published_resources(dialect: Dialect | None) -> None:
     capacity = {"enabled": True, "names": str(dialect)} if dialect else {"enabled": False}
     values = {"config": {"kubernetes": {"capacity": capacity}}}
     policy = find(render(values), "ValidatingAdmissionPolicy", "-nodes")["spec"]
@@ -197,7 +197,7 @@ def test_no_wildcards_anywhere(case: Case) -> None:
 
 
 @every_case
-def test_every_binding_is_to_a_role_and_an_identity_of_the_chart(case: Case) -> None:
+def test_every_binding_has_a_role_and_a_subject_of_the_chart(case: Case) -> None:
     names = {(each["kind"], each["metadata"]["name"]) for each in rendered(case)}
     for each in rendered(case):
         if each["kind"].endswith("RoleBinding"):
@@ -217,7 +217,7 @@ def test_every_binding_is_to_a_role_and_an_identity_of_the_chart(case: Case) -> 
             assert policy["failurePolicy"] == "Fail"
 
 
-def test_who_uninstalls_needs_nothing_of_the_host() -> None:
+def test_the_uninstall_job_has_no_access_to_the_host() -> None:
     spec = pod_spec(CASES[0], "Job") if CASES[0].name != "bare" else pod_spec(CASES[2], "Job")
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"]

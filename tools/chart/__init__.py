@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What of the Helm chart is generated: ``python -m tools.chart`` writes it."""
+"""Generator of files of the Helm chart; ``python -m tools.chart`` writes them."""

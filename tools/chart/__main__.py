@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Write the chart's schema, values and README table from the models, and the kustomize base."""
+"""Generate the chart's schema, values and README table from the models, and the kustomize base."""
 
 from collections.abc import Iterator
 import json
@@ -20,8 +20,8 @@ _DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = _DEPLOY / "chart"
 KUSTOMIZE_BASE = _DEPLOY / "kustomize" / "agent.yaml"
 
-# Keys of the agent's configuration that are the chart's to set.
-_CHARTS_OWN = ("mode", "http", "http_token_file", "state_dir", "profiles")
+# Keys of the agent's configuration that the chart sets itself.
+_SET_BY_CHART = ("mode", "http", "http_token_file", "state_dir", "profiles")
 _HEAD = """\
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
@@ -35,9 +35,9 @@ def schema() -> dict[str, Any]:
     """Return the JSON schema of the chart's values."""
     found = ChartValues.model_json_schema(by_alias=True)
     config = found["$defs"]["ConfigModel"]
-    for name in _CHARTS_OWN:
+    for name in _SET_BY_CHART:
         del config["properties"][name]
-    # The agent is on a cluster's node, so the section has to be there.
+    # The chart's agents always run on a node of a cluster, so the section cannot be null.
     config["properties"]["kubernetes"] = {"$ref": "#/$defs/KubernetesModel"}
     profile = found["$defs"]["ProfileModel"]
     del profile["properties"]["name"]
@@ -47,7 +47,7 @@ def schema() -> dict[str, Any]:
 
 
 def _forbid_other_names(node: object) -> None:
-    # pydantic says which names have which values, and not that there are no others.
+    # The schema of pydantic has patterns of names and does not forbid other names.
     if isinstance(node, dict):
         if "patternProperties" in node:
             node["additionalProperties"] = False
@@ -59,7 +59,7 @@ def _forbid_other_names(node: object) -> None:
 
 
 def generated() -> dict[Path, str]:
-    """Return what belongs into each generated file."""
+    """Return the content of each generated file."""
     readme = CHART / "README.md"
     table = "".join(_table())
     return {
@@ -72,15 +72,15 @@ def generated() -> dict[Path, str]:
 def _fields(model: BaseModel) -> Iterator[tuple[str, str, Any]]:
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
-        about = field.description or (type(value).__doc__ or "").strip()
-        yield field.alias or name, about, value
+        description = field.description or (type(value).__doc__ or "").strip()
+        yield field.alias or name, description, value
 
 
 def _yaml(model: BaseModel, indent: str = "") -> Iterator[str]:
-    for key, about, value in _fields(model):
+    for key, description, value in _fields(model):
         if key == "global":
             continue
-        yield f"{'' if indent else chr(10)}{indent}# {about}\n"
+        yield f"{'' if indent else chr(10)}{indent}# {description}\n"
         if isinstance(value, BaseModel):
             yield f"{indent}{key}:\n"
             yield from _yaml(value, indent + "  ")
@@ -93,11 +93,11 @@ def _table(model: BaseModel | None = None, prefix: str = "") -> Iterator[str]:
     if model is None:
         yield "| value | default | meaning |\n|---|---|---|\n"
         model = ChartValues()
-    for key, about, value in _fields(model):
+    for key, description, value in _fields(model):
         if isinstance(value, BaseModel):
             yield from _table(value, f"{prefix}{key}.")
         else:
-            yield f"| `{prefix}{key}` | `{json.dumps(_plain(value))}` | {about} |\n"
+            yield f"| `{prefix}{key}` | `{json.dumps(_plain(value))}` | {description} |\n"
 
 
 def _plain(value: object) -> Any:
@@ -105,7 +105,7 @@ def _plain(value: object) -> Any:
 
 
 def main() -> None:
-    """Write them, and then what comes of the chart with them."""
+    """Write the files, then the kustomize base, which is rendered from the chart."""
     for path, text in generated().items():
         path.write_text(text, encoding="utf-8")
     KUSTOMIZE_BASE.write_text(base(CHART), encoding="utf-8")

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The kustomize base: the chart with its default values, without what is Helm's."""
+"""The kustomize base: the chart with its default values, without labels and hooks of Helm."""
 
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,17 @@ import yaml
 __all__ = ("base",)
 
 _NAMESPACE = "sweetpoint-system"
-_HELMS_OWN = ("helm.sh/chart", "app.kubernetes.io/managed-by")
+_HELM_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
 _HEAD = """\
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Generated from the chart, which says what each line is for: python -m tools.chart
+# Generated from the chart, whose templates have the comments: python -m tools.chart
 """
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
+    """Writes multi-line texts as block scalars."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -32,9 +32,9 @@ _Dumper.add_representer(str, _text)
 
 
 def base(chart: Path) -> str:
-    """Return the objects as one file."""
+    """Return the objects of *chart* as the text of one file."""
     with Chart.load(chart) as loaded:
-        # Hooks are Helm's.
+        # The uninstall Job is a hook, which only Helm executes.
         values = {"uninstall": {"enabled": False}}
         files = loaded.render(values, name="sweetpoint", namespace=_NAMESPACE)
     objects = [each for _, text in sorted(files.items()) for each in yaml.safe_load_all(text)]
@@ -47,7 +47,7 @@ def base(chart: Path) -> str:
 
 def _without_helm(node: Any) -> Any:
     if isinstance(node, dict):
-        return {key: _without_helm(each) for key, each in node.items() if key not in _HELMS_OWN}
+        return {key: _without_helm(each) for key, each in node.items() if key not in _HELM_LABELS}
     if isinstance(node, list):
         return [_without_helm(each) for each in node]
     return node

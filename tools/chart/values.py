@@ -1,9 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The values of the Helm chart: names, types, defaults and what each is for.
+"""The values of the Helm chart: names, types, defaults and descriptions.
 
-``values.yaml``'s schema and the README's table come from here; the agent's own settings and the
-profiles come from the agent's models, so Helm refuses what the agent would refuse.
+``values.yaml``, its schema and the table in the README are generated from this module. The
+models of the agent's configuration and profiles are those of the agent, so Helm refuses the
+same values as the agent.
 """
 
 from enum import StrEnum
@@ -18,7 +19,7 @@ __all__ = ("ChartValues",)
 
 _Text = dict[str, str]
 _NAME = r"^([a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?)?$"
-# It is put into YAML as it is, and the alert's name comes behind it.
+# The address is inserted into YAML without quotes, followed by # and the name of the alert.
 _ADDRESS = r"^(https?://[A-Za-z0-9._~:/?&=%+-]+)?$"
 _DIGEST = r"^(sha256:[0-9a-f]{64})?$"
 
@@ -28,69 +29,78 @@ class _Values(BaseModel):
 
 
 class SecurityProfile(StrEnum):
-    """How the container gets its rights."""
+    """How the container gets its capabilities."""
 
     PRIVILEGED = "privileged"
     CAPABILITIES = "capabilities"
 
 
 class ImageValues(_Values):
-    """Which image, and how it is fetched."""
+    """The image, and when it is pulled."""
 
-    repository: str = Field("sweetpoint", min_length=1, description="where the image is")
+    repository: str = Field(
+        "sweetpoint", min_length=1, description="registry and name of the image"
+    )
     tag: str = Field("", description="empty: the chart's `appVersion`")
-    digest: str = Field("", pattern=_DIGEST, description="`sha256:...`; wins over the tag")
+    digest: str = Field(
+        "", pattern=_DIGEST, description="`sha256:...`; takes precedence over the tag"
+    )
     pull_policy: str = Field(
         "IfNotPresent",
         alias="pullPolicy",
         pattern="^(IfNotPresent|Always|Never)$",
-        description="when kubelet asks the registry",
+        description="when kubelet pulls the image",
     )
-    pull_secrets: list[str] = Field([], alias="pullSecrets", description="names of Secrets")
+    pull_secrets: list[str] = Field(
+        [], alias="pullSecrets", description="names of Secrets for the registry"
+    )
 
 
 class HttpValues(_Values):
-    """Where `/metrics`, `/statusz`, `/healthz` and `/readyz` are."""
+    """Address of `/metrics`, `/statusz`, `/healthz` and `/readyz`."""
 
     host: str = Field(
         "0.0.0.0",  # noqa: S104 - in the pod's own network
         min_length=1,
-        description="address to listen on; on the host's network anything but `127.0.0.1` needs a "
-        "token",
+        description="address to listen on; on the host's network any other address than "
+        "`127.0.0.1` needs a token",
     )
     port: int = Field(9464, ge=1, le=65535, description="port to listen on")
     token_secret: str = Field(
         "",
         alias="tokenSecret",
-        description="Secret with the bearer token that `/metrics` and `/statusz` then want",
+        description="Secret with the bearer token that `/metrics` and `/statusz` then require",
     )
-    token_key: str = Field("token", alias="tokenKey", description="its key")
+    token_key: str = Field("token", alias="tokenKey", description="key of the token in the Secret")
 
 
 class ResctrlValues(_Values):
     """Memory bandwidth and cache ways."""
 
     mount: bool = Field(
-        False, description="give the agent the host's `/sys/fs/resctrl`, which must be mounted"
+        False,
+        description="mount the host's `/sys/fs/resctrl` in the pod; the host must have it mounted",
     )
 
 
 class PodMonitorValues(_Values):
     """Scraping by the Prometheus operator."""
 
-    enabled: bool = Field(True, description="if the cluster has the API")
-    interval: str = Field("15s", description="between two scrapes")
+    enabled: bool = Field(True, description="create a PodMonitor if the cluster has its API")
+    interval: str = Field("15s", description="time between two scrapes")
     sample_limit: int = Field(
-        50_000, ge=1, alias="sampleLimit", description="samples of one node beyond which it fails"
+        50_000, ge=1, alias="sampleLimit", description="maximum number of samples of one scrape"
     )
-    labels: _Text = Field({}, description="what your Prometheus selects by")
+    labels: _Text = Field({}, description="labels by which your Prometheus selects it")
 
 
 class GuardedValues(_Values):
-    """What is there if the Prometheus operator is."""
+    """An object that is only created if the cluster has the API of the Prometheus operator."""
 
-    enabled: bool = Field(True, description="if the cluster has the Prometheus operator's API")
-    labels: _Text = Field({}, description="what your Prometheus or Grafana selects by")
+    enabled: bool = Field(
+        True, description="create it if the cluster has the Prometheus operator's API"
+    )
+    labels: _Text = Field({}, description="labels by which your Prometheus or Grafana selects it")
 
 
 class PrometheusRuleValues(GuardedValues):
@@ -100,51 +110,55 @@ class PrometheusRuleValues(GuardedValues):
         "",
         alias="runbookUrl",
         pattern=_ADDRESS,
-        description="where your docs/RUNBOOK.md is, for the links of the alerts; empty: they say "
-        "its path in the sources",
+        description="URL of your copy of docs/RUNBOOK.md, for the links of the alerts; empty: its "
+        "path in the sources",
     )
 
 
 class DashboardValues(GuardedValues):
     """The dashboard, as a ConfigMap for Grafana's sidecar."""
 
-    labels: _Text = Field({"grafana_dashboard": "1"}, description="what the sidecar selects by")
+    labels: _Text = Field(
+        {"grafana_dashboard": "1"}, description="labels by which the sidecar selects it"
+    )
 
 
 class NetworkPolicyValues(_Values):
-    """Who may connect to the pod; without effect on the host's network."""
+    """Peers that may connect to the pod; without effect on the host's network."""
 
-    enabled: bool = Field(False, description="let in only `from`, and the node itself")
+    enabled: bool = Field(
+        False, description="admit connections only from `from` and from the node itself"
+    )
     sources: list[dict[str, Any]] = Field(
         [], alias="from", description="peers (NetworkPolicyPeer) that may scrape"
     )
 
 
 class AdmissionPolicyValues(_Values):
-    """What RBAC cannot say."""
+    """Limits on the agents' permissions that RBAC cannot express."""
 
     enabled: bool = Field(
         True,
-        description="an agent may patch only its own node, there only what is its own, and "
+        description="an agent may patch only its own node, there only fields of its own, and "
         "evict only pods of that node",
     )
 
 
 class UninstallValues(_Values):
-    """Before the chart's objects are deleted."""
+    """The Job that runs before the chart's objects are deleted."""
 
     enabled: bool = Field(
-        True, description="stop all agents first, while they still have their rights"
+        True, description="stop all agents first, while they still have their permissions"
     )
     timeout_seconds: int = Field(
-        300, ge=30, le=3600, alias="timeoutSeconds", description="how long that may take"
+        300, ge=30, le=3600, alias="timeoutSeconds", description="time after which the Job fails"
     )
 
 
 class ServiceAccountValues(_Values):
     """The agent's identity."""
 
-    annotations: _Text = Field({}, description="for the ServiceAccount")
+    annotations: _Text = Field({}, description="annotations of the ServiceAccount")
 
 
 class ChartValues(_Values):
@@ -152,18 +166,22 @@ class ChartValues(_Values):
 
     image: ImageValues = ImageValues()
     fullname_override: str = Field(
-        "", alias="fullnameOverride", pattern=_NAME, description="name of every object"
+        "",
+        alias="fullnameOverride",
+        pattern=_NAME,
+        description="name of every object; empty: from release and chart",
     )
     mode: Mode = Field(
-        Mode.OBSERVE, description="`observe` writes nothing and tells what it would do; `enforce`"
+        Mode.OBSERVE,
+        description="`observe`: only report what would be written; `enforce`: write knobs",
     )
     security_profile: SecurityProfile = Field(
         SecurityProfile.PRIVILEGED,
         alias="securityProfile",
-        description="`privileged`, or `capabilities`: only those listed in templates/_security.tpl",
+        description="`privileged`, or `capabilities`: only those in templates/_security.tpl",
     )
     config: ConfigModel = Field(
-        {}, description="the agent's configuration, but for what the chart itself sets"
+        {}, description="the agent's configuration, without the keys that the chart sets"
     )
     profiles: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")], ProfileModel] = (
         Field({}, description="profiles by name, each as in a profile file without `name`")
@@ -180,28 +198,34 @@ class ChartValues(_Values):
     uninstall: UninstallValues = UninstallValues()
     service_account: ServiceAccountValues = Field(ServiceAccountValues(), alias="serviceAccount")
     max_unavailable: Annotated[str, Field(pattern=r"^[1-9][0-9]?%$|^100%$")] = Field(
-        "10%", alias="maxUnavailable", description="nodes without an agent during an update"
+        "10%",
+        alias="maxUnavailable",
+        description="maximum share of nodes without agent during an update",
     )
     priority_class_name: str = Field(
-        "system-node-critical", alias="priorityClassName", description="the last to be evicted"
+        "system-node-critical", alias="priorityClassName", description="this class is evicted last"
     )
     node_selector: _Text = Field(
-        {}, alias="nodeSelector", description="beside Linux; a label of yours for canaries"
+        {},
+        alias="nodeSelector",
+        description="in addition to Linux; for canaries a label of your own",
     )
     tolerations: list[dict[str, Any]] = Field(
-        [{"operator": "Exists"}], description="all nodes, whatever their taints"
+        [{"operator": "Exists"}], description="by default all taints are tolerated"
     )
     resources: dict[str, Any] = Field(
         {
             "requests": {"cpu": "100m", "memory": "320Mi"},
             "limits": {"memory": "320Mi"},
         },
-        description="compiling the probes takes 160 MiB for a second; no limit of CPU, because a "
-        "throttled agent is late when it is needed",
+        description="compiling the probes takes 160 MiB for a second; without CPU limit, because "
+        "a throttled agent reacts late",
     )
-    pod_annotations: _Text = Field({}, alias="podAnnotations", description="for the pods")
-    pod_labels: _Text = Field({}, alias="podLabels", description="for the pods")
+    pod_annotations: _Text = Field(
+        {}, alias="podAnnotations", description="annotations of the pods"
+    )
+    pod_labels: _Text = Field({}, alias="podLabels", description="labels of the pods")
     extra_env: list[dict[str, Any]] = Field(
-        [], alias="extraEnv", description="more environment (EnvVar)"
+        [], alias="extraEnv", description="additional environment variables (EnvVar)"
     )
-    globals_: dict[str, Any] = Field({}, alias="global", description="Helm's own; not used")
+    globals_: dict[str, Any] = Field({}, alias="global", description="required by Helm; not used")

@@ -35,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Shaping links needs the host's network: its devices are there. */}}
+{{/* Shaping of links needs the devices in the host's network namespace. */}}
 {{- define "sweetpoint.hostNetwork" -}}
 {{- if .Values.config.network -}}true{{- end -}}
 {{- end -}}
@@ -44,13 +44,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "sweetpoint.name" .) -}}
 {{- end -}}
 
-{{/* What does not fit together, before anything is installed. */}}
+{{/* Conflicting values, which fail before anything is installed. */}}
 {{- define "sweetpoint.check" -}}
 {{- $http := .Values.http -}}
 {{- $loopback := has $http.host (list "127.0.0.1" "[::1]") -}}
 {{- if include "sweetpoint.hostNetwork" . -}}
 {{- if not (or $loopback $http.tokenSecret) -}}
-{{- fail "config.network puts the agent on the host's network, where everybody who reaches the node could read /metrics: set http.tokenSecret, or http.host to 127.0.0.1" -}}
+{{- fail "config.network puts the agent on the host's network, where every client that reaches the node could read /metrics: set http.tokenSecret, or http.host to 127.0.0.1" -}}
 {{- end -}}
 {{- else if $loopback -}}
 {{- fail "http.host is a loopback address of the pod, where neither kubelet nor Prometheus reaches it" -}}
@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/*
-The agent's configuration. JSON, which is YAML too: Helm has every number as a float, and writes
+The agent's configuration as JSON, which is also YAML: Helm holds all numbers as floats and writes
 1000000 as 1e+06 in YAML.
 */}}
 {{- define "sweetpoint.config" -}}
@@ -76,7 +76,7 @@ The agent's configuration. JSON, which is YAML too: Helm has every number as a f
 {{- toPrettyJson $config -}}
 {{- end -}}
 
-{{/* An HTTP probe of a page. kubelet asks the pod's address, on the host's network the host's. */}}
+{{/* An HTTP probe. kubelet connects to the address of the pod, with hostNetwork of the host. */}}
 {{- define "sweetpoint.probe" -}}
 {{- $root := index . 0 -}}
 httpGet:
@@ -87,12 +87,12 @@ httpGet:
   {{- end }}
 {{- end -}}
 
-{{/* The resources that the agent may take off, whatever it was told to publish before. */}}
+{{/* The resources that the agent may remove, independent of the ones that it publishes now. */}}
 {{- define "sweetpoint.allResources" -}}
 ['sweetpoint.dev/cpu', 'sweetpoint.dev/memory', 'kubernetes.io/batch-cpu', 'kubernetes.io/batch-memory', 'resource.katalyst.kubewharf.io/reclaimed_millicpu', 'resource.katalyst.kubewharf.io/reclaimed_memory']
 {{- end -}}
 
-{{/* The resources that the agent may publish, as a list of CEL. */}}
+{{/* The resources that the agent may publish, as a CEL list. */}}
 {{- define "sweetpoint.resources" -}}
 {{- $names := dict
   "sweetpoint" "['sweetpoint.dev/cpu', 'sweetpoint.dev/memory']"

@@ -2,15 +2,15 @@
 Copyright The sweetpoint authors
 SPDX-License-Identifier: Apache-2.0
 
-privileged: everything works on every node.
+privileged: all functions work on all nodes.
 
-capabilities: what the agent uses, and nothing else. Two things are lost: probes that are
-switched on by a trial alone stay off where the node's kernel wants more (sweetpoint doctor tells),
-and nodes whose LSM forbids BPF to containers must allow it. Links in pods' network namespaces
-(config.network) need SYS_ADMIN, which is little better than privileged.
+capabilities: only the capabilities that the agent uses, with two restrictions. Probes that are
+enabled by a trial stay off if the node's kernel requires more (sweetpoint doctor shows them), and
+nodes whose LSM forbids BPF in containers must be configured to permit it. Links in pods' network
+namespaces (config.network) need SYS_ADMIN, which is hardly safer than privileged.
 */}}
 {{- define "sweetpoint.securityContext" -}}
-# bcc asks for the user id, and cgroup files belong to root.
+# bcc checks the user id, and cgroup files belong to root.
 runAsUser: 0
 runAsGroup: 0
 readOnlyRootFilesystem: true
@@ -22,34 +22,34 @@ allowPrivilegeEscalation: false
 capabilities:
   drop: [ALL]
   add:
-    - BPF # load programs and make maps (kernel/bpf/syscall.c, bpf_capable)
+    - BPF # load programs and create maps (kernel/bpf/syscall.c, bpf_capable)
     - PERFMON # tracing programs read kernel memory; counters of all tasks (perfmon_capable)
     - NET_ADMIN # programs at cgroups that count bytes (cgroup_skb); queueing disciplines
     - SYS_RESOURCE # locked memory of maps before Linux 5.11; oom_score_adj of the guardian
-    - SYS_PTRACE # core-scheduling cookies of others' tasks, /proc/PID/ns and smaps of others
-    - SYS_NICE # scheduling of others' tasks
+    - SYS_PTRACE # core-scheduling cookies, /proc/PID/ns and smaps of foreign tasks
+    - SYS_NICE # scheduling of foreign tasks
     - DAC_READ_SEARCH # cgroups and /proc of pods in user namespaces, whose owner is not root
-    - KILL # a release that stops an agent of the same node
+    - KILL # sweetpoint release stops an agent of the same node
     {{- if include "sweetpoint.hostNetwork" . }}
     - SYS_ADMIN # setns into pods' network namespaces (kernel/nsproxy.c)
     {{- end }}
-# The runtime's filter allows bpf and perf_event_open to who has the capabilities above.
+# The runtime's filter permits bpf and perf_event_open with the capabilities above.
 seccompProfile:
   type: RuntimeDefault
-# The runtime's profile forbids to write below /sys and to trace.
+# The runtime's profile forbids writes below /sys and tracing.
 appArmorProfile:
   type: Unconfined
 {{- end }}
-# container_t may neither use BPF nor write to cgroups; without SELinux it means nothing.
+# container_t may neither use BPF nor write to cgroups; no effect without SELinux.
 seLinuxOptions:
   type: spc_t
 {{- end -}}
 
 {{- define "sweetpoint.mounts" -}}
-# Knobs. The container's own view of it shows only its own cgroup.
+# Knobs. The container's default mount shows only its own cgroup.
 - name: cgroup
   mountPath: /sys/fs/cgroup
-# Journal and lock; on a tmpfs, because knobs do not survive a reboot either.
+# Journal and lock, on a tmpfs: knobs are lost at a reboot as well.
 - name: state
   mountPath: /run/sweetpoint
 {{- if .Values.resctrl.mount }}
@@ -57,17 +57,17 @@ seLinuxOptions:
 - name: resctrl
   mountPath: /sys/fs/resctrl
 {{- end }}
-# Configuration; profiles come by the API, so that a change needs no restart.
+# Configuration; profiles are read through the API, so that a change needs no restart.
 - name: config
   mountPath: /etc/sweetpoint
   readOnly: true
 {{- if .Values.http.tokenSecret }}
-# The token that /metrics and /statusz want.
+# The token that /metrics and /statusz require.
 - name: http-token
   mountPath: /etc/sweetpoint-http
   readOnly: true
 {{- end }}
-# The compiler's temporary files: the image is read-only.
+# Temporary files of the compiler; the image is read-only.
 - name: tmp
   mountPath: /tmp
 {{- end -}}
