@@ -1,8 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is in this image, as a CycloneDX 1.5 bill of materials on standard output.
+"""Writes a CycloneDX 1.5 bill of materials of the image to standard output.
 
-Run in the image by the image's Python: its packages and the distribution's.
+Runs in the image with the image's Python; lists its packages and those of the distribution.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def _python() -> Iterator[dict[str, str]]:
 
 
 def main() -> None:
-    """Print the bill; the same image gives the same text."""
+    """Print the bill of materials; the output is reproducible."""
     components = sorted([*_debian(), *_python()], key=lambda each: each["purl"])
     for each in components:
         each["bom-ref"] = each["purl"]

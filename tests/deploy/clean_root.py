@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Executes the Dockerfile's steps in clean roots, without a container engine.
+"""Executes the steps of the Dockerfile in clean root directories, without a container engine.
 
-Knows of the Dockerfile's language what ours uses; what it does not know is an error.
+Only the instructions that the Dockerfile uses are implemented; others are an error. Written by
+hand, because the machines that run the tests have no container engine.
 """
 
 from collections.abc import Iterator
@@ -19,12 +20,12 @@ _KNOWN = frozenset(
     "FROM RUN COPY USER WORKDIR ENV ARG LABEL ENTRYPOINT CMD".split()  # noqa: SIM905
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# None of these may look at this machine's configuration of pip or of anything else.
+# The environment of the steps contains no configuration of this machine, for example of pip.
 _ENVIRONMENT = {"PATH": _PATH, "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 
 
 class Step(NamedTuple):
-    """One instruction and its text, continuation lines joined."""
+    """An instruction and its text, with continuation lines joined."""
 
     word: str
     text: str
@@ -41,7 +42,7 @@ def steps(dockerfile: str) -> Iterator[Step]:
 
 
 def chroot(root: Path, command: str, *, user: str = "root", folder: str = "/", **env: str) -> str:
-    """Run *command* by the shell in *root*, as the builder of an image would; what it printed."""
+    """Run *command* in a shell with the root directory *root* and return its output."""
     uid = next(
         line.split(":")[2]
         for line in (root / "etc" / "passwd").read_text().splitlines()
@@ -62,7 +63,7 @@ def chroot(root: Path, command: str, *, user: str = "root", folder: str = "/", *
 
 
 def build(dockerfile: str, context: Path, base: Path, home: Path) -> Path:
-    """Execute *dockerfile* below *home* on copies of *base*; the last stage's root."""
+    """Execute *dockerfile* below *home* on copies of *base*; return the root of the last stage."""
     roots: dict[str, Path] = {}
     root, user, folder = home, "root", "/"
     environment: dict[str, str] = {}
@@ -98,7 +99,7 @@ def _copy(words: list[str], context: Path, roots: dict[str, Path], root: Path) -
 
 
 def context_of(tree: Path, home: Path) -> Path:
-    """Return a copy of what .dockerignore leaves of *tree*, as far as the image needs it."""
+    """Return a copy of those files of *tree* that .dockerignore admits."""
     target = home / "context"
     for line in (tree / ".dockerignore").read_text().splitlines():
         if line.startswith("!"):

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The image: what its Dockerfile says, and what comes of it in a clean root."""
+"""The image: its Dockerfile and lock files, and the image built in a clean root."""
 
 from collections.abc import Iterator
 from importlib.metadata import requires
@@ -21,7 +21,7 @@ from tests.deploy.clean_root import build, chroot, context_of, steps
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 LOCK = (ROOT / "deploy" / "requirements.txt").read_text()
-# Not a registry's: that comes from whoever builds.
+# A package with its version and hashes.
 _PINNED = re.compile(
     r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n?)+)", re.M
 )
@@ -37,15 +37,15 @@ def test_every_line_of_the_lock_is_a_version_with_hashes() -> None:
     assert [line for line in rest.splitlines() if line and not line.startswith("#")] == []
 
 
-def test_what_the_project_needs_is_locked_in_a_version_that_fits() -> None:
+def test_the_dependencies_of_the_project_are_locked_in_suitable_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for text in project["dependencies"]:
         requirement = Requirement(text)
         assert locked()[requirement.name.lower()] in requirement.specifier, text
 
 
-def test_what_the_locked_packages_need_is_locked() -> None:
-    # As far as they are installed here, in the same versions or not.
+def test_the_dependencies_of_locked_packages_are_locked() -> None:
+    # Checked with the metadata of the installed versions, which may differ from the locked ones.
     for name in locked():
         for text in requires(name) or ():
             need = Requirement(text)
@@ -53,7 +53,7 @@ def test_what_the_locked_packages_need_is_locked() -> None:
                 assert need.name.lower().replace("_", "-") in locked(), f"{name} needs {text}"
 
 
-def test_the_dockerfile_says_what_it_should() -> None:
+def test_the_instructions_of_the_dockerfile() -> None:
     found = list(steps(DOCKERFILE))
     assert [each.word for each in found].count("FROM") == 2
     assert found[0] == ("ARG", "BASE=debian:bookworm-slim")
@@ -69,7 +69,7 @@ def test_the_dockerfile_says_what_it_should() -> None:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The root of the image, from a Debian that was made for it."""
+    """The root directory of the image, built on a new Debian."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         pytest.skip("needs root and debootstrap")
     home = tmp_path_factory.mktemp("image")
@@ -83,7 +83,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert made.returncode == 0, made.stdout[-2000:]
     (base / "etc" / "apt" / "apt.conf.d" / "80retries").write_text('Acquire::Retries "3";\n')
     shutil.copy("/etc/resolv.conf", base / "etc" / "resolv.conf")
-    # This machine may reach the packages through a proxy with a certificate of its own.
+    # The packages may be reachable only through a proxy with a certificate of its own.
     shutil.copy("/etc/ssl/certs/ca-certificates.crt", base / "etc" / "ssl" / "certs")
     try:
         yield build(DOCKERFILE, context_of(ROOT, home), base, home)
@@ -95,16 +95,16 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_image_can_be_built_and_runs(image: Path) -> None:
     help_text = chroot(image, "/opt/sweetpoint/bin/sweetpoint --help")
     assert "the agent: measure, plan" in help_text
-    # bcc is found, beside our numpy and not the distribution's.
+    # bcc is importable, with the numpy of the image and not the distribution's.
     text = chroot(image, "/opt/sweetpoint/bin/python -c 'import bcc, numpy; print(numpy.__file__)'")
     assert text.startswith("/opt/sweetpoint/")
-    # What is shipped is there: programs, headers, profiles.
+    # The package data are installed: programs, headers, profiles.
     show = "from controller.host.package_data import profiles_dir as p; print(*p().iterdir())"
     assert "nginx.yaml" in chroot(image, f"/opt/sweetpoint/bin/python -c '{show}'")
 
 
 @pytest.mark.soak
-def test_the_image_says_what_is_in_it(image: Path) -> None:
+def test_the_image_has_a_complete_bill_of_materials(image: Path) -> None:
     bill = json.loads((image / "usr/share/sweetpoint/sbom.cdx.json").read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
     found = {each["purl"].partition("?")[0]: each["version"] for each in bill["components"]}
@@ -117,7 +117,7 @@ def test_the_image_says_what_is_in_it(image: Path) -> None:
 
 
 @pytest.mark.soak
-def test_nothing_of_ours_in_the_image_can_be_written_or_is_roots(image: Path) -> None:
+def test_the_installed_files_are_read_only_and_not_owned_by_root(image: Path) -> None:
     for path in (image / "opt" / "sweetpoint").rglob("*"):
         info = path.lstat()
         assert info.st_uid == 65532, path
