@@ -1,21 +1,21 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every target first installs what it needs and says so; see tools/bootstrap.
+# Every target first installs its missing requirements and prints them; see tools/bootstrap.
 
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help demo test vm-test kube-test bench soak lint clean bootstrap test-tools test-kernel api-server
 
 help:
-	@echo "make demo       show it on real programs, about two minutes"
+	@echo "make demo       demonstration with real programs, about two minutes"
 	@echo "make test       lint and all tests"
-	@echo "make vm-test    only those in the test kernel (resctrl, core scheduling, cgroup v2)"
-	@echo "make kube-test  only those against a real Kubernetes API server"
-	@echo "make lint       format, lint, types, direction of imports"
-	@echo "make bench      measure what it costs and how well it controls"
+	@echo "make vm-test    only tests in the test kernel (resctrl, core scheduling, cgroup v2)"
+	@echo "make kube-test  only tests with a real Kubernetes API server"
+	@echo "make lint       format, lint, types, import contracts"
+	@echo "make bench      benchmarks of cost and control quality"
 	@echo "make soak       tests that take longer than a few minutes"
-	@echo "make clean      remove what these targets made here; test kernel and API server stay in ~/.cache/sweetpoint"
+	@echo "make clean      remove generated files; test kernel and API server stay in ~/.cache/sweetpoint"
 
 bootstrap:
 	@tools/bootstrap
@@ -35,11 +35,11 @@ vm-test: test-tools test-kernel
 kube-test: test-tools api-server
 	@.venv/bin/pytest tests/kube
 
-# Ten minutes, once.
+# Takes ten minutes at the first run.
 test-kernel: test-tools
 	@[ "$$SWEETPOINT_VM_TESTS" = 0 ] || tools/test-kernel build
 
-# Four minutes, once.
+# Takes four minutes at the first run.
 api-server: test-tools
 	@[ "$$SWEETPOINT_KUBE_TESTS" = 0 ] || tools/api-server build
 

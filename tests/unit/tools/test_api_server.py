@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""tools/api-server around the compiler: what it keeps, where, and what it leaves behind."""
+"""tools/api-server with a fake compiler: cached results, failures, interruption."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = "tests/kube/apiserver"
-# A Go that knows its release and writes down what it was asked for instead of compiling.
+# A fake Go that prints its release and writes its arguments to the output file.
 QUICK = """#!/bin/sh
 [ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
 for last; do [ "${previous:-}" = -o ] && out=$last; previous=$last; done
@@ -33,7 +33,7 @@ exit 1
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A source tree with a compiler in front of the machine's own."""
+    """A source tree whose .venv takes precedence over the installed compiler."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools/api-server", tmp_path / "tools")
     shutil.copytree(ROOT / MODULE, tmp_path / MODULE)
@@ -63,10 +63,10 @@ def ended(pid: int) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return True
-    return stat.rpartition(")")[2].split()[0] == "Z"  # whoever adopted it has not looked yet
+    return stat.rpartition(")")[2].split()[0] == "Z"  # not reaped by its new parent yet
 
 
-def test_it_is_built_once_for_what_went_in(tree: Path) -> None:
+def test_it_is_built_once_per_version_of_the_sources(tree: Path) -> None:
     assert run(tree, QUICK, "path").returncode == 1
     built = run(tree, QUICK, "build")
     assert built.returncode == 0, built.stderr
@@ -81,7 +81,7 @@ def test_it_is_built_once_for_what_went_in(tree: Path) -> None:
     assert left_over(tree) == []
 
 
-def test_a_compiler_that_fails_is_heard(tree: Path) -> None:
+def test_the_output_of_a_failing_compiler_is_printed(tree: Path) -> None:
     built = run(tree, FAILING, "build")
     assert built.returncode == 1
     assert "main.go: no such thing" in built.stderr and "does not build" in built.stderr
@@ -103,6 +103,6 @@ def test_an_interrupted_build_leaves_nothing(tree: Path) -> None:
     assert left_over(tree) == []
 
 
-def test_wrong_use(tree: Path) -> None:
+def test_wrong_usage(tree: Path) -> None:
     done = run(tree, QUICK, "everything")
     assert done.returncode == 2 and done.stderr.startswith("usage: tools/api-server path")

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bootstrap where nothing is to be done, and where nothing can be done."""
+"""tools/bootstrap with nothing missing, and without apt-get."""
 
 from pathlib import Path
 import shutil
@@ -11,14 +11,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 BCC = Path("/usr/lib/python3/dist-packages/bcc/libbcc.py")
-SHOWN = ("nginx", "ffmpeg", "stress-ng")
-TESTED = ("iperf3", "nft", "prometheus", "etcd", "kubectl", "openssl")
+DEMO_PROGRAMS = ("nginx", "ffmpeg", "stress-ng")
+TEST_PROGRAMS = ("iperf3", "nft", "prometheus", "etcd", "kubectl", "openssl")
 FOR = pytest.mark.parametrize("step", [(), ("test",)])
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A source tree whose .venv is up to date, with all that working on it needs."""
+    """A source tree with an up-to-date .venv for tests."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools/bootstrap", tmp_path / "tools")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -35,7 +35,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def path_without_apt(directory: Path, programs: tuple[str, ...]) -> str:
-    """A folder of programs for PATH: what the script itself needs, and *programs*."""
+    """Return a PATH with the programs that the script uses and with *programs*."""
     directory.mkdir()
     for name in ("sh", "dirname", "cat", "cksum", "tr", "id", "grep"):
         found = shutil.which(name)
@@ -58,14 +58,14 @@ def run(tree: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[s
 
 @FOR
 @pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
-def test_nothing_missing_does_nothing(tree: Path, step: tuple[str, ...]) -> None:
-    done = run(tree, path_without_apt(tree / "path", SHOWN + TESTED), *step)
+def test_with_nothing_missing_it_does_nothing(tree: Path, step: tuple[str, ...]) -> None:
+    done = run(tree, path_without_apt(tree / "path", DEMO_PROGRAMS + TEST_PROGRAMS), *step)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
-def test_the_demonstration_needs_nothing_of_what_tests_need(tree: Path) -> None:
-    path = path_without_apt(tree / "path", SHOWN)
+def test_the_demonstration_does_not_need_test_programs(tree: Path) -> None:
+    path = path_without_apt(tree / "path", DEMO_PROGRAMS)
     stamp = tree / ".venv/.bootstrapped"
     (tree / ".venv/.bootstrapped-dev").rename(stamp)
     done = run(tree, path)
@@ -78,8 +78,10 @@ def test_the_demonstration_needs_nothing_of_what_tests_need(tree: Path) -> None:
     [((), "ffmpeg stress-ng"), (("test",), "ffmpeg stress-ng iperf3")],
 )
 @pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
-def test_elsewhere_it_says_what_is_missing(tree: Path, step: tuple[str, ...], missing: str) -> None:
-    done = run(tree, path_without_apt(tree / "path", ("nginx", *TESTED[1:])), *step)
+def test_without_apt_get_it_prints_the_missing_packages(
+    tree: Path, step: tuple[str, ...], missing: str
+) -> None:
+    done = run(tree, path_without_apt(tree / "path", ("nginx", *TEST_PROGRAMS[1:])), *step)
     assert done.returncode == 1
     assert done.stderr == (
         "bootstrap: this is neither Debian nor Ubuntu; install what these packages contain by "
@@ -87,6 +89,6 @@ def test_elsewhere_it_says_what_is_missing(tree: Path, step: tuple[str, ...], mi
     )
 
 
-def test_wrong_use(tree: Path) -> None:
-    done = run(tree, path_without_apt(tree / "path", SHOWN), "everything")
+def test_wrong_usage(tree: Path) -> None:
+    done = run(tree, path_without_apt(tree / "path", DEMO_PROGRAMS), "everything")
     assert (done.returncode, done.stderr) == (2, "usage: tools/bootstrap [test | bench]\n")
