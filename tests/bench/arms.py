@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that are compared, how they are attached, and the two loads they are put under."""
+"""Variants of the sched probe for comparison, their attachment, and the pipe benchmark."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -34,27 +34,27 @@ CPUS = max(possible_cpus()) + 1
 SIZES = {"cpus": CPUS, "max_slots": 1024, "max_latency": 256}
 EMPTY = Path(__file__).with_name("empty.bpf.c")
 WAKEUP_HASH = Path(__file__).with_name("wakeup_hash.bpf.c")
-# Three, as on a machine with a PMU; these are there on every x86. Counting context switches itself
-# would make them dearer, outside of the program.
+# Three counters, as on a machine with a PMU; these exist on every x86. The event context-switches
+# is not used: it would make switches more expensive outside the program.
 COUNTED = {"cycles": "msr/tsc/", "instructions": "cpu-clock", "llc_misses": "msr/tsc/"}
 
 
 class Arm(NamedTuple):
-    """What is attached, and what it counts."""
+    """A variant: the program to attach (``None``: none), and its counters."""
 
     spec: ProgramSpec | None
     counters: Mapping[str, EventSource]
 
 
 class RunTime(NamedTuple):
-    """BPF statistics: time in all programs of an arm, and how often sched_switch ran."""
+    """BPF statistics: ns in all programs of a variant, and the runs of the sched_switch program."""
 
     ns: int
     switches: int
 
 
 def arms(folder: Path, btf_without_sched_info: Path) -> dict[str, Arm]:
-    """Return all arms by name; *folder* is for changed sources."""
+    """Return all variants by name; *folder* is for modified sources."""
     btf = Btf()
     counters, reasons = choose_sources(COUNTED)
     assert reasons == {}
@@ -84,7 +84,7 @@ def _reading_always(spec: ProgramSpec, folder: Path) -> ProgramSpec:
 
 
 def _wakeup_hash(btf: Btf) -> ProgramSpec:
-    """Return the usual design, to compare with."""
+    """Return the conventional design: time stamps in a hash map."""
     defines = {
         "OFF_TASK_PID": btf.offset("task_struct", "pid"),
         "OFF_TASK_STATE": btf.first_offset("task_struct", "__state", "state"),
@@ -98,7 +98,7 @@ def _wakeup_hash(btf: Btf) -> ProgramSpec:
 
 @contextlib.contextmanager
 def attached(arm: Arm, members: Mapping[CgroupId, bool]) -> Iterator[Loaded | None]:
-    """Attach *arm*; *members* are assigned slots, with a latency record where True."""
+    """Attach *arm*; each of *members* gets a slot, and a latency record if its value is True."""
     if arm.spec is None:
         yield None
         return
@@ -116,8 +116,8 @@ def attached(arm: Arm, members: Mapping[CgroupId, bool]) -> Iterator[Loaded | No
 def pipe_us(one: Path, other: Path) -> float:
     """Return microseconds of CPU time per operation of the pipe benchmark on one CPU.
 
-    Its two processes are in the cgroups *one* and *other*; an operation is two switches. A switch
-    and the programs on it are part of the CPU time, what else ran on that CPU is not.
+    Its two processes are in the cgroups *one* and *other*; an operation is two switches. The CPU
+    time includes the switches and the programs attached to them, not other work on that CPU.
     """
     before_s = _children_s()
     done = subprocess.Popen(
@@ -145,7 +145,7 @@ def _enter(cgroup: Path) -> None:
 
 
 def run_time(loaded: Loaded) -> RunTime:
-    """Return what the statistics say now; kernel.bpf_stats_enabled has to be 1."""
+    """Return the present BPF statistics; kernel.bpf_stats_enabled must be 1."""
     libbpf = ctypes.CDLL("libbpf.so.1")
     ns = switches = 0
     for link in loaded.link_fds:

@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the sched probe and its counters cost per context switch, beside nothing and others.
+"""Cost of the sched probe and its counters per context switch, compared with other variants.
 
-Two measures, because neither is enough alone: the CPU time of ``perf bench sched pipe`` (two
-switches per operation) is the honest total but scatters by tens of ns, and by hundreds where the
-machine is not quiet; the kernel's BPF statistics repeat to a few ns but do not see the cost of
-entering the program, and hold some 50 ns of their own.
+There are two measures. The CPU time of ``perf bench sched pipe`` (two switches per operation) is
+the total cost, but varies by tens of ns, and by hundreds on a machine that is not idle. The BPF
+statistics of the kernel are reproducible to a few ns, but do not contain the cost of entering the
+program, and add about 50 ns of their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ BLAME, COUNTERS = "sched with blame", "with blame and counters"
 
 
 class Cgroups:
-    """A service and a batch cgroup, and what the probe is told of them."""
+    """A service and a batch cgroup; ``members`` maps their ids to whether latency is recorded."""
 
     def __init__(self, root: Path, layout: CgroupLayout) -> None:
         self.paths = {name: root / name for name in ("service", "batch")}
@@ -42,7 +42,7 @@ class Cgroups:
         }
 
     def pair(self, where: str) -> tuple[Path, Path]:
-        """Return where the two processes of the pipe benchmark run."""
+        """Return the cgroups of the two processes of the pipe benchmark."""
         service, batch = self.paths.values()
         return (service, service) if where == "one cgroup" else (service, batch)
 
@@ -69,7 +69,7 @@ def test_cost_in_cpu_time(where: str, cgroups: Cgroups, tmp_path: Path) -> None:
             with attached(arm, cgroups.members):
                 times[name].append(pipe_us(*cgroups.pair(where)))
     print(f"\npipe in {where}, {ROUNDS} interleaved rounds, ns per switch over nothing:")
-    # Of each round: its neighbours had the same machine.
+    # Differences within a round, because the speed of the machine varies between rounds.
     extra = {
         name: [
             (with_ - without) * 1000 / SWITCHES_PER_OPERATION
@@ -119,7 +119,7 @@ MIXES = {
 
 @pytest.mark.usefixtures("bpf_statistics")
 @pytest.mark.parametrize("mix", MIXES)
-def test_cost_where_blame_runs(mix: str, cgroups: Cgroups, tmp_path: Path) -> None:
+def test_cost_with_blame(mix: str, cgroups: Cgroups, tmp_path: Path) -> None:
     programs = arms(tmp_path, btf_without_sched_info(tmp_path))
     inside: dict[str, list[float]] = {}
     for name, arm in programs.items():
@@ -135,7 +135,7 @@ def test_cost_where_blame_runs(mix: str, cgroups: Cgroups, tmp_path: Path) -> No
         inside[name] = [_per_switch(before, after)]
     print(f"\n{mix} on one CPU, ns inside the programs per switch:")
     _print(inside)
-    # These switches are rare, so they find cold caches: only a ratio means something here.
+    # These switches are rare and find cold caches, so only a ratio is meaningful.
     assert inside[BLAME][0] <= 0.6 * inside["wakeup hash"][0]
 
 

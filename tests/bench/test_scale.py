@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tick time and memory of the whole agent against the number of workloads."""
+"""Tick time and memory of the whole agent by number of workloads."""
 
 from collections.abc import Iterator
 import os
@@ -27,7 +27,7 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iter
 
 @pytest.mark.parametrize(("services", "batch"), [(2, 8), (20, 180), (100, 900)])
 def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
-    """A tenth of the workloads are services; a few of both kinds work, and the loop is closed."""
+    """A tenth of the workloads are services; a few of both kinds run, and the loop is closed."""
     more = [site.root / f"service{n}" for n in range(services - 1)]
     jobs = [site.root / "batch" / f"job{n}" for n in range(batch - 2)]
     for path in (*more, *jobs):
@@ -41,7 +41,7 @@ def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
     with loads(wanted, seconds=SECONDS + 30) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
-        # Not asked meanwhile: rendering the state takes the interpreter from the control thread.
+        # No request in between: rendering the state would delay the control thread.
         time.sleep(SECONDS)
         tick = agent.status()["tick"]
         assert tick["count"] > 4 * SECONDS

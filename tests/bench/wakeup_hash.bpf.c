@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// The usual way to measure run-queue latency, to compare with: every wakeup and every preemption
-// leaves a time stamp under the task's pid, the switch to the task takes it out and counts the
-// difference in the histogram of its cgroup.
+// The conventional measurement of run-queue latency, for comparison: every wakeup and every
+// preemption stores a time stamp under the task's pid; the switch to the task removes the stamp and
+// counts the difference in the histogram of the task's cgroup.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"
