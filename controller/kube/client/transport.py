@@ -60,6 +60,7 @@ class ChunkDecoder:
     ``ended``: the last chunk was decoded; trailers and other data after it are ignored.
     """
 
+    # Not shared with service_level/fetch.py, whose limit applies to the announced size of a chunk.
     def __init__(self) -> None:
         self.ended = False
         self._rest = b""
