@@ -5,7 +5,7 @@
 The BPF program adds to the sums whenever a CPU switches to another workload. Once a second the
 sums are also updated for workloads that stay on a CPU: a BPF program is run on each CPU that is
 not idle (BPF_PROG_TEST_RUN on a given CPU, Linux kernel commit 1b4d60ec162f (in v5.10): 2.6 us on
-the own CPU, 11 us on another busy one). In the same step CPUs that came on line get their events.
+the own CPU, 11 us on another busy one). In the same step the events of new on-line CPUs are opened.
 """
 
 from collections.abc import Mapping

@@ -110,21 +110,21 @@ def load(spec: ProgramSpec) -> Loaded:
     :raises LoadError: bcc is missing, the program does not compile, the kernel refuses it, or
         the child does not answer within 60 s.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        ours.settimeout(_TIMEOUT_S)
+    channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with channel, child_end:
+        channel.settimeout(_TIMEOUT_S)
         child = subprocess.Popen(
-            [sys.executable, "-m", "controller.probes.bpf.loader", str(theirs.fileno())],
+            [sys.executable, "-m", "controller.probes.bpf.loader", str(child_end.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(child_end.fileno(),),
             env={**os.environ, "BCC_KERNEL_SOURCE": str(bpf_dir() / "include" / "kernel")},
         )
-        theirs.close()
+        child_end.close()
         try:
             _, errors = child.communicate(json.dumps(asdict(spec)).encode(), _TIMEOUT_S)
-            message, fds, _, _ = socket.recv_fds(ours, 65536, _MAX_FDS)
+            message, fds, _, _ = socket.recv_fds(channel, 65536, _MAX_FDS)
         except (subprocess.TimeoutExpired, TimeoutError):
             child.kill()
             child.communicate()

@@ -18,7 +18,8 @@ __all__ = ("MappedArray",)
 class MappedArray:
     """A BPF_F_MMAPABLE array map as a numpy view: reads and writes need no copy, no system call.
 
-    :param fd: the map's descriptor; the mapping stays valid after it is closed.
+    :param fd: the map's descriptor; the mapping stays valid after it is closed. The memory is
+        unmapped when the last array that uses it is freed.
     :param dtype: the layout of one value. Its size must be a multiple of 8 bytes, because the
         kernel pads values to that.
     :param entries: the number of values.
@@ -29,7 +30,3 @@ class MappedArray:
         size = -(-dtype.itemsize * entries // mmap.PAGESIZE) * mmap.PAGESIZE
         self._memory = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self.values: NDArray[Any] = np.frombuffer(self._memory, dtype, entries)
-
-    def close(self) -> None:
-        """Drop the view; the memory is unmapped when the last array that uses it is freed."""
-        self.values = np.empty(0)
