@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What others read: the report of a tick, Prometheus metrics, HTTP pages."""
+"""Output of the agent: the report of a tick, Prometheus metrics, HTTP pages."""

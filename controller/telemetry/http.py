@@ -1,9 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""/metrics, /healthz, /readyz and /statusz, in a thread of their own.
+"""HTTP server of /metrics, /healthz, /readyz and /statusz, in threads of its own.
 
-The thread only reads what the control thread published, so a slow or hostile client cannot
-delay a tick by more than its share of the interpreter, and that is a small one.
+The threads only read published state, so a slow or hostile client can delay a tick only through
+its share of the interpreter, which the limits of ``http_limits`` keep small.
+
+It is built on http.server of the standard library, because four pages do not justify the dependency
+on a web framework, which would need the same limits.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,39 +31,40 @@ __all__ = ("HttpError", "StatusServer")
 _log = logging.getLogger(__name__)
 
 _CLIENT_TIMEOUT_S = 5.0
-_POLL_S = 0.25  # how soon a close is noticed
+_POLL_S = 0.25  # latency of close()
 _TEXT = "text/plain; charset=utf-8"
-# What tells of other people's work, at length; the others say no more than whether we are well.
+# Pages with details of all workloads, which the token protects; the others only have the health.
 _PROTECTED = frozenset({"/metrics", "/statusz"})
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HttpError(Exception):
-    """The address cannot be listened on."""
+    """The server cannot listen on its address, or its token cannot be read."""
 
 
 class StatusServer:
-    """Serves *board* on *address* until closed.
+    """Serves *published* on *address* until closed.
 
-    :param healthy_ns: age of the last tick from which on /healthz fails.
-    :param token_file: holds the bearer token that /metrics and /statusz want; ``None``: none.
-    :raises HttpError: the address is in use or not ours, or there is no token in the file.
+    :param healthy_ns: /healthz fails if the last tick is at least this old.
+    :param token_file: the file with the bearer token for /metrics and /statusz; ``None``: no token
+        is required.
+    :raises HttpError: the address is in use or not one of this host, or the file has no token.
     """
 
     def __init__(
         self,
-        board: PublishedState,
+        published: PublishedState,
         address: tuple[str, int],
         *,
         healthy_ns: int,
         token_file: Path | None = None,
     ) -> None:
-        exporter = Exporter(board)
+        exporter = Exporter(published)
         pages: Pages = {
             "/metrics": lambda: (HTTPStatus.OK, _METRICS, exporter.render()),
-            "/statusz": lambda: _status(board),
-            "/healthz": lambda: _health(board, healthy_ns),
-            "/readyz": lambda: _ready(board),
+            "/statusz": lambda: _status(published),
+            "/healthz": lambda: _health(published, healthy_ns),
+            "/readyz": lambda: _ready(published),
         }
         try:
             token = None if token_file is None else TokenFile(token_file)
@@ -78,7 +82,7 @@ class StatusServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving; requests in progress are not waited for."""
+        """Stop serving without waiting for requests in progress."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -89,9 +93,10 @@ _Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class _Server(ThreadingHTTPServer):
-    # A client that stalls holds its own thread until its time-out, and nobody else.
+    # A client that stalls blocks only its own thread, until the time-out.
     daemon_threads = True
-    # kubelet's probe must not wait for a second SYN because somebody else connects a lot.
+    # Large enough that a kubelet probe's SYN is not dropped, and sent again, while other clients
+    # open many connections.
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], pages: Pages, token: TokenFile | None) -> None:
@@ -114,7 +119,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: _Request, client_address: object) -> None:
         error = sys.exception()
-        if isinstance(error, OSError):  # the client hung up, or was hung up on
+        if isinstance(error, OSError):  # either side closed the connection
             _log.debug("%s: %s", client_address, error)
         else:
             _log.error("a page failed", exc_info=error)
@@ -143,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.NOT_FOUND, _TEXT, b"not found\n"
         if path not in _PROTECTED:
             return page()
-        busy = HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many ask\n"
+        busy = HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many requests\n"
         return self.server.pacer.make(page) or busy
 
     def _refusal(self, path: str) -> Page | None:
@@ -154,30 +159,31 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if len(given) == 1 and self.server.token.admits(given[0]):
                 return None
-        except TokenError:  # its reason is in the log and nobody's business here
-            return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no token is set up\n"
-        return HTTPStatus.UNAUTHORIZED, _TEXT, b"a bearer token is needed\n"
+        except TokenError:  # the reason is in the log and not disclosed to clients
+            return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no token is configured\n"
+        return HTTPStatus.UNAUTHORIZED, _TEXT, b"a bearer token is required\n"
 
     def log_message(self, format: str, *args: object) -> None:
         _log.debug(format, *args)
 
 
-def _status(board: PublishedState) -> Page:
+def _status(published: PublishedState) -> Page:
     parts = []
-    patient = True
-    for name, value in board.status():
+    # After one tick that takes too long the page is made without further waits.
+    yields = True
+    for name, value in published.status():
         parts.append(f'"{name}": {json.dumps(value, default=_fields)}')
-        patient = patient and board.yield_to_tick()
+        yields = yields and published.yield_to_tick()
     return HTTPStatus.OK, "application/json", f"{{{', '.join(parts)}}}".encode()
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    # Not asdict(): it copies all that is below, most of the time of a page with many services.
+    # Not asdict(): its deep copy takes most of the time of a page with many services.
     return {name: getattr(record, name) for name in record.__slots__}
 
 
-def _health(board: PublishedState, healthy_ns: int) -> Page:
-    report = board.report
+def _health(published: PublishedState, healthy_ns: int) -> Page:
+    report = published.report
     if report is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
     age_ns = time.monotonic_ns() - report.time_ns
@@ -186,11 +192,11 @@ def _health(board: PublishedState, healthy_ns: int) -> Page:
     return status, _TEXT, f"last tick {age_ns / NS_PER_SEC:.3f}s ago\n".encode()
 
 
-def _ready(board: PublishedState) -> Page:
-    report = board.report
+def _ready(published: PublishedState) -> Page:
+    report = published.report
     if report is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
-    # Without this probe nothing can be steered; the others only add to the picture.
+    # The agent cannot control anything without this probe; the others are optional.
     problem = report.probe_problems.get("sched")
     if problem is not None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"sched: {problem}\n".encode()

@@ -1,14 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bearer token that some pages want, from a file that may change while we run.
+"""Access control and resource limits of the HTTP server: token, connections, CPU time.
 
-A Secret that is mounted into a pod is renewed in place, so a change counts from the next request
-on. As long as the file has no token in it nobody gets in.
+Every program in the cluster may be a client. The bearer token is read from its file for each
+request, because a Secret that is mounted into a pod is renewed in place; while the file has no
+token, all requests for protected pages are refused.
 
-How much of the agent its HTTP clients may use up: anybody in the cluster may be one.
-
-Threads are memory, and a page that is made over and over again is CPU time that the agent counts
-as its own: past its budget it would do without what tells who is to blame.
+Connections are limited because each has a thread and its memory, and pages because their CPU time
+counts as the agent's own: above its CPU budget the agent would shed details such as blame.
 """
 
 from collections.abc import Callable
@@ -33,20 +32,20 @@ __all__ = (
 
 _log = logging.getLogger(__name__)
 
-_LONGEST = 4096
-# RFC 6750, section 2.1. Shorter ones can be guessed.
+_MAX_BYTES = 4096
+# Syntax of RFC 6750, section 2.1; at least 16 characters, because shorter tokens can be guessed.
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]{16,}=*")
 _PREFIX = re.compile(r"bearer +", re.IGNORECASE)
 
 
 class TokenError(Exception):
-    """The file has no token; the message does not quote it."""
+    """The file has no token; the message does not quote its contents."""
 
 
 class TokenFile:
-    """Compares what clients bring with what is in *path* at that moment; thread-safe.
+    """Compares credentials of clients with the token in the file *path*; thread-safe.
 
-    :raises TokenError: there is no token in it now.
+    :raises TokenError: the file has no token now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,9 +54,9 @@ class TokenFile:
         self._read()
 
     def admits(self, authorization: str) -> bool:
-        """Return whether the value of a request's Authorization header has the token.
+        """Return whether *authorization*, the value of that header, has the token.
 
-        :raises TokenError: there is none in the file now.
+        :raises TokenError: the file has no token now.
         """
         try:
             token = self._read()
@@ -69,20 +68,20 @@ class TokenFile:
         self._problem = ""
         prefix = _PREFIX.match(authorization)
         given = authorization[prefix.end() :] if prefix else ""
-        # What is not Latin-1 cannot have come in a header, and is no token anyway.
+        # Headers are Latin-1; other characters cannot occur, and would not be part of a token.
         return hmac.compare_digest(given.strip().encode("latin-1", "replace"), token)
 
     def _read(self) -> bytes:
         try:
-            # Without O_NONBLOCK opening a FIFO would wait for a writer.
+            # O_NONBLOCK: opening a FIFO would otherwise wait for a writer.
             fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(fd, "rb") as file:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise TokenError(f"http_token_file: {self._path}: not a regular file")
-                text = file.read(_LONGEST + 1).strip()
+                text = file.read(_MAX_BYTES + 1).strip()
         except OSError as error:
             raise TokenError(f"http_token_file: {self._path}: {error.strerror}") from None
-        if len(text) > _LONGEST or not _TOKEN.fullmatch(text):
+        if len(text) > _MAX_BYTES or not _TOKEN.fullmatch(text):
             raise TokenError(
                 f"http_token_file: {self._path}: must hold one token of at least 16 characters: "
                 "letters, digits and ._~+/-"
@@ -90,49 +89,50 @@ class TokenFile:
         return text
 
 
-_Made = TypeVar("_Made")
+_Page = TypeVar("_Page")
 
-_MOST_CONNECTIONS = 64
-_MOST_WAITING = 4
-# Making pages takes a tenth of one CPU, however many are asked for; with a thousand workloads more,
-# because nobody waits longer than this for somebody else's page.
-_REST = 9
-_LONGEST_REST_S = 1.0
+_MAX_CONNECTIONS = 64
+_MAX_WAITING = 4
+# Pause after a page, as a multiple of its CPU time: pages take at most a tenth of one CPU. With a
+# thousand workloads they take more, because the pause is limited.
+_PAUSE_RATIO = 9
+_MAX_PAUSE_S = 1.0
 
 
 class Connections:
-    """The connections that are open, at most 64: for a new one the oldest is hung up.
+    """The open connections, at most *limit*: beyond it the oldest one is closed.
 
-    An honest client is served within milliseconds, so the oldest are those that stall.
+    Normal clients are served within milliseconds, so the oldest connections are stalled ones.
     """
 
-    def __init__(self, most: int = _MOST_CONNECTIONS) -> None:
-        self._most = most
+    def __init__(self, limit: int = _MAX_CONNECTIONS) -> None:
+        self._limit = limit
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, None] = {}  # in order of time
+        self._open: dict[socket.socket, None] = {}  # ordered by time
 
     def add(self, connection: socket.socket) -> None:
-        """Take a new connection."""
+        """Add a new connection, and close the oldest one if there are too many."""
         with self._lock:
             self._open[connection] = None
-            if len(self._open) > self._most:
+            if len(self._open) > self._limit:
                 oldest = next(iter(self._open))
                 del self._open[oldest]
-                with contextlib.suppress(OSError):  # it is gone already
+                with contextlib.suppress(OSError):  # already disconnected
                     oldest.shutdown(socket.SHUT_RDWR)
 
     def remove(self, connection: socket.socket) -> None:
-        """Forget a connection that is about to be closed."""
+        """Remove a connection that is about to be closed."""
         with self._lock:
             self._open.pop(connection, None)
 
 
 class Pacer:
-    """Lets one thread at a time make a page, with a rest after it of nine times its CPU time.
+    """Makes pages one at a time, each followed by a pause of nine times its CPU time.
 
-    The rest is at most a second.
+    The pause is at most one second. At most four requests are served or wait at a time.
 
-    :param clock: seconds of CLOCK_MONOTONIC; *cpu_clock* those of the calling thread on a CPU.
+    :param clock: seconds of CLOCK_MONOTONIC.
+    :param cpu_clock: seconds of CPU time of the calling thread.
     """
 
     def __init__(
@@ -144,22 +144,25 @@ class Pacer:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._sleep = sleep
-        self._places = threading.BoundedSemaphore(_MOST_WAITING)
-        self._turn = threading.Lock()
-        self._rested_s = 0.0
+        self._slots = threading.BoundedSemaphore(_MAX_WAITING)
+        self._lock = threading.Lock()
+        self._pause_until_s = 0.0
 
-    def make(self, page: Callable[[], _Made]) -> _Made | None:
-        """Return what *page* does, after its turn has come; ``None``: too many are waiting."""
-        if not self._places.acquire(blocking=False):
+    def make(self, page: Callable[[], _Page]) -> _Page | None:
+        """Wait until a page may be made and return the result of *page*.
+
+        ``None``: too many requests are waiting.
+        """
+        if not self._slots.acquire(blocking=False):
             return None
         try:
-            with self._turn:
-                self._sleep(max(0.0, self._rested_s - self._clock()))
+            with self._lock:
+                self._sleep(max(0.0, self._pause_until_s - self._clock()))
                 began_s = self._cpu_clock()
                 try:
                     return page()
                 finally:
-                    took_s = self._cpu_clock() - began_s
-                    self._rested_s = self._clock() + min(_REST * took_s, _LONGEST_REST_S)
+                    pause_s = min(_PAUSE_RATIO * (self._cpu_clock() - began_s), _MAX_PAUSE_S)
+                    self._pause_until_s = self._clock() + pause_s
         finally:
-            self._places.release()
+            self._slots.release()

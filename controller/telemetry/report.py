@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the control thread publishes after every tick for everybody who only reads."""
+"""The report that the control thread publishes after every tick, and counters over all ticks."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -35,16 +35,18 @@ __all__ = (
 )
 
 _DURATIONS = 600
-_GIVE_WAY_S = 0.1
+# Longest wait of a reader for the end of a tick.
+_YIELD_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCost:
-    """What the agent itself uses: CPU seconds and PSS bytes, summed over its processes.
+    """Resource usage of the agent itself, summed over its processes.
 
-    ``used_cpus`` is the use of the last ten seconds, probes included as far as the kernel counts
-    them, against ``budget_cpus``; the first ``shed`` of ``details`` are done without.
-    ``probes`` holds (runs, ns) of each probe's programs.
+    ``cpu_s`` is CPU time in seconds, ``pss_bytes`` the proportional set size. ``used_cpus`` is the
+    CPU usage of the last ten seconds, probes included if the kernel counts them, to be compared
+    with ``budget_cpus``. The first ``shed`` of ``details`` are shed now. ``probes`` maps each probe
+    to (runs, run time in ns) of its BPF programs.
     """
 
     cpu_s: float
@@ -58,13 +60,13 @@ class AgentCost:
 
     @property
     def without(self) -> tuple[str, ...]:
-        """What is done without now."""
+        """The details that are shed now."""
         return self.details[: self.shed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickReport:
-    """One tick: what was known, what was decided, what became of it, what it cost."""
+    """One tick: measurements, plan, state of the knobs, results, and cost."""
 
     time_ns: int
     mode: Mode
@@ -105,10 +107,11 @@ def _set_event() -> threading.Event:
 
 @dataclass(slots=True)
 class PublishedState:
-    """The latest report and the counters over all reports; written by the control thread.
+    """The latest report and the counters over all ticks; written by the control thread.
 
-    Readers take ``report`` once and use that: it is replaced, never changed. Those with much to do
-    ``give_way`` now and then: there is one interpreter for all threads.
+    ``report`` is replaced and never modified, so a reader must read the attribute once and use that
+    object. A reader with much work calls ``yield_to_tick`` from time to time, because all threads
+    share one interpreter. ``between_ticks`` is set while no tick runs.
     """
 
     report: TickReport | None = None
@@ -120,13 +123,13 @@ class PublishedState:
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
 
     def yield_to_tick(self) -> bool:
-        """Wait until the tick that is under way is over; whether it was, before too long."""
-        return self.between_ticks.wait(_GIVE_WAY_S)
+        """Wait for the end of a running tick, at most 0.1 s; return whether it ended."""
+        return self.between_ticks.wait(_YIELD_S)
 
     def count(
         self, plan: Plan, outcomes: tuple[Outcome, ...], evictions: tuple[EvictionAnswer, ...] = ()
     ) -> None:
-        """Count the decisions of *plan*, the results of its writes, the answers to *evictions*."""
+        """Count the channel states of *plan*, the results of its writes, and eviction answers."""
         for answer in evictions:
             eviction = answer.channel, answer.result
             self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
@@ -138,16 +141,16 @@ class PublishedState:
             self.writes[key] = self.writes.get(key, 0) + 1
 
     def count_reload(self, result: str) -> None:
-        """Count a reload that was ``applied`` or ``failed``."""
+        """Count a reload of the configuration by *result*: ``applied`` or ``failed``."""
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
     def duration_ns(self, quantile: float) -> int | None:
-        """Return the *quantile* of the durations of the last ticks; ``None`` before any."""
+        """Return the *quantile* of the durations of the last 600 ticks; ``None`` before any."""
         durations = sorted(self.durations_ns.copy())
         return durations[int(quantile * (len(durations) - 1))] if durations else None
 
     def status(self) -> Iterator[tuple[str, Any]]:
-        """Yield the parts of /statusz: plain types and records, enums as their text."""
+        """Yield the fields of /statusz with plain types and records; enums are strings."""
         report = self.report
         yield "ready", report is not None
         if report is None:

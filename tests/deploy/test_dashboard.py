@@ -16,8 +16,8 @@ from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
 from tests.deploy.queries import METRIC, Query, dashboard, dashboard_queries, panels, rule_queries
-from tests.unit.core.control.test_eviction_policy import HOG, Stepper, candidate
-from tests.unit.telemetry.test_http import report
+from tests.eviction_stepper import HOG, Stepper, candidate
+from tests.reports import report
 from tools.dashboard.__main__ import OUTPUT, text
 
 _COUNTERS = ("cycles", "instructions", "llc_misses", "llc_references", "stalled_cycles")
@@ -30,8 +30,8 @@ _TARGET = {"cluster", "container", "endpoint", "instance", "job", "namespace", "
 @pytest.fixture(scope="module")
 def families() -> list[Metric]:
     """All metrics that an agent exports on a host with all functions."""
-    board = PublishedState()
-    board.report = report(
+    published = PublishedState()
+    published.report = report(
         1,
         samples=(WorkloadSample(CgroupId("cpu", 6), **dict.fromkeys(_COUNTERS, 1)),),
         monitor=MonitorState(
@@ -49,7 +49,7 @@ def families() -> list[Metric]:
             reclaimable=(ReclaimState("sweetpoint.dev/cpu", 1000, 0, False, False),),
         ),
     )
-    return list(text_string_to_metric_families(Exporter(board).render().decode()))
+    return list(text_string_to_metric_families(Exporter(published).render().decode()))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from prometheus_client.exposition import generate_latest
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.metrics.text import page
 from controller.telemetry.report import PublishedState
-from tests.unit.telemetry.test_http import report
+from tests.reports import report
 
 # Surrogates cannot be encoded in UTF-8, so they are in no text that is sent.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

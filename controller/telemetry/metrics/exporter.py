@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Prometheus face of the agent.
+"""Prometheus exporter: renders the latest report at every scrape.
 
-One collector renders the latest report on every scrape, so a series lives exactly as long as
-what it describes. Base units throughout: seconds, ratios, CPUs.
+A series therefore exists exactly as long as the object that it describes. All values are in base
+units: seconds, bytes, ratios, CPUs.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from controller.core.decision import LoopReport
 from controller.core.model import Knob
 from controller.core.units import NS_PER_SEC
-from controller.telemetry.metrics.agent import agent_families, board_families
+from controller.telemetry.metrics.agent import agent_families, counter_families
 from controller.telemetry.metrics.knobs import control_group, core_scheduling, knob_families
 from controller.telemetry.metrics.kubernetes import kube_families
 from controller.telemetry.metrics.text import Labels, filled, labelled_samples, page, seconds
@@ -35,10 +35,10 @@ _TIER = ("device", "direction", "tier")
 
 
 class Exporter:
-    """Renders *board* as Prometheus text."""
+    """Renders *published* as Prometheus text."""
 
-    def __init__(self, board: PublishedState) -> None:
-        self._board = board
+    def __init__(self, published: PublishedState) -> None:
+        self._published = published
 
     def render(self) -> bytes:
         """Return the text of a scrape."""
@@ -46,15 +46,16 @@ class Exporter:
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families, as a collector of prometheus_client does."""
-        report = self._board.report
+        report = self._published.report
         if report is None:
             return
-        patient = True
+        # After one tick that takes too long the page is made without further waits.
+        yields = True
         for family in self._families(report):
             yield family
-            # With a thousand workloads a scrape takes 40 ms, and a tick in that time would be as
-            # late: at every system call another thread may take the interpreter for 5 ms.
-            patient = patient and self._board.yield_to_tick()
+            # With a thousand workloads a scrape takes 40 ms, and would delay a tick by as much: at
+            # every system call of the tick another thread may take the interpreter for 5 ms.
+            yields = yields and self._published.yield_to_tick()
 
     def _families(self, report: TickReport) -> Iterator[Metric]:
         yield from _loops(report)
@@ -71,7 +72,7 @@ class Exporter:
         yield from cache_use(report)
         yield from core_scheduling(report.cores)
         yield from kube_families(report.cluster)
-        yield from board_families(self._board)
+        yield from counter_families(self._published)
         yield from agent_families(report)
 
 
@@ -83,27 +84,27 @@ def _loops(report: TickReport) -> Iterator[Metric]:
         ("indicator_value", "Value of a service's indicator, in seconds or as a ratio.", value),
         (
             "indicator_sweet_point",
-            "What the indicator should not exceed, in its unit.",
+            "Sweet point of the indicator, in its unit: the value that it should not exceed.",
             lambda loop: loop.sweet_point / _scale(loop),
         ),
         (
             "loop_deviation",
-            "Deviation from the sweet point: 0 on it, 1 at the tolerance.",
+            "Deviation from the sweet point: 0 at the sweet point, 1 at the tolerance.",
             lambda loop: loop.deviation,
         ),
         (
             "loop_deviation_filtered",
-            "The deviation behind the loop's filter.",
+            "Deviation after the loop's filter.",
             lambda loop: loop.filtered_deviation,
         ),
         (
             "loop_demand_ratio",
-            "How hard this loop would squeeze best-effort work, 0 to 1.",
+            "Demand of this loop to squeeze best-effort work, 0 to 1.",
             lambda loop: loop.demand,
         ),
         (
             "loop_selected",
-            "1 for the loop that its channel follows.",
+            "1 for the loop that determines the demand of its channel.",
             lambda loop: float(loop.selected),
         ),
     )
@@ -116,7 +117,7 @@ def _loops(report: TickReport) -> Iterator[Metric]:
         yield filled(family, ((labels, column(each)) for labels, each in loops))
     status = GaugeMetricFamily(
         "sweetpoint_indicator_status",
-        "1 for the status that the indicator has: fresh, idle, stale, or off without a source.",
+        "1 for the status of the indicator: fresh, idle, stale, or off if it has no source.",
         labels=[*_LOOP, "status"],
     )
     filled(status, (({**labels, "status": each.status}, 1) for labels, each in loops))
@@ -131,14 +132,18 @@ def _scale(loop: LoopReport) -> float:
 
 def _channels(report: TickReport) -> Iterator[Metric]:
     wanted = GaugeMetricFamily(
-        "sweetpoint_channel_demand_wanted_ratio", "Demand of the winning loop.", labels=_CHANNEL
+        "sweetpoint_channel_demand_wanted_ratio",
+        "Demand of the selected loop of the channel.",
+        labels=_CHANNEL,
     )
     applied = GaugeMetricFamily(
-        "sweetpoint_channel_demand_ratio", "Demand after limits and slew.", labels=_CHANNEL
+        "sweetpoint_channel_demand_ratio",
+        "Demand of the channel after limits and rate limiting.",
+        labels=_CHANNEL,
     )
     state = GaugeMetricFamily(
         "sweetpoint_channel_state",
-        "1 for the state that the channel is in.",
+        "1 for the state of the channel.",
         labels=[*_CHANNEL, "state"],
     )
     for demand in report.plan.demands:
@@ -147,8 +152,12 @@ def _channels(report: TickReport) -> Iterator[Metric]:
         state.add_metric([demand.channel, demand.state], 1)
     yield from (wanted, applied, state)
     for name, text, cpus in (
-        ("ceiling", "CPUs that best-effort may use at most.", report.plan.quota_ceiling_cpus),
-        ("granted", "CPUs granted to best-effort.", report.plan.quota_granted_cpus),
+        (
+            "ceiling",
+            "Upper limit of the CPUs for best-effort work.",
+            report.plan.quota_ceiling_cpus,
+        ),
+        ("granted", "CPUs granted to best-effort work.", report.plan.quota_granted_cpus),
     ):
         family = GaugeMetricFamily(f"sweetpoint_best_effort_{name}_cpus", text)
         if cpus is not None:
@@ -165,7 +174,7 @@ def _network(report: TickReport) -> Iterator[Metric]:
         counts.append((received, each.rx_bytes, each.rx_packets))
     octets = CounterMetricFamily(
         "sweetpoint_workload_network_bytes",
-        "IP bytes of a workload's sockets; no series where they cannot be told apart.",
+        "IP bytes of a workload's sockets; no series where they cannot be distinguished.",
         labels=_DIRECTION,
     )
     yield filled(octets, ((labels, count) for labels, count, _ in counts))
@@ -177,7 +186,7 @@ def _network(report: TickReport) -> Iterator[Metric]:
     yield filled(packets, ((labels, count) for labels, _, count in counts))
     source = GaugeMetricFamily(
         "sweetpoint_workload_network_source",
-        "1 for what counts a workload's bytes: its cgroup, or else its network namespace.",
+        "1 for the source of a workload's bytes: its cgroup or its network namespace.",
         labels=["workload", "source"],
     )
     by_netns = report.measured_by_netns
@@ -193,10 +202,12 @@ def _network(report: TickReport) -> Iterator[Metric]:
 
 def _links(report: TickReport) -> Iterator[Metric]:
     families: tuple[CounterMetricFamily | GaugeMetricFamily, ...] = (
-        CounterMetricFamily("sweetpoint_link_bytes", "Bytes that a tier carried.", labels=_TIER),
-        CounterMetricFamily("sweetpoint_link_packets", "Packets of a tier.", labels=_TIER),
-        CounterMetricFamily("sweetpoint_link_drops", "Packets that a tier dropped.", labels=_TIER),
-        GaugeMetricFamily("sweetpoint_link_backlog_bytes", "Bytes that wait now.", labels=_TIER),
+        CounterMetricFamily("sweetpoint_link_bytes", "Bytes carried by a tier.", labels=_TIER),
+        CounterMetricFamily("sweetpoint_link_packets", "Packets carried by a tier.", labels=_TIER),
+        CounterMetricFamily("sweetpoint_link_drops", "Packets dropped by a tier.", labels=_TIER),
+        GaugeMetricFamily(
+            "sweetpoint_link_backlog_bytes", "Bytes queued in a tier now.", labels=_TIER
+        ),
     )
     for link, ingress, tier, *numbers in report.links:
         for family, number in zip(families, numbers, strict=True):
@@ -204,7 +215,7 @@ def _links(report: TickReport) -> Iterator[Metric]:
     yield from families
     ceiling = GaugeMetricFamily(
         "sweetpoint_link_ceiling_bytes_per_second",
-        "What the best-effort tier of a link may carry at most, as read back.",
+        "Upper limit of the best-effort tier of a link, as read back.",
         labels=["device", "direction"],
     )
     for target, knob, value in report.knobs:
@@ -214,7 +225,9 @@ def _links(report: TickReport) -> Iterator[Metric]:
                     ceiling.add_metric([target.path, direction], int(rate))
     yield ceiling
     problems = GaugeMetricFamily(
-        "sweetpoint_link_problem", "1 for a link that is not shaped.", labels=["device", "reason"]
+        "sweetpoint_link_problem",
+        "1 for a link that is not shaped, with the reason.",
+        labels=["device", "reason"],
     )
     for device, reason in report.link_problems.items():
         problems.add_metric([device, reason], 1)
@@ -224,7 +237,7 @@ def _links(report: TickReport) -> Iterator[Metric]:
 def _pressure(report: TickReport) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "sweetpoint_workload_pressure_seconds",
-        "Time in which some task of a service waited for a resource.",
+        "PSI some: time in which at least one task of a service waited for the resource.",
         labels=["workload", "resource"],
     )
     stalls = (
@@ -240,7 +253,7 @@ def _pressure(report: TickReport) -> Iterator[Metric]:
     yield filled(family, stalls)
     host = CounterMetricFamily(
         "sweetpoint_host_pressure_seconds",
-        "Time in which some task of this host waited for a resource.",
+        "PSI some: time in which at least one task of this host waited for the resource.",
         labels=["resource"],
     )
     for resource, stall_ns in report.host_pressure_ns.items():

@@ -1,11 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the knobs stand, as Prometheus families: as read back, and as the ladders see them.
-
-The resctrl group of best-effort work in Prometheus' words.
-
-Core scheduling in Prometheus' words: tasks with cookies, shared cores, idle without effect.
-"""
+"""Metric families of knobs: values read back, ladders, the resctrl group, core scheduling."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -31,7 +26,7 @@ _Readings = Mapping[Knob, Sequence[KnobReading]]
 
 
 def knob_families(report: TickReport) -> Iterator[Metric]:
-    """Yield the families; a knob that is not limited has no series, where the unit allows none."""
+    """Yield the families of knobs; a value without a limit has no series if it has no number."""
     names = {workload.cgroup.id: workload.name for workload in report.workloads}
     readings: dict[Knob, list[KnobReading]] = {knob: [] for knob in Knob}
     for reading in report.knobs:
@@ -46,18 +41,18 @@ def _workloads(readings: _Readings, names: dict[int, str]) -> Iterator[Metric]:
     for name, text, knob, number in (
         (
             "quota_applied_cpus",
-            "CPU quota read back; no series without one.",
+            "CPU quota as read back; no series without a quota.",
             Knob.CPU_QUOTA,
             _quota_cpus,
         ),
         ("sched_idle", "1 while cpu.idle is set, as read back.", Knob.SCHED_IDLE, _idle),
         (
             "memory_high_bytes",
-            "memory.high read back; no series for max.",
+            "memory.high as read back; no series for max.",
             Knob.MEMORY_HIGH,
             lambda value: None if value == "max" else int(value),
         ),
-        ("io_weight", "io.weight read back.", Knob.IO_WEIGHT, int),
+        ("io_weight", "io.weight as read back.", Knob.IO_WEIGHT, int),
     ):
         family = GaugeMetricFamily(f"sweetpoint_{name}", text, labels=_KNOB)
         yield filled(
@@ -75,19 +70,19 @@ def _quota_cpus(value: str) -> float | None:
 
 
 def _idle(value: str) -> int:
-    return int(value.split()[0])  # where it is not set, its weight follows
+    return int(value.split()[0])  # a weight follows if cpu.idle is 0
 
 
 def _groups(readings: _Readings) -> Iterator[Metric]:
     bandwidth = GaugeMetricFamily(
         "sweetpoint_memory_bandwidth_limit",
-        "MB value of best-effort's resctrl group, in the unit that schemata has on this host.",
+        "MB value of the best-effort resctrl group, in the unit of schemata on this host.",
         labels=_DOMAIN,
     )
     for target, _, value in readings[Knob.MBA]:
         _add_domains(bandwidth, target.path, parse_bandwidth(value))
     ways = GaugeMetricFamily(
-        "sweetpoint_cache_ways", "L3 ways of best-effort's resctrl group.", labels=_DOMAIN
+        "sweetpoint_cache_ways", "L3 ways of the best-effort resctrl group.", labels=_DOMAIN
     )
     for target, _, value in readings[Knob.LLC_WAYS]:
         masks = parse_masks(value)
@@ -110,15 +105,15 @@ def _add_domains(family: GaugeMetricFamily, group: str, values: dict[int, int]) 
 def _rungs(report: TickReport) -> Iterator[Metric]:
     part = GaugeMetricFamily(
         "sweetpoint_rung_part_ratio",
-        "How far a channel's knob is from free (0) to its stop (1).",
+        "Position of a channel's knob between free (0) and its stop (1).",
         labels=["channel", "knob"],
     )
     usable = GaugeMetricFamily(
-        "sweetpoint_rung_usable", "1 if the knob can be moved now.", labels=["channel", "knob"]
+        "sweetpoint_rung_usable", "1 if the knob can be changed now.", labels=["channel", "knob"]
     )
     for demand in report.plan.demands:
         if demand.channel is Channel.CPU:
-            # Its ladder has this one rung, so the channel's demand is the rung's part.
+            # The ladder of this channel has one rung, whose position equals the demand.
             part.add_metric([Channel.CPU, Knob.CPU_QUOTA], demand.applied)
     for rung in report.plan.rungs:
         part.add_metric([rung.channel, rung.knob], rung.part)
@@ -126,38 +121,40 @@ def _rungs(report: TickReport) -> Iterator[Metric]:
     yield from (part, usable)
 
 
-def _overwritten(report: TickReport, there: set[Knob]) -> Metric:
+def _overwritten(report: TickReport, present: set[Knob]) -> Metric:
     family = CounterMetricFamily(
         "sweetpoint_knob_overwrites",
-        "Values of ours that somebody else replaced.",
+        "Values of the agent that another program overwrote.",
         labels=["knob"],
     )
-    # There before the first time, or that would not be seen as a change.
-    for knob in sorted(there | report.overwritten.keys()):
+    # Present from the start, because Prometheus does not see the first increase otherwise.
+    for knob in sorted(present | report.overwritten.keys()):
         family.add_metric([knob], report.overwritten.get(knob, 0))
     return family
 
 
 def control_group(state: GroupState) -> Iterator[Metric]:
-    """Yield the families that tell of *state*."""
+    """Yield the families of the resctrl group of best-effort work."""
     present = GaugeMetricFamily(
         "sweetpoint_resctrl_group_present",
-        "1 while the control group of best-effort work is there.",
+        "1 while the resctrl group of best-effort work exists.",
         labels=["group", "reason"],
     )
     if state.group:
         present.add_metric([state.group, state.problem], state.present)
     yield present
     yield GaugeMetricFamily(
-        "sweetpoint_resctrl_tasks", "Tasks in that group after the last look.", state.tasks
+        "sweetpoint_resctrl_tasks", "Tasks in the resctrl group of best-effort work.", state.tasks
     )
     yield GaugeMetricFamily(
         "sweetpoint_resctrl_foreign_tasks",
-        "Tasks of best-effort work that somebody else put into another group.",
+        "Tasks of best-effort work that another program put into another group.",
         state.elsewhere,
     )
     moves = CounterMetricFamily(
-        "sweetpoint_resctrl_task_moves", "Tasks moved into that group and out.", labels=["to"]
+        "sweetpoint_resctrl_task_moves",
+        "Tasks moved into the resctrl group of best-effort work, and out of it.",
+        labels=["to"],
     )
     moves.add_metric(["group"], state.joined)
     moves.add_metric(["root"], state.left)
@@ -165,10 +162,14 @@ def control_group(state: GroupState) -> Iterator[Metric]:
 
 
 def core_scheduling(state: CoreState) -> Iterator[Metric]:
-    """Yield the families that tell of *state*."""
+    """Yield the families of core scheduling and of sched-idle without effect."""
     for name, text, value in (
-        ("cookie_tasks", "Tasks with our core-scheduling cookie.", state.carrying),
-        ("foreign_tasks", "Best-effort tasks with a cookie of somebody else.", state.foreign),
+        ("cookie_tasks", "Tasks with the agent's core-scheduling cookie.", state.carrying),
+        (
+            "foreign_tasks",
+            "Best-effort tasks with a foreign core-scheduling cookie.",
+            state.foreign,
+        ),
         (
             "overlap_ratio",
             "Share of the services' running time with best-effort work on the same core.",
@@ -179,7 +180,7 @@ def core_scheduling(state: CoreState) -> Iterator[Metric]:
             yield GaugeMetricFamily(f"sweetpoint_core_{name}", text, value)
     changes = CounterMetricFamily(
         "sweetpoint_core_cookie_changes",
-        "Tasks that were given our cookie, relieved of it, or could not be.",
+        "Tasks whose cookie was set (given), cleared, or could not be changed (failed).",
         labels=["result"],
     )
     for result, count in (
@@ -191,6 +192,6 @@ def core_scheduling(state: CoreState) -> Iterator[Metric]:
     yield changes
     yield GaugeMetricFamily(
         "sweetpoint_sched_idle_partial",
-        "Cgroups whose sched-idle does not give way to every service.",
+        "Cgroups whose sched-idle does not yield to every service.",
         len(state.idle_partial),
     )

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes side of the node in Prometheus' words."""
+"""Metric families of the Kubernetes side of the node."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -16,17 +16,21 @@ _Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 
 
 def kube_families(state: ClusterState | None) -> Iterator[Metric]:
-    """Yield the families that tell of *state*; none on a host without Kubernetes."""
+    """Yield the families of *state*; none on a host without Kubernetes."""
     if state is None:
         return
     for name, text, value in (
-        ("pods", "Pods of this node on the API server's list.", state.pods),
+        ("pods", "Pods of this node in the API server's list.", state.pods),
         ("synced", "1 once the API server's list was read.", float(state.synced)),
-        ("refused_pods", "Pods on that list that made no sense.", state.refused),
-        ("unlisted_pods", "Pods with a cgroup here that are not on that list.", state.unlisted),
+        ("refused_pods", "Pods in the API server's list that are invalid.", state.refused),
+        (
+            "unlisted_pods",
+            "Pods with a cgroup on this host that are not in the API server's list.",
+            state.unlisted,
+        ),
         (
             "conflicts",
-            "Pods that are left out because a configured workload has their cgroup.",
+            "Pods left out because a configured workload has their cgroup.",
             len(state.conflicts),
         ),
         (
@@ -37,11 +41,11 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     ):
         yield GaugeMetricFamily(f"sweetpoint_kube_{name}", text, value)
     if state.age_s is not None:
-        text = "Time since the API server's last word."
+        text = "Time since the API server last confirmed the list of pods."
         yield GaugeMetricFamily("sweetpoint_kube_cache_age_seconds", text, state.age_s)
     classes = GaugeMetricFamily(
         "sweetpoint_kube_workloads",
-        "Pods that are workloads here, by class and by what gave it to them.",
+        "Pods that are workloads, by class and by the rule that assigned it.",
         labels=["class", "given_by"],
     )
     yield _filled(classes, state.classes.items())
@@ -51,8 +55,8 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
         yield from _descriptors(state.descriptors)
     problems = GaugeMetricFamily(
         "sweetpoint_kube_label_problem",
-        "1 for a pod whose labels or annotations are not believed.",
-        # Not "pod": scrapers name the scraped pod so.
+        "1 for a pod with labels or annotations that are not accepted.",
+        # Not "pod": scrapers use that label for the scraped pod.
         labels=["workload", "problem"],
     )
     yield _filled(problems, ((pair, 1) for pair in state.label_problems.items()))
@@ -70,14 +74,14 @@ def kube_families(state: ClusterState | None) -> Iterator[Metric]:
     yield from _reclaimable(state)
     left = GaugeMetricFamily(
         "sweetpoint_kube_left_knob",
-        "1 for a knob that is left to another agent of this node.",
+        "1 for a knob that is ceded to another agent of this node.",
         labels=["knob", "reason"],
     )
     yield _filled(left, ((pair, 1) for pair in state.left_knobs.items()))
 
 
 def _filled(family: _Family, rows: Iterable[tuple[Sequence[str], float]]) -> _Family:
-    """Return *family* with *rows* of values of its labels and a number, in their order."""
+    """Add *rows* of (label values, number), sorted, to *family* and return it."""
     for labels, number in sorted(rows):
         family.add_metric(labels, number)
     return family
@@ -86,42 +90,56 @@ def _filled(family: _Family, rows: Iterable[tuple[Sequence[str], float]]) -> _Fa
 def _profiles(state: ProfilesState) -> Iterator[Metric]:
     reloads = CounterMetricFamily(
         "sweetpoint_kube_profiles_reload",
-        "Changes of the ConfigMap with profiles, by what came of them.",
+        "Changes of the ConfigMap with profiles, by result.",
         labels=["result"],
     )
     yield _filled(reloads, (((result,), count) for result, count in state.reloads.items()))
     yield GaugeMetricFamily(
-        "sweetpoint_kube_profiles", "Profiles of the ConfigMap in force.", len(state.profiles)
+        "sweetpoint_kube_profiles",
+        "Profiles of the ConfigMap that are in force.",
+        len(state.profiles),
     )
     yield GaugeMetricFamily(
         "sweetpoint_kube_profiles_problem",
-        "1 while what the ConfigMap says now is not in force.",
+        "1 while the current contents of the ConfigMap are not in force.",
         float(state.result in (Reload.FAILED, Reload.MISSING) or bool(state.unreadable)),
     )
     if state.applied_at_s is not None:
         yield GaugeMetricFamily(
             "sweetpoint_kube_profiles_last_applied_timestamp_seconds",
-            "When profiles of the ConfigMap were applied last.",
+            "Time at which profiles of the ConfigMap were last applied.",
             state.applied_at_s,
         )
 
 
 def _descriptors(state: DescriptorsState) -> Iterator[Metric]:
     for name, text, value in (
-        ("known", "ServiceProfileDescriptors in namespaces that count.", state.known),
-        ("used", "Profiles of this node made with one of them.", len(state.in_use)),
-        ("problems", "Those for this node of which not all counts.", len(state.problems)),
-        ("unreadable", "1 while they cannot be read.", float(bool(state.unreadable))),
+        ("known", "ServiceProfileDescriptors in accepted namespaces.", state.known),
+        (
+            "used",
+            "Profiles of this node that are derived from a ServiceProfileDescriptor.",
+            len(state.in_use),
+        ),
+        (
+            "problems",
+            "ServiceProfileDescriptors of this node's pods of which a part is ignored.",
+            len(state.problems),
+        ),
+        (
+            "unreadable",
+            "1 while ServiceProfileDescriptors cannot be read.",
+            float(bool(state.unreadable)),
+        ),
     ):
         yield GaugeMetricFamily(f"sweetpoint_kube_service_profiles_{name}", text, value)
 
 
 def _reclaimable(state: ClusterState) -> Iterator[Metric]:
     for field, text in (
-        ("amount", "What this node offers to best-effort pods, in the resource's own unit."),
-        ("granted", "What the pods of this node asked for of it."),
-        ("stale", "1 if nothing is offered for want of fresh data."),
-        ("foreign", "1 if somebody else publishes it on this node: left alone."),
+        ("amount", "Amount offered to best-effort pods, in the resource's own unit."),
+        ("granted", "Amount requested by the pods of this node."),
+        ("stale", "1 if nothing is offered because there is no fresh data."),
+        ("foreign", "1 if another program publishes the resource on this node: left alone."),
     ):
         family = GaugeMetricFamily(f"sweetpoint_reclaimable_{field}", text, labels=["resource"])
         rows = (((each.resource,), float(getattr(each, field))) for each in state.reclaimable)

@@ -1,12 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a scrape: byte for byte what ``prometheus_client.generate_latest`` writes.
+"""Text format of ``/metrics``, and families with a sample per workload.
 
-The library checks and escapes the name of the metric and of every label anew in each line: 55 of
-the 70 ms of CPU time that a page about a thousand workloads took. Here a family's lines have one
-form, and only values are escaped.
+``page`` writes the same bytes as ``prometheus_client.generate_latest``. The library validates and
+escapes the names of the metric and of all labels again for each line, which took 55 of the 70 ms of
+CPU time for a page with a thousand workloads. Here the lines of a family share one format string,
+and only label values are escaped.
 
-Families with a sample for each of a thousand workloads: several share the labels of one.
+Families of workloads share the label dictionaries of the samples, instead of one for each family
+and workload.
 """
 
 from collections.abc import Iterable
@@ -30,9 +32,9 @@ __all__ = (
 
 
 def page(families: Iterable[Metric]) -> bytes:
-    """Return the text of *families*, which are counters and gauges.
+    """Return the text of *families*, which must be counters and gauges.
 
-    All samples of a family have the same labels, as ``add_metric`` makes them.
+    All samples of a family must have the same label names, as ``add_metric`` makes them.
     """
     pieces: list[str] = []
     for family in families:
@@ -46,7 +48,7 @@ def page(families: Iterable[Metric]) -> bytes:
 def _lines(name: str, family: Metric) -> list[str]:
     samples = family.samples
     labels = sorted(samples[0].labels) if samples else []
-    # By place: a field of a named tuple costs more, and there are twelve thousand samples.
+    # Access by index: a named tuple's attributes are slower, and there are twelve thousand samples.
     if not labels:
         return [f"{name} {_number(each[2])}\n" for each in samples]
     if len(labels) == 1:
@@ -69,7 +71,7 @@ def _escaped(value: str) -> str:
 def _number(value: float) -> str:
     if 0 <= value < 1e6:
         return repr(float(value))
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # exponents as in Go
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # Go format of exponents
 
 
 Labels = dict[str, str]
@@ -77,9 +79,9 @@ _Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 
 
 def filled(family: _Family, rows: Iterable[tuple[Labels, float | None]]) -> _Family:
-    """Return *family* with *rows* of all its labels and a number; ``None`` makes no series.
+    """Add *rows* of (labels, number) to *family* and return it; ``None`` makes no series.
 
-    Rows of several families may share their labels, which ``add_metric`` would make for each.
+    The rows of several families may share their label dictionaries.
     """
     name = f"{family.name}_total" if family.type == "counter" else family.name
     family.samples += [
@@ -89,14 +91,14 @@ def filled(family: _Family, rows: Iterable[tuple[Labels, float | None]]) -> _Fam
 
 
 def labelled_samples(report: TickReport) -> list[tuple[Labels, WorkloadSample]]:
-    """Return all samples, each with the label ``workload``: its name, if it is known."""
+    """Return all samples with the label ``workload``: the name, empty if it is not known."""
     labels: dict[CgroupId, Labels] = {
         each.cgroup: {"workload": each.name} for each in report.workloads
     }
-    nobody = {"workload": ""}
-    return [(labels.get(each.cgroup, nobody), each) for each in report.samples]
+    unknown = {"workload": ""}
+    return [(labels.get(each.cgroup, unknown), each) for each in report.samples]
 
 
 def seconds(time_ns: float | None) -> float | None:
-    """Return a time in seconds, if there is one."""
+    """Return *time_ns* in seconds; ``None`` stays ``None``."""
     return None if time_ns is None else time_ns / NS_PER_SEC

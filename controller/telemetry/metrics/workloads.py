@@ -1,11 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who runs here and who makes whom wait, as Prometheus families.
-
-CPU time, waits and perf counters of workloads as Prometheus families.
-
-In Prometheus' words: services' own figures, and what resctrl counts for workloads.
-"""
+"""Metric families of workloads: classes, blame, CPU times, perf counters, figures, resctrl."""
 
 from collections.abc import Iterator
 from heapq import nlargest
@@ -27,15 +22,15 @@ __all__ = (
     "workload_families",
 )
 
-# A thousand workloads make tens of thousands of pairs, and nearly all the wait is in a few.
+# A thousand workloads make tens of thousands of pairs; nearly all of the wait is in a few of them.
 _TOP_PAIRS = 50
 
 
 def workload_families(report: TickReport) -> Iterator[Metric]:
-    """Yield what joins the figures of workloads with their class, and the top pairs of blame."""
+    """Yield the family that joins workloads with their classes, and the top pairs of blame."""
     info = GaugeMetricFamily(
         "sweetpoint_workload_info",
-        "1 for each workload, with what it is.",
+        "1 for each workload, with its class, service and profile.",
         labels=["workload", "class", "service", "profile"],
     )
     yield filled(
@@ -57,7 +52,7 @@ def workload_families(report: TickReport) -> Iterator[Metric]:
     pairs = CounterMetricFamily(
         "sweetpoint_blame_wait_seconds",
         f"Time that the victim waited for a CPU because the culprit ran: the {_TOP_PAIRS} pairs "
-        "with most of it. A pair that is quiet for a minute leaves and begins at zero again.",
+        "with most of it. A pair without blame for a minute is removed and begins at zero again.",
         labels=["victim", "culprit"],
     )
     for pair in nlargest(_TOP_PAIRS, report.blame, key=lambda each: each.wait_ns):
@@ -75,8 +70,16 @@ def _culprit(pair: Blame, names: dict[CgroupId, str]) -> str:
 
 _TIMES = (
     ("oncpu_ns", "oncpu", "Time that a workload's tasks ran."),
-    ("wait_total_ns", "wait", "Time that they waited for a CPU, throttled time included."),
-    ("wait_inflicted_ns", "wait_inflicted", "The part of it in which others ran; services only."),
+    (
+        "wait_total_ns",
+        "wait",
+        "Time that a workload's tasks waited for a CPU, including throttled time.",
+    ),
+    (
+        "wait_inflicted_ns",
+        "wait_inflicted",
+        "The part of the wait in which other workloads ran; services only.",
+    ),
 )
 
 _FAMILIES = (
@@ -89,7 +92,7 @@ _FAMILIES = (
 
 
 def cpu_times(report: TickReport) -> Iterator[Metric]:
-    """Yield what the sched probe counts for every workload, in seconds."""
+    """Yield the times that the sched probe counts for every workload, in seconds."""
     samples = labelled_samples(report)
     for field, name, text in _TIMES:
         family = CounterMetricFamily(
@@ -100,7 +103,7 @@ def cpu_times(report: TickReport) -> Iterator[Metric]:
 
 
 def perf_counters(report: TickReport) -> Iterator[Metric]:
-    """Yield a family for each counter that the host counts; others have none."""
+    """Yield a family for each perf counter that this host has."""
     samples = labelled_samples(report)
     for field, what in _FAMILIES:
         family = CounterMetricFamily(
@@ -114,26 +117,26 @@ def perf_counters(report: TickReport) -> Iterator[Metric]:
 
 
 def service_levels(report: TickReport) -> Iterator[Metric]:
-    """Yield the families that tell of the figures and of their sources."""
+    """Yield the families of the services' own figures and their sources."""
     labels = ["service", "source"]
     seconds = GaugeMetricFamily(
         "sweetpoint_service_level_seconds",
-        "A service's own figure, where it is a time; no series while there is none.",
+        "Figure reported by a service, if it is a time; no series while there is none.",
         labels=labels,
     )
     value = GaugeMetricFamily(
         "sweetpoint_service_level_value",
-        "A service's own figure, where it is no time; no series while there is none.",
+        "Figure reported by a service, if it is not a time; no series while there is none.",
         labels=labels,
     )
     age = GaugeMetricFamily(
         "sweetpoint_service_level_age_seconds",
-        "Time since a service's source last answered.",
+        "Time since the source of a service's figure last answered.",
         labels=labels,
     )
     errors = CounterMetricFamily(
         "sweetpoint_service_level_errors",
-        "Questions that a service's source did not answer, and pushes that were no number.",
+        "Failed polls of a source of a service's figure, and pushes without a valid number.",
         labels=[*labels, "reason"],
     )
     for state in report.services:
@@ -149,7 +152,7 @@ def service_levels(report: TickReport) -> Iterator[Metric]:
                 errors.add_metric([*key, reason], count)
     refused = CounterMetricFamily(
         "sweetpoint_service_level_refused_pushes",
-        "Pushes that no service got, by reason.",
+        "Pushes that were not assigned to a service, by reason.",
         labels=["reason"],
     )
     for reason, count in report.refused_pushes.items():
@@ -159,16 +162,16 @@ def service_levels(report: TickReport) -> Iterator[Metric]:
 
 
 def cache_use(report: TickReport) -> Iterator[Metric]:
-    """Yield the families that tell of occupancy, bandwidth and the groups that count them."""
+    """Yield the families of cache occupancy, memory bandwidth and their monitoring groups."""
     samples = labelled_samples(report)
     occupancy = GaugeMetricFamily(
         "sweetpoint_workload_llc_occupancy_bytes",
-        "Bytes of a workload in the last-level caches; no series where they are not counted.",
+        "Bytes of a workload in the last-level caches; no series if they are not counted.",
         labels=["workload"],
     )
     bandwidth = CounterMetricFamily(
         "sweetpoint_workload_memory_bandwidth_bytes",
-        "Bytes between a workload's caches and memory; no series where they are not counted.",
+        "Bytes between a workload's caches and memory; no series if they are not counted.",
         labels=["workload"],
     )
     yield filled(occupancy, ((labels, each.llc_occupancy_bytes) for labels, each in samples))
@@ -179,10 +182,14 @@ def cache_use(report: TickReport) -> Iterator[Metric]:
 
 def _monitor(state: MonitorState) -> Iterator[Metric]:
     for what, text, value in (
-        ("groups", "Monitoring groups of ours.", state.groups),
-        ("adopted_groups", "Groups of others that hold one workload.", state.adopted),
-        ("without_room", "Workloads for which there is no RMID.", state.without_room),
-        ("foreign_tasks", "Tasks that somebody else watches.", state.elsewhere),
+        ("groups", "Monitoring groups of the agent.", state.groups),
+        (
+            "adopted_groups",
+            "Foreign groups that hold exactly one workload and are used.",
+            state.adopted,
+        ),
+        ("without_room", "Workloads for which no RMID is left.", state.without_room),
+        ("foreign_tasks", "Tasks in a monitoring group of another program.", state.elsewhere),
     ):
         yield GaugeMetricFamily(f"sweetpoint_resctrl_monitor_{what}", text, value=value)
     yield CounterMetricFamily(
@@ -191,7 +198,7 @@ def _monitor(state: MonitorState) -> Iterator[Metric]:
         value=state.errors,
     )
     up = GaugeMetricFamily(
-        "sweetpoint_resctrl_monitor_up", "1 while nothing is wrong with it.", labels=["reason"]
+        "sweetpoint_resctrl_monitor_up", "1 while resctrl monitoring works.", labels=["reason"]
     )
     up.add_metric([state.problem], not state.problem)
     yield up

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP pages over a real socket, from an empty board to a full one."""
+"""The HTTP pages over a real socket, before the first tick and after it."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,10 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
 from controller.core.decision import (
-    ChannelState,
-    Demand,
-    IndicatorStatus,
-    LoopReport,
     Plan,
     RungReport,
 )
@@ -26,124 +22,31 @@ from controller.core.model import (
     Blame,
     CgroupId,
     Channel,
-    IndicatorName,
     Knob,
     KnobReading,
     KnobValue,
-    Mode,
-    QosClass,
     Target,
     TargetKind,
-    Workload,
-    WorkloadSample,
 )
-from controller.probes.service_level.ledger import ServiceState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.http import HttpError, StatusServer
 from controller.telemetry.http_limits import Pacer
-from controller.telemetry.report import AgentCost, PublishedState, TickReport
+from controller.telemetry.report import PublishedState
 from tests.kernel.agent import eventually
-
-JOB = Target(TargetKind.CGROUP, "cpu", 7, "/batch/job")
-
-
-def report(time_ns: int, **changes: object) -> TickReport:
-    loop = LoopReport(
-        service="web",
-        indicator=IndicatorName.RUNQ_P99,
-        channel=Channel.CPU,
-        status=IndicatorStatus.FRESH,
-        value=3e6,
-        sweet_point=2e6,
-        deviation=0.58,
-        filtered_deviation=None,
-        demand=0.25,
-        selected=True,
-        is_time=True,
-    )
-    demand = Demand(
-        channel=Channel.CPU, wanted=0.25, applied=0.2, state=ChannelState.SQUEEZE, service="web"
-    )
-    fields: dict[str, object] = {
-        "time_ns": time_ns,
-        "mode": Mode.ENFORCE,
-        "age_ns": 1000,
-        "switches": 12,
-        "missed_switches": 0,
-        "workloads": (
-            Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx"),
-            Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", ""),
-        ),
-        "samples": (
-            WorkloadSample(
-                CgroupId("cpu", 6),
-                tx_bytes=0,
-                rx_bytes=300,
-                tx_packets=0,
-                rx_packets=3,
-                psi_cpu_some_ns=2 * 10**9,
-            ),
-            WorkloadSample(CgroupId("cpu", 7)),
-        ),
-        "host_pressure_ns": {"io": 5 * 10**8},
-        "plan": Plan(time_ns=time_ns, demands=(demand,), loops=(loop,), quota_granted_cpus=1.5),
-        "knobs": (
-            KnobReading(JOB, Knob.CPU_QUOTA, KnobValue("5000 10000 0")),
-            KnobReading(JOB, Knob.SCHED_IDLE, KnobValue("1")),
-        ),
-        "tick_ns": 1_500_000,
-        "ticks": 3,
-        "overruns": 1,
-        "failed_ticks": 0,
-        "cost": AgentCost(
-            cpu_s=0.5,
-            pss_bytes=60 << 20,
-            used_cpus=0.03,
-            budget_cpus=0.2,
-            budget_bytes=192 << 20,
-            details=("counters", "blame"),
-            shed=1,
-            probes={"sched": (1000, 120_000)},
-        ),
-        "probe_problems": {},
-        "config_problem": "",
-        "services": (
-            ServiceState(
-                service="web",
-                kind="json",
-                value=12.5e6,
-                is_time=True,
-                age_ns=10**9,
-                errors={"status": 2, "format": 0},
-                problem="HTTP status 500",
-            ),
-            ServiceState(
-                service="queue",
-                kind="push",
-                value=17.0,
-                is_time=False,
-                age_ns=None,
-                errors={},
-                problem="",
-            ),
-        ),
-        "refused_pushes": {"forbidden": 3, "format": 0},
-        "measured_by_netns": frozenset({CgroupId("cpu", 6)}),
-    }
-    return TickReport(**(fields | changes))  # type: ignore[arg-type]
+from tests.reports import JOB, report
 
 
 @pytest.fixture
-def board() -> PublishedState:
+def published() -> PublishedState:
     return PublishedState()
 
 
 @pytest.fixture
-def port(board: PublishedState) -> Iterator[int]:
+def port(published: PublishedState) -> Iterator[int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number = probe.getsockname()[1]
-    server = StatusServer(board, ("127.0.0.1", number), healthy_ns=10**9)
+    server = StatusServer(published, ("127.0.0.1", number), healthy_ns=10**9)
     yield number
     server.close()
 
@@ -166,25 +69,25 @@ def test_before_the_first_tick(port: int) -> None:
     assert get(port, "/etc/passwd")[0] == 404
 
 
-def test_health_is_the_age_of_the_last_tick(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns())
+def test_health_is_the_age_of_the_last_tick(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns())
     assert get(port, "/healthz")[0] == 200
     assert get(port, "/readyz") == (200, "ready\n")
-    board.report = report(time.monotonic_ns() - 2 * 10**9)
+    published.report = report(time.monotonic_ns() - 2 * 10**9)
     assert get(port, "/healthz")[0] == 503
 
 
-def test_not_ready_without_its_probe(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns(), probe_problems={"sched": "no BTF"})
+def test_not_ready_without_the_sched_probe(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns(), probe_problems={"sched": "no BTF"})
     assert get(port, "/readyz") == (503, "sched: no BTF\n")
 
 
-def test_status_has_the_whole_plan(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns())
-    board.durations_ns.extend([1, 2, 3])
+def test_statusz_has_the_whole_plan(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns())
+    published.durations_ns.extend([1, 2, 3])
     status = json.loads(get(port, "/statusz")[1])
     assert status["plan"]["loops"][0]["indicator"] == "runq_p99"
-    assert status["plan"] == json.loads(json.dumps(asdict(board.report.plan)))
+    assert status["plan"] == json.loads(json.dumps(asdict(published.report.plan)))
     assert status["tick"]["duration_median_ns"] == 2
     assert status["knobs"][0] == {
         "path": "/batch/job",
@@ -194,19 +97,19 @@ def test_status_has_the_whole_plan(port: int, board: PublishedState) -> None:
     }
 
 
-def test_status_has_every_record_with_all_its_fields(port: int, board: PublishedState) -> None:
+def test_statusz_has_every_record_with_all_its_fields(port: int, published: PublishedState) -> None:
     monitor = MonitorState(problem="", groups=1, adopted=0, without_room=0, elsewhere=2, errors=0)
-    board.report = told = report(time.monotonic_ns(), monitor=monitor)
-    assert told.cost is not None
+    published.report = tick = report(time.monotonic_ns(), monitor=monitor)
+    assert tick.cost is not None
     status = json.loads(get(port, "/statusz")[1])
     records = (status["agent"], status["resctrl_group"], status["resctrl_monitor"])
-    wanted = [asdict(told.cost), asdict(told.control_group), asdict(monitor)]
+    wanted = [asdict(tick.cost), asdict(tick.control_group), asdict(monitor)]
     assert list(records) == json.loads(json.dumps(wanted))
-    assert status["service_level"] == [asdict(each) for each in told.services]
+    assert status["service_level"] == [asdict(each) for each in tick.services]
 
 
-def test_metrics_are_in_base_units_and_parse(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns())
+def test_metrics_are_in_base_units_and_parse(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns())
     families = {f.name: f for f in text_string_to_metric_families(get(port, "/metrics")[1])}
     values = {name: [s.value for s in family.samples] for name, family in families.items()}
     assert values["sweetpoint_indicator_value"] == [0.003]
@@ -217,13 +120,13 @@ def test_metrics_are_in_base_units_and_parse(port: int, board: PublishedState) -
     assert values["sweetpoint_sched_idle"] == [1]
     assert values["sweetpoint_best_effort_granted_cpus"] == [1.5]
     assert values["sweetpoint_tick_overruns"] == [1]
-    # None is "not known now": no sample, never a zero.
+    # None means "not measurable": there is no sample, rather than one of 0.
     assert values["sweetpoint_loop_deviation_filtered"] == []
     assert values["sweetpoint_best_effort_ceiling_cpus"] == []
 
 
-def test_only_what_was_measured_has_series(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns(), probe_problems={"net": "no cgroup2 tree"})
+def test_only_measured_values_have_series(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns(), probe_problems={"net": "no cgroup2 tree"})
     lines = get(port, "/metrics")[1].splitlines()
     found = [
         line.removeprefix("sweetpoint_")
@@ -243,12 +146,12 @@ def test_only_what_was_measured_has_series(port: int, board: PublishedState) -> 
         'probe_up{probe="net",reason="no cgroup2 tree"} 0.0',
         'probe_up{probe="sched",reason=""} 1.0',
     ]
-    # It only adds to the picture: the agent steers without it.
+    # This probe is optional.
     assert get(port, "/readyz")[0] == 200
 
 
-def test_service_levels_are_in_base_units(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns())
+def test_service_levels_are_in_base_units(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns())
     found = [
         line.removeprefix("sweetpoint_service_level_")
         for line in get(port, "/metrics")[1].splitlines()
@@ -265,7 +168,7 @@ def test_service_levels_are_in_base_units(port: int, board: PublishedState) -> N
     assert status["service_level"][0]["problem"] == "HTTP status 500"
 
 
-def test_every_knob_is_shown_as_read_back(port: int, board: PublishedState) -> None:
+def test_knobs_have_the_values_that_were_read_back(port: int, published: PublishedState) -> None:
     group = Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", 77, "sweetpoint-batch")
     knobs = (
         KnobReading(group, Knob.MBA, KnobValue("0=50;1=70")),
@@ -276,7 +179,7 @@ def test_every_knob_is_shown_as_read_back(port: int, board: PublishedState) -> N
     )
     rung = RungReport(Channel.CACHE, Knob.MBA, 0.5, True, "memory bandwidth 50%")
     now_ns = time.monotonic_ns()
-    board.report = report(now_ns, knobs=knobs, plan=Plan(time_ns=now_ns, rungs=(rung,)))
+    published.report = report(now_ns, knobs=knobs, plan=Plan(time_ns=now_ns, rungs=(rung,)))
     found = [
         line.removeprefix("sweetpoint_")
         for line in get(port, "/metrics")[1].splitlines()
@@ -296,18 +199,18 @@ def test_every_knob_is_shown_as_read_back(port: int, board: PublishedState) -> N
     ]
 
 
-def test_blame_names_victim_and_culprit_and_keeps_to_the_top(
-    port: int, board: PublishedState
+def test_blame_has_victim_and_culprit_of_the_top_pairs(
+    port: int, published: PublishedState
 ) -> None:
-    web, job, left = CgroupId("cpu", 6), CgroupId("cpu", 7), CgroupId("cpu", 99)
+    web, job, ended = CgroupId("cpu", 6), CgroupId("cpu", 7), CgroupId("cpu", 99)
     pairs = [
         Blame(web, job, True, 3 * 10**9),
         Blame(web, None, True, 2 * 10**9),
         Blame(web, None, False, 10**9),
-        Blame(left, job, True, 4 * 10**9),  # it ended between the two looks
+        Blame(ended, job, True, 4 * 10**9),  # ended since the last scan
     ]
     pairs += [Blame(web, CgroupId("cpu", 1000 + each), True, each) for each in range(100)]
-    board.report = report(time.monotonic_ns(), blame=tuple(pairs))
+    published.report = report(time.monotonic_ns(), blame=tuple(pairs))
     found = [
         line.removeprefix("sweetpoint_blame_wait_seconds_total")
         for line in get(port, "/metrics")[1].splitlines()
@@ -321,13 +224,13 @@ def test_blame_names_victim_and_culprit_and_keeps_to_the_top(
     assert len(found) == 49
 
 
-def test_counters_of_events_exist_before_the_first(port: int, board: PublishedState) -> None:
-    board.report = report(
+def test_counters_have_series_from_the_start(port: int, published: PublishedState) -> None:
+    published.report = report(
         time.monotonic_ns(),
         config_problem="config.yaml:3: unknown key",
         overwritten={Knob.SCHED_IDLE: 2},
     )
-    board.writes[Knob.CPU_QUOTA, "applied"] = 4
+    published.writes[Knob.CPU_QUOTA, "applied"] = 4
     text = get(port, "/metrics")[1]
     assert 'sweetpoint_config_reloads_total{result="failed"} 0.0' in text
     assert 'sweetpoint_knob_writes_total{knob="cpu.quota",result="applied"} 4.0' in text
@@ -337,40 +240,40 @@ def test_counters_of_events_exist_before_the_first(port: int, board: PublishedSt
     assert "sweetpoint_config_problem 1.0" in text
 
 
-def test_series_end_with_what_they_describe(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns())
+def test_series_end_with_their_objects(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns())
     assert 'workload="job"' in get(port, "/metrics")[1]
-    board.report = report(time.monotonic_ns(), workloads=(), samples=(), knobs=())
+    published.report = report(time.monotonic_ns(), workloads=(), samples=(), knobs=())
     assert 'workload="job"' not in get(port, "/metrics")[1]
 
 
-def test_a_silent_client_does_not_keep_others_waiting(port: int, board: PublishedState) -> None:
-    board.report = report(time.monotonic_ns())
+def test_a_silent_client_does_not_delay_others(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns())
     with socket.create_connection(("127.0.0.1", port)):
         assert get(port, "/healthz")[0] == 200
 
 
-def test_clients_that_stall_make_room_for_others(
-    port: int, board: PublishedState, capfd: pytest.CaptureFixture[str]
+def test_stalled_connections_are_closed_for_new_ones(
+    port: int, published: PublishedState, capfd: pytest.CaptureFixture[str]
 ) -> None:
     stalled = [socket.create_connection(("127.0.0.1", port), timeout=4) for _ in range(70)]
-    board.report = report(time.monotonic_ns())
+    published.report = report(time.monotonic_ns())
     assert get(port, "/healthz")[0] == 200
     assert (
         sum(thread.name.endswith("(process_request_thread)") for thread in threading.enumerate())
         <= 64
     )
-    # Long before its time-out.
+    # Long before the time-out.
     assert stalled[0].recv(1) == b""
     for each in stalled:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        each.close()  # with a reset, of which no traceback is made
-    board.report = report(time.monotonic_ns())
+        each.close()  # with a reset, which must not cause a traceback
+    published.report = report(time.monotonic_ns())
     assert get(port, "/healthz")[0] == 200
     assert capfd.readouterr().err == ""
 
 
-def test_pages_are_made_one_at_a_time_and_seldom() -> None:
+def test_pages_are_made_one_at_a_time_with_pauses() -> None:
     now_s, cpu_s, cpu_each = 100.0, 0.0, 0.04
 
     def sleep(seconds: float) -> None:
@@ -380,7 +283,7 @@ def test_pages_are_made_one_at_a_time_and_seldom() -> None:
     def page() -> float:
         nonlocal now_s, cpu_s
         cpu_s += cpu_each
-        now_s += 0.05  # it had to wait for a tick, which is nobody's fault
+        now_s += 0.05  # the wait for a tick takes no CPU time
         return now_s
 
     pacer = Pacer(lambda: now_s, lambda: cpu_s, sleep)
@@ -391,7 +294,7 @@ def test_pages_are_made_one_at_a_time_and_seldom() -> None:
     assert pacer.make(page) == pytest.approx(100.05 + 3 * (0.36 + 0.05) + 1.0 + 0.05)
 
 
-def test_who_is_one_too_many_is_sent_away_at_once() -> None:
+def test_requests_beyond_the_maximum_are_rejected_at_once() -> None:
     pacer, go = Pacer(), threading.Event()
     made: list[bool | None] = []
     threads = [
@@ -400,30 +303,30 @@ def test_who_is_one_too_many_is_sent_away_at_once() -> None:
     ]
     for thread in threads:
         thread.start()
-    eventually("the others are sent away", 10, lambda: made == [None] * 16)
+    eventually("the others are rejected", 10, lambda: made == [None] * 16)
     go.set()
     for thread in threads:
         thread.join()
     assert made == [None] * 16 + [True] * 4
 
 
-def test_a_taken_address_is_named(port: int, board: PublishedState) -> None:
+def test_an_address_in_use_is_named(port: int, published: PublishedState) -> None:
     with pytest.raises(HttpError, match=f"cannot listen on 127.0.0.1:{port}"):
-        StatusServer(board, ("127.0.0.1", port), healthy_ns=10**9)
+        StatusServer(published, ("127.0.0.1", port), healthy_ns=10**9)
 
 
 @pytest.mark.parametrize("page", ["/metrics", "/statusz"])
-def test_a_page_gives_way_to_a_tick_but_not_to_one_that_hangs(
-    port: int, board: PublishedState, page: str, monkeypatch: pytest.MonkeyPatch
+def test_a_page_waits_for_the_end_of_a_tick_but_not_of_one_that_hangs(
+    port: int, published: PublishedState, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.telemetry.report._GIVE_WAY_S", 4)
-    board.report = report(time.monotonic_ns())
-    board.between_ticks.clear()
-    over = threading.Timer(0.05, board.between_ticks.set)
+    monkeypatch.setattr("controller.telemetry.report._YIELD_S", 4)
+    published.report = report(time.monotonic_ns())
+    published.between_ticks.clear()
+    over = threading.Timer(0.05, published.between_ticks.set)
     over.start()
     assert get(port, page)[0] == 200
-    assert board.between_ticks.is_set()
+    assert published.between_ticks.is_set()
     over.join()
-    monkeypatch.setattr("controller.telemetry.report._GIVE_WAY_S", 0.01)
-    board.between_ticks.clear()
+    monkeypatch.setattr("controller.telemetry.report._YIELD_S", 0.01)
+    published.between_ticks.clear()
     assert get(port, page)[0] == 200

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pages behind a bearer token, over a real socket."""
+"""Pages that are protected by a bearer token, over a real socket."""
 
 from collections.abc import Iterator
 import http.client
@@ -53,7 +53,7 @@ def get(port: int, page: str, *authorizations: str) -> tuple[int, str, str | Non
 
 
 @pytest.mark.parametrize("page", ["/metrics", "/statusz", "/metrics?name[]=x"])
-def test_only_with_the_token(port: int, page: str) -> None:
+def test_protected_pages_require_the_token(port: int, page: str) -> None:
     assert get(port, page, f"Bearer {TOKEN}")[0] == 200
     assert get(port, page, f"bearer  {TOKEN} ")[0] == 200
     for wrong in (
@@ -68,18 +68,18 @@ def test_only_with_the_token(port: int, page: str) -> None:
         (f"Bearer {OTHER}", f"Bearer {TOKEN}"),
     ):
         status, text, challenge = get(port, page, *wrong)
-        assert (status, text, challenge) == (401, "a bearer token is needed\n", "Bearer"), wrong
+        assert (status, text, challenge) == (401, "a bearer token is required\n", "Bearer"), wrong
     assert get(port, f"/metrics?access_token={TOKEN}")[0] == 401
 
 
 @pytest.mark.parametrize("page", ["/healthz", "/readyz"])
-def test_probes_stay_open(port: int, page: str) -> None:
+def test_probes_require_no_token(port: int, page: str) -> None:
     assert get(port, page)[:2] == (NO_TICK, "no tick yet\n")
     assert get(port, "/nothing")[0] == 404
 
 
-def test_a_new_token_counts_at_once_and_the_old_one_no_more(port: int, file: Path) -> None:
-    # As kubelet does: the name becomes another file.
+def test_a_new_token_replaces_the_old_one_at_once(port: int, file: Path) -> None:
+    # As kubelet does: another file gets the name.
     new = file.with_name("new")
     new.write_text(OTHER)
     new.rename(file)
@@ -87,12 +87,12 @@ def test_a_new_token_counts_at_once_and_the_old_one_no_more(port: int, file: Pat
     assert get(port, "/metrics", f"Bearer {OTHER}")[0] == 200
 
 
-def test_without_a_token_nobody_gets_in(
+def test_without_a_token_in_the_file_requests_are_refused(
     port: int, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text in ("", "\n", "short", "two words that are long enough"):
         file.write_text(text)
-        assert get(port, "/metrics", "Bearer ")[:2] == (503, "no token is set up\n")
+        assert get(port, "/metrics", "Bearer ")[:2] == (503, "no token is configured\n")
     file.unlink()
     for _ in range(3):
         assert get(port, "/statusz", f"Bearer {TOKEN}")[0] == 503
@@ -100,7 +100,7 @@ def test_without_a_token_nobody_gets_in(
     file.write_text(TOKEN)
     assert get(port, "/metrics", f"Bearer {TOKEN}")[0] == 200
     lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
-    assert len(lines) == 2  # one for what is in it, one for what is not there
+    assert len(lines) == 2  # one for invalid contents, one for the missing file
     assert lines[1] == f"http_token_file: {file}: No such file or directory"
 
 
@@ -115,7 +115,7 @@ def test_the_token_is_in_no_message(
     assert TOKEN not in caplog.text and OTHER not in caplog.text
 
 
-def test_what_is_no_token_file(tmp_path: Path) -> None:
+def test_invalid_token_files(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     big = tmp_path / "big"

@@ -9,72 +9,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from controller.core.control.eviction_policy import Candidate, Case, EvictionHistory, EvictionPolicy
+from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Eviction
-from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.core.model import CgroupId, Channel, EvictionResult
 from controller.core.settings import EvictionLimits
-
-SECOND_NS = 1_000_000_000
-HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in (1, 2, 3))
-
-
-def candidate(
-    cgroup: CgroupId,
-    blame: float,
-    priority: int = 0,
-    size: float = 1.0,
-    share: float | None = None,
-) -> Candidate:
-    share = blame if share is None else share
-    return Candidate(cgroup, f"batch-{cgroup.id}", blame, share, priority, size)
-
-
-class Stepper:
-    """A policy, one second per step."""
-
-    def __init__(
-        self,
-        *candidates: Candidate,
-        limits: EvictionLimits | None = None,
-        before: EvictionHistory | None = None,
-    ) -> None:
-        self.policy = EvictionPolicy(limits or EvictionLimits(), before or EvictionHistory())
-        self.answers: list[EvictionAnswer] = []
-        self.candidates = list(candidates)
-        self.now_ns = 0
-        self.verdicts: list[str] = []
-
-    def step(
-        self,
-        deviation: float = 1.0,
-        at_stop: bool = True,
-        caused: bool = True,
-        enabled: bool = True,
-    ) -> Eviction | None:
-        self.now_ns += SECOND_NS
-        share = 1.0 if caused else 0.19
-        case = Case(Channel.CPU, "web", at_stop, deviation, share, 0.2, enabled, 60 * SECOND_NS)
-        eviction = self.policy.step(
-            self.now_ns,
-            [case],
-            lambda case: self.candidates,
-            {each.cgroup for each in self.candidates},
-            self.answers,
-        )
-        self.answers = []
-        self.verdicts += [each.text for each in self.policy.verdicts]
-        return eviction
-
-    def run(self, seconds: int, deviation: float = 1.0, caused: bool = True) -> list[Eviction]:
-        found = (self.step(deviation, caused=caused) for _ in range(seconds))
-        return [each for each in found if each is not None]
-
-    def answer(self, cgroup: CgroupId, result: EvictionResult, wait_s: int = 0) -> None:
-        wait_ns = wait_s * SECOND_NS
-        self.answers = [EvictionAnswer(cgroup, Channel.CPU, result, "because", wait_ns)]
-
-    def leave(self, cgroup: CgroupId) -> None:
-        self.candidates = [each for each in self.candidates if each.cgroup != cgroup]
+from tests.eviction_stepper import HOG, MOUSE, OTHER, SECOND_NS, Stepper, candidate
 
 
 def test_the_largest_blame_is_evicted_after_a_minute_and_one_at_a_time() -> None:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Core scheduling in Prometheus' words."""
+"""Metric families of core scheduling."""
 
 from controller.reconcilers.core_scheduling import CoreState
 from controller.telemetry.metrics.knobs import core_scheduling
@@ -14,14 +14,14 @@ def samples(state: CoreState) -> dict[str, float]:
     }
 
 
-def test_what_is_not_known_has_no_series() -> None:
+def test_unknown_values_have_no_series() -> None:
     known = samples(CoreState(problem="no SMT"))
     assert "sweetpoint_core_cookie_tasks" not in known
     assert "sweetpoint_core_overlap_ratio" not in known
     assert known["sweetpoint_core_cookie_changes_totalgiven"] == 0
 
 
-def test_what_is_known_is_told() -> None:
+def test_known_values_have_series() -> None:
     state = CoreState(
         carrying=7,
         foreign=2,

@@ -1,0 +1,77 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""An eviction policy that tests step second by second."""
+
+from controller.core.control.eviction_policy import Candidate, Case, EvictionHistory, EvictionPolicy
+from controller.core.decision import Eviction
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.core.settings import EvictionLimits
+
+__all__ = ("HOG", "MOUSE", "OTHER", "SECOND_NS", "Stepper", "candidate")
+
+SECOND_NS = 1_000_000_000
+HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in (1, 2, 3))
+
+
+def candidate(
+    cgroup: CgroupId,
+    blame: float,
+    priority: int = 0,
+    size: float = 1.0,
+    share: float | None = None,
+) -> Candidate:
+    """Return a candidate; *share* is *blame* unless it is given."""
+    share = blame if share is None else share
+    return Candidate(cgroup, f"batch-{cgroup.id}", blame, share, priority, size)
+
+
+class Stepper:
+    """An eviction policy with one service, stepped by one second at a time."""
+
+    def __init__(
+        self,
+        *candidates: Candidate,
+        limits: EvictionLimits | None = None,
+        before: EvictionHistory | None = None,
+    ) -> None:
+        self.policy = EvictionPolicy(limits or EvictionLimits(), before or EvictionHistory())
+        self.answers: list[EvictionAnswer] = []
+        self.candidates = list(candidates)
+        self.now_ns = 0
+        self.verdicts: list[str] = []
+
+    def step(
+        self,
+        deviation: float = 1.0,
+        at_stop: bool = True,
+        caused: bool = True,
+        enabled: bool = True,
+    ) -> Eviction | None:
+        """Step the policy by one second with one case and return its eviction."""
+        self.now_ns += SECOND_NS
+        share = 1.0 if caused else 0.19
+        case = Case(Channel.CPU, "web", at_stop, deviation, share, 0.2, enabled, 60 * SECOND_NS)
+        eviction = self.policy.step(
+            self.now_ns,
+            [case],
+            lambda case: self.candidates,
+            {each.cgroup for each in self.candidates},
+            self.answers,
+        )
+        self.answers = []
+        self.verdicts += [each.text for each in self.policy.verdicts]
+        return eviction
+
+    def run(self, seconds: int, deviation: float = 1.0, caused: bool = True) -> list[Eviction]:
+        """Step the policy *seconds* times and return the evictions."""
+        found = (self.step(deviation, caused=caused) for _ in range(seconds))
+        return [each for each in found if each is not None]
+
+    def answer(self, cgroup: CgroupId, result: EvictionResult, wait_s: int = 0) -> None:
+        """Answer an eviction at the next step."""
+        wait_ns = wait_s * SECOND_NS
+        self.answers = [EvictionAnswer(cgroup, Channel.CPU, result, "because", wait_ns)]
+
+    def leave(self, cgroup: CgroupId) -> None:
+        """Remove a candidate, as after its end."""
+        self.candidates = [each for each in self.candidates if each.cgroup != cgroup]
