@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A small HTTP server that plays the API: keeps objects, merges patches, counts versions.
+"""A simulated API server: keeps objects, merges patches, counts versions.
 
-What a real API server does is tried in tests/kube; this one does on request what a real one does
-rarely: conflicts, refusals and silence at a chosen moment.
+The tests in tests/kube use a real API server. This one produces at a chosen moment what a real one
+does rarely: conflicts, errors and lost responses.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """One request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -29,13 +29,13 @@ class Asked(NamedTuple):
 
 
 def status(code: int, message: str, *causes: str, **details: int) -> tuple[int, Json]:
-    """Return an answer as the API server refuses something."""
+    """Return an error response of the API server."""
     named = {"causes": [{"reason": cause} for cause in causes], **details}
     return code, {"kind": "Status", "message": message, "reason": f"R{code}", "details": named}
 
 
 class ApiStandIn:
-    """Objects by path. ``before`` sees every request first and may answer it instead."""
+    """Objects by path. ``before`` is called first for every request and may answer it."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
@@ -57,7 +57,7 @@ class ApiStandIn:
         self._thread.join()
 
     def kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig that leads here to *path* and return *path*."""
+        """Write a kubeconfig for this server to *path* and return *path*."""
         server = {"server": f"http://127.0.0.1:{self._server.server_address[1]}"}
         named: Json = {"context": {"cluster": "c", "user": "u"}, "cluster": server, "user": {}}
         config = {f"{key}s": [{"name": key[0], key: value}] for key, value in named.items()}
@@ -67,7 +67,7 @@ class ApiStandIn:
         return path
 
     def put(self, path: str, body: Json) -> None:
-        """Keep *body* at *path*, as a new version of it."""
+        """Store *body* at *path* as a new version."""
         self._version += 1
         kept = self.objects[path] = copy.deepcopy(body)
         kept.setdefault("metadata", {})["resourceVersion"] = str(self._version)
@@ -77,7 +77,7 @@ class ApiStandIn:
         return [each for each in self.asked if each.method == method]
 
     def answer(self, asked: Asked) -> tuple[int, Json]:
-        """Return what the request gets."""
+        """Return status and body of the response to a request."""
         with self._lock:
             self.asked.append(asked)
             return self.before(asked) or self._act(asked)
@@ -121,7 +121,7 @@ def _handler(api: ApiStandIn) -> type[BaseHTTPRequestHandler]:
             body = json.loads(content) if content else None
             kind = self.headers.get("Content-Type") or ""
             code, answer = api.answer(Asked(self.command, self.path, body, kind))
-            if code == 0:  # say nothing at all
+            if code == 0:  # no response
                 self.close_connection = True
                 return
             text = json.dumps(answer).encode()
