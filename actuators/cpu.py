@@ -30,6 +30,7 @@ from controller.core.knob_values import (
     Quota,
     format_idle,
     format_quota,
+    is_quota_or_doubled,
     parse_idle,
     parse_quota,
 )
@@ -39,8 +40,6 @@ __all__ = (
     "CpuIdle",
     "CpuQuota",
 )
-
-_MAX_PERIOD_US = 1_000_000  # max_cfs_quota_period in kernel/sched/core.c
 
 
 class CpuQuota(CgroupKnob):
@@ -101,15 +100,8 @@ class CpuQuota(CgroupKnob):
         return tuple(steps)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: return whether *found* is *expected* or a doubling of it by the kernel.
-
-        When the period timer cannot keep up, the kernel doubles quota, period and burst
-        together (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
-        """
-        want, got = parse_quota(expected), parse_quota(found)
-        while want != got and want.period_us * 2 < _MAX_PERIOD_US and want.quota_us is not None:
-            want = Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
-        return want == got
+        """Pure: return whether *found* is *expected* or a doubling of it by the kernel."""
+        return is_quota_or_doubled(expected, found)
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:
         """Pure: quotas are lifted first, then lowered leaves first, then raised top first.

@@ -84,7 +84,8 @@ class Executor:
                     _log.debug("%s", found)
                 else:
                     self._held.disown_foreign(target, knob, found)
-                    readings.append(KnobReading(target, knob, found))
+                    original = self._held.recorded_original(target, knob)
+                    readings.append(KnobReading(target, knob, found, original))
         return tuple(readings)
 
     @property
@@ -99,7 +100,8 @@ class Executor:
     def execute(self, actions: Sequence[Action], *, now_ns: int) -> tuple[Outcome, ...]:
         """Execute the actions of one tick and return their outcomes in the same order.
 
-        Actions that the kernel checks against each other succeed or fail together.
+        An outcome names the original of a knob that is held after the action. Actions that the
+        kernel checks against each other succeed or fail together.
 
         :param now_ns: CLOCK_MONOTONIC; a refused knob is not written again before its
             back-off has ended.
@@ -113,7 +115,7 @@ class Executor:
         for members in group_actions(order_actions(actions, self._actuators), self._actuators):
             for outcome in self._execute_group(members, now_ns):
                 outcomes[id(outcome.action)] = outcome
-        return tuple(outcomes[id(action)] for action in actions)
+        return tuple(self._with_original(outcomes[id(action)]) for action in actions)
 
     def holds(self, cgroup: CgroupId, knob: Knob) -> bool:
         """Return whether *knob* of *cgroup* is held."""
@@ -179,8 +181,7 @@ class Executor:
             if obstacle is not None:
                 outcomes.append(_refused_with(action, current, obstacle))
                 continue
-            outcome = self._write(action, current)
-            self._count(outcome, now_ns)
+            outcome = self._count(self._write(action, current), now_ns)
             if outcome.failure is Failure.REFUSED:
                 obstacle = outcome
                 outcomes.append(outcome)
@@ -199,15 +200,14 @@ class Executor:
             self._forget(*key)
             return gone(action, error)
         except RefusedError as error:
-            outcome = refused(action, None, error.errno, str(error))
-            self._count(outcome, now_ns)
-            return outcome
+            return self._count(refused(action, None, error.errno, str(error)), now_ns)
         if self._held.disown_foreign(*key, current) or not self._expected(action, current):
             message = f"{action.target.path}: another program set {action.knob} to '{current}'"
             return Outcome(action=action, applied=current, foreign=current, message=message)
         refusal = self._backoff.waiting(*key, now_ns)
         if refusal is not None:
-            return refused(action, current, refusal.errno, refusal.message)
+            outcome = refused(action, current, refusal.errno, refusal.message)
+            return replace(outcome, retry_ns=refusal.retry_at_ns)
         return current
 
     def _write(self, action: Action, current: KnobValue) -> Outcome:
@@ -251,14 +251,22 @@ class Executor:
             return True
         return self._actuators[action.knob].matches(action.previous, current)
 
-    def _count(self, outcome: Outcome, now_ns: int) -> None:
+    def _count(self, outcome: Outcome, now_ns: int) -> Outcome:
+        # Starts or ends the back-off of a knob; a refused outcome gets the time of the next try.
         key = outcome.action.target, outcome.action.knob
         if outcome.failure is not Failure.REFUSED:
             self._backoff.clear(*key)
-            return
+            return outcome
         code = outcome.errno or errno.EIO
-        if self._backoff.refused(*key, now_ns, code, outcome.message) == 1:
+        refusal = self._backoff.refused(*key, now_ns, code, outcome.message)
+        if refusal.times == 1:
             _log.warning("%s", outcome.message)
+        return replace(outcome, retry_ns=refusal.retry_at_ns)
+
+    def _with_original(self, outcome: Outcome) -> Outcome:
+        action = outcome.action
+        original = self._held.recorded_original(action.target, action.knob)
+        return outcome if original is None else replace(outcome, original=original)
 
     def _first_restore_step(self, record: Record) -> Action | RestoreResult:
         # Returns the write that restores a record, or the result if there is nothing to write.
@@ -312,7 +320,8 @@ def restore_leftovers(state_dir: Path, actuators: Iterable[Actuator]) -> Restore
 
 def _refused_with(action: Action, applied: KnobValue | None, obstacle: Outcome) -> Outcome:
     message = f"{action.target.path}: {action.knob} left at '{applied}' because {obstacle.message}"
-    return refused(action, applied, obstacle.errno, message)
+    outcome = refused(action, applied, obstacle.errno, message)
+    return replace(outcome, retry_ns=obstacle.retry_ns)
 
 
 def _any_failed(results: Mapping[tuple[Target, Knob], RestoreResult]) -> bool:

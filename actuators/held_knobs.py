@@ -47,6 +47,11 @@ class HeldKnobs:
         record = self.get(target, knob)
         return current if record is None else record.original
 
+    def recorded_original(self, target: Target, knob: Knob) -> KnobValue | None:
+        """Return the value to restore; ``None`` for a knob that is not held."""
+        record = self.get(target, knob)
+        return None if record is None else record.original
+
     def is_ours(self, record: Record, current: KnobValue) -> bool:
         """Return whether *current* was written, or was about to be written, by this program."""
         actuator = self._actuators[record.knob]

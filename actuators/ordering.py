@@ -87,13 +87,14 @@ class Backoff:
         refusal = self._refusals.get((target, knob))
         return refusal if refusal is not None and now_ns < refusal.retry_at_ns else None
 
-    def refused(self, target: Target, knob: Knob, now_ns: int, errno: int, message: str) -> int:
-        """Count a refusal; return the number of consecutive refusals."""
+    def refused(self, target: Target, knob: Knob, now_ns: int, errno: int, message: str) -> Refusal:
+        """Count a refusal and return it, with the time of the next try."""
         before = self._refusals.get((target, knob))
         times = 1 if before is None else before.times + 1
         wait_ns = min(_FIRST_NS << min(times - 1, 10), _LONGEST_NS)
-        self._refusals[target, knob] = Refusal(times, now_ns + wait_ns, errno, message)
-        return times
+        refusal = Refusal(times, now_ns + wait_ns, errno, message)
+        self._refusals[target, knob] = refusal
+        return refusal
 
     def clear(self, target: Target, knob: Knob) -> None:
         """Drop the refusals of a knob that was written, or whose target no longer exists."""

@@ -101,7 +101,7 @@ class KnobPoller:
             if outcome.applied is None:
                 found.pop(knob, None)
             else:
-                found[knob] = KnobReading(target, knob, outcome.applied)
+                found[knob] = KnobReading(target, knob, outcome.applied, outcome.original)
             self._all = None
 
     def _read(self, targets: Iterable[Target]) -> None:

@@ -162,6 +162,8 @@ class Outcome:
 
     ``foreign`` is set when the knob had a value that another program wrote. Then nothing was
     written and that value is the new original; whether to write again is decided by the planner.
+    ``original`` is as in ``KnobReading``, after the action. A refused knob is not written again
+    before ``retry_ns`` (CLOCK_MONOTONIC; 0 without a refusal).
     """
 
     action: Action
@@ -170,6 +172,8 @@ class Outcome:
     foreign: KnobValue | None = None
     errno: int | None = None
     message: str = ""
+    original: KnobValue | None = None
+    retry_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

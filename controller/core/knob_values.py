@@ -37,7 +37,7 @@ __all__ = (
     "format_idle",
     "format_masks",
     "format_quota",
-    "is_same_setting",
+    "is_quota_or_doubled",
     "is_stricter",
     "lowest_ways",
     "parse_amount",
@@ -62,6 +62,8 @@ _MIN_QUOTA_US = 1_000
 # max_cfs_quota_period).
 _SHORTEST_US = 10_000
 _LONGEST_US = 100_000
+# The kernel does not double a period beyond this: max_cfs_quota_period in kernel/sched/core.c.
+_MAX_PERIOD_US = 1_000_000
 
 
 class Quota(NamedTuple):
@@ -305,24 +307,18 @@ def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
     return compare is not None and compare(value, reference)
 
 
-def is_same_setting(knob: Knob, value: KnobValue, ours: KnobValue) -> bool:
-    """Return whether *value* is *ours*, possibly after the kernel doubled quota and period.
+def is_quota_or_doubled(expected: KnobValue, found: KnobValue) -> bool:
+    """Return whether *found* is *expected*, possibly doubled by the kernel.
 
-    When the period timer cannot keep up, sched_cfs_period_timer in kernel/sched/fair.c doubles
-    both.
+    When the period timer cannot keep up, the kernel doubles quota, period and burst together
+    (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
 
-    :raises ValueError: one of two differing texts is not a value of the knob.
+    :raises ValueError: one of the texts is not a value of cpu.quota.
     """
-    if value == ours:
-        return True
-    if knob is not Knob.CPU_QUOTA:
-        return False
-    now, wanted = parse_quota(value), parse_quota(ours)
-    if now.quota_us is None or wanted.quota_us is None or now.period_us < wanted.period_us:
-        return False
-    # Equal ratios, up to one microsecond of rounding in each quota.
-    difference = abs(now.quota_us * wanted.period_us - wanted.quota_us * now.period_us)
-    return difference <= now.period_us + wanted.period_us
+    want, got = parse_quota(expected), parse_quota(found)
+    while want != got and want.period_us * 2 < _MAX_PERIOD_US and want.quota_us is not None:
+        want = Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
+    return want == got
 
 
 def _quota_is_stricter(value: KnobValue, reference: KnobValue) -> bool:

@@ -256,11 +256,17 @@ class LinkSample(NamedTuple):
 
 
 class KnobReading(NamedTuple):
-    """The value of a knob as read from the kernel."""
+    """The value of a knob as read from the kernel, with its owner.
+
+    ``original`` is the value that a restore puts back while the agent holds the knob, and ``None``
+    while it does not: then ``value`` belongs to another program. The executor decides that for
+    every reading; no other component compares values to find out.
+    """
 
     target: Target
     knob: Knob
     value: KnobValue
+    original: KnobValue | None = None
 
 
 class EvictionResult(StrEnum):

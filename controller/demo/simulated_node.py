@@ -33,9 +33,10 @@ import math
 from random import Random
 from typing import TypeVar
 
+from actuators.ordering import Backoff
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.indicators.histogram import BUCKETS, UPPER_NS
-from controller.core.knob_values import parse_quota
+from controller.core.knob_values import is_quota_or_doubled, parse_quota
 from controller.core.model import (
     Blame,
     CgroupId,
@@ -91,12 +92,20 @@ class Plant:
 
 
 class KnobTable:
-    """The values of all knobs of a node; writes to those in ``refused`` fail with EINVAL."""
+    """The values of all knobs of a node; writes to those in ``refused`` fail with EINVAL.
+
+    It stands for executor and kernel: a refused knob has the back-off of the executor, for which
+    the node sets ``now_ns``.
+    """
 
     def __init__(self) -> None:
+        self.now_ns = 0
+        self._backoff = Backoff()
         self.refused: set[tuple[int, Knob]] = set()
         self._targets: dict[tuple[int, Knob], Target] = {}
         self._values: dict[tuple[int, Knob], KnobValue] = {}
+        # Of the knobs with a value that `execute` wrote.
+        self._originals: dict[tuple[int, Knob], KnobValue] = {}
 
     def add(self, target: Target, knob: Knob, value: KnobValue) -> None:
         """Add a knob with its value."""
@@ -107,14 +116,18 @@ class KnobTable:
         """Remove a target with its knobs."""
         for key in [key for key in self._values if key[0] == id_]:
             del self._values[key], self._targets[key]
+            self._originals.pop(key, None)
 
     def value(self, id_: int, knob: Knob) -> KnobValue:
         """Return the value of a knob."""
         return self._values[id_, knob]
 
     def write(self, id_: int, knob: Knob, value: KnobValue) -> None:
-        """Set a knob, as a foreign value."""
-        self._values[id_, knob] = value
+        """Set a knob: as a foreign value, unless it is the present one doubled by the kernel."""
+        key = id_, knob
+        if knob is not Knob.CPU_QUOTA or not is_quota_or_doubled(self._values[key], value):
+            self._originals.pop(key, None)
+        self._values[key] = value
 
     def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
         """Write knobs; a removed target fails as gone, a knob in ``refused`` with EINVAL."""
@@ -123,7 +136,8 @@ class KnobTable:
     def readings(self) -> tuple[KnobReading, ...]:
         """Return the readings of all knobs."""
         return tuple(
-            KnobReading(self._targets[key], key[1], value) for key, value in self._values.items()
+            KnobReading(self._targets[key], key[1], value, self._originals.get(key))
+            for key, value in self._values.items()
         )
 
     def _execute(self, action: Action) -> Outcome:
@@ -131,10 +145,21 @@ class KnobTable:
         if key not in self._values:
             return Outcome(action=action, applied=None, failure=Failure.GONE)
         if key in self.refused:
-            applied = self._values[key]
-            return Outcome(action=action, applied=applied, failure=Failure.REFUSED, errno=EINVAL)
+            refusal = self._backoff.refused(action.target, action.knob, self.now_ns, EINVAL, "")
+            return Outcome(
+                action=action,
+                applied=self._values[key],
+                failure=Failure.REFUSED,
+                errno=EINVAL,
+                original=self._originals.get(key),
+                retry_ns=refusal.retry_at_ns,
+            )
+        self._backoff.clear(action.target, action.knob)
+        original = self._originals.setdefault(key, self._values[key])
         self._values[key] = action.value
-        return Outcome(action=action, applied=action.value)
+        if action.value == original:
+            del self._originals[key]
+        return Outcome(action=action, applied=action.value, original=self._originals.get(key))
 
 
 class SimulatedNode:
@@ -228,6 +253,7 @@ class SimulatedNode:
     def snapshot(self, now_ns: int) -> Snapshot:
         """Advance the node to *now_ns* and return its readings."""
         last_ns, self._now_ns = self._now_ns, now_ns
+        self._knobs.now_ns = now_ns
         if last_ns is not None and now_ns > last_ns:
             self._advance(now_ns - last_ns)
         if not self.blind:

@@ -150,7 +150,7 @@ class DisturbedLoop:
         self.loop.tick += 1
 
     def check(self, plan: Plan, snapshot: Snapshot) -> None:
-        readings = {(target, knob): value for target, knob, value in snapshot.knobs}
+        readings = {(target, knob): value for target, knob, value, _ in snapshot.knobs}
         best_effort = {each.cgroup.id for each in self.node.workloads if each.qos is QosClass.BE}
         written = set()
         for action in plan.actions:

@@ -110,6 +110,7 @@ class ResourceNode(ABC):
     def snapshot(self, now_ns: int) -> Snapshot:
         """Advance to *now_ns* and read everything."""
         last_ns, self._now_ns = self._now_ns, now_ns
+        self.knobs.now_ns = now_ns
         if last_ns is not None and now_ns > last_ns:
             self._advance(now_ns - last_ns)
         if not self.blind:

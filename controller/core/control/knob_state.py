@@ -1,22 +1,24 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The value, the original value and the owner of every knob.
+"""The value, the original value and the owner of every knob, derived from readings.
 
-A value that the agent did not write is foreign, and becomes the new original. The agent's value is
-then applied again only if it is stricter, at most three times in ten minutes; after that the knob
-of this target is unavailable. A refused write is tried again after a pause that doubles.
+The executor decides whose value a knob has: a reading carries the original while the agent holds
+the knob. This module adds what the planner wants of it. A knob with a requested value that is not
+held any more was overwritten by another program. The requested value is then applied again only if
+it is stricter than the foreign one, at most three times in ten minutes; after that the knob of this
+target is unavailable.
 
-The caller passes the last known readings in every tick. A reading is evaluated only if it differs
-from the last one of its knob. The caller folds the outcomes of its writes into the readings, so a
-program that writes the old value back is detected.
+The caller passes the last known readings in every tick, with the outcomes of its writes folded in.
+In observe mode no knob is held: a requested value counts as written, and a reading that changes is
+foreign.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller.core.decision import Action, Failure, Outcome, Verdict
-from controller.core.knob_values import is_same_setting, is_stricter
+from controller.core.decision import Action, Outcome, Verdict
+from controller.core.knob_values import is_stricter
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target
 from controller.core.units import NS_PER_SEC
 
@@ -25,43 +27,45 @@ __all__ = ("KnobState",)
 _REAPPLY_LIMIT = 3
 _REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
 _KEEP_ABSENT_NS = 600 * NS_PER_SEC
-_FIRST_PAUSE_NS = 1 * NS_PER_SEC
-_LONGEST_PAUSE_NS = 60 * NS_PER_SEC
 
 
 @dataclass(slots=True)
 class _Entry:
     """One knob of one target.
 
-    ``seen`` is the last reading, ``value`` the value in force as far as known, ``ours`` the value
-    that the agent requested last (``None``: none). ``overwritten``: a foreign value replaced ours,
-    and ours was not applied again. ``unavailable``: ours was replaced too often. ``gone``: the
-    target does not exist any more. ``absent``: there is no reading. ``pause_ns`` is the pause after
-    a refused write, ``retry_ns`` its end.
+    ``reading`` is the last one and ``value`` the value in force: as read, or as requested since.
+    ``requested`` is the value that the planner wants (``None``: the original). ``overwritten``: a
+    foreign value replaced a requested one, which was not applied again. ``unavailable``: that
+    happened too often. ``absent``: there is no reading. ``retry_ns``: no write before.
     """
 
-    target: Target
-    knob: Knob
-    seen: KnobValue
-    original: KnobValue
+    reading: KnobReading
     value: KnobValue
-    ours: KnobValue | None = None
+    requested: KnobValue | None = None
     overwritten: bool = False
     reapplied_ns: deque[int] = field(default_factory=deque)
     unavailable: bool = False
-    gone: bool = False
     absent: bool = False
-    pause_ns: int = 0
     retry_ns: int = 0
 
     @property
-    def present(self) -> bool:
-        """Whether the target exists and has a reading."""
-        return not (self.gone or self.absent)
+    def target(self) -> Target:
+        """The target of the knob."""
+        return self.reading.target
+
+    @property
+    def knob(self) -> Knob:
+        """The knob."""
+        return self.reading.knob
+
+    @property
+    def original(self) -> KnobValue:
+        """The value that a restore puts back."""
+        return self.reading.value if self.reading.original is None else self.reading.original
 
     def movable(self, now_ns: int) -> bool:
         """Whether a write may be tried."""
-        return self.present and not self.unavailable and now_ns >= self.retry_ns
+        return not self.absent and not self.unavailable and now_ns >= self.retry_ns
 
 
 # The scope and the id of a target.
@@ -80,6 +84,7 @@ class KnobState:
     __slots__ = (
         "_absent",
         "_entries",
+        "_executed",
         "_pending",
         "_readings",
         "_retries_ns",
@@ -91,6 +96,7 @@ class KnobState:
         self._entries: dict[Knob, dict[_Place, _Entry]] = {knob: {} for knob in Knob}
         # The knobs without a reading, with the time since when.
         self._absent: dict[_Key, int] = {}
+        self._executed = False
         self._retries_ns: list[int] = []
         self.quiet = False
         self._readings: tuple[KnobReading, ...] = ()
@@ -119,10 +125,11 @@ class KnobState:
         """
         self.reports = []
         self.quiet = True
+        self._executed = executed
         if any(now_ns >= retry_ns for retry_ns in self._retries_ns):
             self._retries_ns = [retry_ns for retry_ns in self._retries_ns if retry_ns > now_ns]
             self.quiet = False
-        self._update_pending(outcomes, executed, now_ns)
+        self._update_pending(outcomes)
         before, self._readings = self._readings, readings
         if readings is before:
             return
@@ -139,16 +146,16 @@ class KnobState:
     def value(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
         """Return the value in force, as far as known; ``None`` without a reading."""
         entry = self._entries[knob].get((scope, id_))
-        return None if entry is None or not entry.present else entry.value
+        return None if entry is None or entry.absent else entry.value
 
     def original(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
-        """Return the last value that the agent did not write; ``None`` without a reading."""
+        """Return the value that a restore puts back; ``None`` without a reading."""
         entry = self._entries[knob].get((scope, id_))
-        return None if entry is None or not entry.present else entry.original
+        return None if entry is None or entry.absent else entry.original
 
     def targets(self, knob: Knob) -> list[Target]:
         """Return the targets that have a reading of *knob*."""
-        return [each.target for each in self._entries[knob].values() if each.present]
+        return [each.target for each in self._entries[knob].values() if not each.absent]
 
     def movable(self, knob: Knob, now_ns: int) -> list[Target]:
         """Return the targets whose *knob* can be moved now."""
@@ -160,12 +167,12 @@ class KnobState:
         return entry is not None and entry.movable(now_ns)
 
     def held(self) -> list[tuple[Target, Knob]]:
-        """Return the knobs whose value the agent wrote and that differ from their original."""
+        """Return the knobs with a value of ours in force."""
         return [
             (entry.target, entry.knob)
             for entries in self._entries.values()
             for entry in entries.values()
-            if entry.ours is not None and entry.present and entry.value != entry.original
+            if not entry.absent and entry.value != entry.original
         ]
 
     def blocked(self, targets: Iterable[CgroupId], knob: Knob, now_ns: int) -> frozenset[CgroupId]:
@@ -182,7 +189,7 @@ class KnobState:
         return [
             CgroupId(*place)
             for place, entry in self._entries[knob].items()
-            if entry.ours is not None or entry.overwritten
+            if entry.requested is not None or entry.overwritten
         ]
 
     def request(
@@ -193,13 +200,11 @@ class KnobState:
         ``None``: the knob has this value, or cannot be moved now.
         """
         entry = self._entries[knob].get((scope, id_))
-        if entry is None or not entry.present or entry.unavailable or entry.value == value:
-            return None
-        if now_ns < entry.retry_ns:
+        if entry is None or not entry.movable(now_ns) or entry.value == value:
             return None
         if entry.overwritten and not self._may_reapply(entry, value, now_ns):
             return None
-        return self._write(entry, value, reason, value)
+        return self._write(entry, value, reason, requested=value)
 
     def restore(self, scope: str, id_: int, knob: Knob, reason: str, now_ns: int) -> Action | None:
         """Return the action that puts the original back.
@@ -207,63 +212,61 @@ class KnobState:
         ``None``: the original is in place, or the knob cannot be written now.
         """
         entry = self._entries[knob].get((scope, id_))
-        if entry is None or not entry.present:
+        if entry is None or entry.absent:
             return None
         entry.overwritten = False
-        if entry.ours is None or entry.value == entry.original:
-            entry.ours = None
+        if entry.value == entry.original:
+            entry.requested = None
             return None
         if now_ns < entry.retry_ns:
             return None
-        return self._write(entry, entry.original, reason, entry.ours)
+        return self._write(entry, entry.original, reason, requested=None)
 
     def commit(self, actions: tuple[Action, ...]) -> None:
         """Take the actions of this tick, whose outcomes are passed with the next tick."""
         self._pending = actions
 
-    def _write(self, entry: _Entry, value: KnobValue, reason: str, ours: KnobValue) -> Action:
+    def _write(
+        self, entry: _Entry, value: KnobValue, reason: str, *, requested: KnobValue | None
+    ) -> Action:
         action = Action(
             target=entry.target, knob=entry.knob, previous=entry.value, value=value, reason=reason
         )
         # Assumed to be written until an outcome shows the contrary. In observe mode there are no
         # outcomes, so the assumption stays.
         entry.value = value
-        entry.ours = ours
+        entry.requested = requested
         return action
 
-    def _update_pending(self, outcomes: Iterable[Outcome], executed: bool, now_ns: int) -> None:
+    def _update_pending(self, outcomes: Iterable[Outcome]) -> None:
         by_key = {_key_of(outcome.action): outcome for outcome in outcomes}
         for action in self._pending:
             place, knob = key = _key_of(action)
             entry = self._entries[knob].get(place)
-            if entry is None:
-                continue
             outcome = by_key.get(key)
+            if entry is None or (outcome is None and not self._executed):
+                continue
             if outcome is None:
-                if executed:
-                    entry.value = action.previous
-                    self.quiet = False
-                continue
-            if outcome.failure is Failure.GONE:
-                entry.gone = True
-                self.quiet = False
-                continue
-            if outcome.foreign is not None:
+                self._take_back(entry, entry.reading.value, entry.reading.original)
+            elif outcome.foreign is not None:
                 self._take_foreign(entry, outcome.foreign)
-                continue
-            if outcome.failure is Failure.REFUSED:
-                entry.value = outcome.applied or action.previous
-                entry.pause_ns = min(_LONGEST_PAUSE_NS, 2 * entry.pause_ns or _FIRST_PAUSE_NS)
-                entry.retry_ns = now_ns + entry.pause_ns
-                self._retries_ns.append(entry.retry_ns)
-                self.quiet = False
-            else:
+            elif outcome.failure is None:
                 entry.value = outcome.applied or action.value
-                if entry.ours is not None:
-                    entry.ours = entry.value if entry.value != entry.original else entry.ours
-                entry.pause_ns = 0
+                if outcome.original is None:  # the requested value is the original one
+                    entry.requested = None
                 entry.retry_ns = 0
+            else:
+                self._take_back(entry, outcome.applied or action.previous, outcome.original)
+                entry.retry_ns = outcome.retry_ns
+                if outcome.retry_ns:
+                    self._retries_ns.append(outcome.retry_ns)
         self._pending = ()
+
+    def _take_back(self, entry: _Entry, value: KnobValue, original: KnobValue | None) -> None:
+        # A write that did not happen: a value of ours is in force only if the knob was held before.
+        entry.value = value
+        entry.requested = None if original is None else value
+        self.quiet = False
 
     def _mark_missing(self, missing: Iterable[_Key], now_ns: int) -> None:
         # A target without a reading is not moved. Its entry is kept for a while: if the target
@@ -279,33 +282,35 @@ class KnobState:
             del self._absent[place, knob]
 
     def _read(self, reading: KnobReading) -> None:
-        target, knob, value = reading
-        place, _ = key = _key_of(reading)
+        place, knob = key = _key_of(reading)
         entry = self._entries[knob].get(place)
         if entry is None:
-            self._entries[knob][place] = _Entry(target, knob, value, value, value)
+            entry = _Entry(reading, reading.value)
+            entry.requested = None if reading.original is None else reading.value
+            self._entries[knob][place] = entry
             self.quiet = False
             return
         if entry.absent:
             entry.absent = False
             del self._absent[key]
             self.quiet = False
-        if value == entry.seen:
-            return
-        entry.seen = value
-        if value == entry.value:
-            return
-        if entry.ours is not None and is_same_setting(knob, value, entry.ours):
-            entry.value = value
-            return
-        self._take_foreign(entry, value)
+        before, entry.reading = entry.reading, reading
+        if self._executed:
+            is_foreign = reading.original is None and entry.requested is not None
+        else:
+            is_foreign = reading.value != before.value
+        if is_foreign:
+            self._take_foreign(entry, reading.value)
+        elif self._executed:
+            self.quiet = self.quiet and reading.value == entry.value
+            entry.value = reading.value
 
     def _take_foreign(self, entry: _Entry, value: KnobValue) -> None:
         # A foreign value becomes the original.
         self.quiet = False
-        entry.overwritten = entry.overwritten or entry.ours is not None
-        entry.original = entry.value = value
-        entry.ours = None
+        entry.overwritten = entry.overwritten or entry.requested is not None
+        entry.value = value
+        entry.requested = None
 
     def _may_reapply(self, entry: _Entry, value: KnobValue, now_ns: int) -> bool:
         if not is_stricter(entry.knob, value, entry.original):

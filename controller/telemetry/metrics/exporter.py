@@ -218,7 +218,7 @@ def _links(report: TickReport) -> Iterator[Metric]:
         "Upper limit of the best-effort tier of a link, as read back.",
         labels=["device", "direction"],
     )
-    for target, knob, value in report.knobs:
+    for target, knob, value, _ in report.knobs:
         if knob is Knob.TC_CEILING:
             for direction, rate in zip(("egress", "ingress"), value.split(), strict=True):
                 if rate != "0":

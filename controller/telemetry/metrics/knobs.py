@@ -59,7 +59,7 @@ def _workloads(readings: _Readings, names: dict[int, str]) -> Iterator[Metric]:
             family,
             (
                 ({"workload": names.get(target.id, target.path), "knob": knob}, number(value))
-                for target, _, value in readings[knob]
+                for target, _, value, _ in readings[knob]
             ),
         )
 
@@ -79,12 +79,12 @@ def _groups(readings: _Readings) -> Iterator[Metric]:
         "MB value of the best-effort resctrl group, in the unit of schemata on this host.",
         labels=_DOMAIN,
     )
-    for target, _, value in readings[Knob.MBA]:
+    for target, _, value, _ in readings[Knob.MBA]:
         _add_domains(bandwidth, target.path, parse_bandwidth(value))
     ways = GaugeMetricFamily(
         "sweetpoint_cache_ways", "L3 ways of the best-effort resctrl group.", labels=_DOMAIN
     )
-    for target, _, value in readings[Knob.LLC_WAYS]:
+    for target, _, value, _ in readings[Knob.LLC_WAYS]:
         masks = parse_masks(value)
         _add_domains(ways, target.path, {each: mask.bit_count() for each, mask in masks.items()})
     cookie = GaugeMetricFamily(
@@ -92,7 +92,7 @@ def _groups(readings: _Readings) -> Iterator[Metric]:
         "1 while the group has a core-scheduling cookie.",
         labels=["group"],
     )
-    for target, _, value in readings[Knob.CORE_COOKIE]:
+    for target, _, value, _ in readings[Knob.CORE_COOKIE]:
         cookie.add_metric([target.path], float(value != "0"))
     yield from (bandwidth, ways, cookie)
 

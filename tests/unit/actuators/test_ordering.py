@@ -105,7 +105,7 @@ def test_backoff_doubles_up_to_a_minute_and_a_success_clears_it() -> None:
     backoff, cgroup, now_ns, waits_s = Backoff(), target("/x"), 0, []
     for times in range(1, 9):
         assert backoff.waiting(cgroup, Knob.CPU_QUOTA, now_ns) is None
-        assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no") == times
+        assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no").times == times
         refusal = backoff.waiting(cgroup, Knob.CPU_QUOTA, now_ns)
         assert refusal is not None
         waits_s.append((refusal.retry_at_ns - now_ns) // 10**9)
@@ -113,7 +113,7 @@ def test_backoff_doubles_up_to_a_minute_and_a_success_clears_it() -> None:
     assert waits_s == [1, 2, 4, 8, 16, 32, 60, 60]
     assert backoff.waiting(cgroup, Knob.SCHED_IDLE, 0) is None
     backoff.clear(cgroup, Knob.CPU_QUOTA)
-    assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no") == 1
+    assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no").times == 1
 
 
 def test_objects_are_created_before_and_removed_after_the_knobs_in_them() -> None:

@@ -12,7 +12,7 @@ from controller.core.knob_values import (
     format_disks,
     format_masks,
     format_quota,
-    is_same_setting,
+    is_quota_or_doubled,
     is_stricter,
     lowest_ways,
     parse_amount,
@@ -108,9 +108,13 @@ def test_a_value_that_is_stricter_and_laxer_in_parts_is_not_stricter() -> None:
     assert not is_stricter(Knob.TC_TREE, KnobValue("absent"), KnobValue("htb"))
 
 
-def test_doubling_is_the_same_setting_and_halving_is_not() -> None:
+def test_the_kernel_doubles_quota_and_period_exactly() -> None:
     ours = KnobValue("1001 13529 0")
-    assert is_same_setting(Knob.CPU_QUOTA, KnobValue("2002 27058 0"), ours)
-    assert not is_same_setting(Knob.CPU_QUOTA, KnobValue("500 6764 0"), ours)
-    assert not is_same_setting(Knob.CPU_QUOTA, KnobValue("max 27058 0"), ours)
-    assert not is_same_setting(Knob.CPU_QUOTA, KnobValue("4000 27058 0"), ours)
+    assert is_quota_or_doubled(ours, ours)
+    assert is_quota_or_doubled(ours, KnobValue("2002 27058 0"))
+    assert is_quota_or_doubled(ours, KnobValue("8008 108232 0"))
+    assert not is_quota_or_doubled(ours, KnobValue("500 6764 0"))
+    assert not is_quota_or_doubled(ours, KnobValue("max 27058 0"))
+    assert not is_quota_or_doubled(ours, KnobValue("4000 27058 0"))
+    # The same ratio with another period is a value of another program.
+    assert not is_quota_or_doubled(KnobValue("10000 10000 0"), KnobValue("100000 100000 0"))

@@ -1,29 +1,127 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The owner of a knob's value when a foreign value is reported by an outcome."""
+"""Owner and value of a knob, derived from readings and outcomes."""
 
 from controller.core.control.knob_state import KnobState
-from controller.core.decision import Action, Outcome
+from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import Knob, KnobReading, KnobValue, Target, TargetKind
 
 TARGET = Target(TargetKind.CGROUP, "cpu", 7, "/batch")
-FREE, OURS, FOREIGN = map(KnobValue, ("max 100000 0", "20000 10000 0", "60000 100000 0"))
+FREE, OURS, THEIRS = map(KnobValue, ("max 100000 0", "20000 10000 0", "60000 100000 0"))
+_S = 1_000_000_000
 
 
-def request(knobs: KnobState, value: KnobValue) -> Action | None:
-    action = knobs.request("cpu", 7, Knob.CPU_QUOTA, value, "test", 0)
+def reading(value: KnobValue, original: KnobValue | None = None) -> tuple[KnobReading, ...]:
+    return (KnobReading(TARGET, Knob.CPU_QUOTA, value, original),)
+
+
+def request(knobs: KnobState, value: KnobValue, now_ns: int = 0) -> Action | None:
+    action = knobs.request("cpu", 7, Knob.CPU_QUOTA, value, "test", now_ns)
     knobs.commit(() if action is None else (action,))
     return action
 
 
-def test_a_foreign_value_found_by_a_write_is_the_new_original() -> None:
+def restore(knobs: KnobState) -> Action | None:
+    action = knobs.restore("cpu", 7, Knob.CPU_QUOTA, "test", 0)
+    knobs.commit(() if action is None else (action,))
+    return action
+
+
+def squeezed() -> KnobState:
+    """Return a state in which OURS was written over FREE."""
     knobs = KnobState()
-    knobs.update((KnobReading(TARGET, Knob.CPU_QUOTA, FREE),), (), True, 0)
+    knobs.update(reading(FREE), (), True, 0)
     action = request(knobs, OURS)
     assert action is not None
-    outcome = Outcome(action=action, applied=FOREIGN, foreign=FOREIGN)
-    knobs.update((KnobReading(TARGET, Knob.CPU_QUOTA, FOREIGN),), (outcome,), True, 1)
-    assert knobs.original("cpu", 7, Knob.CPU_QUOTA) == FOREIGN
-    # The foreign value is not replaced by the original before it.
+    done = Outcome(action=action, applied=OURS, original=FREE)
+    knobs.update(reading(OURS, FREE), (done,), True, 1)
+    assert knobs.held() == [(TARGET, Knob.CPU_QUOTA)]
+    return knobs
+
+
+def test_a_foreign_value_found_by_a_write_is_the_new_original() -> None:
+    knobs = KnobState()
+    knobs.update(reading(FREE), (), True, 0)
+    action = request(knobs, OURS)
+    assert action is not None
+    outcome = Outcome(action=action, applied=THEIRS, foreign=THEIRS)
+    knobs.update(reading(THEIRS), (outcome,), True, 1)
+    assert knobs.original("cpu", 7, Knob.CPU_QUOTA) == THEIRS
+    # A foreign value is not replaced by the value before it.
     assert knobs.restore("cpu", 7, Knob.CPU_QUOTA, "test", 2) is None
     assert knobs.held() == []
+
+
+def test_after_a_restore_the_same_value_is_foreign() -> None:
+    knobs = squeezed()
+    action = restore(knobs)
+    assert action is not None and action.value == FREE
+    knobs.update(reading(FREE), (Outcome(action=action, applied=FREE),), True, 2)
+    # An administrator sets the value that was ours a moment ago.
+    knobs.update(reading(OURS), (), True, 3)
+    assert knobs.held() == []
+    assert restore(knobs) is None
+    assert knobs.original("cpu", 7, Knob.CPU_QUOTA) == OURS
+
+
+def test_the_owner_is_the_executors_decision_alone() -> None:
+    """The quota of an administrator has the ratio of ours, and is not held."""
+    knobs = squeezed()
+    same_ratio = KnobValue("200000 100000 0")
+    knobs.update(reading(same_ratio), (), True, 2)
+    assert knobs.held() == []
+    assert restore(knobs) is None
+    assert knobs.original("cpu", 7, Knob.CPU_QUOTA) == same_ratio
+
+
+def test_a_held_value_that_the_kernel_doubled_is_restored() -> None:
+    knobs = squeezed()
+    knobs.update(reading(KnobValue("40000 20000 0"), FREE), (), True, 2)
+    action = restore(knobs)
+    assert action is not None and action.value == FREE
+
+
+def test_a_target_that_comes_back_can_be_moved() -> None:
+    knobs = squeezed()
+    action = request(knobs, THEIRS)
+    assert action is not None
+    gone = Outcome(action=action, applied=None, failure=Failure.GONE)
+    knobs.update((), (gone,), True, 2)
+    assert not knobs.movable(Knob.CPU_QUOTA, 3)
+    knobs.update(reading(FREE), (), True, 3)
+    assert knobs.movable(Knob.CPU_QUOTA, 3) == [TARGET]
+    assert request(knobs, OURS) is not None
+
+
+def test_a_refused_knob_waits_for_the_executors_back_off() -> None:
+    knobs = KnobState()
+    knobs.update(reading(FREE), (), True, 0)
+    action = request(knobs, OURS)
+    assert action is not None
+    refused = Outcome(
+        action=action, applied=FREE, failure=Failure.REFUSED, errno=16, retry_ns=5 * _S
+    )
+    knobs.update(reading(FREE), (refused,), True, 1 * _S)
+    assert request(knobs, OURS, 4 * _S) is None
+    assert not knobs.held()
+    knobs.update(reading(FREE), (), True, 5 * _S)
+    assert not knobs.quiet
+    assert request(knobs, OURS, 5 * _S) is not None
+
+
+def test_a_knob_held_from_before_is_restored() -> None:
+    knobs = KnobState()
+    knobs.update(reading(OURS, FREE), (), True, 0)
+    assert knobs.held() == [(TARGET, Knob.CPU_QUOTA)]
+    action = restore(knobs)
+    assert action is not None and action.value == FREE
+
+
+def test_in_observe_mode_a_request_counts_as_written_until_the_reading_changes() -> None:
+    knobs = KnobState()
+    knobs.update(reading(FREE), (), False, 0)
+    assert request(knobs, OURS) is not None
+    knobs.update(reading(FREE), (), False, 1)
+    assert request(knobs, OURS) is None
+    knobs.update(reading(THEIRS), (), False, 2)
+    assert knobs.value("cpu", 7, Knob.CPU_QUOTA) == THEIRS
