@@ -130,7 +130,7 @@ def test_a_signal_ends_it_without_leftovers(demo: Demo, signum: signal.Signals, 
     assert not demo.report.exists()
 
 
-def test_after_sigkill_the_janitor_cleans_up(demo: Demo) -> None:
+def test_after_sigkill_the_watchdog_cleans_up(demo: Demo) -> None:
     demo.wait_for("unmanaged,")
     time.sleep(1.5)
     home = home_of(demo)
