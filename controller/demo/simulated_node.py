@@ -18,11 +18,11 @@ returns the outcomes of a real executor. Between ticks the conditions can be cha
 ``steal_ratio`` and ``throttled_ratio`` for waits that best-effort does not cause. ``p99_ns`` is the
 true latency and ``best_effort_cpu_s`` the CPU time of best-effort.
 
-The plant is not a model of the scheduler but a curve fitted to measurements of nginx beside
-stress-ng on two CPUs: a wait is about as long as best-effort runs without interruption, so p99 is
-proportional to best-effort's CPU use to the power of ``slope``. Without any quota p99 is
-``free_jump`` times longer, with sched-idle ``idle_jump`` times shorter. A write takes effect after
-``dead_ticks``, and the latency of every tick has lognormal noise.
+The plant is not a model of the scheduler but a function whose shape is taken from measurements of
+nginx beside stress-ng on two CPUs: a wait is about as long as best-effort runs without
+interruption, so p99 is proportional to best-effort's CPU use to the power of ``slope``. Without any
+quota p99 is ``free_jump`` times longer, with sched-idle ``idle_jump`` times shorter. A write takes
+effect after ``dead_ticks``, and the latency of every tick has lognormal noise.
 """
 
 from collections import deque
