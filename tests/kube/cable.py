@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cable between an agent and its API server, for tests that pull it or hold it."""
+"""A TCP proxy between an agent and its API server, which tests can interrupt or stall."""
 
 import contextlib
 import socket
@@ -12,9 +12,9 @@ _CHUNK = 65536
 
 
 class Cable:
-    """Carries bytes between its own port and *port*, both on the loopback.
+    """Forwards connections from its own port to *port*, both on the loopback.
 
-    ``connections`` counts those that were made so far, however they fared.
+    ``connections`` is the number of accepted connections, successful or not.
     """
 
     def __init__(self, port: int) -> None:
@@ -43,11 +43,11 @@ class Cable:
 
     @property
     def url(self) -> str:
-        """What to call the API server at this end."""
+        """The URL of the API server through this proxy."""
         return f"https://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """End every connection there is now; new ones can be made."""
+        """Close all current connections; new ones are accepted."""
         with self._lock:
             ends = list(self._open)
         for end in ends:
@@ -55,11 +55,11 @@ class Cable:
                 end.shutdown(socket.SHUT_RDWR)
 
     def hold(self) -> None:
-        """From now on no byte comes through, and nobody is told."""
+        """Stop forwarding data, without closing connections."""
         self._flows.clear()
 
     def release(self) -> None:
-        """Let through what was held."""
+        """Forward data again, with what was held."""
         self._flows.set()
 
     def _accept(self) -> None:
@@ -71,7 +71,7 @@ class Cable:
             self.connections += 1
             try:
                 far = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:  # the server is away, which is then what the agent sees
+            except OSError:  # the server is down: the agent sees a closed connection
                 near.close()
                 continue
             with self._lock:

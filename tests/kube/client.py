@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The API server as a test talks to it: plain HTTP and JSON, nothing of the agent's own client."""
+"""The tests' own API client: plain HTTP and JSON, independent of the agent's client."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """The server answered with an error: its HTTP ``status`` and the Status object it sent."""
+    """The server answered with an error: the HTTP ``status`` and the Status object."""
 
     def __init__(self, status: int, answer: Json) -> None:
         super().__init__(f"{status}: {answer.get('message', answer)}")
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 class Client:
-    """Requests with one bearer token; a connection for each, so threads may share it."""
+    """Requests with one bearer token; thread-safe, because each has its own connection."""
 
     def __init__(self, url: str, ca_file: Path, token: str) -> None:
         self._address = urlsplit(url).netloc
@@ -34,10 +34,10 @@ class Client:
     def call(
         self, method: str, path: str, body: Json | None = None, kind: str = "application/json"
     ) -> Json:
-        """Return the object that the server answers with.
+        """Return the object in the response.
 
-        :raises Refused: it answered with an error.
-        :raises OSError: it did not answer.
+        :raises Refused: the server answered with an error.
+        :raises OSError: the server did not answer.
         """
         connection = http.client.HTTPSConnection(self._address, timeout=10, context=self._tls)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
@@ -50,7 +50,7 @@ class Client:
             connection.close()
         try:
             found = json.loads(content)
-        except ValueError:  # /readyz, and errors from before the handlers
+        except ValueError:  # /readyz, and errors of filters in front of the API handlers
             found = {"message": content.decode(errors="replace")}
         if answer.status >= 400:
             raise Refused(answer.status, found)
@@ -61,17 +61,17 @@ class Client:
         return self.call("GET", path)
 
     def create(self, path: str, body: Json) -> Json:
-        """Create *body* in the collection *path*, or post it to a sub-resource."""
+        """Create *body* in the collection *path*, or post it to a subresource."""
         return self.call("POST", path, body)
 
     def replace(self, path: str, body: Json) -> Json:
-        """Put *body* in the place of what is at *path*."""
+        """Replace the object at *path* with *body*."""
         return self.call("PUT", path, body)
 
     def patch(self, path: str, body: Json) -> Json:
-        """Merge *body* into what is at *path*; None removes a field."""
+        """Apply the merge patch *body* to the object at *path*; ``None`` removes a field."""
         return self.call("PATCH", path, body, "application/merge-patch+json")
 
     def delete(self, path: str) -> Json:
-        """Delete what is at *path*."""
+        """Delete the object at *path*."""
         return self.call("DELETE", path)

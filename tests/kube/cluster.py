@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a cluster as a test needs them, made the way their controllers would make them."""
+"""Objects of a cluster for tests, created as their controllers would create them."""
 
 from collections.abc import Mapping
 import itertools
@@ -28,10 +28,10 @@ def resources(qos: str) -> Json:
 
 
 class Cluster:
-    """The API server of the run and what can be made in it.
+    """The API server of the run, with methods that create objects.
 
-    Every ``make_`` method returns the object as the server stored it. Names are the caller's
-    matter: tests share the server, so a test works in a namespace and on a node of its own.
+    Every ``make_`` method returns the object as the server stored it. The caller chooses names:
+    tests share the server, so each test has a namespace and a node of its own.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -43,7 +43,7 @@ class Cluster:
         return f"{prefix}-{next(_numbers)}"
 
     def make_node(self, name: str) -> Json:
-        """Make a Node that is ready, without the taint of one that is not."""
+        """Make a Node that is ready, without the taint for nodes that are not ready."""
         capacity = {"cpu": "4", "memory": "8Gi", "pods": "1100"}
         path = f"/api/v1/nodes/{name}"
         labels = {"kubernetes.io/hostname": name}
@@ -51,7 +51,7 @@ class Cluster:
             "/api/v1/nodes",
             {"metadata": {"name": name, "labels": labels}, "status": {"capacity": capacity}},
         )
-        # What the node lifecycle controller does once kubelet has reported.
+        # As the node lifecycle controller does after a report of kubelet.
         self.admin.patch(path, {"spec": {"taints": None}})
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
@@ -64,14 +64,14 @@ class Cluster:
         return name
 
     def make_service_account(self, namespace: str, name: str) -> Json:
-        """Make a service account; who may use it gets a ``token``."""
+        """Make a service account; ``token`` returns credentials for it."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         return self.admin.create(path, {"metadata": {"name": name}})
 
     def token(self, namespace: str, account: str, pod: Json | None = None) -> str:
-        """Return a token of a service account as kubelet gets it, bound to *pod* if given.
+        """Return a token of a service account as kubelet requests it, bound to *pod* if given.
 
-        A bound token tells the server the pod and its node, which admission policies look at.
+        A bound token identifies the pod and its node to the server; admission policies use that.
         """
         spec: Json = {"expirationSeconds": 3600}
         if pod is not None:
@@ -83,11 +83,11 @@ class Cluster:
         return str(answer["status"]["token"])
 
     def client(self, namespace: str, account: str, pod: Json | None = None) -> Client:
-        """Return what a pod of that service account can talk to the server with."""
+        """Return a client with the token of a service account, bound to *pod* if given."""
         return self.plane.client(self.token(namespace, account, pod))
 
     def grant(self, namespace: str, account: str, rules: list[Json]) -> None:
-        """Let a service account do what *rules* of a ClusterRole say, everywhere."""
+        """Grant *rules* of a ClusterRole to a service account, in all namespaces."""
         name = self.new_name("granted")
         group = "rbac.authorization.k8s.io"
         path = f"/apis/{group}/v1"
@@ -109,10 +109,10 @@ class Cluster:
         owner: Mapping[str, str] | None = None,
         spec: Mapping[str, Any] | None = None,
     ) -> Json:
-        """Make a pod that is bound to *node*, as the scheduler leaves it.
+        """Make a pod that is bound to *node*, as after its scheduling; ``Kubelet`` starts it.
 
-        It does not run before a ``Kubelet`` has started it. *owner* is its controller: ``kind``
-        and ``name``. *spec* adds to the pod's spec, such as ``priorityClassName``.
+        :param owner: its controller: ``kind`` and ``name``.
+        :param spec: further fields of the pod's spec, such as ``priorityClassName``.
         """
         references = []
         if owner is not None:
@@ -142,9 +142,9 @@ class Cluster:
         return self.allow(namespace, name, allowed)
 
     def allow(self, namespace: str, name: str, allowed: int) -> Json:
-        """Say as the disruption controller does that *allowed* more pods may be evicted now.
+        """Set the number of allowed disruptions, as the disruption controller does.
 
-        With 0 the server answers an eviction with 429.
+        If *allowed* is 0, the server answers an eviction with 429.
         """
         path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
         budget = self.admin.get(path)
@@ -176,7 +176,7 @@ class Cluster:
         return path
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Return what kubectl says as admin; its failure fails the test with its words."""
+        """Return the output of kubectl as admin; its failure fails the test with its message."""
         config = self.plane.home / "admin.kubeconfig"
         if not config.exists():
             self.kubeconfig(config, self.admin)

@@ -17,32 +17,32 @@ from tests.kube.kubepods import Kubepods
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A real API server with RBAC on, empty but for what tests make in it."""
+    """A real API server with RBAC, with the objects that tests create."""
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
         yield Cluster(plane)
 
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> str:
-    """A namespace of the test's own, with its service account ``default``."""
+    """A new namespace for the test, with a service account ``default``."""
     return cluster.make_namespace(cluster.new_name("test"))
 
 
 @pytest.fixture
 def kubepods(cgroup_root: Path, cgroup_layout: CgroupLayout) -> Kubepods:
-    """Where this test's node has the cgroups of its pods; parametrize it for other drivers."""
+    """The cgroups of the pods of the test's node; parametrize it for other cgroup drivers."""
     return Kubepods(cgroup_root, cgroup_layout)
 
 
 @pytest.fixture
 def kubelet(cluster: Cluster, kubepods: Kubepods) -> Iterator[Kubelet]:
-    """A node of the test's own, whose pods run in real cgroups."""
+    """A new node for the test, with pods in real cgroups."""
     with Kubelet(cluster, cluster.new_name("node"), kubepods) as node:
         yield node
 
 
 @pytest.fixture
 def cable(cluster: Cluster) -> Iterator[Cable]:
-    """A way to the API server that a test can cut or hold."""
+    """A proxy to the API server that a test can interrupt or stall."""
     with Cable(cluster.plane.port) as cable:
         yield cable

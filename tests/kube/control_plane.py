@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """etcd and kube-apiserver on the loopback, for one run of the tests.
 
-No controller runs and no kubelet: the tests do what those would, so a test decides when.
+Neither controllers nor a kubelet run: the tests do their work, and choose the time.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from tests.kube.client import Client, Json, Refused
 __all__ = ("ControlPlane",)
 
 _ISSUER = "https://kubernetes.default.svc"
-# Three seconds of CPU time on an idle machine; a busy one gets as much as it needs.
+# The start takes three seconds of CPU time; the limit leaves room for a busy machine.
 _READY_WITHIN_S = 60.0
 _TREE = Path(__file__).parents[2]
 
 
 def _free_ports(count: int) -> list[int]:
-    # All held at once: asked for one by one, two of them may be the same.
+    # All are held at the same time, because the kernel may return the same port twice otherwise.
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -41,7 +41,7 @@ def _openssl(home: Path, *arguments: str) -> None:
 
 
 def _make_certificates(home: Path) -> None:
-    # An authority, the server's certificate by it, and the key that signs service accounts.
+    # A certificate authority, the server's certificate, and the key for service account tokens.
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     authority = ("-subj", "/CN=sweetpoint-test-ca", "-addext", "keyUsage=critical,keyCertSign")
     _openssl(home, "req", "-x509", *key, *authority, "-keyout", "ca.key", "-out", "ca.crt")
@@ -56,10 +56,10 @@ def _make_certificates(home: Path) -> None:
 
 
 class ControlPlane:
-    """A running API server; ``admin`` may do everything.
+    """A running API server; ``admin`` has all permissions.
 
-    *home* keeps certificates, data and logs. ``stop_server`` and ``start_server`` take the API
-    server away and bring it back at the same address with all that it knew.
+    *home* has the certificates, data and logs. ``stop_server`` and ``start_server`` restart the API
+    server at the same address with the same data.
     """
 
     def __init__(self, home: Path) -> None:
@@ -87,7 +87,7 @@ class ControlPlane:
         self.close()
 
     def close(self) -> None:
-        """End both programs; the data goes, the logs stay."""
+        """End both programs and remove the data; the logs stay."""
         self.stop_server()
         if self._etcd is not None:
             self._etcd.stop()
@@ -96,20 +96,20 @@ class ControlPlane:
     def start_server(self) -> None:
         """Start the API server and wait until it is ready.
 
-        :raises DemoError: it or etcd ended, with the last words.
+        :raises DemoError: the API server or etcd ended; with the end of its log.
         """
         self._server = start("kube-apiserver", self._server_command(), self.home)
         self._wait(self._server, lambda: self.admin.get("/readyz"))
 
     def stop_server(self) -> None:
-        """Kill the API server, as by a crash of its node: no watch is ended in good order."""
+        """Kill the API server, like a crash of its node: watches are not closed properly."""
         if self._server is not None:
             self._server.popen.kill()
             self._server.popen.wait()
             self._server = None
 
     def compact(self) -> None:
-        """Have etcd forget all that was, as the API server has it do every five minutes."""
+        """Compact etcd at the current revision, as the API server does every five minutes."""
         now = self._ask_etcd("range", {"key": "AA==", "count_only": True})["header"]["revision"]
         self._ask_etcd("compaction", {"revision": now, "physical": True})
 
@@ -157,7 +157,7 @@ class ControlPlane:
             *("--authorization-mode=RBAC", "--token-auth-file=tokens.csv"),
             *(f"--service-account-issuer={_ISSUER}", "--service-account-key-file=accounts.key"),
             "--service-account-signing-key-file=accounts.key",
-            # Nobody needs to find this server by a Service, and a loopback address cannot be one.
+            # No Service is needed here, and its endpoint could not be a loopback address.
             *("--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24"),
             # The agent's own pod is privileged.
             "--allow-privileged=true",

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A node full of pods of every class, among which something changes all the time."""
+"""A node full of pods of every class, with changes at a fixed rate."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ __all__ = ("Crowd", "Expected")
 
 LS, BE, SYSTEM = "latency-sensitive", "best-effort", "system"
 _QOS, _PROFILE = "sweetpoint.dev/qos", "sweetpoint.dev/profile"
-# As kubectl apply leaves it: pods have some kilobytes, little of which means anything to us.
+# An annotation like that of kubectl apply: pods have some kilobytes that the agent does not use.
 _BULK = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 4000}
 
 
 class Expected(NamedTuple):
-    """What the agent must make of a pod; only a service has a profile."""
+    """The expected class and profile of a pod; only a service has a profile."""
 
     qos: str
     profile: str = ""
@@ -36,8 +36,8 @@ class _Kind(NamedTuple):
     priority_class: str = ""
 
 
-# Of twenty pods four serve, one belongs to the system, and not all of the others say in the same
-# way that they are best-effort.
+# Of twenty pods four are services and one is of class system; the others are best-effort, marked as
+# such in different ways.
 _KINDS = (
     *([_Kind("Burstable", LS)] * 2),
     *([_Kind("Guaranteed", LS)] * 2),
@@ -61,8 +61,8 @@ class _Member:
 class Crowd:
     """Pods of *namespace* on the node of *kubelet*, in real cgroups.
 
-    Every two pods that serve have an owner. Those that change come from the older half, so the
-    newest keep what runs in them.
+    Two service pods each share an owner. Changes concern the older half, so that the load in the
+    newest pods keeps running.
     """
 
     def __init__(self, cluster: Cluster, kubelet: Kubelet, namespace: str) -> None:
@@ -74,12 +74,12 @@ class Crowd:
         self._is_lowering = False
 
     def fill(self, size: int) -> None:
-        """Make *size* pods, which are not to change yet; takes a minute for a thousand."""
+        """Make *size* pods, without changes; takes a minute for a thousand."""
         for _ in range(size):
             self._create()
         for member in self._members:
             kind = member.number % len(_KINDS)
-            if 2 * size // 5 <= member.number < size // 2:  # the oldest are to go
+            if 2 * size // 5 <= member.number < size // 2:  # the oldest are deleted
                 if kind in _SERVES:
                     self._serving.append(member)
                 elif kind == _LOWERED:
@@ -87,7 +87,7 @@ class Crowd:
 
     @property
     def expected(self) -> dict[str, Expected]:
-        """What the agent must know of each pod now, by namespace and name."""
+        """The expected class and profile of each pod now, by namespace and name."""
         return {
             f"{self._namespace}/{m.running.name}": Expected(m.qos, m.profile if m.qos == LS else "")
             for m in self._members
@@ -100,10 +100,10 @@ class Crowd:
         return [m.running for m in members[len(members) // 2 :]]
 
     def changes(self, per_second: float, seconds: float) -> Iterator[int]:
-        """Change something and yield how often that was done, again and again, at this rate.
+        """Make changes at this rate, and yield the number of changes after each.
 
-        In turn a pod comes, goes, serves or serves no more, gets another profile, and reports.
-        After a multiple of ten changes there are as many of each class as before.
+        In turn: a pod is created, deleted, changes its class, changes its profile, changes its
+        status. After a multiple of ten changes each class has as many pods as before.
         """
         kinds = (self._create, self._delete, self._lower, self._tune, self._report)
         began = time.monotonic()
@@ -113,7 +113,7 @@ class Crowd:
             yield number + 1
 
     def close(self) -> None:
-        """Remove what the kubelet's own cgroups do not hold."""
+        """Remove the cgroups that are not below those of the kubelet."""
         if (base := self._mirrored(self._kubelet.kubepods.base)) is not None:
             remove_cgroup(base)
 
@@ -139,7 +139,7 @@ class Crowd:
 
     def _delete(self) -> None:
         running = self._members.popleft().running
-        # It has its time to stop, then kubelet finds its cgroup empty and reports its end.
+        # The grace period begins; kubelet finds the cgroup empty and reports the end.
         self._cluster.admin.delete(_path(running))
         self._kubelet.kubepods.remove(running.cgroup)
         if (folder := self._mirrored(running.cgroup)) is not None:
@@ -147,7 +147,7 @@ class Crowd:
         self._cluster.admin.delete(f"{_path(running)}?gracePeriodSeconds=0")
 
     def _lower(self) -> None:
-        """Make batch work of a service's pod, the next time the other way round."""
+        """Make a service's pod best-effort, and in the next call a best-effort pod a service."""
         self._is_lowering = not self._is_lowering
         source, sink = self._serving, self._lowered
         if not self._is_lowering:
@@ -164,7 +164,7 @@ class Crowd:
         self._serving.rotate()
 
     def _report(self) -> None:
-        # What means nothing to the agent comes most often.
+        # A change that the agent does not use; these are the most frequent ones.
         path = f"{_path(self._members[-1].running)}/status"
         self._cluster.admin.patch(path, {"status": {"message": f"at {time.monotonic_ns()}"}})
 
@@ -173,7 +173,7 @@ class Crowd:
         self._cluster.admin.patch(_path(member.running), body)
 
     def _mirrored(self, path: Path) -> Path | None:
-        """Return where a v1 host has *path* in its cgroup2 tree, as systemd makes it there."""
+        """Return *path* in the cgroup2 tree of a v1 host, as systemd creates it there."""
         layout = self._kubelet.kubepods.layout
         if layout.version == "v2" or layout.unified is None:
             return None

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The project's own chart, rendered by Helm and given to the API server as a user does."""
+"""The project's chart, rendered by Helm and created with kubectl as by a user."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ _CHART = Path(__file__).parents[2] / "deploy" / "chart"
 
 
 class Installed:
-    """The objects of a release in a namespace of its own; nothing runs them.
+    """The objects of a release in a new namespace; no controller acts on them.
 
-    ``name`` is that of the release, and of the agent's service account and roles.
+    ``name`` is the name of the release, and of the agent's service account and roles.
     """
 
     def __init__(self, cluster: Cluster, values: dict[str, Any]) -> None:
@@ -29,7 +29,7 @@ class Installed:
         chart = Chart.load(str(_CHART))
         texts = chart.render(values, name=self.name, namespace=self.namespace).values()
         documents = [each for text in texts for each in yaml.safe_load_all(text) if each]
-        # Hooks are Helm's to run, at the end.
+        # Helm runs hooks, at the uninstallation.
         self.objects = [
             each
             for each in documents
@@ -40,7 +40,7 @@ class Installed:
 
     @property
     def rules(self) -> list[Json]:
-        """What the ClusterRole grants."""
+        """The rules of the ClusterRole."""
         (role,) = (each for each in self.objects if each["kind"] == "ClusterRole")
         return list(role["rules"])
 
@@ -52,5 +52,5 @@ class Installed:
         return self._cluster.client(self.namespace, self.name, pod)
 
     def stranger(self) -> Client:
-        """Return a client with the agent's service account and no pod, as a thief may have it."""
+        """Return a client with an unbound token of the agent's service account, as if stolen."""
         return self._cluster.client(self.namespace, self.name)

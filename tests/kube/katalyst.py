@@ -15,7 +15,7 @@ RULE = {"apiGroups": [_GROUP], "resources": [_PLURAL], "verbs": ["list", "watch"
 
 
 def install(cluster: Cluster) -> None:
-    """Define that kind of object, once; it stays, as the tests share the server."""
+    """Define the custom resource, once; it stays, because the tests share the server."""
     text = {"type": "string"}
     level = _record(indicatorLevel=text, value={"type": "number"})
     indicator = _record(name=text, indicators={"type": "array", "items": level})
@@ -44,14 +44,14 @@ def install(cluster: Cluster) -> None:
 
 
 def path(namespace: str, name: str = "") -> str:
-    """Return where the descriptors of a namespace are, or one of them."""
+    """Return the path of the descriptors of a namespace, or of one of them."""
     return f"/apis/{_GROUP}/v1alpha1/namespaces/{namespace}/{_PLURAL}{name and '/'}{name}"
 
 
 def make_descriptor(
     cluster: Cluster, namespace: str, name: str, target: Mapping[str, str], **upper: float
 ) -> Json:
-    """Make one for the controller *target*, with the upper bounds of indicators."""
+    """Make a descriptor for the controller *target* with upper bounds of indicators."""
     indicators = [
         {"name": key, "indicators": [{"indicatorLevel": "UpperBound", "value": value}]}
         for key, value in upper.items()

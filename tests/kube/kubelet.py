@@ -18,7 +18,7 @@ _PERIOD_S = 0.1
 
 @dataclass(frozen=True)
 class Running:
-    """A pod that was started: as the server has it, its cgroup and that of its container."""
+    """A started pod: the object at the server, its cgroup, and that of its container."""
 
     pod: Json
     cgroup: Path
@@ -34,9 +34,9 @@ class Running:
 
 
 class Kubelet:
-    """A node and its pods. While it is open, pods that are to be deleted end and go.
+    """A node and its pods. While the context is open, it completes deletions of pods.
 
-    ``ended`` are the uids of those, in order.
+    ``ended`` are the uids of the deleted pods, in order.
     """
 
     def __init__(self, cluster: Cluster, node: str, kubepods: Kubepods) -> None:
@@ -60,10 +60,10 @@ class Kubelet:
         assert self._failure is None, f"the test's kubelet failed: {self._failure!r}"
 
     def start(self, pod: Json) -> Running:
-        """Make the cgroups of *pod* with one container in them and report that it runs."""
+        """Make the cgroups of *pod* with one container and report that the pod runs."""
         meta, status = pod["metadata"], pod["status"]
         annotations = meta.get("annotations", {})
-        # A static pod is known on its node by the hash of its manifest.
+        # The uid of a static pod on its node is the hash of its manifest.
         uid = annotations.get("kubernetes.io/config.hash", meta["uid"])
         container = secrets.token_hex(32)
         cgroup = self.kubepods.pod(uid, status["qosClass"])
@@ -93,9 +93,9 @@ class Kubelet:
             while not self._closing.wait(_PERIOD_S):
                 try:
                     self._finish_deletions()
-                except (OSError, Refused):  # a test has taken the API server away
+                except (OSError, Refused):  # a test has stopped the API server
                     continue
-        except BaseException as error:  # told to the test by __exit__
+        except BaseException as error:  # reported by __exit__
             self._failure = error
 
     def _finish_deletions(self) -> None:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Real cgroups in the shape in which kubelet and a container runtime leave them."""
+"""Real cgroups in the layout that kubelet and a container runtime create."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,26 +29,26 @@ class Kubepods:
 
     @property
     def root(self) -> Path:
-        """Where ``kubepods`` is."""
+        """The directory of ``kubepods``."""
         return self.base / ("kubepods.slice" if self.driver == "systemd" else "kubepods")
 
     @property
     def config_root(self) -> str:
-        """``root`` as a configuration names it: below the mount of the cpu controller."""
+        """``root`` relative to the mount of the cpu controller, as in a configuration."""
         return f"/{self.root.relative_to(self.layout.mount)}"
 
     def make_qos_levels(self) -> None:
-        """Make what kubelet makes at its start."""
+        """Make the cgroups that kubelet makes at its start."""
         self._make(self.root)
         for name in ("besteffort", "burstable"):
             self._make(self.qos_level(name))
-        # The least weight there is (pkg/kubelet/cm/qos_container_manager_linux.go).
+        # The minimum weight (pkg/kubelet/cm/qos_container_manager_linux.go).
         v2 = self.layout.version == "v2"
         file, least = ("cpu.weight", 1) if v2 else ("cpu.shares", 2)
         (self.qos_level("besteffort") / file).write_text(str(least))
 
     def qos_level(self, name: str) -> Path:
-        """Return the cgroup over the pods of a QoS class, by its name in lower case."""
+        """Return the parent cgroup of the pods of a QoS class, by its name in lower case."""
         if name == "guaranteed":
             return self.root
         return self.root / (f"kubepods-{name}.slice" if self.driver == "systemd" else name)
@@ -61,7 +61,7 @@ class Kubepods:
         return parent / f"{parent.name.removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
 
     def make_container(self, pod: Path, container: str) -> Path:
-        """Make the cgroup of a container, and of its pod where that is missing."""
+        """Make the cgroup of a container, and of its pod if that does not exist."""
         if not pod.exists():
             self._make(pod)
         name = container
@@ -72,13 +72,13 @@ class Kubepods:
         return path
 
     def remove(self, pod: Path) -> None:
-        """Kill what is in a pod and remove its cgroups."""
+        """Kill the processes of a pod and remove its cgroups."""
         remove_cgroup(pod)
 
     def _make(self, path: Path) -> None:
         path.mkdir()
         if self.layout.version == "v2":
-            # All that its parent hands out, as kubelet does.
+            # Enables all controllers that the parent offers, as kubelet does.
             found = (path / "cgroup.controllers").read_text().split()
             control = " ".join(f"+{controller}" for controller in found)
             (path / "cgroup.subtree_control").write_text(control)

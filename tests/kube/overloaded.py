@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A node whose service suffers, and what there is to see of it in the cluster."""
+"""A node with an overloaded service, and the effects in the cluster."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ __all__ = ("OverloadedNode", "hurting")
 
 
 class OverloadedNode:
-    """The agent's site on a node with the service ``web``; its identity is that of the chart."""
+    """The agent's site on a node with the service ``web``, with the chart's service account."""
 
     def __init__(self, cluster: Cluster, namespace: str, kubelet: Kubelet, home: Path) -> None:
         self.cluster, self.namespace, self.kubelet = cluster, namespace, kubelet
@@ -32,7 +32,7 @@ class OverloadedNode:
         self.web = self.start("web", "Burstable", {"sweetpoint.dev/profile": "tight"})
 
     def write(self, mode: str = "enforce", eviction: str = "") -> None:
-        """Write the agent's configuration, with more about *eviction*."""
+        """Write the agent's configuration; *eviction* is added to that section."""
         self.site.write(
             "profiles: [tight.yaml]\n",
             mode=mode,
@@ -51,32 +51,32 @@ class OverloadedNode:
         )
 
     def hog(self, name: str = "hog") -> Running:
-        """Start a pod that is best-effort of its own will, in a cgroup that may do harm."""
+        """Start a pod that is best-effort by its label, in a cgroup with a large weight."""
         hog = self.start(name, "Burstable", {"sweetpoint.dev/qos": "best-effort"})
         outweigh(hog.cgroup)
         return hog
 
     def mouse(self) -> Running:
-        """Start a best-effort pod that does next to no harm."""
+        """Start a best-effort pod that hardly affects the service."""
         return self.start("mouse", "BestEffort")
 
     def pain(self, *culprits: Running) -> tuple[Load, ...]:
-        """Return the work of the service and that of the *culprits*, on the same CPU."""
+        """Return the load of the service and of the *culprits*, on the same CPU."""
         work = (Load(each.container, "hog", CPU) for each in culprits)
         return (Load(self.web.container, "bursts", CPU), *work)
 
     @property
     def ended(self) -> list[str]:
-        """The uids of the pods that went, in order."""
+        """The uids of the pods that have ended, in order."""
         return self.kubelet.ended
 
-    def marks(self) -> list[Any]:
-        """Return our taints of the node."""
+    def taints(self) -> list[Any]:
+        """Return the overload taints of the node."""
         node = self.cluster.admin.get(f"/api/v1/nodes/{self.kubelet.node}")
         return [each for each in node["spec"].get("taints", []) if each["key"] == TAINT_KEY]
 
     def events(self, pod: Running) -> dict[str, Json]:
-        """Return the Events about *pod* by reason, as kubectl shows them."""
+        """Return the Events about *pod* by reason."""
         selector = f"--field-selector=involvedObject.uid={pod.uid}"
         namespace = pod.pod["metadata"]["namespace"]
         text = self.cluster.kubectl("get", "events", "-n", namespace, selector, "-o", "json")
@@ -84,6 +84,6 @@ class OverloadedNode:
 
 
 def hurting(agent: AgentRun) -> bool:
-    """Whether the service waits at least twice as long as it may, as the agent sees it."""
+    """Whether the agent measures at least twice the sweet point for the service."""
     loops = agent.status()["plan"]["loops"]
     return any((loop["filtered_deviation"] or 0.0) >= 1.0 for loop in loops)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a client may really do: every verb of every resource is tried at the server."""
+"""Effective permissions of a client: every verb of every resource is tried at the server."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -13,14 +13,14 @@ _NOBODY = "sweetpoint-no-such-object"
 
 
 class Permission(NamedTuple):
-    """One verb on one resource, ``pods/eviction`` for a sub-resource, of an API group."""
+    """One verb on one resource of an API group; ``pods/eviction`` is a subresource."""
 
     group: str
     resource: str
     verb: str
 
 
-# What every identity may ask the server about itself (system:basic-user).
+# Permissions of every identity (system:basic-user).
 EVERYBODY = frozenset(
     {
         Permission("authentication.k8s.io", "selfsubjectreviews", "create"),
@@ -31,7 +31,7 @@ EVERYBODY = frozenset(
 
 
 def granted(rules: Iterable[Json]) -> set[Permission]:
-    """Return what *rules* of a role grant; they must name everything, without wildcards."""
+    """Return the permissions that *rules* of a role grant; wildcards are not supported."""
     return {
         Permission(group, resource, verb)
         for rule in rules
@@ -42,9 +42,9 @@ def granted(rules: Iterable[Json]) -> set[Permission]:
 
 
 def allowed(client: Client, namespace: str) -> set[Permission]:
-    """Return what the server does not refuse to *client*, in *namespace* or cluster-wide.
+    """Return the requests that the server allows to *client*, in *namespace* or cluster-wide.
 
-    Nothing is changed: objects have a name that does not exist, and writes are dry runs.
+    Nothing is changed: the names of objects do not exist, and writes are dry runs.
     """
     found = set()
     for group, base, resource in _resources(client):

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The credentials of a pod where a pod has them, as kubelet writes and renews them."""
+"""The credentials of a pod at their path in the pod, written and renewed as by kubelet."""
 
 import os
 from pathlib import Path
@@ -14,10 +14,10 @@ _MOUNTED = "/run/secrets/kubernetes.io/serviceaccount"
 class ServiceAccountVolume:
     """A projected volume: ``..data`` is a link to a directory, and all files are links through it.
 
-    Every ``write`` exchanges that link, so no reader ever sees half of it
+    Every ``write`` replaces that link atomically, so that readers see a consistent set of files
     (pkg/volume/util/atomic_writer.go).
 
-    ``mount`` is the shell command that puts it where the pod ``AgentRun`` starts looks for it.
+    ``mount`` is the shell command that mounts it at the path of a pod that ``AgentRun`` starts.
     """
 
     def __init__(self, home: Path, authority: Path, token: str) -> None:
@@ -32,7 +32,7 @@ class ServiceAccountVolume:
         self.mount = f"mount -t tmpfs tmpfs /run; mkdir -p {place}; mount --bind {volume} {place}"
 
     def write(self, *, token: str | None = None, authority: str | None = None) -> None:
-        """Replace what is given."""
+        """Replace the given files."""
         if token is not None:
             self._files["token"] = token
         if authority is not None:

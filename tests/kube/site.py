@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent on a node of a cluster: its configuration, its identity and what it does there."""
+"""The agent on a node of a cluster: its configuration, its credentials, its effects."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +18,10 @@ _KNOB_FILES = ("cpu.idle", "cpu.shares", "cpu.weight", "cpu.max", "cpu.cfs_*_us"
 
 
 class NodeSite:
-    """What ``AgentRun`` needs to run the agent on the node of *kubelet* with a token.
+    """The site for ``AgentRun`` to run the agent on the node of *kubelet* with a token.
 
-    ``client`` has the agent's token: what the agent may do, a test can try. The agent finds the
-    API server at *url*, by default where it is.
+    ``client`` has the agent's token, so that a test can try the agent's permissions. The agent uses
+    the API server at *url*, by default its own address.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class NodeSite:
         self.write()
 
     def write(self, extra: str = "", mode: str = "enforce", kubernetes: str = "") -> None:
-        """Write the configuration, *extra* lines behind it and *kubernetes* in that section."""
+        """Write the configuration; *kubernetes* is added to that section, *extra* at the end."""
         self.config.write_text(
             f"mode: {mode}\n"
             f"http: 127.0.0.1:{self.port}\n"
@@ -56,7 +56,7 @@ class NodeSite:
         return (cgroup / "cpu.idle").read_text().strip() == "1"
 
     def protected(self) -> bool:
-        """Whether anything on the node is sched-idle."""
+        """Whether any cgroup of the node is sched-idle."""
         root = self.kubelet.kubepods.root
         return any(file.read_text().strip() == "1" for file in root.rglob("cpu.idle"))
 
@@ -70,12 +70,12 @@ class NodeSite:
         }
 
     def workload(self, agent: AgentRun, pod: Running) -> Json | None:
-        """Return what the agent says of *pod*; None while it does not know it."""
+        """Return the workload of *pod* from /statusz, ``None`` if there is none."""
         kubepods = self.kubelet.kubepods
         path = f"/{pod.cgroup.relative_to(kubepods.layout.mount)}"
         found: Iterator[Any] = (w for w in agent.status()["workloads"] if w["path"] == path)
         return next(found, None)
 
     def age_s(self, agent: AgentRun) -> float:
-        """Return how old the agent says its list of pods is."""
+        """Return the age of the agent's list of pods from /statusz."""
         return float(agent.status()["cluster"]["age_s"])

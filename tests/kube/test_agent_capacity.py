@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent offers what its node has left, holds pods to what they took, and takes it all back."""
+"""The agent offers reclaimable capacity, limits pods to what they requested, and withdraws it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,12 +63,12 @@ def test_offer_limit_and_end(site: NodeSite, namespace: str) -> None:
     with AgentRun(site) as agent:
         agent.ready()
         eventually("an offer", 20, lambda: amount(site, CPU) not in (None, "0"))
-        eventually("memory", 20, lambda: amount(site, MEMORY) not in (None, "0"))
+        eventually("an offer of memory", 20, lambda: amount(site, MEMORY) not in (None, "0"))
         assert STAMP in node(site)["metadata"]["annotations"]
         pod = batch(site, namespace)
-        eventually("its limit", 20, lambda: quota_cpus(pod) == pytest.approx(0.3, rel=0.01))
+        eventually("the limit", 20, lambda: quota_cpus(pod) == pytest.approx(0.3, rel=0.01))
         granted = f'sweetpoint_reclaimable_granted{{resource="{CPU}"}} 300.0'
-        eventually("what it was granted", 20, lambda: granted in (agent.get("/metrics") or ""))
+        eventually("the granted amount", 20, lambda: granted in (agent.get("/metrics") or ""))
         page = agent.get("/metrics") or ""
         assert f'sweetpoint_reclaimable_stale{{resource="{CPU}"}} 0.0' in page
         assert agent.stop(signal.SIGTERM) == 0
@@ -77,7 +77,7 @@ def test_offer_limit_and_end(site: NodeSite, namespace: str) -> None:
     assert STAMP not in node(site)["metadata"].get("annotations", {})
 
 
-def test_who_observes_takes_off_what_a_killed_run_left(site: NodeSite, namespace: str) -> None:
+def test_observe_mode_removes_the_offer_of_a_killed_run(site: NodeSite, namespace: str) -> None:
     site.write(kubernetes=SECTION)
     with AgentRun(site, "--no-guardian") as agent:
         agent.ready()
@@ -87,7 +87,7 @@ def test_who_observes_takes_off_what_a_killed_run_left(site: NodeSite, namespace
     site.write(mode="observe", kubernetes=SECTION)
     with AgentRun(site) as agent:
         agent.ready()
-        eventually("nothing of it", 20, lambda: amount(site, CPU) is None)
+        eventually("the removal", 20, lambda: amount(site, CPU) is None)
         pod = batch(site, namespace)
         eventually("the pod", 20, lambda: site.workload(agent, pod))
         assert quota_cpus(pod) is None

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent on a node: every pod gets the class that its labels and its namespace give it."""
+"""The agent on a node: every pod gets the class of its labels and its namespace."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ SYSTEM, LS, BE = "system", "latency-sensitive", "best-effort"
 
 
 class Case(NamedTuple):
-    """A pod and the class that it must get."""
+    """A pod and its expected class."""
 
     name: str
     qos: str
@@ -57,7 +57,7 @@ CASES = (
     Case("trusted-raises", "BestEffort", LS, {OWN: LS}, trusted=True),
     Case("trusted-system", "Burstable", SYSTEM, {KOORDINATOR: "SYSTEM"}, trusted=True),
 )
-# In a system namespace, whatever they say of themselves; a static pod's cgroup has its hash.
+# In a system namespace, whatever their labels; the cgroup of a static pod has its hash.
 MANIFEST = "0123456789abcdef0123456789abcdef"
 SYSTEM_CASES = (
     Case("kube-proxy", "BestEffort", SYSTEM, {OWN: BE}),
@@ -114,7 +114,7 @@ def test_every_pod_gets_its_class_and_only_best_effort_ones_are_touched(
         assert {w["name"] for w in agent.status()["workloads"]} == names
         best_effort = [pod.cgroup for case, pod in pods if case.expected == BE]
         eventually("all to be protected", 5, lambda: all(map(site.idle, best_effort)))
-        # What came late had never any other knobs than it has now: it is not in `before`.
+        # Pods that were started later are not in `before`.
         now = site.knobs()
         touched = {name.rpartition("/")[0] for name in before if now[name] != before[name]}
         root = site.kubelet.kubepods.root

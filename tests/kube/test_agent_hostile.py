@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that want more than they should, through a real API server: one line each, no more."""
+"""Pods with hostile labels and annotations, through a real API server: one log line each."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
 KATALYST = "katalyst.kubewharf.io/qos_level"
 STATIC = "kubernetes.io/config"
-# Labels, annotations, and what the agent says of them.
+# Labels, annotations, and the expected problem.
 PODS = {
     "raised": ({"sweetpoint.dev/qos": "system"}, {}, "would raise it above"),
     "torn": ({"koordinator.sh/qosClass": "LS"}, {KATALYST: "reclaimed_cores"}, "contradict"),
@@ -31,14 +31,14 @@ PODS = {
     "lines": ({}, {KATALYST: "a\nERROR all is lost\x1b[2J"}, "is none of dedicated_cores"),
     "path": ({}, {"koordinator.sh/core-sched-group-id": "../../etc"}, "is not a name"),
     "x" * 253: ({"koordinator.sh/qosClass": "SYSTEM"}, {}, "would raise it above"),
-    # A pod that claims to be the agent, down to the id of one, says nothing wrong: it is nobody.
+    # A pod that claims to be the agent: its labels are not wrong and have no effect.
     "sweetpoint-agent": (
         {"app.kubernetes.io/name": "sweetpoint", "app": "sweetpoint"},
         {f"{STATIC}.source": "file", "sweetpoint.dev/uid": "me"},
         "",
     ),
 }
-# What the server does not take; from whoever says it all the same, `parse_pod` does not.
+# Names that the server refuses; `parse_pod` refuses them too.
 NAMES = ("..", "../../etc", "a/b", "a\0b", "a\nb", "-a", "x" * 254)
 
 
@@ -49,7 +49,7 @@ def site(cluster: Cluster, namespace: str, kubelet: Kubelet, tmp_path: Path) -> 
     return NodeSite(cluster, kubelet, tmp_path, cluster.client(namespace, "default"))
 
 
-def test_they_stay_what_kubernetes_says_and_get_one_line_each(
+def test_they_keep_the_class_of_kubernetes_and_get_one_line_each(
     site: NodeSite, namespace: str
 ) -> None:
     def start(name: str) -> Running:
@@ -60,12 +60,14 @@ def test_they_stay_what_kubernetes_says_and_get_one_line_each(
         return site.kubelet.start(pod)
 
     running = {name: start(name) for name in PODS}
-    # No kubelet runs this one under its own id.
+    # Not started: its uid, the hash of its manifest, is a path.
     static = {f"{STATIC}.mirror": "x", f"{STATIC}.hash": "../../../etc"}
     site.cluster.make_pod(namespace, "static", node=site.kubelet.node, annotations=static)
     with AgentRun(site) as agent:
         agent.ready()
-        eventually("all", 10, lambda: all(site.workload(agent, pod) for pod in running.values()))
+        eventually(
+            "all pods", 10, lambda: all(site.workload(agent, pod) for pod in running.values())
+        )
         for name, pod in running.items():
             found = site.workload(agent, pod)
             assert found is not None

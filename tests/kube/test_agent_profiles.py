@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent on a node: a ConfigMap's profiles come into force while it runs, or not at all."""
+"""The agent on a node: valid changes of a ConfigMap's profiles are applied at run time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,27 +58,29 @@ def test_profiles_change_while_the_agent_runs(
         found = site.workload(agent, pod)
         return None if found is None else found["profile"]
 
-    def told(reason: str) -> list[Json]:
+    def events_of(reason: str) -> list[Json]:
         events = cluster.admin.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
         return [event for event in events["items"] if event["reason"] == reason]
 
     with AgentRun(site) as agent:
         agent.ready()
         eventually("the pod", 10, lambda: profile_of() == "default")
-        eventually("an Event of what is missing", 10, lambda: told("ProfilesMissing"))
+        eventually("an Event about the missing ConfigMap", 10, lambda: events_of("ProfilesMissing"))
         problem = agent.status()["cluster"]["label_problems"][f"{namespace}/web"]
         assert problem == "profile rule 1: no profile has the name 'gold'"
 
         body = {"metadata": {"name": NAME}, "data": profile("gold", 3)}
         uid = cluster.admin.create(path, body)["metadata"]["uid"]
         eventually("the profile", 10, lambda: profile_of() == "gold")
-        (event,) = eventually("its Event", 10, lambda: told("ProfilesApplied"))
+        (event,) = eventually("the Event", 10, lambda: events_of("ProfilesApplied"))
         assert (event["regarding"]["uid"], event["note"]) == (uid, "profiles in force: gold")
         assert _points(agent) == {3e6}
 
         bad = {"data": profile("gold", 4) | {"bad.yaml": "name: bad\n"}}
         cluster.admin.patch(f"{path}/{NAME}", bad)
-        (event,) = eventually("an Event of the bad one", 10, lambda: told("ProfilesRefused"))
+        (event,) = eventually(
+            "an Event about the invalid change", 10, lambda: events_of("ProfilesRefused")
+        )
         assert "bad.yaml:1: indicators: is missing" in event["note"]
         assert (profile_of(), _points(agent)) == ("gold", {3e6})
         metrics = agent.get("/metrics") or ""
@@ -88,7 +90,7 @@ def test_profiles_change_while_the_agent_runs(
         cluster.admin.patch(f"{path}/{NAME}", {"data": {"bad.yaml": None}})
         eventually("the new sweet point", 10, lambda: _points(agent) == {4e6})
         cluster.admin.patch(f"{path}/{NAME}", {"data": {"gold.yaml": None}})
-        eventually("the default again", 10, lambda: profile_of() == "default")
+        eventually("the default profile", 10, lambda: profile_of() == "default")
         assert agent.status()["tick"]["failed"] == 0
 
 

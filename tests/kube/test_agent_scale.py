@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A thousand pods on a node, twenty changes a second for a minute: what that costs the agent."""
+"""The agent's cost with a thousand pods on a node and twenty changes a second for a minute."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +24,13 @@ PODS, WORKING = 1000, 40
 PER_SECOND, SECONDS, WARM_UP_S = 20, 60, 10
 SCRAPE_S = 15
 MOST_CPUS, MOST_BYTES = 0.05, 120 * 2**20
-# Everything that talks to the API server is on.
+# All functions that use the API server are enabled.
 SECTION = {"eviction": {"enabled": True}, "capacity": {"enabled": True}}
 
 
 @pytest.fixture
 def kubelet(cluster: Cluster, kubepods: Kubepods) -> Kubelet:
-    """One that does not look for deletions: the crowd says when a pod has ended."""
+    """A kubelet that does not complete deletions; the crowd does."""
     return Kubelet(cluster, cluster.new_name("node"), kubepods)
 
 
@@ -45,7 +45,7 @@ def crowd(cluster: Cluster, kubelet: Kubelet, namespace: str) -> Iterator[Crowd]
 
 
 def known(agent: AgentRun) -> dict[str, Expected]:
-    """What the agent takes whom for, by namespace and name."""
+    """The classes and profiles of the workloads in /statusz, by namespace and name."""
     return {w["name"]: Expected(w["qos"], w["profile"]) for w in agent.status()["workloads"]}
 
 
@@ -59,8 +59,8 @@ def test_a_thousand_pods_and_twenty_changes_a_second(
     with loads(wanted, seconds=600) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
-        eventually("everybody", 30, lambda: known(agent) == crowd.expected)
-        for _ in crowd.changes(PER_SECOND, WARM_UP_S):  # what is allocated once is allocated now
+        eventually("all pods", 30, lambda: known(agent) == crowd.expected)
+        for _ in crowd.changes(PER_SECOND, WARM_UP_S):  # warm-up: allocations that are made once
             pass
         eventually("the changes", 30, lambda: known(agent) == crowd.expected)
         time.sleep(2)
@@ -89,6 +89,6 @@ def test_a_thousand_pods_and_twenty_changes_a_second(
     assert tick["failed"] == 0
     assert state["agent"]["shed"] == 0
     assert state["cluster"]["failed_requests"] == {}
-    # A request may be under way.
+    # A request may be in progress.
     assert abs(end.fds - before.fds) <= 2
     assert end.threads <= before.threads + 1

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent while its API server is away, silent, or drops every connection."""
+"""The agent while its API server is down, silent, or closes every connection."""
 
 from pathlib import Path
 import re
@@ -49,26 +49,26 @@ def classes(agent: AgentRun) -> dict[str, str]:
 
 
 def cache_age_s(agent: AgentRun) -> float:
-    """Return the age of the list of pods as Prometheus gets it."""
+    """Return the age of the list of pods from /metrics."""
     name = "sweetpoint_kube_cache_age_seconds "
     (line,) = (x for x in (agent.get("/metrics") or "").splitlines() if x.startswith(name))
     return float(line.removeprefix(name))
 
 
 def make_unlisted(site: NodeSite, uid: str, qos: str) -> Load:
-    """Make a pod's cgroup, as kubelet does without its server, and return work for it."""
+    """Make a pod's cgroup, as kubelet does without its server, and return a load for it."""
     kubepods = site.kubelet.kubepods
     return Load(kubepods.make_container(kubepods.pod(uid, qos), "cd" * 32), "idle")
 
 
 def first_to_die(container: Path) -> None:
-    """Do what kubelet does to the processes of a BestEffort pod."""
+    """Set the OOM score that kubelet sets for the processes of a BestEffort pod."""
     for pid in (container / "cgroup.procs").read_text().split():
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
 
 @pytest.mark.soak
-def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
+def test_classes_are_kept_while_the_server_is_down_and_updated_afterwards(
     site: NodeSite, namespace: str, cable: Cable
 ) -> None:
     service = start(site, namespace, "web", "Burstable")
@@ -85,7 +85,7 @@ def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
                 time.sleep(1)
                 assert agent.status()["workloads"] == known
                 assert site.knobs() == knobs
-            # Meanwhile kubelet goes on: these are known by their cgroups alone.
+            # Kubelet keeps starting pods: these are known by their cgroups only.
             new_batch = make_unlisted(site, NEW_BATCH, "BestEffort")
             new_service = make_unlisted(site, NEW_SERVICE, "Burstable")
             with loads((new_batch, new_service), 60) as running:
@@ -93,7 +93,7 @@ def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
                 running.start()
                 expected = {f"pod:{NEW_BATCH}": BE, f"pod:{NEW_SERVICE}": LS}
                 expected |= {w["name"]: w["qos"] for w in known}
-                eventually("the new ones", 15, lambda: classes(agent) == expected)
+                eventually("the new pods", 15, lambda: classes(agent) == expected)
                 time.sleep(max(0.0, began + 60 - time.monotonic()))
                 assert cache_age_s(agent) > 55
                 assert site.age_s(agent) > 55
@@ -103,7 +103,7 @@ def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
         finally:
             plane.start_server()
         late_pod = start(site, namespace, "late", "BestEffort")
-        eventually("the late one", 60, lambda: knows(site, agent, late_pod))
+        eventually("the late pod", 60, lambda: knows(site, agent, late_pod))
         assert cache_age_s(agent) < 5
         assert all(knows(site, agent, pod) for pod in (service, batch))
         time.sleep(5)
@@ -112,7 +112,7 @@ def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
             f"\n{cable.connections - before} connections; fds {held.fds} -> {now.fds}, "
             f"{(now.pss_bytes - held.pss_bytes) / 2**20:+.1f} MiB"
         )
-        # Two more services: three files each with their pressure, where the kernel tells that.
+        # Two more services, with three pressure files each if the kernel has PSI.
         assert now.fds <= held.fds + 6
         assert now.threads <= held.threads + 1
         assert now.pss_bytes < held.pss_bytes + 4 * 2**20
@@ -121,14 +121,14 @@ def test_a_server_that_is_away_changes_nothing_and_its_return_is_seen(
 
 
 @pytest.mark.soak
-def test_while_the_server_is_away_nobody_is_evicted_and_the_log_says_so(
+def test_evictions_are_held_and_logged_while_the_server_is_down(
     cluster: Cluster, namespace: str, kubelet: Kubelet, tmp_path: Path
 ) -> None:
     node = OverloadedNode(cluster, namespace, kubelet, tmp_path)
     hog = node.hog()
     with loads(node.pain(hog), 240) as running, AgentRun(node.site) as agent:
         agent.ready()
-        eventually("its pods", 30, lambda: all(knows(node.site, agent, p) for p in (hog, node.web)))
+        eventually("the pods", 30, lambda: all(knows(node.site, agent, p) for p in (hog, node.web)))
         cluster.plane.stop_server()
         try:
             running.start()
@@ -146,7 +146,7 @@ def test_while_the_server_is_away_nobody_is_evicted_and_the_log_says_so(
     assert "eviction held: " in agent.output
 
 
-def test_cut_watches_are_made_again(site: NodeSite, namespace: str, cable: Cable) -> None:
+def test_interrupted_watches_are_resumed(site: NodeSite, namespace: str, cable: Cable) -> None:
     start(site, namespace, "web", "Burstable")
     with AgentRun(site) as agent:
         agent.ready()
@@ -167,7 +167,7 @@ def test_the_tick_does_not_wait_for_a_silent_server(
     with AgentRun(site) as agent:
         agent.ready()
         cable.hold()
-        cable.cut()  # so that it asks again, and gets no answer
+        cable.cut()  # so that the agent sends requests that get no response
         ticks, began = agent.status()["tick"]["count"], time.monotonic()
         time.sleep(2)
         ticks, took_s = agent.status()["tick"]["count"] - ticks, time.monotonic() - began

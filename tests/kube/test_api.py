@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Our client and the watcher at a real API server with RBAC."""
+"""The API client and the pod watcher with a real API server with RBAC."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,13 +8,14 @@ import time
 
 import pytest
 
-from controller.kube.client.api import Api, PatchKind
+from controller.kube.client.api import PatchKind
 from controller.kube.client.errors import ApiError
 from controller.kube.pod_watcher import PodWatcher
 from tests.kernel.agent import eventually
 from tests.kube.cable import Cable
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
+from tests.kube.counting_api import CountingApi
 
 pytestmark = pytest.mark.kube
 
@@ -31,16 +32,16 @@ def cable(cluster: Cluster) -> Iterator[Cable]:
 @pytest.fixture
 def connect(
     cluster: Cluster, namespace: str, tmp_path: Path, cable: Cable
-) -> Callable[[Rules], Api]:
-    def make(rules: Rules) -> Api:
+) -> Callable[[Rules], CountingApi]:
+    def make(rules: Rules) -> CountingApi:
         cluster.grant(namespace, "default", rules)
         client = cluster.client(namespace, "default")
-        return Api(cluster.kubeconfig(tmp_path / "kubeconfig", client, cable.url))
+        return CountingApi(cluster.kubeconfig(tmp_path / "kubeconfig", client, cable.url))
 
     return make
 
 
-Connect = Callable[[Rules], Api]
+Connect = Callable[[Rules], CountingApi]
 
 
 def test_every_verb(connect: Connect, namespace: str) -> None:
@@ -66,12 +67,12 @@ def test_every_verb(connect: Connect, namespace: str) -> None:
     assert (error.value.status, error.value.reason) == (403, "Forbidden")
 
 
-def test_a_budget_that_holds_an_eviction_back_is_named(
+def test_a_refused_eviction_names_the_budget(
     cluster: Cluster, connect: Connect, namespace: str
 ) -> None:
     api = connect([{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}])
     pod = cluster.make_pod(namespace, "held", node="elsewhere", labels={"app": "x"})
-    # Without a condition Ready a pod may go whatever its budget says.
+    # Without the condition Ready a pod can be evicted whatever its budget.
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     path = f"/api/v1/namespaces/{namespace}/pods/held"
     cluster.admin.patch(f"{path}/status", {"status": ready})
@@ -89,7 +90,7 @@ def test_a_budget_that_holds_an_eviction_back_is_named(
     assert pod["metadata"]["uid"] == cluster.admin.get(path)["metadata"]["uid"]
 
 
-def test_a_watch_ends_when_it_is_asked_to(connect: Connect) -> None:
+def test_a_watch_ends_after_its_timeout(connect: Connect) -> None:
     api = connect(PODS)
     found: list[Json] = []
     version = api.items("/api/v1/pods", {"resourceVersion": "0"}, found.append)
@@ -98,23 +99,24 @@ def test_a_watch_ends_when_it_is_asked_to(connect: Connect) -> None:
         assert all(event["type"] != "ERROR" for event in events)
 
 
-def test_the_watcher_keeps_up_through_cuts(
+def test_the_watcher_resumes_interrupted_watches(
     cluster: Cluster, connect: Connect, namespace: str, cable: Cable
 ) -> None:
     node = cluster.new_name("node")
     cluster.make_pod(namespace, "first", node=node)
     cluster.make_pod(namespace, "elsewhere", node="elsewhere")
-    watcher = PodWatcher(connect(PODS), node)
+    api = connect(PODS)
+    watcher = PodWatcher(api, node)
 
     def names() -> list[str]:
         return sorted(pod.name for pod in watcher.pods.pods.values())
 
     try:
-        eventually("the first", 20, lambda: names() == ["first"])
+        eventually("the first pod", 20, lambda: names() == ["first"])
         for number in range(3):
             cable.cut()
             cluster.make_pod(namespace, f"pod-{number}", node=node)
-            eventually("the next", 20, lambda number=number: f"pod-{number}" in names())
+            eventually("the next pod", 20, lambda number=number: f"pod-{number}" in names())
         path = f"/api/v1/namespaces/{namespace}/pods/first"
         cluster.admin.patch(path, {"metadata": {"labels": {"sweetpoint.dev/qos": "best-effort"}}})
         eventually(
@@ -123,8 +125,8 @@ def test_the_watcher_keeps_up_through_cuts(
             lambda: any("sweetpoint.dev/qos" in pod.labels for pod in watcher.pods.pods.values()),
         )
         cluster.admin.call("DELETE", path + "?gracePeriodSeconds=0")
-        eventually("its end", 20, lambda: names() == ["pod-0", "pod-1", "pod-2"])
-        assert watcher.lists == 1
+        eventually("the deletion", 20, lambda: names() == ["pod-0", "pod-1", "pod-2"])
+        assert api.lists == 1
         age_s = watcher.age_s(time.monotonic_ns())
         assert age_s is not None
         assert age_s < 20

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Extended resources of a node at a real API server, written with the least rights."""
+"""Extended resources of a node at a real API server, with minimal permissions."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ RULES = [
 
 
 class Site:
-    """A node, and what the agent on it may ask the server with."""
+    """A node, and a client with the permissions of the agent."""
 
     def __init__(self, cluster: Cluster, namespace: str, tmp_path: Path) -> None:
         self.admin = cluster.admin
@@ -58,7 +58,7 @@ class Site:
         return None if text is None else dict(json.loads(text))
 
     def write(self, **amounts: str | None) -> None:
-        """Write as somebody else; kubelet copies capacity to allocatable."""
+        """Write as another program would; kubelet copies capacity to allocatable."""
         named = {CPU if name == "cpu" else BATCH: amount for name, amount in amounts.items()}
         path = f"/api/v1/nodes/{self.node}/status"
         self.admin.patch(path, {"status": {"capacity": named, "allocatable": named}})
@@ -69,9 +69,9 @@ def site(cluster: Cluster, namespace: str, tmp_path: Path) -> Site:
     return Site(cluster, namespace, tmp_path)
 
 
-def test_it_is_on_the_node_with_a_time_stamp_and_off_again(site: Site) -> None:
+def test_amounts_are_published_with_a_time_stamp_and_removed(site: Site) -> None:
     run = site.run()
-    # 2000 and 3 GB: the server writes them in its own way, which must not pass for another's.
+    # The server writes 2000 and 3 GB in its canonical form, which must not count as foreign.
     run.publish({CPU: 2000, MEMORY: 3_000_000_000}, 180.0)
     assert site.found() == {CPU: "2k", MEMORY: "3G"}
     assert site.stamp() == {
@@ -91,7 +91,7 @@ def test_it_is_on_the_node_with_a_time_stamp_and_off_again(site: Site) -> None:
     assert not remove_resources(site.api, site.node)
 
 
-def test_a_killed_run_s_offer_is_the_next_one_s_to_change_and_to_remove(site: Site) -> None:
+def test_the_offer_of_a_killed_run_is_changed_and_removed_by_the_next(site: Site) -> None:
     site.run().publish({CPU: 1500, MEMORY: 4096}, 180.0)
     again = site.run()
     again.publish({CPU: 700, MEMORY: 0}, 180.0)
@@ -102,7 +102,7 @@ def test_a_killed_run_s_offer_is_the_next_one_s_to_change_and_to_remove(site: Si
     assert site.found() == {BATCH: "300"}
 
 
-def test_somebody_else_s_resource_is_left_alone(site: Site) -> None:
+def test_a_foreign_resource_is_left_alone(site: Site) -> None:
     site.write(batch="5000")
     run = site.run()
     run.publish({BATCH: 100, MEMORY: 4096}, 180.0)
@@ -116,7 +116,7 @@ def test_somebody_else_s_resource_is_left_alone(site: Site) -> None:
     assert site.found() == {BATCH: "100", MEMORY: "4096"}
 
 
-def test_who_writes_over_ours_gets_it_and_kubelet_s_zero_does_not_count(site: Site) -> None:
+def test_an_overwritten_resource_is_foreign_unless_kubelet_set_it_to_zero(site: Site) -> None:
     run = site.run()
     run.publish({CPU: 1000}, 180.0)
     site.write(cpu="0")
@@ -129,7 +129,7 @@ def test_who_writes_over_ours_gets_it_and_kubelet_s_zero_does_not_count(site: Si
     assert site.found() == {CPU: "77"}
 
 
-def test_our_annotation_cannot_be_made_a_weapon(site: Site) -> None:
+def test_a_forged_annotation_does_not_remove_other_resources(site: Site) -> None:
     capacity = site.before["capacity"]
     claims = {"cpu": capacity["cpu"], "memory": capacity["memory"], "pods": capacity["pods"]}
     for text in (json.dumps({"resources": claims}), "[" * 4000, "x", '{"resources": 7}', "null"):
@@ -141,7 +141,7 @@ def test_our_annotation_cannot_be_made_a_weapon(site: Site) -> None:
         assert site.stamp() is None
 
 
-def test_without_the_right_to_it_nothing_changes(
+def test_without_the_permission_nothing_changes(
     cluster: Cluster, site: Site, tmp_path: Path
 ) -> None:
     other = cluster.make_namespace(cluster.new_name("other"))
@@ -152,12 +152,12 @@ def test_without_the_right_to_it_nothing_changes(
     assert site.found() == {}
 
 
-def test_a_node_that_is_gone_wants_nothing(site: Site) -> None:
+def test_a_node_that_does_not_exist_needs_no_removal(site: Site) -> None:
     NodeResources(site.api, "no-such-node").publish({CPU: 5}, 180.0)
     assert not remove_resources(site.api, "no-such-node")
 
 
-def test_pods_ask_for_it_as_the_agent_reads_it(
+def test_the_requests_of_pods_are_read_in_the_server_s_format(
     cluster: Cluster, site: Site, namespace: str
 ) -> None:
     from controller.workloads.pods.pod import parse_pod

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster that the other tests stand on does what a real one does."""
+"""The cluster of the tests behaves like a real one."""
 
 import json
 
@@ -22,7 +22,7 @@ def evict(cluster: Cluster, namespace: str, name: str) -> None:
     cluster.admin.create(path, {**EVICTION, "metadata": {"name": name}})
 
 
-def test_a_service_account_may_do_what_its_role_says_and_nothing_else(
+def test_a_service_account_has_the_permissions_of_its_role_only(
     cluster: Cluster, namespace: str
 ) -> None:
     client = cluster.client(namespace, "default")
@@ -49,13 +49,13 @@ def test_a_bound_token_names_its_node(cluster: Cluster, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("qos", ["BestEffort", "Burstable", "Guaranteed"])
-def test_the_server_says_the_qos_class(cluster: Cluster, namespace: str, qos: str) -> None:
+def test_the_server_sets_the_qos_class(cluster: Cluster, namespace: str, qos: str) -> None:
     pod = cluster.make_pod(namespace, "pod", node="some-node", qos=qos)
     assert pod["status"]["qosClass"] == qos
 
 
 @pytest.mark.kernel
-def test_a_budget_holds_an_eviction_back_and_lets_it_through(
+def test_a_budget_refuses_and_then_allows_an_eviction(
     cluster: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
     labels = {"app": "batch"}
@@ -71,7 +71,7 @@ def test_a_budget_holds_an_eviction_back_and_lets_it_through(
     )
     cluster.allow(namespace, "budget", 1)
     evict(cluster, namespace, "batch")
-    eventually("the pod's end", 10, lambda: kubelet.ended == [running.uid])
+    eventually("the end of the pod", 10, lambda: kubelet.ended == [running.uid])
     assert not running.cgroup.exists()
     with pytest.raises(Refused) as refused:
         cluster.admin.get(f"/api/v1/namespaces/{namespace}/pods/batch")
@@ -99,7 +99,7 @@ def test_a_node_is_ready_and_its_pods_have_cgroups(
             assert (running.container / "cgroup.procs").exists()
 
 
-def test_the_server_goes_and_comes_back_with_what_it_knew(cluster: Cluster, namespace: str) -> None:
+def test_the_server_has_the_same_data_after_a_restart(cluster: Cluster, namespace: str) -> None:
     cluster.make_pod(namespace, "pod", node="some-node")
     client = cluster.client(namespace, "default")
     cluster.plane.stop_server()
@@ -110,6 +110,8 @@ def test_the_server_goes_and_comes_back_with_what_it_knew(cluster: Cluster, name
         cluster.plane.start_server()
     (pod,) = cluster.admin.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     assert pod["metadata"]["name"] == "pod"
-    with pytest.raises(Refused) as refused:  # known, and not allowed: its token is still good
+    with pytest.raises(
+        Refused
+    ) as refused:  # authenticated and not allowed: the token is still valid
         client.get(f"/api/v1/namespaces/{namespace}/pods")
     assert refused.value.status == 403

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles from a ConfigMap of the real API server, read with no more rights than a Role gives."""
+"""Profiles from a ConfigMap of a real API server, with the permissions of a minimal Role."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def gold(milliseconds: int) -> str:
 
 
 class Site:
-    """A namespace with a ConfigMap, and a service account that may read it and nothing else."""
+    """A namespace with a ConfigMap, and a service account that may only read it."""
 
     def __init__(self, cluster: Cluster, namespace: str, directory: Path) -> None:
         self._admin = cluster.admin
@@ -45,7 +45,7 @@ class Site:
         )
         client = cluster.client(namespace, "agent")
         self.api = Api(cluster.kubeconfig(directory / "kubeconfig", client))
-        # The server's authorizer learns of a new role a moment later.
+        # A new role takes effect at the server's authorizer after a moment.
         _wait(lambda: _may(client, f"{self.path}?fieldSelector=metadata.name={NAME}"))
         self.profiles = ClusterProfiles(namespace, NAME, tick_ns=2 * 10**8, cpus=4)
 
@@ -59,7 +59,7 @@ class Site:
         self._admin.delete(f"{self.path}/{NAME}")
 
     def wait_for(self, **reloads: int) -> None:
-        """Wait until as many changes had these results."""
+        """Wait until the changes had these numbers of results."""
         wanted = dict.fromkeys(Reload, 0) | {Reload(key): n for key, n in reloads.items()}
         _wait(lambda: dict(self.profiles.state.reloads) == wanted)
 
@@ -98,7 +98,7 @@ def watch(site: Site) -> Iterator[ConfigMapWatch]:
 
 def test_each_change_is_applied_or_refused_as_a_whole(site: Site, watch: ConfigMapWatch) -> None:
     site.wait_for(missing=1)
-    site.make("other", gold=gold(9))  # not ours: a state of it would be one reload more
+    site.make("other", gold=gold(9))  # another ConfigMap: it would cause one more reload
     site.make(gold=gold(3))
     site.wait_for(missing=1, applied=1)
     site.change(**{"bad.yaml": "name: bad\n"})
@@ -115,25 +115,25 @@ def test_each_change_is_applied_or_refused_as_a_whole(site: Site, watch: ConfigM
     assert not watch.problem and not watch.errors
 
 
-def test_what_is_there_before(site: Site) -> None:
+def test_an_existing_configmap_is_read(site: Site) -> None:
     site.make(gold=gold(3))
     following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.update)
     site.wait_for(applied=1)
     following.close()
 
 
-def test_what_is_not_granted_is_told_and_not_asked_for_again_and_again(site: Site) -> None:
+def test_a_missing_permission_is_reported_and_retried_with_back_off(site: Site) -> None:
     following = ConfigMapWatch(site.api, site.namespace, "other", site.profiles.update)
     _wait(lambda: bool(following.problem))
     assert following.problem.startswith("403 Forbidden: ")
     time.sleep(1.5)
     following.close()
-    # Full jitter from one second on: some ten in a second and a half would be a hot loop.
+    # With full jitter from 1 s on; ten requests in 1.5 s would be a busy loop.
     assert 1 <= following.errors["403"] <= 8
     assert site.profiles.state.result is None
 
 
-def test_a_lost_watch_misses_nothing(site: Site, watch: ConfigMapWatch) -> None:
+def test_no_change_is_missed_after_a_lost_watch(site: Site, watch: ConfigMapWatch) -> None:
     site.wait_for(missing=1)
     site.make(gold=gold(3))
     site.wait_for(missing=1, applied=1)

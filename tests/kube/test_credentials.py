@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""In a pod: who the agent is at a real API server, when that changes, and when it is nobody."""
+"""Credentials of a pod at a real API server: found, renewed, revoked."""
 
 from collections.abc import Iterator
 import contextlib
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
 RULES = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
 UNKNOWN = "401 Unauthorized: the server does not know our token"
-# Asks the server with every line, and says what came of it.
+# Sends a request for every input line, and prints the result.
 ASKS = """
 import sys
 from controller.kube.client.api import Api
@@ -45,7 +45,7 @@ def volume(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> ServiceAccountVolume:
-    """What a pod is given, and the environment that it is given with it."""
+    """The credentials of a pod, and its environment."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cable.port))
     cluster.grant(namespace, "default", RULES)
@@ -53,7 +53,7 @@ def volume(
 
 
 def other_authority(home: Path) -> str:
-    """Return the certificate of an authority that has signed nothing here."""
+    """Return the certificate of an authority that did not sign the server's certificate."""
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=other"
     subprocess.run(
         [*command.split(), "-keyout", "other.key", "-out", "other.crt"],
@@ -66,7 +66,7 @@ def other_authority(home: Path) -> str:
 
 @contextlib.contextmanager
 def asking(volume: ServiceAccountVolume, path: str) -> Iterator[object]:
-    """Yield a function that lets our client in a pod ask for *path*; it returns the answer."""
+    """Yield a function that requests *path* in a pod with the agent's client."""
     shell = ["unshare", "-m", "sh", "-ec", f'{volume.mount}; exec "$@"', "-"]
     child = subprocess.Popen(
         [*shell, sys.executable, "-c", ASKS],
@@ -88,7 +88,7 @@ def asking(volume: ServiceAccountVolume, path: str) -> Iterator[object]:
     assert child.returncode == 0
 
 
-def test_token_and_authority_are_taken_from_where_a_pod_has_them(
+def test_token_and_authority_are_read_from_the_pod_s_volume(
     cluster: Cluster, namespace: str, volume: ServiceAccountVolume, tmp_path: Path
 ) -> None:
     authority = cluster.plane.ca_file.read_text()
@@ -108,7 +108,7 @@ def test_token_and_authority_are_taken_from_where_a_pod_has_them(
 
 
 @pytest.mark.soak
-def test_a_token_that_ends_while_the_agent_runs(
+def test_a_token_that_expires_or_is_revoked_while_the_agent_runs(
     cluster: Cluster,
     namespace: str,
     kubelet: Kubelet,
@@ -133,10 +133,10 @@ def test_a_token_that_ends_while_the_agent_runs(
         return dict(agent.status()["cluster"])
 
     def end(pod: Json) -> None:
-        """Make the tokens that are bound to *pod* worthless, and wait until they are."""
+        """Revoke the tokens that are bound to *pod*, and wait until they are invalid."""
         name = pod["metadata"]["name"]
         cluster.admin.delete(f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
-        time.sleep(12)  # the server remembers for ten seconds whom it knew
+        time.sleep(12)  # the server caches authentications for ten seconds
         cable.cut()
 
     with AgentRun(site, without=volume.mount) as agent:
@@ -144,14 +144,14 @@ def test_a_token_that_ends_while_the_agent_runs(
         start("web", "Burstable")
         start("batch-0")
         agent.enforcing()
-        # Renewed in time: nothing but one refusal at most is seen of it.
+        # Renewed in time: at most one request is refused.
         volume.write(token=cluster.token(namespace, "default", second))
         end(first)
         start("batch-1")
         assert status()["failed_requests"].get("401", 0) <= 1
-        # Revoked: it says so once, asks less and less often, and changes nothing.
+        # Revoked: it is logged once, requests become rarer, and nothing changes.
         end(second)
-        eventually("its words", 20, lambda: status()["problem"].startswith(UNKNOWN))
+        eventually("the problem", 20, lambda: status()["problem"].startswith(UNKNOWN))
         refused, knobs = status()["failed_requests"]["401"], site.knobs()
         time.sleep(30)
         assert 1 <= status()["failed_requests"]["401"] - refused <= 15
@@ -161,5 +161,5 @@ def test_a_token_that_ends_while_the_agent_runs(
         assert status()["problem"] == ""
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
-    # Once for each time.
+    # Once for each of them.
     assert agent.output.count(f"API server, pods: {UNKNOWN}") <= 2

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""ServiceProfileDescriptors of a real API server become sweet points, with list and watch alone."""
+"""Sweet points from ServiceProfileDescriptors of a real API server, with list and watch only."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,12 +29,12 @@ TARGET = {"kind": "StatefulSet", "name": "web"}
 
 @pytest.fixture
 def client(cluster: Cluster, namespace: str) -> Client:
-    """Return who may list and watch descriptors, and pods for the agent's sake."""
+    """Return a client that may list and watch descriptors and pods."""
     install(cluster)
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
     cluster.grant(namespace, "default", [RULE, pods])
     client = cluster.client(namespace, "default")
-    # The server's authorizer learns of a new role a moment later.
+    # A new role takes effect at the server's authorizer after a moment.
     eventually("the role", 20, lambda: may_list(client))
     return client
 
@@ -67,7 +67,7 @@ def descriptors(
     assert found.failure is None and not found.errors
 
 
-def test_they_are_followed_and_their_status_is_no_news(
+def test_changes_are_read_and_changes_of_the_status_are_ignored(
     cluster: Cluster, namespace: str, descriptors: DescriptorProfiles
 ) -> None:
     other = cluster.make_namespace(cluster.new_name("other"))
@@ -79,15 +79,15 @@ def test_they_are_followed_and_their_status_is_no_news(
     status = {"status": {"businessStatus": business}}
     cluster.admin.patch(f"{path(namespace, 'web-spd')}/status", status)
     make_descriptor(cluster, namespace, "db-spd", {**TARGET, "name": "db"}, cpi=2)
-    eventually("the other one", 10, lambda: descriptors.state.known == 2)
+    eventually("the other descriptor", 10, lambda: descriptors.state.known == 2)
     first, second = known._by_name, descriptors._catalogue._by_name
     assert first.items() <= second.items() and len(second) == 2
     cluster.admin.delete(path(namespace, "web-spd"))
-    eventually("its end", 10, lambda: descriptors.state.known == 1)
+    eventually("the deletion", 10, lambda: descriptors.state.known == 1)
     assert not descriptors.state.unreadable
 
 
-def test_a_kind_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_kind_that_does_not_exist(cluster: Cluster, tmp_path: Path) -> None:
     api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", cluster.admin))
     nowhere = "/apis/example.org/v1/things"
     taken: list[object] = []
@@ -126,8 +126,8 @@ def test_a_pod_gets_the_sweet_points_of_its_workload(
         eventually("the pod", 10, lambda: profile() == "default")
         assert point() is None
         make_descriptor(cluster, namespace, "web-spd", TARGET, cpu_sched_wait=1000)
-        eventually("its profile", 10, lambda: profile() == tailored)
-        eventually("its sweet point", 10, lambda: point() == 0.5)
+        eventually("the derived profile", 10, lambda: profile() == tailored)
+        eventually("the sweet point", 10, lambda: point() == 0.5)
         cluster.admin.patch(
             path(namespace, "web-spd"),
             {
@@ -148,14 +148,14 @@ def test_a_pod_gets_the_sweet_points_of_its_workload(
         assert told["in_use"] == {tailored: "wait_ratio 0.2 (cpu_sched_wait LowerBound 250)"}
         assert "sweetpoint_kube_service_profiles_used 1.0" in (agent.get("/metrics") or "")
         cluster.admin.delete(path(namespace, "web-spd"))
-        eventually("the profile as it was", 10, lambda: profile() == "default")
+        eventually("the original profile", 10, lambda: profile() == "default")
         assert point() is None
         assert agent.status()["tick"]["failed"] == 0
 
 
 @pytest.mark.soak
 @pytest.mark.kernel
-def test_a_limit_that_nobody_can_keep_is_told_as_long_as_its_pod_is_there(
+def test_a_limit_that_cannot_be_enforced_is_reported_while_its_pod_exists(
     cluster: Cluster, namespace: str, client: Client, kubelet: Kubelet, tmp_path: Path
 ) -> None:
     site = NodeSite(cluster, kubelet, tmp_path, client)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Evictions, the node's mark and Events at a real API server, with the rights that they need."""
+"""Evictions, the overload taint and Events at a real API server, with minimal permissions."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ EVICTION = Eviction(
 
 
 class Bench:
-    """What carries out evictions on a node, and the pod that is to go."""
+    """The parts that carry out evictions on a node, and the pod to evict."""
 
     def __init__(self, cluster: Cluster, client: Client, node: str, home: Path) -> None:
         self.cluster, self.node = cluster, node
@@ -65,12 +65,12 @@ class Bench:
         return answers[0]
 
     def drained(self) -> None:
-        """Wait until the worker has nothing to do."""
+        """Wait until the worker has run all jobs."""
         done = threading.Event()
         self.worker.submit(done.set)
         assert done.wait(10)
 
-    def marks(self) -> tuple[list[Any], Any]:
+    def taints(self) -> tuple[list[Any], Any]:
         node = self.cluster.admin.get(f"/api/v1/nodes/{self.node}")
         taints = [t for t in node["spec"].get("taints", []) if t["key"] == TAINT_KEY]
         return taints, node["metadata"].get("annotations", {}).get(TAINT_KEY)
@@ -98,7 +98,7 @@ MakeBench = Callable[..., Bench]
 
 
 def make_pod(bench: Bench, namespace: str, name: str = "batch") -> Json:
-    """Make a pod that runs, as the server sees it."""
+    """Make a pod with the status of a running one."""
     bench.cluster.make_pod(namespace, name, node=bench.node, labels={"app": "batch"})
     conditions = [{"type": "Ready", "status": "True"}]
     status = {"status": {"phase": "Running", "conditions": conditions}}
@@ -111,7 +111,7 @@ def terminating(bench: Bench, namespace: str, name: str = "batch") -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def test_a_budget_refuses_then_allows_and_both_are_told(
+def test_a_budget_refuses_then_allows_and_both_make_events(
     cluster: Cluster, namespace: str, make_bench: MakeBench
 ) -> None:
     bench = make_bench()
@@ -121,23 +121,23 @@ def test_a_budget_refuses_then_allows_and_both_are_told(
     assert refused.result is EvictionResult.REFUSED
     assert "disruption budget" in refused.message
     assert not terminating(bench, namespace)
-    assert bench.marks() == ([], None)
+    assert bench.taints() == ([], None)
     cluster.allow(namespace, "budget", 1)
     assert bench.evict(pod).result is EvictionResult.EVICTED
     assert terminating(bench, namespace)
-    taints, until = bench.marks()
+    taints, until = bench.taints()
     assert taints == [{"key": TAINT_KEY, "effect": "PreferNoSchedule"}]
     assert until.startswith("20")
     bench.drained()
-    told = cluster.kubectl("get", "events", "-n", namespace, "-o", "wide")
-    assert "EvictionRefused" in told and "shop/web@default suffers on cpu" in told
-    assert "it made latency-sensitive work wait for 0.80cpu" in told
+    shown = cluster.kubectl("get", "events", "-n", namespace, "-o", "wide")
+    assert "EvictionRefused" in shown and "shop/web@default suffers on cpu" in shown
+    assert "it made latency-sensitive work wait for 0.80cpu" in shown
     bench.evictions.remove_taint()
     bench.drained()
-    assert bench.marks() == ([], None)
+    assert bench.taints() == ([], None)
 
 
-def test_only_the_pod_that_was_meant_is_evicted(namespace: str, make_bench: MakeBench) -> None:
+def test_a_pod_with_another_uid_is_not_evicted(namespace: str, make_bench: MakeBench) -> None:
     bench = make_bench()
     pod = make_pod(bench, namespace)
     other = {**pod, "metadata": {**pod["metadata"], "uid": pod["metadata"]["uid"][:-4] + "0000"}}
@@ -145,10 +145,10 @@ def test_only_the_pod_that_was_meant_is_evicted(namespace: str, make_bench: Make
     assert not terminating(bench, namespace)
     gone = {**pod, "metadata": {**pod["metadata"], "name": "gone"}}
     assert bench.evict(gone).result is EvictionResult.GONE
-    assert bench.marks() == ([], None)
+    assert bench.taints() == ([], None)
 
 
-def test_without_rights_nobody_is_evicted_and_nothing_breaks(
+def test_without_the_permission_to_evict_the_eviction_is_held(
     namespace: str, make_bench: MakeBench
 ) -> None:
     bench = make_bench(RULES[:1])
@@ -156,10 +156,12 @@ def test_without_rights_nobody_is_evicted_and_nothing_breaks(
     answer = bench.evict(pod)
     assert (answer.result, answer.wait_ns) == (EvictionResult.HELD, 300 * SECOND_NS)
     assert not terminating(bench, namespace)
-    assert bench.marks() == ([], None)
+    assert bench.taints() == ([], None)
 
 
-def test_without_the_right_to_mark_nobody_is_evicted(namespace: str, make_bench: MakeBench) -> None:
+def test_without_the_permission_to_taint_no_pod_is_evicted(
+    namespace: str, make_bench: MakeBench
+) -> None:
     bench = make_bench(RULES[1:])
     pod = make_pod(bench, namespace)
     assert bench.evict(pod).result is EvictionResult.HELD
@@ -179,8 +181,8 @@ def test_an_event_that_repeats_is_one_object(
     (event,) = cluster.admin.get(path)["items"]
     assert event["series"]["count"] == 3
     assert event["regarding"]["uid"] == pod["metadata"]["uid"]
-    told = cluster.kubectl("describe", "pod", "batch", "-n", namespace)
-    assert told.count("EvictionRefused") == 1
+    shown = cluster.kubectl("describe", "pod", "batch", "-n", namespace)
+    assert shown.count("EvictionRefused") == 1
 
 
 def test_an_event_about_the_node(cluster: Cluster, make_bench: MakeBench) -> None:
@@ -193,56 +195,54 @@ def test_an_event_about_the_node(cluster: Cluster, make_bench: MakeBench) -> Non
     assert not bench.worker.errors
 
 
-def test_marking_among_others_who_taint_loses_no_taint(
-    cluster: Cluster, make_bench: MakeBench
-) -> None:
+def test_taints_of_concurrent_writers_are_kept(cluster: Cluster, make_bench: MakeBench) -> None:
     bench = make_bench()
     path = f"/api/v1/nodes/{bench.node}"
     stop = threading.Event()
     written: list[str] = []
 
-    def meddle() -> None:
+    def write_taints() -> None:
         while not stop.is_set():
             node = cluster.admin.get(path)
             key = f"other-{len(written)}"
             node["spec"].setdefault("taints", []).append({"key": key, "effect": "NoSchedule"})
             try:
                 cluster.admin.replace(path, node)
-            except Refused:  # we were faster
+            except Refused:  # a conflict
                 continue
             written.append(key)
             stop.wait(0.02)
 
-    meddler = threading.Thread(target=meddle)
-    meddler.start()
-    mark = OverloadTaint(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
+    writer = threading.Thread(target=write_taints)
+    writer.start()
+    taint = OverloadTaint(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
     try:
         for _ in range(10):
-            mark.set()
-            mark.remove()
+            taint.set()
+            taint.remove()
     finally:
         stop.set()
-        meddler.join()
+        writer.join()
     node = cluster.admin.get(path)
     assert len(written) > 5
-    assert {taint["key"] for taint in node["spec"]["taints"]} == set(written)
+    assert {each["key"] for each in node["spec"]["taints"]} == set(written)
 
 
-def test_the_mark_of_who_was_killed_goes_at_the_next_start(
+def test_the_next_start_removes_the_taint_of_a_killed_agent(
     cluster: Cluster, make_bench: MakeBench
 ) -> None:
     bench = make_bench()
     bench.drained()
-    dead = OverloadTaint(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
-    dead.set()
-    assert bench.marks()[0]
+    killed = OverloadTaint(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
+    killed.set()
+    assert bench.taints()[0]
     OverloadTaint(bench.api, bench.node, MarkEffect.NONE, 600.0).expire()
-    assert bench.marks() == ([], None)
+    assert bench.taints() == ([], None)
     assert not remove_taint(bench.api, bench.node)
     assert not remove_taint(bench.api, "no-such-node")
 
 
-def test_the_mark_ends_with_its_time_and_nothing_else_changes(
+def test_the_taint_expires_and_nothing_else_changes(
     cluster: Cluster, make_bench: MakeBench
 ) -> None:
     now_s = 1000.0
@@ -254,24 +254,25 @@ def test_the_mark_ends_with_its_time_and_nothing_else_changes(
     }
     for path in paths:
         cluster.admin.patch(path, theirs)
-    # The neighbour's mark is not ours, whatever it says of its end.
+    # The taint of another node is not removed, although it has expired.
     OverloadTaint(other.api, other.node, MarkEffect.NO_SCHEDULE, 1.0, lambda: now_s).set()
-    before = [said_of(cluster.admin.get(path)) for path in paths]
-    mark = OverloadTaint(bench.api, bench.node, MarkEffect.PREFER_NO_SCHEDULE, 600.0, lambda: now_s)
-    mark.set()
-    assert said_of(cluster.admin.get(paths[0])) != before[0]
+    before = [contents_of(cluster.admin.get(path)) for path in paths]
+    effect = MarkEffect.PREFER_NO_SCHEDULE
+    taint = OverloadTaint(bench.api, bench.node, effect, 600.0, lambda: now_s)
+    taint.set()
+    assert contents_of(cluster.admin.get(paths[0])) != before[0]
     now_s += 599
-    mark.expire()
-    assert bench.marks()[0] and mark.present
+    taint.expire()
+    assert bench.taints()[0] and taint.present
     now_s += 1
-    mark.expire()
-    assert bench.marks() == ([], None) and not mark.present
-    assert [said_of(cluster.admin.get(path)) for path in paths] == before
-    assert other.marks()[0]
+    taint.expire()
+    assert bench.taints() == ([], None) and not taint.present
+    assert [contents_of(cluster.admin.get(path)) for path in paths] == before
+    assert other.taints()[0]
 
 
-def said_of(node: Json) -> Json:
-    """Return all of a node but what counts and names its changes."""
+def contents_of(node: Json) -> Json:
+    """Return a node without the metadata about its changes."""
     bookkeeping = ("resourceVersion", "managedFields")
     metadata = {k: v for k, v in node["metadata"].items() if k not in bookkeeping}
     return {**node, "metadata": metadata}

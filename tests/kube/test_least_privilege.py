@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the chart gives the agent at a real server: exactly its verbs, and only its own node."""
+"""Permissions of the chart at a real server: exactly the needed verbs, and only the own node."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def agent(installed: Installed, node: str) -> Client:
 
 
 def refusal(client: Client, method: str, path: str, body: Json) -> str:
-    """Return why the server forbids it, empty if it does not; any other error is the test's."""
+    """Return why the server forbids a request, empty if it does not; other errors are raised."""
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     try:
         client.call(method, path, body, kind)
@@ -65,7 +65,7 @@ def eviction(client: Client, pod: Json, options: Json) -> str:
     return refusal(client, "POST", path, body)
 
 
-def test_its_verbs_are_those_of_the_role_and_no_others(
+def test_the_agent_has_exactly_the_permissions_of_the_role(
     installed: Installed, agent: Client, namespace: str
 ) -> None:
     rules = installed.rules
@@ -74,7 +74,7 @@ def test_its_verbs_are_those_of_the_role_and_no_others(
     assert allowed(agent, namespace) == EVERYBODY | granted(rules)
 
 
-def test_of_config_maps_it_reads_only_its_profiles(
+def test_the_agent_may_read_only_the_configmap_with_profiles(
     cluster: Cluster, installed: Installed, agent: Client
 ) -> None:
     maps = f"/api/v1/namespaces/{installed.namespace}/configmaps"
@@ -95,12 +95,12 @@ def test_of_config_maps_it_reads_only_its_profiles(
     assert refused.value.status == 403
 
 
-def test_the_policy_lets_it_mark_its_own_node_and_no_more(
+def test_the_policy_allows_only_the_taint_of_the_own_node(
     cluster: Cluster, installed: Installed, node: str, agent: Client
 ) -> None:
     other = cluster.new_name("node")
     cluster.make_node(other)
-    # A policy takes effect a moment after it was made.
+    # A policy takes effect a moment after its creation.
     eventually("the policy", 20, lambda: taint(agent, other, [OVERLOADED]))
     assert "its own node" in taint(agent, other, [])
     assert taint(agent, node, [OVERLOADED]) == ""
@@ -120,7 +120,7 @@ def test_the_policy_lets_it_mark_its_own_node_and_no_more(
     assert "its own resources" in refusal(agent, "PATCH", f"{path}/status", offer)
 
 
-def test_the_policy_lets_it_evict_a_certain_pod_and_no_more(
+def test_the_policy_requires_the_uid_and_the_grace_period(
     cluster: Cluster, installed: Installed, node: str, agent: Client, namespace: str
 ) -> None:
     pod = cluster.make_pod(namespace, "batch", node=node)
@@ -128,7 +128,7 @@ def test_the_policy_lets_it_evict_a_certain_pod_and_no_more(
     hasty = {**exact, "gracePeriodSeconds": 0, "dryRun": ["All"]}
     eventually("the policy", 20, lambda: "time to stop" in eviction(agent, pod, hasty))
     assert "uid" in eviction(agent, pod, {})
-    # Both policies refuse, and the server says what one of them says.
+    # Both policies refuse; the server returns the message of one of them.
     refused = eviction(installed.stranger(), pod, exact)
     assert "token" in refused or "own node" in refused
     assert eviction(agent, pod, exact) == ""
@@ -136,7 +136,7 @@ def test_the_policy_lets_it_evict_a_certain_pod_and_no_more(
     assert "deletionTimestamp" in cluster.admin.get(path)["metadata"]
 
 
-def test_the_policy_lets_it_evict_best_effort_pods_of_its_own_node_and_no_others(
+def test_the_policy_allows_only_evictions_of_best_effort_pods_of_the_own_node(
     cluster: Cluster, node: str, agent: Client, namespace: str
 ) -> None:
     other = cluster.new_name("node")

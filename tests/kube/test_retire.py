@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Before an uninstall: all agents go, by the rights that the chart gives for that."""
+"""Before an uninstallation: all agents end, with the permissions of the chart's hook."""
 
 from pathlib import Path
 import re
@@ -22,7 +22,7 @@ README = Path(__file__).parents[2] / "deploy" / "chart" / "README.md"
 
 
 class Release:
-    """A release whose DaemonSet is looked after by the test, in place of its controller."""
+    """A release; the test acts as the controller of its DaemonSet."""
 
     def __init__(self, cluster: Cluster, home: Path) -> None:
         installed = Installed(cluster, {})
@@ -33,11 +33,11 @@ class Release:
         self._path = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets/{self.name}"
 
     def selector(self) -> Json:
-        """Return which nodes the DaemonSet is for."""
+        """Return the node selector of the DaemonSet."""
         return dict(self._admin.get(self._path)["spec"]["template"]["spec"]["nodeSelector"])
 
     def report(self, *, scheduled: int, misscheduled: int) -> None:
-        """Say how many nodes have a pod, as of the DaemonSet's last change."""
+        """Set the number of nodes with a pod, as of the DaemonSet's last change."""
         found = self._admin.get(self._path)
         found["status"] = {
             "currentNumberScheduled": scheduled,
@@ -49,7 +49,7 @@ class Release:
         self._admin.replace(f"{self._path}/status", found)
 
     def retire(self, timeout_s: float) -> None:
-        """What the hook does."""
+        """Do what the hook does."""
         retire(self.api, self.namespace, self.name, timeout_s)
 
 
@@ -58,7 +58,7 @@ def release(cluster: Cluster, tmp_path: Path) -> Release:
     return Release(cluster, tmp_path)
 
 
-def test_it_waits_until_every_agent_has_gone(release: Release) -> None:
+def test_it_waits_until_every_agent_has_ended(release: Release) -> None:
     release.report(scheduled=2, misscheduled=0)
     ended = threading.Event()
 
@@ -68,8 +68,8 @@ def test_it_waits_until_every_agent_has_gone(release: Release) -> None:
 
     thread = threading.Thread(target=hook, daemon=True)
     thread.start()
-    eventually("no node fits", 10, lambda: NOWHERE in release.selector())
-    # What was there stays: taken back, the DaemonSet is as before.
+    eventually("the node selector", 10, lambda: NOWHERE in release.selector())
+    # The other fields stay: without the selector the DaemonSet is as before.
     assert release.selector()["kubernetes.io/os"] == "linux"
     assert not ended.wait(1.5), "the controller has not looked yet"
     release.report(scheduled=0, misscheduled=2)
@@ -79,7 +79,7 @@ def test_it_waits_until_every_agent_has_gone(release: Release) -> None:
     thread.join()
 
 
-def test_agents_that_stay_are_told_and_can_be_brought_back(
+def test_agents_that_do_not_end_are_reported_and_can_be_restarted(
     cluster: Cluster, release: Release
 ) -> None:
     release.report(scheduled=3, misscheduled=0)
@@ -93,7 +93,7 @@ def test_agents_that_stay_are_told_and_can_be_brought_back(
     assert release.selector() == before
 
 
-def test_its_rights_are_for_this_daemon_set_alone(release: Release) -> None:
+def test_the_permissions_are_for_this_daemon_set_only(release: Release) -> None:
     with pytest.raises(ApiError) as refused:
         retire(release.api, release.namespace, "another", 0)
     assert refused.value.status == 403

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Of a node's status the chart's policy leaves the agent what it publishes, and no more."""
+"""The chart's policy lets the agent change only its own resources in a node's status."""
 
 import pytest
 
@@ -15,7 +15,7 @@ OURS = {"sweetpoint.dev/cpu": "1500", "sweetpoint.dev/memory": "1073741824"}
 
 
 def refusal(client: Client, node: str, change: Json) -> str:
-    """Return why the status of *node* may not be changed so; empty if it may."""
+    """Return why this change of the status of *node* is refused; empty if it is not."""
     try:
         client.patch(f"/api/v1/nodes/{node}/status", change)
     except Refused as error:
@@ -25,11 +25,11 @@ def refusal(client: Client, node: str, change: Json) -> str:
 
 
 def both(amounts: Json) -> Json:
-    """Return the change that publishes *amounts*."""
+    """Return the patch that publishes *amounts*."""
     return {"status": {"capacity": amounts, "allocatable": amounts}}
 
 
-def test_only_its_own_resources_of_its_own_node(cluster: Cluster) -> None:
+def test_only_the_own_resources_of_the_own_node(cluster: Cluster) -> None:
     installed = Installed(cluster, {"config": {"kubernetes": {"capacity": {"enabled": True}}}})
     node, other = cluster.new_name("node"), cluster.new_name("node")
     cluster.make_node(node)
@@ -60,7 +60,7 @@ def test_only_its_own_resources_of_its_own_node(cluster: Cluster) -> None:
         after = cluster.admin.get(f"/api/v1/nodes/{node}")
         assert before["metadata"].get("labels") == after["metadata"].get("labels")
         assert before["spec"] == after["spec"]
-    # What was published under other names before the configuration was changed.
+    # Resources that were published under other names before a change of the configuration.
     before = both({"kubernetes.io/batch-cpu": "1k", "example.org/gpu": "8"})
     cluster.admin.patch(f"/api/v1/nodes/{node}/status", before)
     assert "its own resources" in refusal(agent, node, both({"kubernetes.io/batch-cpu": "2k"}))
@@ -73,7 +73,7 @@ def test_only_its_own_resources_of_its_own_node(cluster: Cluster) -> None:
     }
 
 
-def test_who_publishes_nothing_any_more_may_take_off_what_was(cluster: Cluster) -> None:
+def test_an_agent_without_capacity_may_remove_earlier_resources(cluster: Cluster) -> None:
     installed = Installed(cluster, {})
     node, other = cluster.new_name("node"), cluster.new_name("node")
     cluster.make_node(node)

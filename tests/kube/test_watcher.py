@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's list of pods against a real API server, over a cable that can be pulled."""
+"""The agent's list of pods from a real API server, over a proxy that can be interrupted."""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from controller.kube.client.api import Api
 from controller.kube.pod_watcher import PodWatcher
 from tests.kernel.agent import eventually
 from tests.kube.cable import Cable
 from tests.kube.client import Client, Refused
 from tests.kube.cluster import Cluster
+from tests.kube.counting_api import CountingApi
 
 pytestmark = pytest.mark.kube
 
@@ -26,11 +26,19 @@ def node(cluster: Cluster) -> str:
     return cluster.new_name("node")
 
 
+@pytest.fixture
+def client(cluster: Cluster, namespace: str) -> Client:
+    return cluster.client(namespace, "default")
+
+
+@pytest.fixture
+def api(cluster: Cluster, client: Client, cable: Cable, tmp_path: Path) -> CountingApi:
+    return CountingApi(cluster.kubeconfig(tmp_path / "kubeconfig", client, cable.url))
+
+
 @contextlib.contextmanager
-def watching(
-    cluster: Cluster, client: Client, cable: Cable, node: str, home: Path
-) -> Iterator[PodWatcher]:
-    watcher = PodWatcher(Api(cluster.kubeconfig(home / "kubeconfig", client, cable.url)), node)
+def watching(api: CountingApi, node: str) -> Iterator[PodWatcher]:
+    watcher = PodWatcher(api, node)
     try:
         yield watcher
     finally:
@@ -41,12 +49,9 @@ def watching(
 
 
 @pytest.fixture
-def watcher(
-    cluster: Cluster, namespace: str, cable: Cable, node: str, tmp_path: Path
-) -> Iterator[PodWatcher]:
+def watcher(cluster: Cluster, namespace: str, api: CountingApi, node: str) -> Iterator[PodWatcher]:
     cluster.grant(namespace, "default", RULES)
-    client = cluster.client(namespace, "default")
-    with watching(cluster, client, cable, node, tmp_path) as watcher:
+    with watching(api, node) as watcher:
         eventually("the first list", 10, lambda: watcher.pods.synced)
         yield watcher
 
@@ -55,8 +60,8 @@ def names(watcher: PodWatcher) -> set[str]:
     return {pod.name for pod in watcher.pods.pods.values()}
 
 
-def test_it_follows_this_nodes_pods_with_one_list(
-    cluster: Cluster, namespace: str, node: str, watcher: PodWatcher
+def test_changes_of_the_node_s_pods_are_read_with_one_list(
+    cluster: Cluster, namespace: str, node: str, api: CountingApi, watcher: PodWatcher
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
     cluster.make_pod(namespace, "elsewhere", node="elsewhere")
@@ -69,32 +74,42 @@ def test_it_follows_this_nodes_pods_with_one_list(
     found = lambda: {pod.name: pod for pod in watcher.pods.pods.values()}  # noqa: E731
     eventually("the label", 10, lambda: "sweetpoint.dev/qos" in found()["one"].labels)
     assert found()["two"].qos_class == "Guaranteed"
-    # Bound and never started: it stops when its kubelet says so.
+    # Bound and never started: kubelet completes the deletion.
     cluster.admin.delete(f"{pods}/two")
-    eventually("its end to be near", 10, lambda: found()["two"].terminating)
+    eventually("the begin of the deletion", 10, lambda: found()["two"].terminating)
     cluster.admin.delete(f"{pods}/two?gracePeriodSeconds=0")
-    eventually("its end", 10, lambda: names(watcher) == {"one"})
-    assert (watcher.lists, watcher.problem) == (1, "")
+    eventually("the deletion", 10, lambda: names(watcher) == {"one"})
+    assert (api.lists, watcher.problem) == (1, "")
 
 
-def test_a_cut_watch_goes_on_where_it_was(
-    cluster: Cluster, namespace: str, node: str, watcher: PodWatcher, cable: Cable
+def test_an_interrupted_watch_is_resumed(
+    cluster: Cluster,
+    namespace: str,
+    node: str,
+    api: CountingApi,
+    watcher: PodWatcher,
+    cable: Cable,
 ) -> None:
     for number in range(3):
         cable.cut()
         cluster.make_pod(namespace, f"pod-{number}", node=node)
         eventually("the pod", 20, lambda number=number: f"pod-{number}" in names(watcher))
-    assert watcher.lists == 1
+    assert api.lists == 1
     assert watcher.pods.synced
 
 
-def test_a_server_that_comes_back_without_its_past_is_listed_once_and_followed_again(
-    cluster: Cluster, namespace: str, node: str, watcher: PodWatcher, cable: Cable
+def test_after_a_compaction_there_is_one_list_and_a_new_watch(
+    cluster: Cluster,
+    namespace: str,
+    node: str,
+    api: CountingApi,
+    watcher: PodWatcher,
+    cable: Cable,
 ) -> None:
     early = cluster.make_pod(namespace, "early", node=node)
     cluster.make_pod(namespace, "gone", node=node)
     eventually("the pods", 10, lambda: names(watcher) == {"early", "gone"})
-    # Of this, nothing comes through.
+    # These changes do not reach the agent.
     cable.hold()
     pods = f"/api/v1/namespaces/{namespace}/pods"
     cluster.admin.delete(f"{pods}/gone?gracePeriodSeconds=0")
@@ -109,15 +124,15 @@ def test_a_server_that_comes_back_without_its_past_is_listed_once_and_followed_a
         time.sleep(1)
         assert names(watcher) == {"early", "gone"} and watcher.pods.synced
         assert watcher.age_s(time.monotonic_ns()) > 1
-        assert 1 <= cable.connections - before < 20, "a hot loop, or none"
+        assert 1 <= cable.connections - before < 20, "neither a busy loop nor a stop"
     finally:
         cluster.plane.start_server()
     assert is_past(cluster, early["metadata"]["resourceVersion"])
-    eventually("the present", 60, lambda: names(watcher) == {"early", "between"})
-    assert (watcher.lists, watcher.problem) == (2, "")
+    eventually("the current pods", 60, lambda: names(watcher) == {"early", "between"})
+    assert (api.lists, watcher.problem) == (2, "")
     cluster.make_pod(namespace, "late", node=node)
     eventually("the late pod", 10, lambda: names(watcher) == {"early", "between", "late"})
-    assert watcher.lists == 2
+    assert api.lists == 2
     assert watcher.age_s(time.monotonic_ns()) < 3
 
 
@@ -131,11 +146,10 @@ def is_past(cluster: Cluster, version: str) -> bool:
     return bool(event["object"].get("code") == 410)
 
 
-def test_without_the_right_it_says_so_and_goes_on_when_it_has_it(
-    cluster: Cluster, namespace: str, node: str, cable: Cable, tmp_path: Path
+def test_a_missing_permission_is_reported_and_a_later_grant_is_used(
+    cluster: Cluster, namespace: str, node: str, api: CountingApi
 ) -> None:
-    client = cluster.client(namespace, "default")
-    with watching(cluster, client, cable, node, tmp_path) as watcher:
+    with watching(api, node) as watcher:
         eventually("a refusal", 10, lambda: watcher.errors.get("403"))
         assert "forbidden" in watcher.problem.lower()
         assert not watcher.pods.synced

@@ -1,0 +1,24 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's API client, which counts the lists that it read."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controller.kube.client.api import Api
+
+__all__ = ("CountingApi",)
+
+
+class CountingApi(Api):
+    """``lists`` is the number of lists that were read completely."""
+
+    lists = 0
+
+    def items(
+        self, path: str, query: Mapping[str, str], handle: Callable[[dict[str, Any]], object]
+    ) -> str:
+        """List as ``Api`` does, and count."""
+        version = super().items(path, query, handle)
+        self.lists += 1
+        return version
