@@ -22,7 +22,7 @@ from tests.kube.site import NodeSite
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
 RULES = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
-UNKNOWN = "401 Unauthorized: the server does not know our token"
+UNKNOWN = "401 Unauthorized: the server does not accept the token"
 # Sends a request for every input line, and prints the result.
 ASKS = """
 import sys
