@@ -48,16 +48,22 @@ def find_roots(mount: Path) -> tuple[str, ...]:
     """Return the paths of every ``kubepods`` below *mount*, outermost first.
 
     Several exist where a node runs other nodes in containers. Directories below a root are not
-    searched, so a cgroup of that name that a pod makes inside itself is not taken for a root.
+    searched, so a cgroup of that name that a pod makes inside itself is not taken for a root. The
+    same holds for a directory of another owner than *mount* (root): a user with a delegated cgroup
+    can make directories with the names and uids of real pods in it.
     """
     found: list[str] = []
+    owner = _owner(mount)
     level = [""]
     for _ in range(_MAX_ROOT_DEPTH):
         below: list[str] = []
         for parent in level:
             for name, _ in _directories(mount, parent):
                 path = f"{parent}/{name}"
-                (found if _ROOT.fullmatch(name) else below).append(path)
+                if not _ROOT.fullmatch(name):
+                    below.append(path)
+                elif owner is not None and _owner(mount / path[1:]) == owner:
+                    found.append(path)
         level = below
     return tuple(sorted(found, key=lambda path: (path.count("/"), path)))
 
@@ -158,6 +164,13 @@ def _level(
         elif qos_class == "Guaranteed" and (match := _QOS_LEVEL.fullmatch(name)):
             qos_levels.append((below, _QOS_CLASSES[match[1]]))
     return _Level(listing, pods, tuple(qos_levels))
+
+
+def _owner(directory: Path) -> int | None:
+    try:
+        return directory.stat(follow_symlinks=False).st_uid
+    except FileNotFoundError:
+        return None
 
 
 def _directories(mount: Path, path: str) -> list[_Entry]:

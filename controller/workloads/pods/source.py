@@ -220,19 +220,23 @@ class KubernetesSource:
     ) -> None:
         # A kubelet has one root. Other roots belong to nodes that run in containers here, or were
         # made by another program; the pods in them are left alone. The root of this node is the one
-        # with the most listed pods (the agent's own pod included). Without such a pod the last
-        # choice holds while that root contains pods; else it is the only root that contains pods.
+        # with the agent's own pod; else the last choice, while it contains a listed pod; else the
+        # one with the most listed pods, of which several cgroups count once. Without any of these
+        # pods the last choice holds while that root contains pods; else it is the only root that
+        # contains pods.
         if self._fixed_roots:
             self.roots = tuple(found)
             return
-        known = {
-            root: sum(c.uid in listed or c.uid == self._rules.own_uid for c in cgroups)
-            for root, cgroups in found.items()
+        uids = {root: {cgroup.uid for cgroup in cgroups} for root, cgroups in found.items()}
+        own = self._rules.own_uid
+        ranks = {
+            root: (own in here, root in self.roots and known > 0, known)
+            for root, here in uids.items()
+            if (known := len(here & listed.keys())) or own in here
         }
         inhabited = [root for root, cgroups in found.items() if cgroups]
-        best = max(known, key=lambda root: known[root], default="")
-        if known.get(best):
-            self.roots = (best,)
+        if ranks:
+            self.roots = (max(ranks, key=lambda root: ranks[root]),)
         elif not (len(self.roots) == 1 and self.roots[0] in inhabited):
             self.roots = tuple(inhabited) if len(inhabited) == 1 else ()
         self.foreign_roots = tuple(root for root in inhabited if root not in self.roots)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scan for cgroups of pods: every cgroup driver, and no other directories."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ def test_a_kubepods_inside_a_pod_is_no_root(tmp_path: Path) -> None:
     (tmp_path / inside / "kubepods" / f"pod{STATIC}").mkdir(parents=True)
     assert find_roots(tmp_path) == ("/kubepods",)
     assert found(tmp_path) == {(UID, "BestEffort", f"/{inside}")}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the owner of a directory")
+def test_a_root_that_another_user_made_is_not_used(tmp_path: Path) -> None:
+    delegated = "user.slice/user-1000.slice/user@1000.service/kubepods"
+    for root in ("kubepods.slice", delegated):
+        (tmp_path / root / f"pod{UID}").mkdir(parents=True)
+    os.chown(tmp_path / delegated, 1000, 1000)
+    assert find_roots(tmp_path) == ("/kubepods.slice",)
+    assert found(tmp_path) == {(UID, "Guaranteed", f"/kubepods.slice/pod{UID}")}
 
 
 def test_levels_are_listed_after_a_change_and_every_30_s(tmp_path: Path) -> None:
