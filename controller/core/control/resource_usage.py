@@ -140,7 +140,8 @@ class ResourceUsage:
     """The use of the resources of all watched channels.
 
     ``links`` is the use of each direction of each shaped link, by the best-effort tier and by the
-    other tiers.
+    other tiers. Of a channel that is not watched nothing is kept: the counts of an hour ago say
+    nothing about the use of the last second.
     """
 
     __slots__ = ("_last_link_ns", "_last_ns", "_trackers", "_updates", "links")
@@ -149,10 +150,7 @@ class ResourceUsage:
         self._last_ns: int | None = None
         self._updates = 0
         self._last_link_ns: int | None = None
-        self._trackers = {
-            channel: tuple(UsageTracker(gauge=counter is _memory) for counter in counters)
-            for channel, counters in _COUNTERS.items()
-        }
+        self._trackers = {channel: _trackers_for(channel) for channel in _COUNTERS}
         self.links: dict[LinkSide, UsageTracker] = {}
 
     @property
@@ -188,17 +186,20 @@ class ResourceUsage:
         now_ns = snapshot.time_ns
         if Channel.NETWORK in squeezed:
             self._update_links(snapshot, squeezed[Channel.NETWORK])
+        elif self.links:
+            self.links = {}
         if self._updates > _FIRST_UPDATES and now_ns - (self._last_ns or 0) < _PERIOD_NS:
             return
         self._updates += bool(squeezed)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
-        for channel, is_squeezed in squeezed.items():
-            for counter, each in zip(
-                _COUNTERS.get(channel, ()), self._trackers.get(channel, ()), strict=True
-            ):
+        for channel, counters in _COUNTERS.items():
+            if channel not in squeezed:
+                self._trackers[channel] = _trackers_for(channel)
+                continue
+            for counter, each in zip(counters, self._trackers[channel], strict=True):
                 counts = _counts(snapshot.workloads, workload_index, counter)
-                each.update(counts, dt_s, is_squeezed)
+                each.update(counts, dt_s, squeezed[channel])
 
     def _update_links(self, snapshot: Snapshot, squeezed: bool) -> None:
         last_ns, self._last_link_ns = self._last_link_ns, snapshot.time_ns
@@ -211,6 +212,10 @@ class ResourceUsage:
         self.links = {side: self.links.get(side) or UsageTracker() for side in counts}
         for side, use in self.links.items():
             use.update(counts[side], dt_s, squeezed)
+
+
+def _trackers_for(channel: Channel) -> tuple[UsageTracker, ...]:
+    return tuple(UsageTracker(gauge=counter is _memory) for counter in _COUNTERS[channel])
 
 
 def _counts(

@@ -4,7 +4,31 @@
 
 import pytest
 
-from controller.core.control.resource_usage import UsageTracker
+from controller.core.control.resource_usage import LinkSide, ResourceUsage, UsageTracker
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    LinkSample,
+    QosClass,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+    WorkloadSample,
+)
+from controller.core.workload_index import WorkloadIndex
+from tests.closed_loop import SECOND_NS, make_settings
+
+WEB, BATCH = CgroupId("cpu", 1), CgroupId("cpu", 2)
+LINK = Target(TargetKind.LINK, "net", 3, "eth0")
+INDEX = WorkloadIndex(
+    [
+        Workload("web", WEB, "/web", QosClass.LS, "web", "default"),
+        Workload("batch", BATCH, "/batch", QosClass.BE, "batch", "default"),
+    ],
+    make_settings().profiles,
+)
 
 
 def test_the_share_before_a_squeeze_outlasts_the_squeeze() -> None:
@@ -29,3 +53,36 @@ def test_without_a_measurement_there_is_no_share() -> None:
     assert use.share is None
     use.update([("batch", True, 100)], 1.0, False)
     assert use.share is None
+
+
+def snapshot_at(second: int, batch_bytes: int, web_bytes: int) -> Snapshot:
+    """Return a snapshot with the bytes that each read from disks and sent over the link."""
+    counts = ((WEB, QosClass.LS, web_bytes), (BATCH, QosClass.BE, batch_bytes))
+    return Snapshot(
+        time_ns=second * SECOND_NS,
+        age_ns=0,
+        workloads=tuple(WorkloadSample(cgroup, io_bytes=count) for cgroup, _, count in counts),
+        links=tuple(LinkSample(LINK, False, tier, count, 0, 0, 0) for _, tier, count in counts),
+    )
+
+
+@pytest.mark.parametrize("channel", [Channel.IO, Channel.NETWORK])
+def test_what_was_used_while_a_channel_was_not_watched_does_not_count(channel: Channel) -> None:
+    usage = ResourceUsage()
+
+    def measure(second: int, batch_bytes: int, watched: bool) -> None:
+        snapshot = snapshot_at(second, batch_bytes, 1000 * second)
+        usage.update(snapshot, INDEX, {channel: False} if watched else {})
+
+    for second in range(10):
+        measure(second, 1000 * second, watched=True)
+    # The last service of the channel leaves, and the job uses the resource for an hour.
+    for second in range(10, 3600):
+        measure(second, 10**9 * second, watched=False)
+    for second in range(3600, 3610):
+        measure(second, 3600 * 10**9, watched=True)
+    side = LinkSide("net", 3, False)
+    use = usage.links[side] if channel is Channel.NETWORK else usage.of(channel)
+    assert use.wanted == 0
+    assert use.others == pytest.approx(1000)
+    assert usage.share(channel, IndicatorTracker(), INDEX) == 0
