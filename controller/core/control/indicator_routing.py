@@ -45,9 +45,14 @@ class IndicatorRouting:
         self._workload_index = workload_index
         if changed:
             self._assigned = {
-                name: self._assigned.get(name) or _default(service)
+                name: self._kept(service) or _default(service)
                 for name, service in workload_index.services.items()
                 if any(_is_own(spec) for spec in service.profile.indicators)
+            }
+            self._since_ns = {
+                name: since_ns
+                for name, since_ns in self._since_ns.items()
+                if name in self._assigned
             }
         for name, channel in self._assigned.items():
             hurting = (loops[channel].deviation_of(name, IndicatorName.SERVICE) or 0.0) > 0
@@ -60,6 +65,11 @@ class IndicatorRouting:
         if changed:
             self._specs = {channel: self._of(channel, workload_index) for channel in Channel}
         return self._specs
+
+    def _kept(self, service: Service) -> Channel | None:
+        """Return the channel of a service's own figure unless the profile no longer has it."""
+        channel = self._assigned.get(service.name)
+        return channel if channel in service.profile.channels else None
 
     def _of(self, channel: Channel, workload_index: WorkloadIndex) -> Specs:
         # Hundreds of services share a few profiles, and so the tuples.

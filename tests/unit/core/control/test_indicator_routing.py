@@ -23,3 +23,20 @@ def test_the_own_figure_of_a_service_has_a_channel_even_without_cpu() -> None:
     assert {channel: dict(each) for channel, each in specs.items() if each} == {
         Channel.CACHE: {"web": (own,)}
     }
+
+
+def test_the_own_figure_leaves_a_channel_that_the_profile_no_longer_has() -> None:
+    own = replace(make_spec(), name=IndicatorName.SERVICE)
+    settings = make_settings()
+    web = Workload("web", CgroupId("cpu", 1), "/web", QosClass.LS, "web", "default")
+    loops = {channel: ChannelLoops(channel, settings) for channel in Channel}
+    routing = IndicatorRouting()
+
+    def channels_of(*channels: Channel) -> list[Channel]:
+        profile = replace(settings.profiles["default"], indicators=(own,), channels=channels)
+        specs = routing.update(WorkloadIndex([web], {"default": profile}), loops, 0)
+        return [channel for channel, each in specs.items() if each]
+
+    assert channels_of(Channel.CACHE, Channel.IO) == [Channel.CACHE]
+    assert channels_of(Channel.IO) == [Channel.IO]
+    assert channels_of(Channel.CPU, Channel.IO) == [Channel.IO], "it stays where it may stay"
