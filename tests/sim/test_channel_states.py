@@ -4,6 +4,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from controller.core.decision import ChannelState, IndicatorStatus, Plan
 from controller.core.knob_values import parse_quota
 from controller.core.model import Knob, KnobValue, Mode
@@ -254,3 +256,13 @@ def test_the_culprit_is_squeezed_most() -> None:
     assert culprit is not None
     assert culprit < 0.2
     assert other is None or other > 2 * culprit
+
+
+def test_the_floor_as_safe_state_leaves_most_of_the_machine_to_services() -> None:
+    node = SimulatedNode(1, wants=(0.1,) * 20)
+    loop = ClosedLoop(node, make_settings(safe_state=SafeState.FLOOR))
+    loop.run(2)
+    node.blind = True
+    assert loop.run(3)[-1].safe
+    # Twenty floors of 0.05 CPUs are half of the two CPUs; the floors get a quarter of them.
+    assert sum(cpus or 9.0 for cpus in loop.granted_cpus()) == pytest.approx(0.5)

@@ -88,22 +88,22 @@ class CpuChannel:
         """
         floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
         demand = max(self._limiter.applied, other)
+        present = workload_index.best_effort
         if demand <= 0 and (not self.loops or self.loops.safe):
             # No service to protect, or no data: no hold-off time.
             self.rung.release()
             if self.loops and self._settings.safe_state is SafeState.FLOOR:
-                return dict.fromkeys(workload_index.best_effort, floor)
+                self.rung.set_floor(floor, len(present))
+                return dict.fromkeys(present, self.rung.floor_each)
             return self.rung.grants
 
         def find_use() -> dict[CgroupId, float]:
             # Of a thousand workloads only a few run.
-            cpus, users = tracker.cpu_use, workload_index.best_effort
-            known = {**tracker.active, **self.rung.wants}
-            return {each: cpus[each] for each in known if each in users and each in cpus}
+            cpus, known = tracker.cpu_use, {**tracker.active, **self.rung.wants}
+            return {each: cpus[each] for each in known if each in present and each in cpus}
 
-        users = len(workload_index.best_effort)
         return self.rung.update(
-            demand, find_use, users, tracker.blame.culprits, blocked, floor, now_ns
+            demand, find_use, len(present), tracker.blame.culprits, blocked, floor, now_ns
         )
 
     def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, dt_s: float) -> None:

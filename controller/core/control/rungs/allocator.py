@@ -178,12 +178,19 @@ class ProportionalAllocator:
         age_ns = now_ns - self._allocated_ns
         if self.total is None or age_ns >= _ALLOCATE_NS or self._has_moved(self.total):
             use = find_use()
-            most = _FLOORS * self._capacity / max(1, users)
-            self.floor_each = max(self._least, min(floor_each, most))
+            self.set_floor(floor_each, users)
             self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9)
             self._allocate(demand, blame, blocked)
             self._allocated_ns = now_ns
         return self.grants
+
+    def set_floor(self, floor_each: float, users: int) -> None:
+        """Set ``floor_each`` to the limit of the configuration, less where there are many *users*.
+
+        All floors together are at most a quarter of the capacity, unless *least* is more.
+        """
+        most = _FLOORS * self._capacity / max(1, users)
+        self.floor_each = max(self._least, min(floor_each, most))
 
     def release(self) -> None:
         """Remove all grants and forget the wants."""
