@@ -108,23 +108,24 @@ class WaitWindow:
         """Return the differences over the last *window_ns*, stretched until *min_samples* waits.
 
         ``None`` while there are no two samples with a histogram. The reading may hold fewer than
-        *min_samples* waits, because the stretch ends at four windows.
+        *min_samples* waits, because the stretch ends at four times *window_ns*, also where more is
+        kept for a longer window: the gains of the loop assume this one.
         """
         if len(self._samples) < 2:
             return None
         now_ns, newest = self._samples[-1]
         if newest.runq_histogram is None:
             return None
-        waits = newest.waits or 0
+        waits, longest_ns = newest.waits or 0, STRETCH * window_ns
         oldest_ns, oldest = self._samples[0]
-        if waits - (oldest.waits or 0) < min_samples:
+        if now_ns - oldest_ns <= longest_ns and waits - (oldest.waits or 0) < min_samples:
             return self._since(oldest_ns, oldest)
         # From the newest to the oldest: take the first that is old enough and gives enough waits.
         for then_ns, older in islice(reversed(self._samples), 1, None):
             age_ns = now_ns - then_ns
             if age_ns < window_ns:
                 continue
-            if waits - (older.waits or 0) >= min_samples or age_ns >= self._keep_ns:
+            if waits - (older.waits or 0) >= min_samples or age_ns >= longest_ns:
                 break
         return self._since(then_ns, older)
 
@@ -228,14 +229,17 @@ class DeltaWindow:
         """Return the increases over *window_ns*, stretched until the first counter grew by *least*.
 
         ``None`` while there are no two readings. The first counter may have grown by less than
-        *least*, because the stretch ends at four windows.
+        *least*, because the stretch ends at four times *window_ns*.
         """
         if len(self._samples) < 2:
             return None
         now_ns, newest = self._samples[-1]
         then_ns, older = self._samples[0]
         for then_ns, older in islice(reversed(self._samples), 1, None):
-            if now_ns - then_ns >= window_ns and newest[0] - older[0] >= least:
+            age_ns = now_ns - then_ns
+            if age_ns < window_ns:
+                continue
+            if newest[0] - older[0] >= least or age_ns >= STRETCH * window_ns:
                 break
         counts = tuple(now - before for now, before in zip(newest, older, strict=True))
         return Delta(now_ns - then_ns, counts)

@@ -8,7 +8,7 @@ from controller.core.indicators.histogram import BUCKETS
 from controller.core.indicators.measurement import STALE, service_indicator
 from controller.core.indicators.run_queue import measure_waits
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.indicators.windows import WaitWindow
+from controller.core.indicators.windows import Delta, DeltaWindow, WaitWindow
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.workload_index import WorkloadIndex
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
@@ -63,6 +63,30 @@ def test_too_few_waits_stretch_the_window_up_to_four_times() -> None:
     reading = filled(50, waits_per_tick=1).read(SECOND_NS, 1000)
     assert reading is not None
     assert reading.span_ns == 4 * SECOND_NS
+
+
+def test_the_stretch_is_four_times_the_window_that_is_read_not_the_longest_one() -> None:
+    window = filled(200, waits_per_tick=1)
+    window.keep_for(5 * SECOND_NS)
+    for tick in range(200, 300):
+        window.push(tick * TICK_NS, sample(waits=tick, oncpu_ns=tick * TICK_NS // 4))
+    for least, span_s in ((1, 1), (15, 3), (50, 4), (1000, 4)):
+        reading = window.read(SECOND_NS, least)
+        assert reading is not None
+        assert reading.span_ns == span_s * SECOND_NS
+    reading = window.read(5 * SECOND_NS, 1000)
+    assert reading is not None
+    assert reading.span_ns == 20 * SECOND_NS
+
+
+def test_the_stretch_of_a_window_of_counters_ends_at_four_windows() -> None:
+    window = DeltaWindow()
+    window.keep_for(5 * SECOND_NS)
+    for tick in range(300):
+        window.push(tick * TICK_NS, (tick,))
+    for least, span_s in ((1, 1), (15, 3), (50, 4), (1000, 4)):
+        assert window.read(SECOND_NS, least) == Delta(span_s * SECOND_NS, (5 * span_s,))
+    assert window.read(5 * SECOND_NS, 1000) == Delta(20 * SECOND_NS, (100,))
 
 
 def test_counters_that_shrink_start_the_window_again() -> None:
