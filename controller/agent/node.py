@@ -39,6 +39,7 @@ from controller.core.model import (
 from controller.core.workload_index import diff_workloads
 from controller.host.facts import find_cgroup_layout, find_disks, memory_bytes
 from controller.kube.cleanup import remove_taint_note, write_taint_note
+from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.cluster import Cluster
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
@@ -61,7 +62,8 @@ class Node:
     """Probes, workloads and knobs of this host. Not thread-safe: for the control thread only.
 
     ``enforcing``: whether knobs are written (enforce mode). ``workloads``: the ones measured and
-    steered now.
+    steered now. ``left_out``: a text for each cgroup that a rule of the configuration matches and
+    that cannot be a workload, as of the last scan.
 
     :raises ConfigError: the configuration does not match this host's cgroups.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
@@ -71,7 +73,9 @@ class Node:
     def __init__(self, config: Config) -> None:
         self._layout = find_cgroup_layout()
         self._idle_placer = SchedIdlePlacer(self._layout)
-        workloads = static.scan(self._layout, config.workloads, missing_ok=False)
+        self._left_out_log = RateLimitedLogger(_log)
+        self.left_out: tuple[str, ...] = ()
+        workloads = self._scan_rules(config, strict=True)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
         self.links = None if config.network is None else ShapedLinks(config.network, self._layout)
@@ -159,15 +163,22 @@ class Node:
         """Return the workloads of this host by the rules of *config*, without applying them.
 
         Apply them with ``set_workloads``.
-
-        :raises ConfigError: two rules match one cgroup, or one workload lies inside another.
         """
         now_ns = time.monotonic_ns()
         self._changes_at_scan = self.sampler.cgroup_changes
-        workloads = static.scan(self._layout, config.workloads, missing_ok=True)
+        workloads = self._scan_rules(config, strict=False)
         if self.cluster is not None:
             workloads = self.cluster.scan(workloads, config.settings.profiles, now_ns)
         return self._idle_placer.place(workloads, now_ns)
+
+    def _scan_rules(self, config: Config, *, strict: bool) -> tuple[Workload, ...]:
+        workloads, left_out = static.scan(self._layout, config.workloads, strict=strict)
+        logged = frozenset(self.left_out)
+        for text in left_out:
+            if text not in logged:
+                self._left_out_log.warning(f"{text}; left out")
+        self.left_out = left_out
+        return workloads
 
     def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
         """Measure and steer exactly *workloads* from now on."""

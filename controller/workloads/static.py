@@ -22,47 +22,74 @@ _MAGIC = frozenset("*?[")
 
 
 def scan(
-    layout: CgroupLayout, rules: Iterable[WorkloadRule], *, missing_ok: bool
-) -> tuple[Workload, ...]:
-    """Return the present workloads, sorted by path.
+    layout: CgroupLayout, rules: Iterable[WorkloadRule], *, strict: bool
+) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
+    """Return the present workloads, sorted by path, and a text per cgroup that is left out.
 
-    :param missing_ok: whether a rule without a pattern may match nothing. At start that is most
-        likely a typing error; later the workload may have ended.
-    :raises ConfigError: two rules match one cgroup, one workload lies inside another, a cgroup that
-        is named without a pattern is missing, or a cgroup has no cpu controller.
+    A cgroup that matches a rule is left out if it belongs to an earlier rule, lies inside another
+    workload, or has no cpu controller. The others are not affected: a user with a delegated cgroup
+    can cause each of these below a pattern. Of two nested cgroups the inner one is left out,
+    because a knob of the outer one acts on it as well.
+
+    :param strict: whether it is an error if a cgroup is left out or missing that a rule names
+        without a pattern. At start that is most likely a typing error; later the workload may have
+        ended.
+    :raises ConfigError: only if *strict*.
     """
     found: dict[str, tuple[WorkloadRule, Workload]] = {}
-    problems: list[str] = []
+    problems: list[tuple[WorkloadRule, str]] = []
+    missing: list[str] = []
     for rule in rules:
         matches = list(_match(layout.mount, rule.cgroup.strip("/").split("/")))
-        if not matches and not missing_ok and not _MAGIC & set(rule.cgroup):
-            problems.append(
+        if not matches and not _is_pattern(rule.cgroup):
+            missing.append(
                 f"{rule.origin}: cgroup: {rule.cgroup} does not exist below {layout.mount}; start "
                 "the workload first, or name it by a pattern if it comes and goes"
             )
         for path, inode in matches:
             if path in found:
                 other = found[path][0]
-                problems.append(
-                    f"{rule.origin}: cgroup: {path} already belongs to the workload "
-                    f"{other.name!r} ({other.origin})"
-                )
-                continue
-            found[path] = (rule, _workload(layout, rule, path, inode))
-            if layout.version == "v2" and not (layout.mount / path[1:] / "cpu.max").exists():
-                problems.append(
-                    f"{rule.origin}: cgroup: {path} has no cpu controller; write +cpu into the "
-                    "cgroup.subtree_control of the cgroup above it"
-                )
-    problems += _nested(found)
-    if problems:
-        raise ConfigError(problems)
-    return tuple(found[path][1] for path in sorted(found))
+                text = f"{path} already belongs to the workload {other.name!r} ({other.origin})"
+                problems.append((rule, text))
+            else:
+                found[path] = (rule, _workload(layout, rule, path, inode))
+    kept: dict[str, Workload] = {}
+    for path in sorted(found):  # an outer cgroup before those in it
+        rule, workload = found[path]
+        if outer := next((kept[each] for each in _above(path) if each in kept), None):
+            text = f"{path} lies inside {outer.path} of the workload {outer.name!r}"
+            problems.append((rule, text))
+        elif layout.version == "v1" or (layout.mount / path[1:] / "cpu.max").exists():
+            kept[path] = workload
+        elif (layout.mount / path[1:]).exists():  # not removed in the meantime
+            text = (
+                f"{path} has no cpu controller; write +cpu into the cgroup.subtree_control of the "
+                "cgroup above it"
+            )
+            problems.append((rule, text))
+    texts = [f"{rule.origin}: cgroup: {text}" for rule, text in problems]
+    errors = [
+        text
+        for (rule, _), text in zip(problems, texts, strict=True)
+        if not _is_pattern(rule.cgroup)
+    ]
+    if strict and (missing or errors):
+        raise ConfigError([*missing, *errors])
+    return tuple(kept.values()), tuple(texts)
+
+
+def _is_pattern(cgroup: str) -> bool:
+    return not _MAGIC.isdisjoint(cgroup)
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _workload(layout: CgroupLayout, rule: WorkloadRule, path: str, inode: int) -> Workload:
     name = rule.name
-    if _MAGIC & set(rule.cgroup):
+    if _is_pattern(rule.cgroup):
         name = f"{rule.name}:{path.rpartition('/')[2]}"
     cgroup = CgroupId(layout.hierarchy, inode)
     return Workload(name, cgroup, path, rule.qos, rule.service, rule.profile, rule.core_group)
@@ -83,7 +110,7 @@ def _match(mount: Path, patterns: list[str]) -> Iterator[tuple[str, int]]:
 def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
     folder = mount / parent[1:]
     try:
-        if not _MAGIC & set(pattern):
+        if not _is_pattern(pattern):
             status = (folder / pattern).stat(follow_symlinks=False)
             return [(pattern, status.st_ino)] if stat.S_ISDIR(status.st_mode) else []
         with os.scandir(folder) as entries:
@@ -94,17 +121,3 @@ def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
             ]
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _nested(found: dict[str, tuple[WorkloadRule, Workload]]) -> Iterator[str]:
-    # A knob of the outer cgroup would act on the inner one as well.
-    for path, (rule, workload) in found.items():
-        parent = path.rpartition("/")[0]
-        while parent:
-            if parent in found:
-                outer = found[parent][1]
-                yield (
-                    f"{rule.origin}: cgroup: {workload.path} lies inside {outer.path} of the "
-                    f"workload {outer.name!r}"
-                )
-            parent = parent.rpartition("/")[0]

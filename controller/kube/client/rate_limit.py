@@ -81,7 +81,7 @@ class TokenBucket:
 
 
 class RateLimitedLogger:
-    """Logger for messages that pod owners can trigger; for one thread.
+    """Logger for messages that owners of pods or cgroups can trigger; for one thread.
 
     A token bucket bounds the messages: 250 at once, so that the messages about a node full of pods
     with wrong labels all appear, and one per 10 s afterwards. Suppressed messages are counted; the
@@ -107,7 +107,7 @@ class RateLimitedLogger:
             return
         if self._suppressed:
             self._log.warning(
-                "%d lines about pods were suppressed: there are too many", self._suppressed
+                "%d lines about workloads were suppressed: there are too many", self._suppressed
             )
             self._suppressed = 0
         self._log.log(level, "%s", text)

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workloads from rules of the configuration, on a tree of real directories."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controller.config.load import ConfigError, WorkloadRule
-from controller.core.model import QosClass
+from controller.core.model import QosClass, Workload
 from controller.host.facts import CgroupLayout
 from controller.workloads.static import scan
 
@@ -27,7 +28,7 @@ def layout(tmp_path: Path) -> CgroupLayout:
 
 
 def test_patterns_match_one_level_each_and_only_directories(layout: CgroupLayout) -> None:
-    found = scan(layout, [rule("web", "/web"), rule("b", "/batch/*")], missing_ok=False)
+    found, _ = scan(layout, [rule("web", "/web"), rule("b", "/batch/*")], strict=True)
     assert [(w.name, w.path) for w in found] == [
         ("b:one", "/batch/one"),
         ("b:two", "/batch/two"),
@@ -37,37 +38,86 @@ def test_patterns_match_one_level_each_and_only_directories(layout: CgroupLayout
 
 
 def test_patterns_in_the_middle(layout: CgroupLayout) -> None:
-    found = scan(layout, [rule("any", "/b*/t?o/[a-z]*")], missing_ok=False)
+    found, _ = scan(layout, [rule("any", "/b*/t?o/[a-z]*")], strict=True)
     assert [w.path for w in found] == ["/batch/two/inner"]
 
 
-def test_a_pattern_may_match_nothing_but_a_path_must_exist(layout: CgroupLayout) -> None:
-    assert scan(layout, [rule("none", "/nothing*")], missing_ok=False) == ()
+def test_a_pattern_may_match_nothing_but_a_path_must_exist_at_start(layout: CgroupLayout) -> None:
+    assert scan(layout, [rule("none", "/nothing*")], strict=True) == ((), ())
     with pytest.raises(ConfigError, match=r"config\.yaml:9: cgroup: /nothing does not exist"):
-        scan(layout, [rule("none", "/nothing")], missing_ok=False)
-    assert scan(layout, [rule("none", "/nothing")], missing_ok=True) == ()
+        scan(layout, [rule("none", "/nothing")], strict=True)
+    assert scan(layout, [rule("none", "/nothing")], strict=False) == ((), ())
 
 
 def test_a_file_is_not_a_cgroup(layout: CgroupLayout) -> None:
     with pytest.raises(ConfigError, match="/batch/tasks does not exist"):
-        scan(layout, [rule("odd", "/batch/tasks")], missing_ok=False)
+        scan(layout, [rule("odd", "/batch/tasks")], strict=True)
+
+
+def names(found: tuple[tuple[Workload, ...], tuple[str, ...]]) -> list[str]:
+    return [workload.name for workload in found[0]]
 
 
 def test_one_cgroup_has_one_workload(layout: CgroupLayout) -> None:
-    rules = [rule("all", "/batch/*"), rule("one", "/batch/one")]
-    with pytest.raises(ConfigError, match="/batch/one already belongs to the workload 'all'"):
-        scan(layout, rules, missing_ok=True)
+    rules = [rule("all", "/batch/*"), rule("one", "/batch/one"), rule("web", "/web")]
+    text = "/batch/one already belongs to the workload 'all'"
+    with pytest.raises(ConfigError, match=text):
+        scan(layout, rules, strict=True)
+    found = scan(layout, rules, strict=False)
+    assert names(found) == ["all:one", "all:two", "web"]
+    assert [text in each for each in found[1]] == [True]
+    # A user who may make cgroups can let one match two patterns, also before the start.
+    patterns = [rule("all", "/batch/*"), rule("ones", "/*/one"), rule("web", "/web")]
+    assert scan(layout, patterns, strict=True)[0] == found[0]
 
 
-def test_a_workload_inside_another_is_refused(layout: CgroupLayout) -> None:
-    rules = [rule("outer", "/batch"), rule("inner", "/batch/two/inner", QosClass.LS)]
-    with pytest.raises(ConfigError, match="/batch/two/inner lies inside /batch of the workload"):
-        scan(layout, rules, missing_ok=True)
+def test_a_workload_inside_another_is_left_out(layout: CgroupLayout) -> None:
+    rules = [rule("inner", "/batch/two/inner", QosClass.LS), rule("outer", "/batch")]
+    text = "/batch/two/inner lies inside /batch of the workload 'outer'"
+    with pytest.raises(ConfigError, match=text):
+        scan(layout, rules, strict=True)
+    found = scan(layout, [*rules, rule("web", "/web")], strict=False)
+    assert names(found) == ["outer", "web"]
+    assert [text in each for each in found[1]] == [True]
 
 
-def test_v2_needs_the_cpu_controller(layout: CgroupLayout) -> None:
-    v2 = CgroupLayout(hierarchy="v2", mount=layout.mount, version="v2", unified=layout.mount)
+def test_a_cgroup_that_a_user_makes_below_a_workload_hides_no_service(layout: CgroupLayout) -> None:
+    rules = [rule("be", "/batch/*"), rule("deep", "/*/*/inner"), rule("svc", "/other/*")]
+    assert names(found := scan(layout, rules, strict=True)) == ["be:one", "be:two", "svc:x"]
+    assert ["/batch/two/inner lies inside" in each for each in found[1]] == [True]
+    (layout.mount / "other" / "new").mkdir()
+    assert "svc:new" in names(scan(layout, rules, strict=False))
+
+
+@pytest.fixture
+def v2(layout: CgroupLayout) -> CgroupLayout:
+    for name in ("web", "batch/one", "batch/two"):
+        (layout.mount / name / "cpu.max").write_text("max 100000")
+    return CgroupLayout(hierarchy="v2", mount=layout.mount, version="v2", unified=layout.mount)
+
+
+def test_v2_needs_the_cpu_controller(v2: CgroupLayout) -> None:
+    assert names(scan(v2, [rule("web", "/web")], strict=True)) == ["web"]
+    (v2.mount / "web" / "cpu.max").unlink()
     with pytest.raises(ConfigError, match="/web has no cpu controller"):
-        scan(v2, [rule("web", "/web")], missing_ok=True)
-    (layout.mount / "web" / "cpu.max").write_text("max 100000")
-    assert len(scan(v2, [rule("web", "/web")], missing_ok=True)) == 1
+        scan(v2, [rule("web", "/web")], strict=True)
+
+
+def test_a_cgroup_without_the_cpu_controller_hides_no_other(v2: CgroupLayout) -> None:
+    (v2.mount / "batch" / "bad").mkdir()
+    rules = [rule("be", "/batch/*"), rule("web", "/web", QosClass.LS)]
+    for strict in (True, False):
+        found = scan(v2, rules, strict=strict)
+        assert names(found) == ["be:one", "be:two", "web"]
+        assert ["/batch/bad has no cpu controller" in each for each in found[1]] == [True]
+
+
+def test_a_cgroup_that_vanishes_during_the_scan_is_not_reported(v2: CgroupLayout) -> None:
+    def rules() -> Iterator[WorkloadRule]:
+        yield rule("be", "/batch/*")
+        (v2.mount / "batch" / "one" / "cpu.max").unlink()
+        (v2.mount / "batch" / "one").rmdir()
+        yield rule("web", "/web")
+
+    found = scan(v2, rules(), strict=False)
+    assert names(found) == ["be:two", "web"] and found[1] == ()
