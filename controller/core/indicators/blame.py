@@ -3,7 +3,8 @@
 """Attribution of inflicted wait: an average per culprit, and best-effort's share per service.
 
 The probe attributes most of the inflicted wait to a culprit. The rest is divided among the other
-workloads in proportion to their CPU use, which is the best estimate of what occupied the CPU.
+workloads and the work outside all workloads in proportion to their CPU use, which is the best
+estimate of what occupied the CPU. While the agent sheds blame to save CPU, that is the whole wait.
 
 The share counts against the inflicted wait, but at least against a quarter of all waiting: where a
 service mostly waits for its own tasks, a small wait inflicted by others does not explain its
@@ -94,9 +95,14 @@ class BlameTracker:
         samples: SampleDiff,
         workload_index: WorkloadIndex,
         cpu_use: Mapping[CgroupId, float],
+        outside_cpus: float,
         dt_ns: int,
     ) -> None:
-        """Take one tick of *dt_ns*; *cpu_use* has the workloads that use any CPU, in CPUs."""
+        """Take one tick of *dt_ns*.
+
+        *cpu_use* has the workloads that use any CPU, *outside_cpus* is the use of all other work,
+        in CPUs.
+        """
         based = bool(self._last) or not blame
         gains = blame_deltas(self._last, blame) if dt_ns > 0 else ()
         self._last = blame
@@ -109,7 +115,8 @@ class BlameTracker:
         best_effort = workload_index.best_effort
         be_use = {cgroup: use for cgroup, use in cpu_use.items() if cgroup in best_effort}
         be_all = sum(be_use.values())
-        others = dict.fromkeys({**self._shares, **whole, **named}, sum(cpu_use.values()))
+        everything = outside_cpus + sum(cpu_use.values())
+        others = dict.fromkeys({**self._shares, **whole, **named}, everything)
         for cgroup, use in cpu_use.items():
             if (own := workload_index.sensitive.get(cgroup)) in others:
                 others[own] -= use

@@ -49,7 +49,8 @@ class IndicatorTracker:
 
     ``probe_alive``: the data of the sched probe is recent. All rates are in CPUs: ``cpu_use`` of
     every workload, ``active`` of those that use any CPU, ``cpu_need`` of each service, smoothed
-    over 1 s and without services that need none, ``system_cpus`` and ``steal_cpus``, smoothed over
+    over 1 s and without services that need none, ``outside_cpus`` of work outside all workloads,
+    ``system_cpus`` of that and the workloads of class system, and ``steal_cpus``, smoothed over
     2 s. ``steal_cpus`` is ``None`` where the host does not report steal.
     """
 
@@ -71,6 +72,7 @@ class IndicatorTracker:
         "active",
         "blame",
         "cpu_need",
+        "outside_cpus",
         "probe_alive",
         "steal_cpus",
         "system_cpus",
@@ -96,6 +98,7 @@ class IndicatorTracker:
         self.probe_alive = False
         self.cpu_need: dict[str, CpuNeed] = {}
         self.active: dict[CgroupId, float] = {}
+        self.outside_cpus = 0.0
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
 
@@ -131,9 +134,11 @@ class IndicatorTracker:
             snapshot.links, snapshot.time_ns, workload_index.longest_window_ns, rebase
         )
         self._figures = {figure.service: figure for figure in snapshot.services}
-        self.blame.update(snapshot.blame, self._samples, workload_index, self.active, dt_ns)
         self._update_needs(workload_index, dt_ns)
         self._update_machine(snapshot, workload_index, dt_ns)
+        self.blame.update(
+            snapshot.blame, self._samples, workload_index, self.active, self.outside_cpus, dt_ns
+        )
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
         """Return whether the service's indicators of these *names* equal those of the last tick.
@@ -301,8 +306,12 @@ class IndicatorTracker:
     ) -> None:
         weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)
         outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
-        system = outside or 0.0
-        system += sum(use for cgroup, use in self.active.items() if cgroup in workload_index.system)
+        if outside is None:  # not measurable in this tick, which does not mean that there was none
+            outside = self.outside_cpus
+        self.outside_cpus += weight * (outside - self.outside_cpus)
+        system = outside + sum(
+            use for cgroup, use in self.active.items() if cgroup in workload_index.system
+        )
         self.system_cpus += weight * (system - self.system_cpus)
         steal = self._steal.update(snapshot.steal_ns, dt_ns)
         if snapshot.steal_ns is None:

@@ -86,3 +86,19 @@ def test_what_was_used_while_a_channel_was_not_watched_does_not_count(channel: C
     assert use.wanted == 0
     assert use.others == pytest.approx(1000)
     assert usage.share(channel, IndicatorTracker(), INDEX) == 0
+
+
+def test_without_counters_of_the_cache_all_cpu_time_counts_also_that_outside_workloads() -> None:
+    tracker = IndicatorTracker()
+    for second in range(60):
+        used_ns = second * SECOND_NS
+        snapshot = Snapshot(
+            time_ns=second * SECOND_NS,
+            age_ns=0,
+            workloads=tuple(WorkloadSample(each, oncpu_ns=used_ns // 20) for each in (WEB, BATCH)),
+            system_oncpu_ns=used_ns * 19 // 10,
+        )
+        dt_ns = SECOND_NS if second else 0
+        tracker.update(snapshot, INDEX, dt_ns, oldest_ns=SECOND_NS, rebase=False)
+    share = ResourceUsage().share(Channel.CACHE, tracker, INDEX)
+    assert share == pytest.approx(0.05 / 2.0, rel=0.01)

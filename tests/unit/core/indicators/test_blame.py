@@ -35,10 +35,12 @@ def feed(
     named: dict[CgroupId | None, int],
     total: int,
     own: int | None = None,
+    outside_cpus: float = 0.0,
 ) -> None:
     """Feed one second: *named* ns of wait per culprit and second, *total* ns inflicted in all.
 
-    *own* is the wait of the service for its own tasks in ns; ``None``: not measured.
+    *own* is the wait of the service for its own tasks in ns; ``None``: not measured. Work outside
+    the workloads uses *outside_cpus*.
     """
     whole = None if own is None else second * (total + own)
     waits = WorkloadSample(WEB, wait_inflicted_ns=second * total, wait_total_ns=whole)
@@ -48,6 +50,7 @@ def feed(
         context.samples,
         context.index,
         {WEB: 0.2, HOG: 0.6, MOUSE: 0.2, OTHER: 0.8},
+        outside_cpus,
         SECOND if second else 0,
     )
 
@@ -68,6 +71,15 @@ def test_unattributed_wait_is_divided_by_cpu_use() -> None:
     # Best-effort used 0.8 of the 1.6 CPUs that workloads other than the service used.
     assert context.blame.share("web") == pytest.approx(0.5, rel=0.01)
     assert context.blame.culprits[HOG] == pytest.approx(3 * context.blame.culprits[MOUSE], rel=0.01)
+
+
+def test_unattributed_wait_is_also_due_to_work_outside_the_workloads() -> None:
+    context = Context()
+    for second in range(120):
+        feed(context, second, {}, 400_000_000, outside_cpus=14.4)
+    # Best-effort used 0.8 of the 16 CPUs that were used by others than the service.
+    assert context.blame.share("web") == pytest.approx(0.05, rel=0.01)
+    assert sum(context.blame.culprits.values()) == pytest.approx(0.02, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""CPU use of the machine, and what it says about waits without a culprit."""
+
+import pytest
+
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from controller.core.workload_index import WorkloadIndex
+from tests.closed_loop import SECOND_NS, TICK_NS, make_settings
+
+WEB, BATCH = CgroupId("cpu", 1), CgroupId("cpu", 2)
+INDEX = WorkloadIndex(
+    [
+        Workload("web", WEB, "/web", QosClass.LS, "web", "default"),
+        Workload("batch", BATCH, "/batch", QosClass.BE, "batch", "default"),
+    ],
+    make_settings().profiles,
+)
+
+
+def run(tracker: IndicatorTracker, first: int, last: int, measured: bool = True) -> None:
+    """Feed ticks of a node without blame: 1.9 CPUs of system work beside a little batch work."""
+    for tick in range(first, last):
+        time_ns = tick * TICK_NS
+        snapshot = Snapshot(
+            time_ns=time_ns,
+            age_ns=0,
+            workloads=(
+                WorkloadSample(WEB, oncpu_ns=time_ns // 20, wait_inflicted_ns=time_ns // 2),
+                WorkloadSample(BATCH, oncpu_ns=time_ns // 20),
+            ),
+            system_oncpu_ns=time_ns * 19 // 10 if measured else None,
+        )
+        dt_ns = TICK_NS if tick else 0
+        tracker.update(snapshot, INDEX, dt_ns, oldest_ns=SECOND_NS, rebase=False)
+
+
+def test_a_wait_without_blame_is_not_put_on_best_effort_beside_system_work() -> None:
+    tracker = IndicatorTracker()
+    run(tracker, 0, 100)
+    assert tracker.outside_cpus == pytest.approx(1.9, rel=0.01)
+    assert tracker.blame.share("web") == pytest.approx(0.05 / 1.95, rel=0.05)
+
+
+def test_system_work_that_is_not_measured_for_a_moment_is_not_taken_as_none() -> None:
+    tracker = IndicatorTracker()
+    run(tracker, 0, 100)
+    run(tracker, 100, 110, measured=False)
+    assert tracker.system_cpus == pytest.approx(1.9, rel=0.01)
