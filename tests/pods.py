@@ -7,6 +7,7 @@ from typing import Any
 
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
 from controller.core.model import Workload
+from controller.core.settings import Profile
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.workloads.pods.classify import ClassRules
@@ -14,7 +15,15 @@ from controller.workloads.pods.pod import Pod, Pods, parse_pod
 from controller.workloads.pods.profile_choice import profile_chooser
 from controller.workloads.pods.source import KubernetesSource
 
-__all__ = ("AGENT_UID", "UID", "as_workload", "parsed_pod", "raw_pod", "raw_running_pod")
+__all__ = (
+    "AGENT_UID",
+    "UID",
+    "as_workload",
+    "parsed_pod",
+    "profiles",
+    "raw_pod",
+    "raw_running_pod",
+)
 
 UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 # The uid of the agent's own pod.
@@ -63,7 +72,21 @@ def as_workload(mount: Path, raw: dict[str, Any]) -> tuple[Workload, str]:
     layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
     pods = Pods(pods={found.uid: found}, synced=True)
     source = KubernetesSource(layout, lambda: pods, ClassRules(own_uid=AGENT_UID))
-    (workload,) = source.scan(
-        NS_PER_SEC, profile_chooser(("default",), KubeProfilesConfig(), "default")
-    )
+    choose = profile_chooser(profiles("default"), KubeProfilesConfig(), "default")
+    (workload,) = source.scan(NS_PER_SEC, choose)
     return workload, dict(source.problems).get(found.key, "")
+
+
+def profiles(*names: str, evicting: tuple[str, ...] = ()) -> dict[str, Profile]:
+    """Return profiles without indicators by name; those in *evicting* enable evictions."""
+    return {
+        name: Profile(
+            name=name,
+            indicators=(),
+            sched_idle=True,
+            be_share_min=0.5,
+            idle_oncpu_ratio=0.01,
+            evict_enabled=name in evicting,
+        )
+        for name in (*names, *evicting)
+    }

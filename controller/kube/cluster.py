@@ -101,7 +101,7 @@ class Cluster:
         self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR)
         self._ceded: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
-        self._choose_named: ChooseProfile = profile_chooser((), config.profiles, DEFAULT_PROFILE)
+        self._choose_named: ChooseProfile = profile_chooser({}, config.profiles, DEFAULT_PROFILE)
         self._choose = self._choose_named
         self._conflicts: tuple[str, ...] = ()
         self._revision = 0
@@ -143,7 +143,7 @@ class Cluster:
         """
         if profiles is not self._profiles:
             self._profiles = profiles
-            named = [name for name in profiles if name == base_name(name)]
+            named = {name: each for name, each in profiles.items() if name == base_name(name)}
             self._choose_named = profile_chooser(named, self._config.profiles, DEFAULT_PROFILE)
             self._choose = self._choose_named
             if self._descriptor_profiles is not None:

@@ -36,7 +36,8 @@ class OverloadedNode:
         self.site.write(
             "profiles: [tight.yaml]\n",
             mode=mode,
-            kubernetes=f"  eviction: {{enabled: true{eviction}}}\n",
+            kubernetes=f"  eviction: {{enabled: true{eviction}}}\n"
+            f"  profiles: {{allow: {{tight: [{self.namespace}]}}}}\n",
         )
 
     def start(

@@ -86,7 +86,7 @@ class KubeProfilesConfig:
     ``config_map`` is (namespace, name), or ``None``. The first of ``rules`` that matches a pod
     applies. With ``match_apps``, a pod whose app has the name of a profile gets that profile.
     ``allow`` maps a profile to the only namespaces from which it can be selected; profiles that
-    are not in ``allow`` can be selected from all namespaces.
+    are not in ``allow`` can be selected from all namespaces, or from none if they enable evictions.
     """
 
     config_map: tuple[str, str] | None = None

@@ -5,13 +5,15 @@
 The first of these that names an existing profile decides: the rules of the administrator; the label
 or annotation ``sweetpoint.dev/profile``; the name of the app (a label, else an image); the default.
 The second and third can choose only among the profiles that the namespace of the pod may use. The
-owner of a pod can thus choose the name of a profile, but no number in it.
+owner of a pod can thus choose the name of a profile, but no number in it. A profile that evicts
+other pods may be used only from the namespaces that ``allow`` lists for it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
+from controller.core.settings import Profile
 from controller.workloads.pods.identity import APP_LABELS
 from controller.workloads.pods.pod import Pod
 
@@ -37,21 +39,20 @@ ChooseProfile = Callable[[Pod | None], ProfileChoice]
 
 
 def profile_chooser(
-    profiles: Collection[str], config: KubeProfilesConfig, fallback: str
+    profiles: Mapping[str, Profile], config: KubeProfilesConfig, fallback: str
 ) -> ChooseProfile:
-    """Return the function that chooses among the names in *profiles*.
+    """Return the function that chooses among *profiles*, by name.
 
     A profile that does not exist, for example because its ConfigMap was not read yet, is not
     chosen: the next rule counts, and the choice has the problem.
 
     :param fallback: the profile for a missing default; always one of *profiles*.
     """
-    names = frozenset(profiles)
 
     def choose(pod: Pod | None) -> ProfileChoice:
         problems: list[str] = []
-        found = None if pod is None else _for_pod(pod, names, config, problems)
-        if found is None and config.default in names:
+        found = None if pod is None else _for_pod(pod, profiles, config, problems)
+        if found is None and config.default in profiles:
             found = config.default
         elif found is None:
             problems.append(f"the default: no profile has the name {config.default!r}")
@@ -62,21 +63,24 @@ def profile_chooser(
 
 
 def _for_pod(
-    pod: Pod, names: frozenset[str], config: KubeProfilesConfig, problems: list[str]
+    pod: Pod, profiles: Mapping[str, Profile], config: KubeProfilesConfig, problems: list[str]
 ) -> str | None:
     for number, rule in enumerate(config.rules, 1):
         if _applies(rule, pod):
-            if rule.profile in names:
+            if rule.profile in profiles:
                 return rule.profile
             problems.append(f"profile rule {number}: no profile has the name {rule.profile!r}")
     wanted = pod.labels.get(PROFILE_KEY) or pod.annotations.get(PROFILE_KEY, "")
-    if wanted and wanted not in names:
+    if wanted and wanted not in profiles:
         problems.append(f"{PROFILE_KEY}={wanted[:64]!r}: no profile has that name")
-    elif wanted and not _may(pod, wanted, config):
-        problems.append(f"{PROFILE_KEY}={wanted!r}: {pod.namespace} may not choose it")
+    elif wanted and not _may(pod, profiles[wanted], config):
+        text = f"{PROFILE_KEY}={wanted!r}: {pod.namespace} may not choose it"
+        if wanted not in config.allow:
+            text += ": it enables evictions, and profiles.allow has no entry for it"
+        problems.append(text)
     elif wanted:
         return wanted
-    return _by_app(pod, names, config) if config.match_apps else None
+    return _by_app(pod, profiles, config) if config.match_apps else None
 
 
 def _applies(rule: ProfileRule, pod: Pod) -> bool:
@@ -87,15 +91,18 @@ def _applies(rule: ProfileRule, pod: Pod) -> bool:
     )
 
 
-def _may(pod: Pod, profile: str, config: KubeProfilesConfig) -> bool:
-    allowed = config.allow.get(profile)
-    return allowed is None or pod.namespace in allowed
+def _may(pod: Pod, profile: Profile, config: KubeProfilesConfig) -> bool:
+    allowed = config.allow.get(profile.name)
+    return not profile.evict_enabled if allowed is None else pod.namespace in allowed
 
 
-def _by_app(pod: Pod, names: frozenset[str], config: KubeProfilesConfig) -> str | None:
+def _by_app(pod: Pod, profiles: Mapping[str, Profile], config: KubeProfilesConfig) -> str | None:
+    def may(name: str) -> bool:
+        return name in profiles and _may(pod, profiles[name], config)
+
     for key in APP_LABELS:
-        if (app := pod.labels.get(key)) in names and _may(pod, app, config):
+        if may(app := pod.labels.get(key, "")):
             return app
     # One of the images may be a sidecar's: if two of them have a profile, neither counts.
-    found = {image for image in pod.images if image in names and _may(pod, image, config)}
+    found = set(filter(may, pod.images))
     return found.pop() if len(found) == 1 else None

@@ -9,8 +9,9 @@ import pytest
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
 from controller.workloads.pods.pod import Pod, parse_pod
 from controller.workloads.pods.profile_choice import PROFILE_KEY, ProfileChoice, profile_chooser
+from tests.pods import profiles
 
-NAMES = ("default", "gold", "nginx", "redis")
+PROFILES = profiles("default", "gold", "nginx", "redis")
 UID = "00000000-0000-0000-0000-000000000001"
 
 CONFIG = KubeProfilesConfig(
@@ -62,7 +63,7 @@ def chooses(profile: str, **labels: str) -> dict[str, str]:
     ],
 )
 def test_choice(found: str, given: Pod | None) -> None:
-    assert profile_chooser(NAMES, CONFIG, "default")(given) == ProfileChoice(found)
+    assert profile_chooser(PROFILES, CONFIG, "default")(given) == ProfileChoice(found)
 
 
 @pytest.mark.parametrize(
@@ -77,22 +78,54 @@ def test_choice(found: str, given: Pod | None) -> None:
 def test_a_profile_that_the_pod_may_not_choose(
     found: str, problem: str, given: dict[str, str]
 ) -> None:
-    choice = profile_chooser(NAMES, CONFIG, "default")(pod(labels=given))
+    choice = profile_chooser(PROFILES, CONFIG, "default")(pod(labels=given))
     assert choice.profile == found
     assert choice.problem is not None and choice.problem.startswith(problem)
 
 
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"labels": chooses("sharp")},
+        {"annotations": chooses("sharp")},
+        {"labels": {"app": "sharp"}},
+        {"images": ("sharp",)},
+    ],
+)
+def test_a_profile_that_evicts_needs_an_entry_in_allow(wish: dict[str, Any]) -> None:
+    named = profiles("default", evicting=("sharp",))
+    for allow, found in (
+        ({}, "default"),
+        ({"sharp": frozenset({"bank"})}, "default"),
+        ({"sharp": frozenset({"shop"})}, "sharp"),
+    ):
+        choose = profile_chooser(named, KubeProfilesConfig(allow=allow), "default")
+        assert choose(pod(**wish)).profile == found
+    refused = profile_chooser(named, KubeProfilesConfig(), "default")(pod(labels=chooses("sharp")))
+    assert refused.problem == (
+        f"{PROFILE_KEY}='sharp': shop may not choose it: it enables evictions, and profiles.allow "
+        "has no entry for it"
+    )
+
+
+def test_the_administrator_gives_a_profile_that_evicts_without_allow() -> None:
+    named = profiles("default", evicting=("sharp",))
+    by_rule = KubeProfilesConfig(rules=(ProfileRule(profile="sharp", namespace="shop"),))
+    for config in (by_rule, KubeProfilesConfig(default="sharp")):
+        assert profile_chooser(named, config, "default")(pod()) == ProfileChoice("sharp")
+
+
 def test_a_rule_with_a_missing_profile_is_skipped() -> None:
-    choice = profile_chooser(NAMES, CONFIG, "default")(pod("lost", labels=chooses("redis")))
+    choice = profile_chooser(PROFILES, CONFIG, "default")(pod("lost", labels=chooses("redis")))
     assert choice == ProfileChoice("redis", "profile rule 3: no profile has the name 'lost'")
 
 
 def test_another_default_and_its_fallback() -> None:
     config = KubeProfilesConfig(default="gold", match_apps=False)
-    assert profile_chooser(NAMES, config, "default")(pod(images=("redis",))) == ProfileChoice(
+    assert profile_chooser(PROFILES, config, "default")(pod(images=("redis",))) == ProfileChoice(
         "gold"
     )
-    choice = profile_chooser(("default",), config, "default")(None)
+    choice = profile_chooser(profiles("default"), config, "default")(None)
     assert choice == ProfileChoice("default", "the default: no profile has the name 'gold'")
 
 
@@ -124,4 +157,4 @@ def test_labels_of_rules_are_kept() -> None:
     assert parse_pod({"metadata": meta}).labels == {}
     kept = parse_pod({"metadata": meta}, CONFIG.label_keys).labels
     assert kept == {"tier": "front"}
-    assert profile_chooser(NAMES, CONFIG, "default")(pod(labels=kept)).profile == "gold"
+    assert profile_chooser(PROFILES, CONFIG, "default")(pod(labels=kept)).profile == "gold"

@@ -17,8 +17,9 @@ from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.pod import Owner, Pod, Pods
 from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
 from controller.workloads.pods.source import KubernetesSource, merge_with_configured
+from tests.pods import profiles
 
-CHOOSE = profile_chooser(("default", "redis"), KubeProfilesConfig(), "default")
+CHOOSE = profile_chooser(profiles("default", "redis"), KubeProfilesConfig(), "default")
 LEVELS = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}
 OWN = "00000000-0000-0000-0000-0000000000ff"
 
