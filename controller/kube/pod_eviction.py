@@ -7,8 +7,8 @@ eviction, because the pod's controller creates a replacement as soon as the pod 
 never deleted directly.
 
 ``PodEvictions`` is for the control thread: an eviction is requested in one tick and answered some
-ticks later. Each answer makes an Event at the pod that names the service that suffers, by how much,
-and what the pod contributes to that.
+ticks later. Each answer makes an Event at the pod with what the pod contributed, and, if the
+service that suffers is of the same namespace, its name and by how much it suffers.
 """
 
 from collections import deque
@@ -214,7 +214,9 @@ class PodEvictions:
         pod = self._pod_of(eviction.cgroup)
         if pod is None:
             return False
-        about = pod, explain_eviction(eviction, plan)
+        # Tenants read the Events in their namespaces, but not the log of the agent.
+        named = eviction.service.startswith(f"{pod.namespace}/")
+        about = pod, explain_eviction(eviction, plan, named=named)
         which = eviction.cgroup, eviction.channel
         if not (enforcing and self._config.enabled):
             text = "kubernetes.eviction is not enabled" if enforcing else "the agent only observes"

@@ -138,11 +138,17 @@ class DecisionLog:
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 
-def explain_eviction(eviction: Eviction, plan: Plan) -> str:
+def explain_eviction(eviction: Eviction, plan: Plan, *, named: bool = True) -> str:
     """Return which service suffers, by how much, and what the victim contributed.
 
-    *plan* is the one that holds the eviction.
+    *plan* is the one that holds the eviction. If not *named*, neither the service nor its numbers
+    appear, for readers that may not know of it.
     """
+    if not named:
+        return (
+            f"a service of another namespace suffers on {eviction.channel}, and {eviction.name} "
+            f"contributed most: {_contribution(eviction)}"
+        )
     loop = _selected(plan, eviction.channel)
     text = f"{eviction.reason}: {_contribution(eviction)}"
     if loop is None or loop.service != eviction.service:

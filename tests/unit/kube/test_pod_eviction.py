@@ -25,7 +25,6 @@ from tests.unit.kube.objects import (
     NODE,
     OURS,
     PODS,
-    SERVICE,
     VICTIM,
     Clock,
     Sent,
@@ -208,8 +207,8 @@ def test_an_eviction_is_answered_later_and_explained(
     (event,) = sent()
     assert (event["reason"], event["type"]) == ("Evicted", "Warning")
     assert event["note"] == (
-        f"evicted: {SERVICE} suffers on cpu: it made latency-sensitive work wait for 0.83cpu; "
-        f"{SERVICE} runq_p99 12ms, its sweet point is 3ms (4.0 times) [the API server accepted it]"
+        "evicted: a service of another namespace suffers on cpu, and jobs/hog contributed most: it "
+        "made latency-sensitive work wait for 0.83cpu [the API server accepted it]"
     )
     taints = server.objects[NODE]["spec"]["taints"]
     assert taints == [FOREIGN, {"key": TAINT_KEY, "effect": "NoSchedule"}]
@@ -217,6 +216,28 @@ def test_an_eviction_is_answered_later_and_explained(
     sent()
     assert server.objects[NODE]["spec"]["taints"] == [FOREIGN]
     assert found.marked_until_s is None
+
+
+@pytest.mark.parametrize(
+    ("service", "named"),
+    [
+        ("jobs/web@default", True),
+        ("jobs-2/web@default", False),
+        ("job/web@default", False),
+        ("web", False),  # of the configuration file
+    ],
+)
+def test_an_event_names_only_services_of_its_namespace(
+    api: Api, worker: Worker, events: Events, sent: Sent, service: str, named: bool
+) -> None:
+    found = evictions(api, worker, events, enabled=False)
+    eviction = replace(EVICTION, service=service, reason=f"{service} suffers on cpu")
+    found.request(eviction, plan(1), enforcing=True)
+    list(found.answers())
+    (event,) = sent()
+    assert (f"{service} suffers on cpu: it made" in event["note"]) is named
+    assert (service in event["note"]) is named
+    assert "it made latency-sensitive work wait for 0.83cpu" in event["note"]
 
 
 def test_a_budget_and_an_absent_server_have_different_reasons(
