@@ -84,8 +84,7 @@ class Agent:
     :raises ConfigError: the configuration is invalid, or does not match this host's cgroups.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
-    :raises HttpError: the address of the HTTP server is in use.
-    :raises OSError: the recording cannot be written.
+    :raises OSError: the recording cannot be written, or the host is short of a resource.
     """
 
     def __init__(self, options: Options, heartbeat: Heartbeat) -> None:

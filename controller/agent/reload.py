@@ -74,6 +74,7 @@ class ConfigSource:
         """Read and check the file and its profiles.
 
         :raises ConfigError: one of them is invalid.
+        :raises OSError: see ``load``.
         """
         return load(self.file, mode=self.mode)
 
@@ -141,7 +142,7 @@ class ConfigFollower:
             loaded = self._source.load()
             config = self._node.complete(loaded)
             workloads = self._node.scan(config)
-        except ConfigError as error:
+        except (ConfigError, OSError) as error:
             self.problem = str(error)
             _log.error("reload: %s\nreload: nothing changed", error)
             return False

@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         lock = Lock(state_dir)
     except LockError as error:
-        return fail(error, WRONG)
+        return fail(error, FAILED)
     if arguments.no_guardian:
         _restore(state_dir)
         return _agent(arguments, guardian.Heartbeat())
@@ -83,6 +83,8 @@ def _send_state_dir(arguments: argparse.Namespace, writer: int) -> int:
         config = load(arguments.config)
     except ConfigError as error:
         return fail(error, WRONG)
+    except OSError as error:
+        return fail(error, FAILED)
     os.write(writer, os.fsencode(config.state_dir))
     return DONE
 
@@ -97,7 +99,6 @@ def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
     from controller.config.load import ConfigError
     from controller.core.model import Mode
     from controller.host.facts import HostError
-    from controller.telemetry.http import HttpError
 
     assert isinstance(heartbeat, Heartbeat)
     options = Options(
@@ -108,9 +109,12 @@ def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
     )
     try:
         agent = Agent(options, heartbeat)
-    except (ConfigError, HttpError, HostError, JournalError, OSError) as error:
+    except ConfigError as error:
         # A restart, which is what the guardian does after exit code 1, would not help here.
         return fail(error, WRONG)
+    except (HostError, JournalError, OSError) as error:
+        # The host may offer tomorrow what it lacks today, and without an agent it is unprotected.
+        return fail(error, FAILED)
     return agent.run()
 
 

@@ -91,6 +91,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     CPU are checked; default: the online CPUs of this host.
 
     :raises ConfigError: a file is invalid; nothing was changed.
+    :raises OSError: see ``read_document``.
     """
     cpus = len(online_cpus()) if cpus is None else cpus
     document = read_document(path)

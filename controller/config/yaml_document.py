@@ -10,6 +10,7 @@ the data is written here, because PyYAML's own discards the line numbers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+import errno
 import json
 import os
 from pathlib import Path
@@ -24,6 +25,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 16  # the deepest field of the files is at 4
 MAX_PROBLEMS = 20
 MAX_MESSAGE_CHARS = 400
+_FAULTS_OF_THE_HOST = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 
 # The place of a field in a document: mapping keys and list indices from the top.
 Loc = tuple[str | int, ...]
@@ -78,6 +80,8 @@ def read_document(path: Path) -> Document:
     """Read and parse *path*.
 
     :raises ConfigError: unreadable, too large, not UTF-8, not YAML, or refused YAML.
+    :raises OSError: the host is short of descriptors or memory, or its disk failed: no fault of
+        the file.
     """
     return parse_document(_read_text(path), str(path))
 
@@ -119,6 +123,8 @@ def _read_text(path: Path) -> str:
                 raise ConfigError([f"{path}: not a regular file"])
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
+        if error.errno in _FAULTS_OF_THE_HOST:
+            raise
         raise ConfigError([f"{path}: cannot read: {error.strerror}"]) from None
     except ValueError:  # a NUL in the path
         raise ConfigError([f"{path!r}: not a file name"]) from None

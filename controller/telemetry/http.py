@@ -26,29 +26,29 @@ from controller.telemetry.http_limits import Connections, Pacer, TokenError, Tok
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
 
-__all__ = ("HttpError", "StatusServer")
+__all__ = ("StatusServer",)
 
 _log = logging.getLogger(__name__)
 
 _CLIENT_TIMEOUT_S = 5.0
 _POLL_S = 0.25  # latency of close()
+_RETRY_S = 5.0
 _TEXT = "text/plain; charset=utf-8"
 # Pages with details of all workloads, which the token protects; the others only have the health.
 _PROTECTED = frozenset({"/metrics", "/statusz"})
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class HttpError(Exception):
-    """The server cannot listen on its address, or its token cannot be read."""
-
-
 class StatusServer:
     """Serves *published* on *address* until closed.
+
+    Where that is not possible (the address is in use or not one of this host, or the file has no
+    token), the reason is logged and counted in *published*, and every 5 s it is tried again: the
+    control loop must not depend on a port that any user of the host can take.
 
     :param healthy_ns: /healthz fails if the last tick is at least this old.
     :param token_file: the file with the bearer token for /metrics and /statusz; ``None``: no token
         is required.
-    :raises HttpError: the address is in use or not one of this host, or the file has no token.
     """
 
     def __init__(
@@ -60,31 +60,58 @@ class StatusServer:
         token_file: Path | None = None,
     ) -> None:
         exporter = Exporter(published)
-        pages: Pages = {
+        self._published = published
+        self._address = address
+        self._token_file = token_file
+        self._problem = ""
+        self._closing = threading.Event()
+        self._pages: Pages = {
             "/metrics": lambda: (HTTPStatus.OK, _METRICS, exporter.render()),
             "/statusz": lambda: _status(published),
             "/healthz": lambda: _health(published, healthy_ns),
             "/readyz": lambda: _ready(published),
         }
-        try:
-            token = None if token_file is None else TokenFile(token_file)
-            self._server = _Server(address, pages, token)
-        except TokenError as error:
-            raise HttpError(str(error)) from None
-        except OSError as error:
-            raise HttpError(
-                f"http: cannot listen on {address[0]}:{address[1]}: {error.strerror}; choose "
-                "another address, or 'http: off'"
-            ) from None
+        # The first attempt is made here, so that the pages exist when this returns.
+        server = self._listen()
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="http", daemon=True, args=(_POLL_S,)
+            target=self._serve, name="http", daemon=True, args=(server,)
         )
         self._thread.start()
 
     def close(self) -> None:
         """Stop serving without waiting for requests in progress."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._closing.set()
+        self._thread.join(2 * _POLL_S)
+
+    def _listen(self) -> "_Server | None":
+        host, port = self._address
+        try:
+            token = None if self._token_file is None else TokenFile(self._token_file)
+            server = _Server(self._address, self._pages, token)
+        except (TokenError, OSError) as error:
+            self._published.http_listen_failures += 1
+            problem = str(error)
+            if isinstance(error, OSError):
+                problem = (
+                    f"http: cannot listen on {host}:{port}: {error.strerror}; stop the program "
+                    "that uses it, or choose another address, or 'http: off'"
+                )
+            if problem != self._problem:
+                _log.error("%s; running without pages, trying again every %gs", problem, _RETRY_S)
+            self._problem = problem
+            return None
+        if self._problem:
+            _log.info("http: listening on %s:%d now", host, port)
+        return server
+
+    def _serve(self, server: "_Server | None") -> None:
+        while server is None:
+            if self._closing.wait(_RETRY_S):
+                return
+            server = self._listen()
+        with server:
+            while not self._closing.is_set():
+                server.handle_request()
 
 
 Page = tuple[HTTPStatus, str, bytes]
@@ -95,6 +122,7 @@ _Request = socket.socket | tuple[bytes, socket.socket]
 class _Server(ThreadingHTTPServer):
     # A client that stalls blocks only its own thread, until the time-out.
     daemon_threads = True
+    timeout = _POLL_S
     # Large enough that a kubelet probe's SYN is not dropped, and sent again, while other clients
     # open many connections.
     request_queue_size = 128

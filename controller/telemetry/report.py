@@ -111,7 +111,8 @@ class PublishedState:
 
     ``report`` is replaced and never modified, so a reader must read the attribute once and use that
     object. A reader with much work calls ``yield_to_tick`` from time to time, because all threads
-    share one interpreter. ``between_ticks`` is set while no tick runs.
+    share one interpreter. ``between_ticks`` is set while no tick runs. ``http_listen_failures`` is
+    written by the HTTP server: how often it could not listen on its address.
     """
 
     report: TickReport | None = None
@@ -120,6 +121,7 @@ class PublishedState:
     decisions: dict[tuple[str, str], int] = field(default_factory=dict)
     evictions: dict[tuple[str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
+    http_listen_failures: int = 0
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
 
     def yield_to_tick(self) -> bool:
@@ -181,6 +183,7 @@ class PublishedState:
         yield "resctrl_group", report.control_group
         yield "core_scheduling", report.cores._asdict()
         yield "config_problem", report.config_problem
+        yield "http_listen_failures", self.http_listen_failures
         yield "service_level", report.services
         yield "resctrl_monitor", report.monitor
         yield "cluster", None if report.cluster is None else report.cluster.status()

@@ -53,5 +53,6 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 def test_the_unit_keeps_knobs_writable_and_the_journal() -> None:
     lines = set(UNIT.read_text().splitlines())
     assert {"KillMode=mixed", "RuntimeDirectoryPreserve=yes", "RestartPreventExitStatus=2"} <= lines
+    assert {"Restart=on-failure", "StartLimitIntervalSec=0"} <= lines  # no error is for good
     for breaking in ("ProtectControlGroups", "ProtectKernelTunables", "MemoryDenyWriteExecute"):
         assert not any(line.startswith(f"{breaking}=") for line in lines)

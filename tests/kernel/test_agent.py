@@ -5,6 +5,7 @@
 import os
 from pathlib import Path
 import signal
+import socket
 import time
 
 import pytest
@@ -209,9 +210,32 @@ def test_a_second_agent_is_refused(site: Site) -> None:
     with AgentRun(site) as first:
         first.ready()
         with AgentRun(site) as second:
-            assert second.wait() == 2
+            assert second.wait() == 1
         assert "already runs on this host" in second.output
         assert first.stop() == 0
+
+
+def test_a_taken_port_does_not_keep_the_agent_from_protecting(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", site.port)), AgentRun(site) as agent:
+        agent.enforcing()
+        guardian_pid, agent_pid = agent.pids()
+        os.kill(agent_pid, signal.SIGKILL)  # a restart needs the port no more than a start
+        eventually("another agent", 20, lambda: agent.pids()[1] != agent_pid)
+        agent.enforcing()
+        assert agent.process.pid == guardian_pid and agent.process.poll() is None
+    assert "cannot listen" in agent.output and "starting it again" in agent.output
+    with socket.create_server(("127.0.0.1", site.port)) as taken, AgentRun(site) as agent:
+        agent.enforcing()
+        taken.close()
+        agent.ready()
+        assert agent.status()["http_listen_failures"] > 0
+        assert agent.stop() == 0
+
+
+def test_what_the_host_refuses_is_no_wrong_configuration(site: Site) -> None:
+    with AgentRun(site, "--no-guardian", "--record", str(site.home / "no/where")) as agent:
+        assert agent.wait() == 1
+    assert "No such file or directory" in agent.output
 
 
 def test_a_missing_cgroup_is_named_and_nothing_is_touched(site: Site) -> None:

@@ -29,7 +29,7 @@ from controller.core.model import (
     TargetKind,
 )
 from controller.reconcilers.resctrl.monitored import MonitorState
-from controller.telemetry.http import HttpError, StatusServer
+from controller.telemetry.http import StatusServer
 from controller.telemetry.http_limits import Pacer
 from controller.telemetry.report import PublishedState
 from tests.kernel.agent import eventually
@@ -310,9 +310,44 @@ def test_requests_beyond_the_maximum_are_rejected_at_once() -> None:
     assert made == [None] * 16 + [True] * 4
 
 
-def test_an_address_in_use_is_named(port: int, published: PublishedState) -> None:
-    with pytest.raises(HttpError, match=f"cannot listen on 127.0.0.1:{port}"):
-        StatusServer(published, ("127.0.0.1", port), healthy_ns=10**9)
+def test_a_taken_port_is_named_and_tried_again_until_it_is_free(
+    published: PublishedState, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.telemetry.http._RETRY_S", 0.01)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = StatusServer(published, ("127.0.0.1", port), healthy_ns=10**9)
+        eventually("more attempts", 10, lambda: published.http_listen_failures >= 3)
+        errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+        assert len(errors) == 1
+        assert errors[0].startswith(f"http: cannot listen on 127.0.0.1:{port}: Address already in")
+    published.report = report(time.monotonic_ns())
+    try:
+        eventually("the pages", 10, lambda: _answers(port))
+        failures = json.loads(get(port, "/statusz")[1])["http_listen_failures"]
+        assert failures == published.http_listen_failures >= 3
+    finally:
+        server.close()
+    assert not _answers(port)
+
+
+def test_a_server_that_never_listened_can_be_closed(published: PublishedState) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = StatusServer(published, taken.getsockname()[:2], healthy_ns=10**9)
+        server.close()
+    time.sleep(0.05)
+    assert "http" not in {thread.name for thread in threading.enumerate()}
+
+
+def _answers(port: int) -> bool:
+    try:
+        return get(port, "/healthz")[0] == 200
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("page", ["/metrics", "/statusz"])
