@@ -4,7 +4,13 @@
 
 from controller.core.control.eviction_policy import Candidate, Case, EvictionHistory, EvictionPolicy
 from controller.core.decision import Eviction
-from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    EvictionAnswer,
+    EvictionResult,
+    IndicatorName,
+)
 from controller.core.settings import EvictionLimits
 
 __all__ = ("HOG", "MOUSE", "OTHER", "SECOND_NS", "Stepper", "candidate")
@@ -26,7 +32,10 @@ def candidate(
 
 
 class Stepper:
-    """An eviction policy with one service, stepped by one second at a time."""
+    """An eviction policy stepped by one second at a time.
+
+    ``deviations`` are those of the services that are present, as of the last step.
+    """
 
     def __init__(
         self,
@@ -38,6 +47,7 @@ class Stepper:
         self.answers: list[EvictionAnswer] = []
         self.candidates = list(candidates)
         self.now_ns = 0
+        self.deviations: dict[str, float] = {}
         self.verdicts: list[str] = []
 
     def step(
@@ -46,16 +56,37 @@ class Stepper:
         at_stop: bool = True,
         caused: bool = True,
         enabled: bool = True,
+        service: str = "web",
     ) -> Eviction | None:
-        """Step the policy by one second with one case and return its eviction."""
-        self.now_ns += SECOND_NS
+        """Step the policy by one second with the case of *service* and return its eviction."""
+        self.deviations[service] = deviation
         share = 1.0 if caused else 0.19
-        case = Case(Channel.CPU, "web", at_stop, deviation, share, 0.2, enabled, 60 * SECOND_NS)
+        case = Case(
+            channel=Channel.CPU,
+            service=service,
+            indicator=IndicatorName.RUNQ_P99,
+            at_stop=at_stop,
+            deviation=deviation,
+            be_share=share,
+            be_share_min=0.2,
+            enabled=enabled,
+            after_ns=60 * SECOND_NS,
+        )
+        return self._step([case])
+
+    def step_without_service(self) -> None:
+        """Step the policy by one second without a service, so without a case."""
+        self.deviations.clear()
+        assert self._step([]) is None
+
+    def _step(self, cases: list[Case]) -> Eviction | None:
+        self.now_ns += SECOND_NS
         eviction = self.policy.step(
             self.now_ns,
-            [case],
+            cases,
             lambda case: self.candidates,
             {each.cgroup for each in self.candidates},
+            lambda service, indicator: self.deviations.get(service),
             self.answers,
         )
         self.answers = []

@@ -20,7 +20,11 @@ from collections.abc import Mapping, Sequence
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.core_scheduling import CookiePolicy
 from controller.core.control.cpu_channel import CpuChannel
-from controller.core.control.eviction_candidates import eviction_candidates, eviction_cases
+from controller.core.control.eviction_candidates import (
+    eviction_candidates,
+    eviction_cases,
+    known_deviation,
+)
 from controller.core.control.eviction_policy import EvictionHistory, EvictionPolicy
 from controller.core.control.explain import DecisionLog
 from controller.core.control.grants import GrantActions, RequestedLimits
@@ -242,6 +246,7 @@ class Planner:
             eviction_cases(self._cpu, ladders, context),
             lambda case: eviction_candidates(case, context),
             self._workload_index.best_effort,
+            lambda *loop: known_deviation(self._loops.values(), *loop),
             answers,
         )
         return Plan(

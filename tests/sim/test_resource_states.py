@@ -144,6 +144,26 @@ def test_with_every_knob_at_its_floor_the_culprit_is_evicted() -> None:
     assert any("to be evicted" in each.text for plan in plans for each in plan.verdicts)
 
 
+@pytest.mark.parametrize(
+    ("leaves", "verdict"), [(("batch-0",), "helped"), (("batch-0", "web"), "was not verified")]
+)
+def test_the_effect_of_an_eviction_is_verified_on_its_service(
+    leaves: tuple[str, ...], verdict: str
+) -> None:
+    node = CacheNode(1)
+    node.scale = 1.5
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], evict_enabled=True)
+    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    while loop.step().eviction is None:
+        assert loop.tick < 150 * TICKS_PER_S
+    node.wants = [0.0 for _ in node.wants]
+    loop.planner.set_workloads([each for each in node.workloads if each.name not in leaves])
+    texts = [each.text for plan in loop.run(35) for each in plan.verdicts]
+    (text,) = [text for text in texts if text.startswith("its eviction")]
+    assert text.startswith(f"its eviction {verdict}: ")
+
+
 @pytest.mark.parametrize(("wants", "evicted"), [((17e9, 1e9), []), ((9e9, 9e9), ["batch-1"])])
 def test_beside_a_culprit_that_is_not_evictable_only_another_culprit_is_evicted(
     wants: tuple[float, float], evicted: list[str]

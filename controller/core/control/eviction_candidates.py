@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Input of the eviction policy: the cases of the channels, and the candidates of a case."""
+"""Input of the eviction policy: cases of the channels, candidates of a case, later deviations."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,10 @@ from controller.core.control.cpu_channel import CpuChannel
 from controller.core.control.eviction_policy import Candidate, Case
 from controller.core.control.ladder import TickContext
 from controller.core.control.ladder_channel import LadderChannel
-from controller.core.model import Channel
+from controller.core.decision import IndicatorStatus
+from controller.core.model import Channel, IndicatorName
 
-__all__ = ("eviction_candidates", "eviction_cases")
+__all__ = ("eviction_candidates", "eviction_cases", "known_deviation")
 
 # From this demand on every knob of a channel counts as at its strictest setting.
 _AT_STOP = 0.99
@@ -32,6 +33,7 @@ def eviction_cases(
             Case(
                 channel=loop.channel,
                 service=service.name,
+                indicator=loop.indicator,
                 at_stop=at_stop,
                 deviation=loop.filtered_deviation,
                 # Needed only at the stop; the computation reads the use of every workload.
@@ -67,6 +69,21 @@ def eviction_candidates(case: Case, context: TickContext) -> list[Candidate]:
         for cgroup, workload in best_effort.items()
         if workload.evictable
     ]
+
+
+def known_deviation(
+    channels: Iterable[ChannelLoops], service: str, indicator: IndicatorName
+) -> float | None:
+    """Return the filtered deviation of a service's indicator, on whatever channel it is now.
+
+    ``None`` where this tick has no value: the service left, is idle, or has no data.
+    """
+    for loops in channels:
+        for loop in loops.reports:
+            if (loop.service, loop.indicator) == (service, indicator):
+                fresh = loop.status is IndicatorStatus.FRESH and loop.deviation is not None
+                return loop.filtered_deviation if fresh else None
+    return None
 
 
 def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | None:

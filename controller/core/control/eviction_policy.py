@@ -3,10 +3,11 @@
 """Eviction policy: which workload is evicted when every knob of a channel is at its stop.
 
 At most one eviction is in progress. After the victim is gone the policy waits 30 s and compares the
-deviation before and after; without improvement the cool-down doubles. Without evidence against
-best-effort work nothing is evicted, however much the service suffers. Evictions are carried out by
-other components, which answer later. If a victim cannot be evicted (a disruption budget), the next
-candidate is tried, provided that the remaining candidates alone caused at least ``be_share_min``.
+deviation of the same loop before and after; without improvement the cool-down doubles. Without
+evidence against best-effort work nothing is evicted, however much the service suffers. Evictions
+are carried out by other components, which answer later. If a victim cannot be evicted (a disruption
+budget), the next candidate is tried, provided that the remaining candidates alone caused at least
+``be_share_min``.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ import math
 from typing import NamedTuple
 
 from controller.core.decision import Eviction, Verdict
-from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName
 from controller.core.settings import EvictionLimits
 from controller.core.units import NS_PER_SEC
 
@@ -44,14 +45,15 @@ _SMOOTH_S = 5.0
 class Case(NamedTuple):
     """The case of one channel for an eviction, in one tick.
 
-    ``at_stop``: every knob has its strictest setting. ``deviation`` is the filtered one of the
-    service that suffers most, ``be_share`` the part that best-effort caused (``None``: not known),
-    ``be_share_min`` the part that justifies an eviction. ``enabled`` and ``after_ns`` are those of
-    the service's profile.
+    ``at_stop``: every knob has its strictest setting. ``deviation`` is the filtered one of
+    ``indicator`` of the service that suffers most, ``be_share`` the part that best-effort caused
+    (``None``: not known), ``be_share_min`` the part that justifies an eviction. ``enabled`` and
+    ``after_ns`` are those of the service's profile.
     """
 
     channel: Channel
     service: str
+    indicator: IndicatorName
     at_stop: bool
     deviation: float | None
     be_share: float | None
@@ -95,11 +97,17 @@ class EvictionHistory(NamedTuple):
 
 @dataclass(slots=True)
 class _Trial:
-    """An eviction whose effect is not known yet. ``before`` is the deviation at the request."""
+    """An eviction whose effect is not known yet, to be seen in ``indicator`` of its service.
+
+    ``before`` is the smoothed deviation at the request, ``after`` the present one; ``None``: it is
+    not known now, because the service left, is idle, or has no data.
+    """
 
     eviction: Eviction
+    indicator: IndicatorName
     before: float
     asked_ns: int
+    after: float | None = None
     leave_ns: int = _LEAVE_NS
     gone_ns: int | None = None
 
@@ -115,11 +123,12 @@ class _Record:
     """State of one channel.
 
     ``since_ns`` is the time since when it is a case (``None``: it is none), ``deviation`` the
-    smoothed one, ``pause_ns`` the last cool-down and ``not_before_ns`` its end. ``logged``: the
-    verdict that best-effort is not the cause was given.
+    smoothed one of ``loop`` (service and indicator), ``pause_ns`` the last cool-down and
+    ``not_before_ns`` its end. ``logged``: the verdict that best-effort is not the cause was given.
     """
 
     since_ns: int | None = None
+    loop: tuple[str, IndicatorName] | None = None
     deviation: float = 0.0
     not_before_ns: int = 0
     pause_ns: int = 0
@@ -162,12 +171,14 @@ class EvictionPolicy:
         cases: Iterable[Case],
         candidates: Callable[[Case], Iterable[Candidate]],
         present: Container[CgroupId],
+        deviation_of: Callable[[str, IndicatorName], float | None],
         answers: Iterable[EvictionAnswer] = (),
     ) -> Eviction | None:
         """Return the eviction to request in this tick, if any.
 
         *candidates* returns the workloads that may be evicted for a case; *present* are the
-        workloads of this tick; *answers* are those to earlier evictions.
+        workloads of this tick; *deviation_of* returns the filtered deviation of a service's
+        indicator, ``None`` if it is not known now; *answers* are those to earlier evictions.
         """
         self.verdicts = []
         for answer in answers:
@@ -175,7 +186,8 @@ class EvictionPolicy:
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
         weight = 1.0 - math.exp(-dt_s / _SMOOTH_S)
-        self._verify(now_ns, present)
+        if self._trial is not None:
+            self._verify(self._trial, now_ns, present, deviation_of, weight)
         due = [case for case in cases if self._is_due(case, now_ns, weight)]
         held_until_ns = max(self._held_until_ns, self.before.not_before_ns)
         if self._trial is not None or now_ns < held_until_ns or not self._has_budget(now_ns):
@@ -218,7 +230,10 @@ class EvictionPolicy:
     def _is_due(self, case: Case, now_ns: int, weight: float) -> bool:
         record = self._records.setdefault(case.channel, _Record())
         deviation = case.deviation or 0.0
-        record.deviation += weight * (deviation - record.deviation)
+        loop, record.loop = record.loop, (case.service, case.indicator)
+        # Deviations of two loops are not averaged: that before an eviction is compared to later.
+        before = record.deviation if loop == record.loop else None
+        record.deviation = _smoothed(before, deviation, weight)
         if not case.at_stop or deviation <= 0:
             record.since_ns = None
             record.logged = False
@@ -235,11 +250,17 @@ class EvictionPolicy:
             self.verdicts.append(Verdict(subject=case.service, text=text))
         return lasted and case.caused and case.enabled and now_ns >= record.not_before_ns
 
-    def _verify(self, now_ns: int, present: Container[CgroupId]) -> None:
-        trial = self._trial
-        if trial is None:
-            return
+    def _verify(
+        self,
+        trial: _Trial,
+        now_ns: int,
+        present: Container[CgroupId],
+        deviation_of: Callable[[str, IndicatorName], float | None],
+        weight: float,
+    ) -> None:
         eviction = trial.eviction
+        now = deviation_of(eviction.service, trial.indicator)
+        trial.after = None if now is None else _smoothed(trial.after, now, weight)
         if trial.gone_ns is None:
             if eviction.cgroup not in present:
                 trial.gone_ns = now_ns
@@ -248,22 +269,29 @@ class EvictionPolicy:
             return
         if now_ns - trial.gone_ns < _VERIFY_NS:
             return
-        after = self._records[eviction.channel].deviation
-        helped = trial.before - after >= _HELP
-        text = f"deviation {trial.before:.2f} before, {after:.2f} after"
+        if trial.after is None:
+            text = f"{eviction.service} left, is idle or has no data"
+            self._finish(trial, now_ns, None, text)
+            return
+        helped = trial.before - trial.after >= _HELP
+        text = f"deviation {trial.before:.2f} before, {trial.after:.2f} after"
         self._finish(trial, now_ns, helped, text)
 
-    def _finish(self, trial: _Trial, now_ns: int, helped: bool, text: str) -> None:
+    def _finish(self, trial: _Trial, now_ns: int, helped: bool | None, text: str) -> None:
         record = self._records[trial.eviction.channel]
         # An eviction that did not help is not repeated soon: its evidence may have been wrong.
         least_ns = self.limits.cool_down_ns
         longest_ns = max(least_ns, _LONGEST_COOL_DOWN_NS)
         pause_ns = max(least_ns, record.pause_ns)
-        record.pause_ns = least_ns if helped else min(longest_ns, 2 * pause_ns)
+        if helped is None:
+            record.pause_ns, result = pause_ns, "was not verified"
+        elif helped:
+            record.pause_ns, result = least_ns, "helped"
+        else:
+            record.pause_ns, result = min(longest_ns, 2 * pause_ns), "did not help"
         record.not_before_ns = now_ns + record.pause_ns
         record.since_ns = None
         self._trial = None
-        result = "helped" if helped else "did not help"
         self.verdicts.append(
             Verdict(subject=trial.eviction.name, text=f"its eviction {result}: {text}")
         )
@@ -301,7 +329,11 @@ class EvictionPolicy:
             blame=victim.blame,
             reason=reason,
         )
-        self._trial = _Trial(eviction, record.deviation, now_ns)
+        self._trial = _Trial(eviction, case.indicator, record.deviation, now_ns)
         self._done_ns.append(now_ns)
         self.verdicts.append(Verdict(subject=victim.name, text=f"to be evicted: {reason}"))
         return eviction
+
+
+def _smoothed(average: float | None, value: float, weight: float) -> float:
+    return value if average is None else average + weight * (value - average)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from controller.core.control.eviction_policy import EvictionHistory
+from controller.core.control.eviction_policy import Candidate, EvictionHistory
 from controller.core.decision import Eviction
 from controller.core.model import CgroupId, Channel, EvictionResult
 from controller.core.settings import EvictionLimits
@@ -73,6 +73,48 @@ def test_the_effect_of_an_eviction_is_reported() -> None:
     stepper.leave(HOG)
     stepper.run(40, deviation=-0.5)
     assert stepper.verdicts[-1].startswith("its eviction helped: deviation 1.00 before, -0.")
+
+
+def evicted(*candidates: Candidate) -> Stepper:
+    """Return a policy whose first eviction was carried out."""
+    stepper = Stepper(*candidates)
+    (eviction,) = stepper.run(61)
+    stepper.leave(eviction.cgroup)
+    return stepper
+
+
+def test_without_its_service_an_eviction_is_neither_a_help_nor_useless() -> None:
+    crowd = [candidate(CgroupId("cpu", number), 1.0) for number in range(9)]
+    stepper = evicted(*crowd)
+    stepper.run(5)
+    for _ in range(40):
+        stepper.step_without_service()
+    assert stepper.verdicts[-1] == (
+        "its eviction was not verified: web left, is idle or has no data"
+    )
+    # The service is back and suffers again: the cool-down was that after an eviction that helped.
+    assert len(stepper.run(62)) == 1
+    # A service that returned shortly before the end counts with what it shows then.
+    stepper = evicted(*crowd)
+    for _ in range(27):
+        stepper.step_without_service()
+    stepper.run(10, deviation=-0.5)
+    assert stepper.verdicts[-1] == "its eviction helped: deviation 1.00 before, -0.50 after"
+
+
+def test_the_effect_of_an_eviction_is_that_on_the_service_it_was_for() -> None:
+    stepper = evicted(candidate(HOG, 1.0))
+    stepper.deviations["web"] = -0.5
+    for _ in range(32):  # another service is the worst of the channel now
+        stepper.step(1.5, service="db")
+    assert stepper.verdicts[-1] == "its eviction helped: deviation 1.00 before, -0.50 after"
+    stepper = Stepper(candidate(HOG, 1.0))
+    for _ in range(60):
+        stepper.step(2.0, service="db")
+    assert stepper.step(0.5) is not None
+    stepper.leave(HOG)
+    stepper.run(32, deviation=0.5)
+    assert stepper.verdicts[-1] == "its eviction did not help: deviation 0.50 before, 0.50 after"
 
 
 def test_after_a_refusal_the_next_candidate_is_tried() -> None:
