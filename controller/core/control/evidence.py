@@ -21,11 +21,12 @@ _KEEP = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known about the causes of a service's wait, over the indicator's window.
+    """What is known about the causes of a service's wait.
 
-    ``be_share`` is best-effort's part of the inflicted wait (``None``: nothing was inflicted).
-    ``throttled_ns`` is the time that the service was throttled by its own quota (``None``: not
-    measurable). ``inflicted_cpus`` and ``steal_cpus`` are seconds per second, ``cpus`` is the
+    ``be_share`` is best-effort's part of the inflicted wait, an average over seconds (``None``:
+    nothing was inflicted). ``throttled_ns`` is the time in the indicator's window in which the
+    service was throttled by its own quota (``None``: not measurable). ``inflicted_cpus`` (the
+    window) and ``steal_cpus`` (an average over seconds) are seconds per second, ``cpus`` is the
     number of CPUs of the machine.
     """
 
