@@ -170,7 +170,7 @@ class ProportionalAllocator:
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
-            self.release()
+            self._clear()
             return self.grants
         if not was_engaged:
             self.ceiling.lower_to(sum(find_use().values()))
@@ -193,7 +193,11 @@ class ProportionalAllocator:
         self.floor_each = max(self._least, min(floor_each, most))
 
     def release(self) -> None:
-        """Remove all grants and forget the wants."""
+        """Remove all grants at once, without a hold-off time; the next demand engages anew."""
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._clear()
+
+    def _clear(self) -> None:
         self.wants.clear()
         self.grants = {}
         self.total = None

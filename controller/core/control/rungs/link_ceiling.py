@@ -100,6 +100,7 @@ class LinkCeilingRung:
     def release(self) -> None:
         """Remove all limits at once."""
         self.part = 0.0
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         for link in self._links.values():
             link.granted = None
 

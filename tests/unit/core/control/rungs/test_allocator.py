@@ -118,3 +118,15 @@ def test_equal_steps_of_demand_are_equal_factors_of_quota() -> None:
     assert total_for(1.0, 0.1, 1.6) == pytest.approx(0.1)
     assert total_for(0.5, 0.1, 1.6) == pytest.approx(0.4)
     assert total_for(0.3, 0.5, 0.2) == 0.5
+
+
+def test_after_a_release_at_once_nothing_is_held_and_the_next_squeeze_starts_at_the_use() -> None:
+    stepper = Stepper()
+    use = {HOG: 0.8, MOUSE: 0.2}
+    stepper.step(0.5, use)
+    stepper.rung.release()
+    for _ in range(5):
+        assert stepper.step(0.0, use) == {}
+        assert not stepper.rung.engaged
+    stepper.step(0.5, use)
+    assert stepper.rung.total == pytest.approx(0.316, rel=0.01)
