@@ -28,11 +28,9 @@ Signals are blocked and handled between two ticks, so a tick is never interrupte
 SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``).
 """
 
-import contextlib
 from dataclasses import dataclass
 import gc
 import logging
-import os
 from pathlib import Path
 import signal
 import sys
@@ -65,7 +63,6 @@ _GC_THRESHOLD = 50_000
 # thousand workloads was rendered, ticks began 5.2 ms late with Python's default of 5 ms, and
 # 1.2 ms late with this value.
 _SWITCH_INTERVAL_S = 0.001
-_NICE = -10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +118,6 @@ class Agent:
 
     def _loop(self) -> int:
         self._log_start()
-        # The agent must not wait in the run queues that it is there to shorten.
-        with contextlib.suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, 0, _NICE)
         # A tick makes thousands of records and no reference cycles. The garbage collector skips
         # the objects that exist now, and does not run several times per tick, which took a tenth
         # of the tick with 200 workloads.

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 import sys
 
-from controller.cli.common import DONE, FAILED
+from controller.cli.common import DONE, FAILED, fail
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -37,4 +37,16 @@ def main(arguments: argparse.Namespace) -> int:
         if text:
             print(text, file=sys.stdout if done else sys.stderr)
         code = code if done else FAILED
-    return code
+    return code if _remove_own_cgroup() else FAILED
+
+
+def _remove_own_cgroup() -> bool:
+    from controller.host.own_cgroup import OWN_CGROUP, remove_own_cgroup
+
+    try:
+        if remove_own_cgroup():
+            print(f"removed   cgroup {OWN_CGROUP}, which a killed agent left")
+    except OSError as error:
+        fail(f"cannot remove cgroup {OWN_CGROUP}: {error}", FAILED)
+        return False
+    return True

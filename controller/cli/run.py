@@ -3,6 +3,7 @@
 """``sweetpoint run``: starts the guardian, which runs the agent in a child process."""
 
 import argparse
+import contextlib
 import os
 from pathlib import Path
 import signal
@@ -13,6 +14,7 @@ from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
 __all__ = ("HELP", "add_arguments", "main")
 
 HELP = "run the agent: measure, plan and, in enforce mode, act"
+_NICE = -10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +34,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run until a signal; return the exit code: 0 done, 1 failed, 2 invalid configuration."""
+    if os.geteuid() != 0:
+        return fail("run needs root; 'sweetpoint doctor' lists why", FAILED)
+    # The agent must not wait in the run queues that it is there to shorten, least of all while it
+    # compiles its probes on a node that is overloaded already. Children inherit all of it.
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    try:
+        return _run(arguments)
+    finally:
+        from controller.host.own_cgroup import leave_own_cgroup
+
+        leave_own_cgroup()
+
+
+def _run(arguments: argparse.Namespace) -> int:
     from controller.agent import guardian
     from controller.host.state_dir import Lock, LockError
 
-    if os.geteuid() != 0:
-        return fail("run needs root; 'sweetpoint doctor' lists why", FAILED)
     code, state_dir = _checked_state_dir(arguments)
     if state_dir is None:
         return code
@@ -57,7 +72,8 @@ def main(arguments: argparse.Namespace) -> int:
 def _checked_state_dir(arguments: argparse.Namespace) -> tuple[int, Path | None]:
     """Check the configuration; return (exit code, its state directory or ``None``).
 
-    In a child, so that the libraries which that needs do not stay in the guardian's memory.
+    In a child, so that the libraries which that needs do not stay in the guardian's memory. The
+    child also moves this process into the agent's own cgroup.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -65,6 +81,7 @@ def _checked_state_dir(arguments: argparse.Namespace) -> tuple[int, Path | None]
         os.close(reader)
         code = FAILED
         try:
+            _enter_own_cgroup()  # before the imports that take CPU time
             code = _send_state_dir(arguments, writer)
         finally:
             sys.stderr.flush()
@@ -74,6 +91,12 @@ def _checked_state_dir(arguments: argparse.Namespace) -> tuple[int, Path | None]
         text = answer.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return (code, Path(text)) if code == DONE else (code if code > 0 else FAILED, None)
+
+
+def _enter_own_cgroup() -> None:
+    from controller.host.own_cgroup import enter_own_cgroup
+
+    enter_own_cgroup((os.getppid(), os.getpid()))
 
 
 def _send_state_dir(arguments: argparse.Namespace, writer: int) -> int:

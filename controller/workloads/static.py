@@ -15,6 +15,7 @@ import stat
 from controller.config.load import ConfigError, WorkloadRule
 from controller.core.model import CgroupId, Workload
 from controller.host.facts import CgroupLayout
+from controller.host.own_cgroup import OWN_CGROUP
 
 __all__ = ("scan",)
 
@@ -117,7 +118,10 @@ def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
             return [
                 (entry.name, entry.inode())
                 for entry in entries
-                if entry.is_dir(follow_symlinks=False) and fnmatch.fnmatchcase(entry.name, pattern)
+                if entry.is_dir(follow_symlinks=False)
+                and fnmatch.fnmatchcase(entry.name, pattern)
+                # A pattern must not have the agent squeeze itself.
+                and (parent or entry.name != OWN_CGROUP)
             ]
     except (FileNotFoundError, NotADirectoryError):
         return []

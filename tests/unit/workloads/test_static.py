@@ -10,6 +10,7 @@ import pytest
 from controller.config.load import ConfigError, WorkloadRule
 from controller.core.model import QosClass, Workload
 from controller.host.facts import CgroupLayout
+from controller.host.own_cgroup import OWN_CGROUP
 from controller.workloads.static import scan
 
 
@@ -35,6 +36,12 @@ def test_patterns_match_one_level_each_and_only_directories(layout: CgroupLayout
         ("web", "/web"),
     ]
     assert found[2].cgroup == ("cpu", (layout.mount / "web").stat().st_ino)
+
+
+def test_a_pattern_does_not_match_the_agent_s_own_cgroup(layout: CgroupLayout) -> None:
+    (layout.mount / OWN_CGROUP).mkdir()
+    found, _ = scan(layout, [rule("any", "/*")], strict=True)
+    assert [w.path for w in found] == ["/batch", "/other", "/web"]
 
 
 def test_patterns_in_the_middle(layout: CgroupLayout) -> None:
