@@ -1,6 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Files in the state directory: the lock of the agent, and small JSON files.
+"""Files in the state directory: the lock of the agent, small JSON files, and their owner.
+
+Content of the state directory is written to cgroups and decides which processes get a signal. The
+directory and the files that are read from it must therefore belong to root.
 
 The lock makes sure that one agent per host writes knobs. It is an flock(2), so it ends with the
 last process that has the file open and cannot become stale; the file itself stays. Guardian and
@@ -9,17 +12,27 @@ imports this module.
 """
 
 from collections.abc import Iterable
+import errno
 import fcntl
 import json
+import logging
 import os
 from pathlib import Path
+import stat
 
 __all__ = (
     "Lock",
     "LockError",
+    "open_directory",
     "owners",
+    "read_file",
     "write_json",
 )
+
+_log = logging.getLogger(__name__)
+
+# The file system has no space, no inodes, no quota left, or is read-only.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class LockError(Exception):
@@ -36,14 +49,19 @@ class LockError(Exception):
 class Lock:
     """The lock of *state_dir*, held from construction until ``close``.
 
-    :raises LockError: another agent holds the lock, or the file cannot be opened.
+    A state directory that cannot be written does not prevent the lock, because knobs have to be
+    restored then, too.
+
+    :raises LockError: another agent holds the lock, the file cannot be opened, or the directory
+        does not belong to root alone.
     """
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / "lock"
+        self._warned = False
         try:
             state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = _open_lock(self.path)
         except OSError as error:
             raise LockError(
                 f"cannot open {self.path}: {error.strerror}; run as root, or choose another "
@@ -67,10 +85,24 @@ class Lock:
         return self._fd
 
     def set_owners(self, pids: Iterable[int]) -> None:
-        """Write *pids* to the file, in the order in which to stop these processes."""
-        lines = "".join(f"{pid} {_start_time(pid)}\n" for pid in pids)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, lines.encode("ascii"), 0)
+        """Write *pids* to the file, in the order in which to stop these processes.
+
+        If the file cannot be written, a warning is logged once: the lock is held all the same.
+        """
+        lines = "".join(f"{pid} {_start_time(pid)}\n" for pid in pids).encode("ascii")
+        try:
+            # In this order, so that the space of the file is used again where no other is left.
+            os.pwrite(self._fd, lines, 0)
+            os.ftruncate(self._fd, len(lines))
+        except OSError as error:
+            if not self._warned:
+                _log.warning(
+                    "cannot write %s: %s; 'sweetpoint release --stop' may not find this process "
+                    "until the file can be written",
+                    self.path,
+                    error.strerror if self.path.exists() else "it cannot be created",
+                )
+            self._warned = True
 
     def close(self) -> None:
         """Close this process's descriptor; the lock ends with the last one."""
@@ -85,7 +117,7 @@ def owners(state_dir: Path) -> list[int]:
     A pid that another process has now is left out, by its start time. Empty without a lock file.
     """
     try:
-        lines = (state_dir / "lock").read_text(encoding="ascii").splitlines()
+        lines = read_file(state_dir / "lock").decode("ascii").splitlines()
         named = [(int(pid), start) for pid, start in (line.split() for line in lines)]
     except (OSError, ValueError):
         return []
@@ -99,6 +131,64 @@ def _start_time(pid: int) -> str | None:
     except OSError:
         return None
     return stat.rpartition(")")[2].split()[19]
+
+
+def _open_lock(path: Path) -> int:
+    directory = open_directory(path.parent)
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        try:
+            return os.open("lock", os.O_RDWR | os.O_CREAT | flags, 0o600, dir_fd=directory)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+        # flock(2) needs no right to write. Without the file the directory is locked.
+        try:
+            return os.open("lock", os.O_RDONLY | flags, dir_fd=directory)
+        except FileNotFoundError:
+            return os.dup(directory)
+    finally:
+        os.close(directory)
+
+
+def open_directory(path: Path) -> int:
+    """Return a descriptor of the directory *path*, which is no link.
+
+    :raises OSError: there is no such directory, or it does not belong to root alone; the text is
+        in ``strerror``.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_owner(fd, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of the file *path*, which is no link.
+
+    :raises OSError: the file cannot be read, or does not belong to root alone; the text is in
+        ``strerror``.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        _check_owner(fd, path)
+        return file.read()
+
+
+def _check_owner(fd: int, path: Path) -> None:
+    # The user of the process counts like root: the agent runs as root, other uses of the journal
+    # need not.
+    found = os.fstat(fd)
+    if found.st_uid not in (0, os.geteuid()):
+        problem = f"it belongs to user {found.st_uid}, not to root"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem = f"others than its owner may write it (mode {stat.S_IMODE(found.st_mode):04o})"
+    else:
+        return
+    raise PermissionError(errno.EPERM, f"{problem}, so its content is not trusted", str(path))
 
 
 def write_json(path: Path, value: object) -> None:

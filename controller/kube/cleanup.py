@@ -18,7 +18,7 @@ from pathlib import Path
 import time
 from typing import Any
 
-from controller.host.state_dir import write_json
+from controller.host.state_dir import read_file, write_json
 from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.extended_resources import remove_resources
@@ -62,7 +62,7 @@ def remove_overload_taint(state_dir: Path) -> tuple[bool, str]:
     :returns: whether the node is clean now, and one line about it, empty if there is no note.
     """
     try:
-        note = json.loads((state_dir / _NOTE_NAME).read_text(encoding="utf-8"))
+        note = json.loads(read_file(state_dir / _NOTE_NAME))
         node, path = str(note["node"]), note["kubeconfig"]
         kubeconfig = None if path is None else Path(path)
     except FileNotFoundError:
