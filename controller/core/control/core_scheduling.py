@@ -55,7 +55,7 @@ class CookieGate:
     ``on`` is the decision, ``verdict`` explains it in the ticks in which it changed or was
     confirmed. After an engagement in mode auto the gate verifies for ``CoreSettings.verify_ns``
     that the mean deviation fell; if it did not, the gate disengages, and the wait until the next
-    try doubles.
+    try doubles. It also disengages, without a wait, if no deviation was known in that time.
     """
 
     __slots__ = (
@@ -159,12 +159,15 @@ class CookieGate:
             # The first third is left out, because windows and filters still hold old values.
             if deviation is not None and age_ns >= settings.verify_ns // 3:
                 self._after.add(deviation)
-            if age_ns >= settings.verify_ns and self._after.value is not None:
+            if age_ns >= settings.verify_ns:
                 self._conclude(now_ns, self._after.value)
         elif not self._latch.update(needed, now_ns):
             self._stop("cookies removed: the cache channel has not needed them for a while")
 
-    def _conclude(self, now_ns: int, after: float) -> None:
+    def _conclude(self, now_ns: int, after: float | None) -> None:
+        if after is None:
+            self._stop("cookies removed: their effect could not be verified, no service showed it")
+            return
         before = self._before.value or 0.0
         numbers = f"deviation {before:.2f} before, {after:.2f} with them"
         self._verifying = False
