@@ -17,11 +17,11 @@
 // Classes are the minor numbers of HTB's leaves; CLASS_SYSTEM is that of unassigned traffic.
 //
 // Needs -D: MAJOR, CLASS_SYSTEM, MARK_MASK, MARK_SHIFT, MAX_CGROUPS, MAX_LINKS, MAX_FLOWS,
-// OFF_*: offsets in the running kernel's structs.
+// OFF_SOCK_CGROUP and those of ancestors.h.
 #include <linux/types.h>
 #include "typed.h"
+#include "ancestors.h"
 
-#define CGROUP_DEPTH 12
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_IPV6 0x86dd
 #define PROTOCOL_TCP 6
@@ -54,8 +54,8 @@ static __always_inline u32 class_by_cgroup(struct __sk_buff *skb)
 	u64 id = bpf_skb_cgroup_id(skb);
 	struct assigned *found = class_of_cgroup.lookup(&id);
 
-	// From the root downwards; the direction does not matter, because workloads do not nest.
-	for (int level = 1; !found && level <= CGROUP_DEPTH; level++) {
+	// From the root downwards: see ancestors.h.
+	for (int level = 1; !found && level <= CGROUP_LEVELS; level++) {
 		id = bpf_skb_ancestor_cgroup_id(skb, level);
 		if (!id)
 			break;
@@ -179,18 +179,19 @@ static __always_inline u32 class_by_datagram_socket(struct __sk_buff *skb, struc
 		cgroup = read_u64(*(volatile u64 *)address + OFF_SOCK_CGROUP);
 	}
 
+	u32 depth = cgroup ? cgroup_level(cgroup) : 0;
+
 	// No helper gives this program type the cgroup of a socket other than the packet's own.
-	for (int depth = 0; cgroup && depth < CGROUP_DEPTH; depth++) {
-		u64 id = read_u64(read_u64(cgroup + OFF_CGROUP_KN) + OFF_KERNFS_ID);
+	for (u32 level = 1; level <= CGROUP_LEVELS; level++) {
+		if (level > depth)
+			break;
+		u64 id = ancestor_id(cgroup, level);
 		struct assigned *found = class_of_cgroup.lookup(&id);
 
 		if (found) {
 			class = found->class;
 			break;
 		}
-		cgroup = read_u64(cgroup + OFF_CGROUP_PARENT);
-		if (cgroup)
-			cgroup = read_u64(cgroup + OFF_CSS_CGROUP);
 	}
 	bpf_sk_release(socket);
 	return class;

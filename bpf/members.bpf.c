@@ -12,12 +12,11 @@
 // User space writes the kernfs ids of the cgroups that it follows into `followed`. Cgroups below
 // one of them belong to it.
 //
-// Needs -D: PAGE_SIZE, HIERARCHY (/proc/cgroups, 0 for cgroup v2), MAX_FOLLOWED, RING_PAGES and
-// the OFF_* below.
+// Needs -D: PAGE_SIZE, HIERARCHY (/proc/cgroups, 0 for cgroup v2), MAX_FOLLOWED, RING_PAGES, those
+// of ancestors.h and the OFF_* below.
 #include <linux/types.h>
 #include "typed.h"
-
-#define CGROUP_DEPTH 12
+#include "ancestors.h"
 
 struct unused {
 	u32 first;
@@ -36,46 +35,47 @@ BPF_HASH(followed, u64, struct unused, MAX_FOLLOWED);
 BPF_F_TABLE("array", u32, u64, lost, 1, BPF_F_MMAPABLE);
 BPF_RINGBUF_OUTPUT(events, RING_PAGES);
 
-static __always_inline u32 read_u32(u64 address)
+static __always_inline void count_lost(void)
 {
-	u32 value = 0;
+	u32 zero = 0;
+	u64 *count = lost.lookup(&zero);
 
-	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
-	return value;
+	if (count)
+		__sync_fetch_and_add(count, 1);
 }
 
 static __always_inline u64 find_followed(u64 css)
 {
-	for (int depth = 0; depth < CGROUP_DEPTH; depth++) {
-		u64 cgroup = css ? read_u64(css + OFF_CSS_CGROUP) : 0;
+	u64 cgroup = css ? read_u64(css + OFF_CSS_CGROUP) : 0;
 
-		if (!cgroup) // an autogroup has no cgroup
-			break;
-		u64 id = read_u64(read_u64(cgroup + OFF_CGROUP_KN) + OFF_KERNFS_ID);
+	if (!cgroup) // an autogroup has no cgroup
+		return 0;
+	u32 depth = cgroup_level(cgroup);
+
+	for (u32 level = 1; level <= CGROUP_LEVELS; level++) {
+		if (level > depth)
+			return 0;
+		u64 id = ancestor_id(cgroup, level);
 
 		if (followed.lookup(&id))
 			return id;
-		css = read_u64(css + OFF_CSS_PARENT);
 	}
+	// The search ended before the cgroup itself, so a followed one may be between.
+	count_lost();
 	return 0;
 }
 
 static __always_inline void tell(u64 css, u64 task, u32 whole)
 {
 	struct event event = {};
-	u32 zero = 0;
 
 	event.cgroup = find_followed(css);
 	event.tid = read_u32(task + OFF_TASK_PID);
 	event.tgid = read_u32(task + OFF_TASK_TGID);
 	event.whole = whole;
 	// No wakeup: user space polls the ring once per tick.
-	if (events.ringbuf_output(&event, sizeof(event), BPF_RB_NO_WAKEUP)) {
-		u64 *count = lost.lookup(&zero);
-
-		if (count)
-			__sync_fetch_and_add(count, 1);
-	}
+	if (events.ringbuf_output(&event, sizeof(event), BPF_RB_NO_WAKEUP))
+		count_lost();
 }
 
 // args: cgroup, path, task, threadgroup

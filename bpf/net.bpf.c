@@ -12,7 +12,7 @@
 // Needs -D: NCPU, MAX_SLOTS.
 #include <linux/types.h>
 
-#define CGROUP_DEPTH 12
+#define CGROUP_LEVELS 32 // as in ancestors.h
 
 struct place {
 	u32 slot;
@@ -35,8 +35,8 @@ static __always_inline struct traffic *find(struct __sk_buff *skb)
 	u64 id = bpf_skb_cgroup_id(skb);
 	struct place *place = slot_of_cgroup.lookup(&id);
 
-	// From the root downwards; the direction does not matter, because workloads do not nest.
-	for (int level = 1; !place && level <= CGROUP_DEPTH; level++) {
+	// From the root downwards: see ancestors.h.
+	for (int level = 1; !place && level <= CGROUP_LEVELS; level++) {
 		id = bpf_skb_ancestor_cgroup_id(skb, level);
 		if (!id)
 			break;

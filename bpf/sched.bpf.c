@@ -17,10 +17,11 @@
 // On kernels without sched_info stamps.h replaces it.
 //
 // Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5), STAMPS (0 or 1)
-// and the OFF_* of cgroups.h and below.
+// and those of ancestors.h, cgroups.h and below.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"
+#include "ancestors.h"
 #include "cgroups.h"
 #include "counters.h"
 #include "stamps.h"

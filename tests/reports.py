@@ -49,6 +49,7 @@ def report(time_ns: int, **changes: object) -> TickReport:
         "age_ns": 1000,
         "switches": 12,
         "missed_switches": 0,
+        "unknown_oncpu_ns": 1_500_000_000,
         "workloads": (
             Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx"),
             Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", ""),

@@ -3,18 +3,17 @@
 //
 // A workload is a cgroup of the cpu controller with all cgroups below it. User space writes the
 // kernfs ids of the workloads' own cgroups into `slot_of_cgroup`; any other cgroup belongs to its
-// nearest ancestor in that map. The walk is done once per task group and CPU: the result is cached
+// ancestor in that map. The search is done once per task group and CPU: the result is cached
 // by the address of the task group until `generation` changes. User space increments `generation`
 // with every change of the map, and the cgroup_rmdir hook before the memory of any task group can
 // be reused.
 //
-// Needs typed.h, -DOFF_*: offsets in the running kernel's structs; sizes: MAX_SLOTS.
+// Needs typed.h, ancestors.h, -DOFF_*: offsets in the running kernel's structs; sizes: MAX_SLOTS.
 #pragma once
 
 #define SLOT_SYSTEM 0  // tasks outside all workloads
 #define SLOT_IDLE 1    // the idle task
-#define SLOT_UNKNOWN 2 // only as a culprit: time that could not be attributed
-#define CGROUP_DEPTH 12
+#define SLOT_UNKNOWN 2 // time that could not be attributed
 #define GROUP_CACHE 16
 
 struct owner {
@@ -37,19 +36,24 @@ static __always_inline struct owner find_owner(u64 css)
 {
 	struct owner nobody = {SLOT_SYSTEM, 0};
 
-	for (int depth = 0; depth < CGROUP_DEPTH; depth++) {
-		u64 cgroup = css ? read_u64(css + OFF_CSS_CGROUP) : 0;
+	u64 cgroup = css ? read_u64(css + OFF_CSS_CGROUP) : 0;
 
-		// An autogroup of the root has no cgroup.
-		if (!cgroup)
-			break;
-		u64 id = read_u64(read_u64(cgroup + OFF_CGROUP_KN) + OFF_KERNFS_ID);
+	// An autogroup of the root has no cgroup.
+	if (!cgroup)
+		return nobody;
+	u32 depth = cgroup_level(cgroup);
+
+	for (u32 level = 1; level <= CGROUP_LEVELS; level++) {
+		if (level > depth)
+			return nobody;
+		u64 id = ancestor_id(cgroup, level);
 		struct owner *owner = slot_of_cgroup.lookup(&id);
 
 		if (owner)
 			return *owner;
-		css = read_u64(css + OFF_CSS_PARENT);
 	}
+	// The search ended before the task's own cgroup: it may belong to a workload.
+	nobody.slot = SLOT_UNKNOWN;
 	return nobody;
 }
 

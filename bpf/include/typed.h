@@ -15,6 +15,14 @@ static __always_inline u64 read_u64(u64 address)
 	return value;
 }
 
+static __always_inline u32 read_u32(u64 address)
+{
+	u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
+	return value;
+}
+
 // Read a member through a typed pointer. The offset must stay a constant in the load.
 static __always_inline u64 member_u64(u64 base, u32 offset)
 {

@@ -250,6 +250,7 @@ class Agent:
             age_ns=None if reading is None else reading.age_ns,
             switches=0 if reading is None else reading.switches,
             missed_switches=0 if reading is None else reading.missed_switches,
+            unknown_oncpu_ns=0 if reading is None else reading.unknown_oncpu_ns,
             workloads=self._node.workloads,
             samples=snapshot.workloads,
             host_pressure_ns=self._node.sampler.host_pressure_ns,

@@ -22,7 +22,7 @@ import numpy as np
 
 from controller.core.model import CgroupId, Workload
 from controller.host.facts import CgroupLayout
-from controller.probes.bpf.btf import Btf
+from controller.probes.bpf.btf import Btf, ancestor_offsets
 from controller.probes.bpf.libbpf import HashMap, libbpf
 from controller.probes.bpf.loader import LoadError, ProgramSpec, load
 from controller.probes.bpf.mapped_array import MappedArray
@@ -151,15 +151,13 @@ def _spec(layout: CgroupLayout, max_followed: int) -> ProgramSpec:
             "MAX_FOLLOWED": max_followed,
             "HIERARCHY": _hierarchy_number(layout),
             "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
-            "OFF_CSS_PARENT": btf.offset("cgroup_subsys_state", "parent"),
             "OFF_CGROUP_SELF": btf.offset("cgroup", "self"),
-            "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
             "OFF_CGROUP_ROOT": btf.offset("cgroup", "root"),
             "OFF_ROOT_HIERARCHY": btf.offset("cgroup_root", "hierarchy_id"),
-            "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
             "OFF_TASK_PID": btf.offset("task_struct", "pid"),
             "OFF_TASK_TGID": btf.offset("task_struct", "tgid"),
             "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
+            **ancestor_offsets(btf),
         },
         maps=("followed", "lost", "events"),
         typed=False,

@@ -34,7 +34,15 @@ from controller.probes.sched_program import (
     sched_spec,
     without_sched_info,
 )
-from controller.probes.slots import SLOT_IDLE, SLOT_SYSTEM, Indices, SampleRows, Slots, View
+from controller.probes.slots import (
+    SLOT_IDLE,
+    SLOT_SYSTEM,
+    SLOT_UNKNOWN,
+    Indices,
+    SampleRows,
+    Slots,
+    View,
+)
 
 __all__ = ("DETAILS", "MAX_SLOTS", "SchedProbe", "SchedReading", "trial")
 
@@ -56,7 +64,8 @@ class SchedReading:
     ``changed`` are the workloads whose sample has other values than in the previous reading.
     ``rearranged`` is true if the list of workloads itself changed. ``missed_switches`` counts
     context switches for which the kernel did not fire the tracepoint: on-CPU time is correct
-    nevertheless, but the waits before these switches are not counted.
+    nevertheless, but the waits before these switches are not counted. ``unknown_oncpu_ns`` is the
+    time that tasks ran whose workload is not known.
     """
 
     time_ns: int
@@ -66,6 +75,7 @@ class SchedReading:
     rearranged: bool
     blame: tuple[Blame, ...]
     system_oncpu_ns: int
+    unknown_oncpu_ns: int
     idle_ns: int
     switches: int
     missed_switches: int
@@ -235,6 +245,7 @@ class SchedProbe:
             rearranged=rearranged,
             blame=self._blame.poll(view, now_ns, view.records[self._sensitive.refreshed]),
             system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
+            unknown_oncpu_ns=int(self._totals[SLOT_UNKNOWN, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),
             missed_switches=int(self._cpus.values["missed"].sum()),

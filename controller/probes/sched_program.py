@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from controller.core.indicators.histogram import BUCKETS
-from controller.probes.bpf.btf import Btf, BtfError
+from controller.probes.bpf.btf import Btf, BtfError, ancestor_offsets
 from controller.probes.bpf.loader import ProgramSpec
 from controller.probes.counters import counter_maps
 from controller.probes.perf import EventSource
@@ -96,9 +96,7 @@ def sched_spec(
         "OFF_RQ_CLOCK": btf.offset("rq", "clock"),
         "OFF_RQ_IDLE": btf.offset("rq", "idle"),
         "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
-        "OFF_CSS_PARENT": btf.offset("cgroup_subsys_state", "parent"),
-        "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
-        "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
+        **ancestor_offsets(btf),
     }
     if stamps:
         defines["OFF_TASK_STATE"] = btf.first_offset("task_struct", "__state", "state")

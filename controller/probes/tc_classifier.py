@@ -9,7 +9,7 @@ filters are removed.
 
 from collections.abc import Mapping
 
-from controller.probes.bpf.btf import Btf
+from controller.probes.bpf.btf import Btf, ancestor_offsets
 from controller.probes.bpf.libbpf import HashMap
 from controller.probes.bpf.loader import ProgramSpec, load
 
@@ -46,10 +46,7 @@ class Classifier:
                     "MAX_LINKS": _MAX_LINKS,
                     "MAX_FLOWS": _MAX_FLOWS,
                     "OFF_SOCK_CGROUP": btf.offset("sock", "sk_cgrp_data.cgroup"),
-                    "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
-                    "OFF_CGROUP_PARENT": btf.offset("cgroup", "self.parent"),
-                    "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
-                    "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
+                    **ancestor_offsets(btf),
                 },
                 maps=("class_of_cgroup", "class_of_link"),
                 classifiers=PROGRAMS,

@@ -97,6 +97,7 @@ class TickReport:
     blame: tuple[Blame, ...] = ()
     overwritten: Mapping[Knob, int] = field(default_factory=dict)
     cluster: ClusterState | None = None
+    unknown_oncpu_ns: int = 0
 
 
 def _set_event() -> threading.Event:

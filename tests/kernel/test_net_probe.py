@@ -143,7 +143,7 @@ def test_twenty_concurrent_workloads_are_counted_separately(net: Net, talk: Star
 
 def test_cgroups_below_count_for_their_workload(net: Net, talk: Start) -> None:
     server, client = net.make("server"), net.make("client")
-    deep = client / "a" / "b" / "c"
+    deep = client / "/".join(["d"] * 64)
     deep.mkdir(parents=True)
     net.follow(server, client)
     echo = talk(server, "echo")

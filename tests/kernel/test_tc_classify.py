@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from controller.host.facts import find_cgroup_layout
 from tests.kernel.netns import entered
 from tests.kernel.shaped import (
     BEST_EFFORT,
@@ -40,7 +41,7 @@ def joined(cgroup: Path | None) -> Iterator[None]:
         return
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     (before,) = (line.removeprefix("0::") for line in lines if line.startswith("0::"))
-    root = cgroup.parents[2]
+    root = find_cgroup_layout().unified
     (cgroup / "cgroup.procs").write_text("0")
     try:
         yield
@@ -142,6 +143,21 @@ def test_datagrams_without_a_reply(shaped: Shaped) -> None:
         assert counted(shaped, lambda: send(here, "10.77.0.1")) == (set(), {BEST_EFFORT})
         assert counted(shaped, lambda: send(there, "10.78.1.2")) == (set(), {SYSTEM})
         assert counted(shaped, lambda: send(there, "10.78.1.2")) == (set(), {BEST_EFFORT})
+
+
+def test_a_socket_nested_64_deep_belongs_to_its_workload(shaped: Shaped) -> None:
+    host = shaped.host
+    deep = shaped.cgroups["batch"] / "/".join(["d"] * 64)
+    deep.mkdir(parents=True)
+    with made_in(host.wire) as peer, made_in(host.name, deep) as here:
+
+        def receive() -> None:
+            peer.sendto(bytes(BYTES), ("10.77.0.1", port(here)))
+            here.recv(2 * BYTES)
+
+        assert counted(shaped, receive) == (set(), {BEST_EFFORT})
+        found = counted(shaped, lambda: here.sendto(bytes(BYTES), (WIRE, port(peer))))
+        assert found == ({BEST_EFFORT}, set())
 
 
 @pytest.mark.parametrize("place", ["host", "batch"])

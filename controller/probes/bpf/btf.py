@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 import struct
 
-__all__ = ("Btf", "BtfError")
+__all__ = ("Btf", "BtfError", "ancestor_offsets")
 
 _MAGIC = 0xEB9F
 _KIND_STRUCT = 4
@@ -158,3 +158,27 @@ class Btf:
 
     def _string(self, offset: int) -> str:
         return self._strings[offset : self._strings.index(b"\0", offset)].decode()
+
+
+def ancestor_offsets(btf: Btf) -> dict[str, int]:
+    """Return the -D values of ``bpf/include/ancestors.h``.
+
+    :raises BtfError: this kernel's struct cgroup does not list the ancestors.
+    """
+    defines = {
+        "OFF_CGROUP_LEVEL": btf.offset("cgroup", "level"),
+        "OFF_CGROUP_KN": btf.offset("cgroup", "kn"),
+        "OFF_KERNFS_ID": btf.offset("kernfs_node", "id"),
+    }
+    try:
+        return defines | {
+            "ANCESTOR_IDS": 0,
+            "OFF_CGROUP_ANCESTORS": btf.offset("cgroup", "ancestors"),
+        }
+    except BtfError:
+        # Until Linux kernel commit 7f203bc89eb6 ("cgroup: Replace cgroup->ancestor_ids[] with
+        # ->ancestors[]") (in v6.1).
+        return defines | {
+            "ANCESTOR_IDS": 1,
+            "OFF_CGROUP_ANCESTORS": btf.offset("cgroup", "ancestor_ids"),
+        }

@@ -147,6 +147,11 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
             "Context switches not reported by the kernel; the waits before them are lost.",
             report.missed_switches,
         ),
+        (
+            "unknown_oncpu_seconds",
+            "Time that tasks ran whose workload is not known.",
+            report.unknown_oncpu_ns / NS_PER_SEC,
+        ),
     ):
         yield CounterMetricFamily(f"sweetpoint_{name}", text, value=count)
     probes = GaugeMetricFamily(
