@@ -132,7 +132,7 @@ class Restored(StrEnum):
     GONE = "gone"  # the target no longer exists, and the knob with it
     FOREIGN = "foreign"  # another program wrote the present value: left unchanged
     FAILED = "failed"  # the record is kept, and the next restore tries again
-    UNKNOWN = "unknown"  # a record of a newer version: kept, not evaluated
+    UNKNOWN = "unknown"  # a damaged record, or one of a newer version: kept, not evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,13 +146,12 @@ class RestoreResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """Results of all records, and the paths of journal files that could not be read."""
+    """Results of all records."""
 
     results: tuple[RestoreResult, ...] = ()
-    unreadable: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
         """Whether the kernel has no more values of ours, according to the journal."""
         pending = (Restored.FAILED, Restored.UNKNOWN)
-        return not self.unreadable and not any(r.result in pending for r in self.results)
+        return not any(r.result in pending for r in self.results)

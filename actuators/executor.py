@@ -70,13 +70,20 @@ class Executor:
     ) -> tuple[KnobReading, ...]:
         """Return the present values of *knobs* of *targets*.
 
-        Knobs that are gone, refused, or not supported by this host are left out. A held knob
-        with a foreign value is released: from then on it belongs to the other program.
+        Knobs that are gone, refused, not supported by this host, or of which the journal has a
+        damaged or newer record are left out. A held knob with a foreign value is released: from
+        then on it belongs to the other program.
         """
         readings = []
         wanted = [actuator for knob, actuator in self._actuators.items() if knob in knobs]
         for target in targets:
-            concerned = (a for a in wanted if a.applies_to(target) and self._support.has(a.knob))
+            concerned = (
+                a
+                for a in wanted
+                if a.applies_to(target)
+                and self._support.has(a.knob)
+                and not self._journal.is_kept(target, a.knob)
+            )
             for knob, found in read_knobs(concerned, target):
                 if isinstance(found, GoneError):
                     self._forget(target, knob)
@@ -106,7 +113,6 @@ class Executor:
         :param now_ns: CLOCK_MONOTONIC; a refused knob is not written again before its
             back-off has ended.
         :raises OSError: the kernel failed in a way that is neither *gone* nor *refused*.
-        :raises JournalError: a record could not be removed.
         :raises KeyError: there is no actuator for the knob of an action.
         """
         if any(action.knob in STRUCTURAL_KNOBS for action in actions):
@@ -127,7 +133,8 @@ class Executor:
 
         A knob with a foreign value is left unchanged. The record of a target that no longer
         exists is dropped. A failed restore is repeated for up to a second and then reported;
-        its record stays. A failure does not prevent the restore of other knobs.
+        its record stays. A failure does not prevent the restore of other knobs. A journal that
+        cannot be written prevents no restore: the present records cover the way back.
         """
         self._support.reset()
         deadline = time.monotonic() + _RESTORE_RETRY_S
@@ -135,14 +142,11 @@ class Executor:
         while _any_failed(results) and time.monotonic() < deadline:
             time.sleep(_RESTORE_RETRY_STEP_S)
             results |= self._restore_once(knobs)
-        newer = "written by a newer version: run 'sweetpoint release' of that version"
         unknown = [
-            RestoreResult(subject=path, result=Restored.UNKNOWN, message=newer)
-            for path in self._journal.unknown
+            RestoreResult(subject=str(path), result=Restored.UNKNOWN, message=reason)
+            for path, reason in self._journal.kept.items()
         ]
-        return RestoreReport(
-            results=(*unknown, *results.values()), unreadable=tuple(self._journal.unreadable)
-        )
+        return RestoreReport(results=(*unknown, *results.values()))
 
     def _restore_once(self, knobs: Container[Knob]) -> dict[tuple[Target, Knob], RestoreResult]:
         results: dict[tuple[Target, Knob], RestoreResult] = {}
@@ -221,20 +225,27 @@ class Executor:
 
     def _write_once(self, action: Action, current: KnobValue) -> Outcome:
         key = action.target, action.knob
-        original = self._held.original(*key, current)
+        held = self._held.get(*key)
+        original = current if held is None else held.original
         record = Record(*key, original=original, previous=current, intended=action.value)
         try:
             if action.value != current:
                 self._held.begin(record)
         except JournalError as error:
-            return refused(action, current, error.errno, str(error))
+            if held is None or action.value != original:
+                return refused(action, current, error.errno, str(error))
+            # The record on disk has the original value, so a restore needs no new one.
+            _log.debug("%s", error)
         actuator = self._actuators[action.knob]
         outcome = actuator.apply(replace(action, previous=current), self._trace)
         applied = outcome.applied
         if outcome.failure is Failure.GONE:
             self._forget(*key)
         elif applied is not None:
-            self._held.finish(record, applied, refused=outcome.failure is not None)
+            try:
+                self._held.finish(record, applied, refused=outcome.failure is not None)
+            except JournalError as error:
+                return refused(action, applied, error.errno, str(error))
         return replace(outcome, action=action)
 
     def _revert(self, outcome: Outcome, before: KnobValue, obstacle: Outcome) -> Outcome:

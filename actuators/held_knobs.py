@@ -5,7 +5,9 @@
 A knob is held from the first write until it has its original value again or another program
 writes it. For a knob that this process wrote, a value is ours if it matches the value read back
 after the write. For a record of an earlier process, every intermediate value of its last write
-is ours, because that process may have ended during the write.
+is ours, because that process may have ended during the write, and every intermediate value on the
+way from there to the original, because a restore goes on without a record of its own where the
+journal cannot be written.
 """
 
 from collections import Counter
@@ -24,7 +26,7 @@ _log = logging.getLogger(__name__)
 class HeldKnobs:
     """The journal, and the values that this process wrote and read back.
 
-    Every method that changes the journal raises JournalError if the change cannot be stored.
+    ``begin`` and ``finish`` raise JournalError if a record cannot be stored.
     ``overwritten`` counts, by knob, the values of ours that another program replaced.
     """
 
@@ -36,16 +38,11 @@ class HeldKnobs:
 
     def records(self) -> list[Record]:
         """Return the records of all held knobs."""
-        return list(self._journal.records.values())
+        return list(self._journal.records)
 
     def get(self, target: Target, knob: Knob) -> Record | None:
         """Return the record of a knob; ``None`` if it is not held."""
         return self._journal.get(target, knob)
-
-    def original(self, target: Target, knob: Knob, current: KnobValue) -> KnobValue:
-        """Return the value to restore; *current* for a knob that is not held."""
-        record = self.get(target, knob)
-        return current if record is None else record.original
 
     def recorded_original(self, target: Target, knob: Knob) -> KnobValue | None:
         """Return the value to restore; ``None`` for a knob that is not held."""
@@ -59,14 +56,17 @@ class HeldKnobs:
         if applied is not None:
             return actuator.matches(applied, current)
         values = actuator.intermediate_values(record.previous, record.intended)
-        return any(actuator.matches(value, current) for value in values)
+        if any(actuator.matches(value, current) for value in values):
+            return True
+        back = (actuator.intermediate_values(value, record.original) for value in values)
+        return any(actuator.matches(value, current) for way in back for value in way)
 
     def disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
         """Release a held knob and log a warning if *current* is foreign; return whether it is."""
         record = self.get(target, knob)
         if record is None or self.is_ours(record, current):
             return False
-        ours = self._applied.get((target, knob), record.intended)
+        ours = self._applied.get((record.target, knob), record.intended)
         _log.warning(
             "%s: another program set %s to '%s' (was '%s'): the value is kept",
             target.path,
@@ -96,4 +96,4 @@ class HeldKnobs:
         record = self.get(target, knob)
         if record is not None:
             self._journal.remove(record)
-        self._applied.pop((target, knob), None)
+            self._applied.pop((record.target, knob), None)

@@ -74,7 +74,7 @@ class CookieRegistry:
             self._journal.remove(record)
 
     def _records(self) -> list[Record]:
-        return [] if self._journal is None else list(self._journal.records.values())
+        return [] if self._journal is None else list(self._journal.records)
 
 
 def _record(group: str, cookie: int) -> Record:

@@ -109,7 +109,5 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 def _print(report: RestoreReport) -> None:
     for result in report.results:
         print(f"{result.result:<9} {result.subject}: {result.message}")
-    for path in report.unreadable:
-        print(f"damaged   {path}: moved to *.bad; check the knobs of this cgroup by hand")
-    if not report.results and not report.unreadable:
+    if not report.results:
         print("nothing to restore")

@@ -2,11 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Helpers of actuator tests: raw knob files, and processes that kill themselves at a step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+import errno
+import json
 import os
 from pathlib import Path
 import signal
+import subprocess
 import warnings
+import zlib
 
 from actuators.base import Actuator, Trace, no_trace
 from actuators.core_scheduling.cookie import CoreCookie
@@ -95,6 +100,65 @@ def action(target: Target, knob: Knob, previous: str, value: str) -> Action:
         value=KnobValue(value),
         reason="test",
     )
+
+
+def make_newer(record: Path, *, in_place: bool = False, undo: bool = False) -> Path:
+    """Make a record one of the format 2, or with *undo* one of the format 1 again.
+
+    :param in_place: whether its name stays that of the format 1.
+    :returns: the new path.
+    """
+    body = json.loads(record.read_bytes())
+    del body["crc"]
+    body["format"] = 1 if undo else 2
+    body["crc"] = zlib.crc32(json.dumps(body, sort_keys=True).encode())
+    record.write_text(json.dumps(body))
+    stem = record.name.removesuffix(".json").removesuffix(".v2")
+    return record.rename(record.with_name(stem + (".json" if undo or in_place else ".v2.json")))
+
+
+@contextmanager
+def tmpfs(path: Path) -> Iterator[Path]:
+    """Mount a tmpfs of 64 KiB and 32 inodes on the new directory *path*."""
+    path.mkdir()
+    options = "size=64k,nr_inodes=32,mode=0700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "sweetpoint-test", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+@contextmanager
+def unwritable(path: Path, obstacle: str) -> Iterator[int]:
+    """Make the tmpfs *path* ``full``, ``read-only`` or without inodes; yield the error number.
+
+    The file system is covered by a read-only mount of itself, because processes that have a file
+    open for writing, as the agent has the lock, forbid a remount.
+    """
+    ballast = path / "ballast"
+    if obstacle == "read-only":
+        subprocess.run(["mount", "--bind", path, path], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+        try:
+            yield errno.EROFS
+        finally:
+            subprocess.run(["umount", path], check=True)
+        return
+    ballast.mkdir()
+    with suppress(OSError):
+        if obstacle == "full":
+            with (ballast / "file").open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+        for number in range(1000):
+            (ballast / str(number)).touch()
+    try:
+        yield errno.ENOSPC
+    finally:
+        for each in ballast.iterdir():
+            each.unlink()
+        ballast.rmdir()
 
 
 def die_at(step: int, work: Callable[[Trace], None]) -> str | None:

@@ -4,6 +4,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 import zlib
 
@@ -48,12 +49,12 @@ def test_records_are_loaded_again(tmp_path: Path) -> None:
         journal.put(each)
     journal.remove(record(3))
     found = Journal(tmp_path / "journal")
-    assert set(found.records.values()) == set(kept)
-    assert found.unreadable == found.unknown == []
+    assert set(found.records) == set(kept)
+    assert not found.kept
 
 
 def test_only_the_owner_may_write(tmp_path: Path) -> None:
-    (tmp_path / "journal").mkdir(mode=0o777)
+    (tmp_path / "journal").mkdir(mode=0o755)
     for name in ("journal", "new"):
         Journal(tmp_path / name)
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
@@ -78,7 +79,7 @@ def test_a_record_of_a_newer_version_is_kept_and_reported(
     rewrite(path, **changes)
     journal = Journal(tmp_path)
     assert not journal.records
-    assert journal.unknown == [str(path)]
+    assert "newer version" in journal.kept[path]
     assert path.exists()
 
 
@@ -106,24 +107,121 @@ def test_a_damaged_file_is_renamed_and_the_others_are_read(
     victim.write_bytes(damage)
     caplog.clear()
     found = Journal(tmp_path)
-    assert found.unreadable == [str(victim)]
-    assert victim.with_suffix(".bad").read_bytes() == damage
-    assert list(found.records.values()) == [record(2)]
+    bad = victim.with_suffix(".bad")
+    assert list(found.kept) == [bad]
+    assert bad.read_bytes() == damage
+    assert list(found.records) == [record(2)]
     errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert len(errors) == 1
     assert str(victim) in errors[0].getMessage()
-    assert Journal(tmp_path).unreadable == []
+    assert list(Journal(tmp_path).kept) == [bad]
+
+
+@pytest.mark.parametrize("name", ["{}.v2.json", "{}.json", "{}.bad"])
+def test_a_knob_with_a_record_that_cannot_be_evaluated_is_not_written(
+    tmp_path: Path, name: str
+) -> None:
+    Journal(tmp_path).put(record(1))
+    path = only_file(tmp_path)
+    rewrite(path, format=2)
+    path = path.rename(tmp_path / name.format(path.stem))
+    before = path.read_bytes()
+    for _ in range(2):
+        journal = Journal(tmp_path)
+        assert list(journal.kept) == [path]
+        assert journal.is_kept(record(1).target, record(1).knob)
+        assert not journal.is_kept(record(2).target, record(2).knob)
+        with pytest.raises(JournalError, match=rf"there is {path}, .*; the knob is not changed"):
+            journal.put(record(1))
+        journal.put(record(2))
+        assert not journal.get(record(1).target, record(1).knob)
+        assert path.read_bytes() == before
+    path.unlink()
+    assert not journal.kept
+    assert not journal.is_kept(record(1).target, record(1).knob)
+    journal.put(record(1))
+
+
+def test_a_record_beside_a_damaged_one_is_kept_too(tmp_path: Path) -> None:
+    # Version 0.1 renamed the damaged record and took the value that it found for the original.
+    Journal(tmp_path).put(record(1))
+    path = only_file(tmp_path)
+    path.with_suffix(".bad").write_bytes(b"{")
+    journal = Journal(tmp_path)
+    assert not journal.records
+    assert set(journal.kept) == {path, path.with_suffix(".bad")}
+    path.with_suffix(".bad").unlink()
+    assert Journal(tmp_path).records == (record(1),)
+
+
+def test_a_renamed_cgroup_has_the_same_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.put(record(1))
+    renamed = record(1)._replace(target=record(1).target._replace(path="/renamed"))
+    assert journal.get(renamed.target, renamed.knob) == record(1)
+    journal.put(renamed)
+    assert journal.records == Journal(tmp_path).records == (renamed,)
+
+
+def test_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal").put(record())
+    (tmp_path / "journal").chmod(0o1777)
+    with pytest.raises(JournalError, match=r"others .* may write it \(mode 1777\).*state_dir"):
+        Journal(tmp_path / "journal")
+    (tmp_path / "journal").chmod(0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "journal")
+    with pytest.raises(JournalError, match="link: "):
+        Journal(tmp_path / "link")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal").put(record())
+    os.chown(tmp_path / "journal", 65534, 65534)
+    with pytest.raises(JournalError, match="belongs to user 65534, not to root"):
+        Journal(tmp_path / "journal")
+
+
+@pytest.mark.parametrize("spoil", ["writable", "owner", "link"])
+def test_a_record_of_others_is_not_trusted(
+    tmp_path: Path, spoil: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Journal(tmp_path / "journal").put(record(1))
+    path = only_file(tmp_path / "journal")
+    if spoil == "writable":
+        path.chmod(0o660)
+    elif spoil == "link":
+        path.symlink_to(path.rename(tmp_path / "elsewhere"))
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    else:
+        os.chown(path, 65534, -1)
+    journal = Journal(tmp_path / "journal")
+    assert not journal.records
+    assert journal.is_kept(record(1).target, record(1).knob)
+    assert str(path) in caplog.text
+
+
+def test_a_record_is_for_its_owner_only_under_any_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Journal(tmp_path / "journal").put(record())
+    finally:
+        os.umask(before)
+    assert only_file(tmp_path / "journal").stat().st_mode & 0o777 == 0o600
+    assert Journal(tmp_path / "journal").records == (record(),)
 
 
 def test_an_incomplete_write_has_no_effect(tmp_path: Path) -> None:
     def die(step: str) -> None:
         if step == "before journal rename":
-            raise InterruptedError
+            raise KeyboardInterrupt
 
     Journal(tmp_path).put(record(1))
-    with pytest.raises(JournalError):
+    with pytest.raises(KeyboardInterrupt):
         Journal(tmp_path, die).put(record(1)._replace(intended=KnobValue("9000 10000 0")))
-    assert list(Journal(tmp_path).records.values()) == [record(1)]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert Journal(tmp_path).records == (record(1),)
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
 
 
