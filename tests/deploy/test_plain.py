@@ -9,9 +9,13 @@ import subprocess
 import pytest
 import yaml
 
+from controller.config.sections.service_level import ServiceLevelModel
 from tests.deploy.chart import schema_errors
 from tools.chart.__main__ import CHART, KUSTOMIZE_BASE
 from tools.chart.kustomize import base
+
+_DIRECTORIES = "RuntimeDirectory="
+_CAPABILITIES = "CapabilityBoundingSet="
 
 UNIT = CHART.parent / "systemd" / "sweetpoint.service"
 
@@ -56,3 +60,15 @@ def test_the_unit_keeps_knobs_writable_and_the_journal() -> None:
     assert {"Restart=on-failure", "StartLimitIntervalSec=0"} <= lines  # no error is for good
     for breaking in ("ProtectControlGroups", "ProtectKernelTunables", "MemoryDenyWriteExecute"):
         assert not any(line.startswith(f"{breaking}=") for line in lines)
+
+
+def test_services_reach_the_push_socket() -> None:
+    lines = UNIT.read_text().splitlines()
+    (made,) = (line for line in lines if line.startswith(_DIRECTORIES))
+    directory = Path(ServiceLevelModel.model_fields["socket"].default).parent
+    assert directory.parent == Path("/run")
+    assert directory.name in made.removeprefix(_DIRECTORIES).split()
+    assert "RuntimeDirectoryMode=0755" in lines
+    # For service_level.socket_group.
+    (kept,) = (line for line in lines if line.startswith(_CAPABILITIES))
+    assert "CAP_CHOWN" in kept.removeprefix(_CAPABILITIES).split()
