@@ -20,13 +20,14 @@ __all__ = ("CacheUse", "GroupCounters", "GroupMembership", "MonitorError", "grou
 _OCCUPANCY = "llc_occupancy"
 # Both count the same traffic; the second without the traffic to other sockets.
 _BANDWIDTH = ("mbm_total_bytes", "mbm_local_bytes")
+_CACHE = "mon_L3_"
 _UNAVAILABLE = frozenset({"Unavailable", "Unassigned"})
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
 
 
 class MonitorError(Exception):
-    """The kernel could not read a counter; the message names its file."""
+    """A counter could not be read; the message names its file."""
 
 
 class CacheUse(NamedTuple):
@@ -76,18 +77,30 @@ class GroupCounters:
     def poll(self) -> CacheUse | None:
         """Return the counters; ``None``: the group was removed, or another one has its name.
 
-        :raises MonitorError: a counter's file contains ``Error`` or is malformed.
+        :raises MonitorError: a counter's file contains ``Error``, is malformed or cannot be read.
         """
+        directory = self._open_present()
+        if directory is None:
+            return None
         try:
-            directory = self._open()
+            return self._read(directory)
+        except MonitorError:
+            # Unless the group was removed while it was read.
+            again = self._open_present()
+            if again is None:
+                return None
+            os.close(again)
+            raise
+        finally:
+            os.close(directory)
+
+    def _open_present(self) -> int | None:
+        try:
+            return self._open()
         except OSError as error:
             if error.errno in _GONE:
                 return None
-            raise
-        try:
-            return self._read(directory)
-        finally:
-            os.close(directory)
+            raise MonitorError(f"{self._group.path}: {error.strerror}") from None
 
     def _open(self) -> int:
         """Return a descriptor of the group's ``mon_data``; ENOENT if the inode differs."""
@@ -104,6 +117,9 @@ class GroupCounters:
         occupancy: int | None = 0 if self._occupancy else None
         complete = self._bandwidth is not None
         for cache in sorted(os.listdir(directory)):
+            # Linux 7.0 has other domains beside the caches (mon_PERF_PKG_00).
+            if not cache.startswith(_CACHE):
+                continue
             if occupancy is not None:
                 used = _counter(directory, f"{cache}/{_OCCUPANCY}")
                 occupancy = None if used is None else occupancy + used
@@ -135,11 +151,14 @@ def group_membership(tids: Iterator[int]) -> Iterator[tuple[int, GroupMembership
 
 
 def _counter(directory: int, name: str) -> int | None:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
-        text = os.read(fd, 64).decode("ascii", "replace").strip()
-    finally:
-        os.close(fd)
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            text = os.read(fd, 64).decode("ascii", "replace").strip()
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise MonitorError(f"{name}: {error.strerror}") from None
     if text.isdecimal():
         return int(text)
     if text in _UNAVAILABLE:

@@ -173,8 +173,8 @@ class ResctrlMonitor:
             self._scan(entry)
         except (GoneError, FileNotFoundError):
             self._mark_lost(entry)
-        except RefusedError as error:
-            entry.log_problem(str(error))
+        except (RefusedError, OSError) as error:
+            entry.log_problem(f"{entry.workload.name}: {error}")
 
     def _scan(self, entry: MonitoredWorkload) -> None:
         """Bring the group of *entry* in line with the tasks of its workload."""

@@ -68,6 +68,21 @@ def test_a_malformed_counter_is_an_error(tmp_path: Path, text: str) -> None:
         GroupCounters(group.target, ALL).poll()
 
 
+def test_domains_other_than_caches_are_not_read(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    (group.path / "mon_data" / "mon_PERF_PKG_00").mkdir()
+    (group.path / "mon_data" / "mon_PERF_PKG_00" / "core_energy").write_text("1.5\n")
+    group.set("llc_occupancy", "100", "23")
+    assert GroupCounters(group.target, ALL).poll() == CacheUse(123, 0)
+
+
+def test_a_counter_that_cannot_be_read_is_an_error_of_its_group(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    (group.path / "mon_data" / "mon_L3_01" / "llc_occupancy").unlink()
+    with pytest.raises(MonitorError, match="mon_L3_01/llc_occupancy: No such file"):
+        GroupCounters(group.target, ALL).poll()
+
+
 def test_only_features_of_the_hardware_are_read(tmp_path: Path) -> None:
     group = Group(tmp_path)
     group.set("mbm_local_bytes", "7", "7")
