@@ -137,13 +137,13 @@ class CgroupKnob(StepKnob[Cgroup]):
         return target.kind is TargetKind.CGROUP
 
     def open(self, target: Target) -> Cgroup:
-        """Return the open cgroup.
+        """Return the open cgroup, also if it was renamed.
 
         :raises ValueError: *target* is in another hierarchy.
         """
         if target.scope != self.hierarchy:
             raise ValueError(f"{target.path}: hierarchy {target.scope}, not {self.hierarchy}")
-        return Cgroup(self.mount, target)
+        return Cgroup(self.mount, target, renamed=True)
 
     def unsupported_reason(self) -> str | None:
         """Return why this host lacks the knob, or ``None``.

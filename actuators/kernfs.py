@@ -6,16 +6,23 @@ All writes to such files pass through this module. A path may belong to another 
 moment. A directory is therefore opened component by component without following links, its inode
 number (the kernfs id) is compared with the expected one, and every file is opened relative to its
 descriptor. A write then reaches the intended object or fails.
+
+A cgroup of v1 may be renamed, which leaves its settings and its id. ``Cgroup`` finds it by the id
+on request, through the file handles of kernfs (exportfs_ops in fs/kernfs/mount.c, since v5.5).
 """
 
+import contextlib
+import ctypes
 import errno
 import os
 from pathlib import Path
+import struct
 from types import TracebackType
 from typing import ClassVar, Self
 
 from actuators.base import GoneError, RefusedError
 from controller.core.model import Target
+from controller.host.facts import libc
 
 __all__ = (
     "GONE",
@@ -178,10 +185,39 @@ class Cgroup(Directory):
 
     :param mount: the mount point of the hierarchy.
     :param target: ``path`` is the path below *mount*, ``id`` the expected kernfs id.
+    :param renamed: whether to open a cgroup with this id at another path, too; ``path`` is then
+        its present one. It takes CAP_DAC_READ_SEARCH; without it a renamed cgroup is gone.
     """
 
     noun: ClassVar[str] = "cgroup"
     permanent_file: ClassVar[str] = "cgroup.procs"
 
-    def __init__(self, mount: Path, target: Target) -> None:
-        super().__init__(mount, target.path, target.id)
+    def __init__(self, mount: Path, target: Target, *, renamed: bool = False) -> None:
+        try:
+            super().__init__(mount, target.path, target.id)
+        except GoneError:
+            fd = _open_by_id(mount, target.id) if renamed else -1
+            if fd < 0:
+                raise
+            self._fd, self.inode = fd, target.id
+            path = Path(f"/proc/self/fd/{fd}").readlink()
+            with contextlib.suppress(ValueError):
+                self.path = f"/{path.relative_to(mount)}"
+
+
+# include/linux/exportfs.h: a handle of 64 bits, the kernfs id.
+_FILEID_KERNFS = 0xFE
+
+
+def _open_by_id(mount: Path, inode: int) -> int:
+    # Returns a descriptor of the directory with this kernfs id, or -1.
+    handle = struct.pack("=IiQ", 8, _FILEID_KERNFS, inode)
+    try:
+        root = os.open(mount, _OPEN_DIR)
+    except OSError:
+        return -1
+    try:
+        flags = ctypes.c_int(_OPEN_DIR)
+        return int(libc().open_by_handle_at(ctypes.c_int(root), handle, flags))
+    finally:
+        os.close(root)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actuators.base import GoneError, Restored
+from actuators.base import GoneError, Restored, RestoreReport
 from actuators.kernfs import Cgroup
 from controller.core.decision import Failure, Outcome
 from controller.core.model import CgroupId, Knob
@@ -19,6 +19,7 @@ from tests.kernel.knobs import (
     every_actuator,
     executor,
     make_child,
+    make_newer,
     set_quota,
     set_weight,
     target_of,
@@ -304,6 +305,77 @@ def test_the_records_of_a_removed_cgroup_are_dropped(
     assert dump(pod) == fresh
     assert agent.restore_all().results == ()
     assert not caplog.records
+
+
+@pytest.mark.parametrize("damage", ["newer", "newer, in place", "truncated", "not ours"])
+def test_a_knob_with_a_record_that_cannot_be_evaluated_is_left_alone(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, damage: str
+) -> None:
+    target = target_of(cgroup_layout, pod)
+    squeeze = action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")
+    executor(cgroup_layout, tmp_path).execute([squeeze], now_ns=0)
+    (record,) = (tmp_path / "journal").iterdir()
+    if damage == "truncated":
+        record.write_bytes(record.read_bytes()[:40])
+    elif damage == "not ours":
+        record.chmod(0o666)
+    else:
+        make_newer(record, in_place=damage.endswith("in place"))
+    (data,) = (path.read_bytes() for path in (tmp_path / "journal").iterdir())
+    during = dump(pod)
+    for _ in range(2):
+        agent = executor(cgroup_layout, tmp_path)
+        assert [reading.knob for reading in agent.read([target])] == [Knob.SCHED_IDLE]
+        further = action(target, Knob.CPU_QUOTA, "9000 10000 0", "5000 10000 0")
+        (outcome,) = agent.execute([further], now_ns=0)
+        assert outcome.failure is Failure.REFUSED
+        assert "the knob is not changed" in outcome.message
+        report = agent.restore_all()
+        assert [result.result for result in report.results] == [Restored.UNKNOWN]
+        assert not report.clean
+        (kept,) = (tmp_path / "journal").iterdir()
+        assert report.results[0].subject == str(kept)
+        assert kept.read_bytes() == data
+        assert dump(pod) == during
+    # Released by hand, while the agent runs.
+    set_quota(pod, None, 100_000)
+    kept.unlink()
+    assert agent.restore_all() == RestoreReport()
+    assert len(agent.read([target])) == 2
+    assert applied(agent.execute([squeeze], now_ns=100 * SECOND)[0]) == "9000 10000 0"
+
+
+def test_a_renamed_cgroup_keeps_its_record(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("a cgroup of v2 cannot be renamed")
+    parent = make_child(cgroup_root, "parent")
+    pod = make_child(parent, "pod")
+    before = dump(pod)
+    target = target_of(cgroup_layout, pod)
+    agent = executor(cgroup_layout, tmp_path)
+    squeeze = action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")
+    agent.execute([squeeze], now_ns=0)
+    pod = pod.rename(parent / "renamed")
+    pod = parent.rename(cgroup_root / "other") / pod.name
+    # Another cgroup takes the path, and is not written.
+    other = make_child(make_child(cgroup_root, "parent"), "pod")
+    (reading,) = agent.read([target], {Knob.CPU_QUOTA})
+    assert (reading.value, reading.original) == ("9000 10000 0", "max 100000 0")
+    # A scan finds the cgroup at its new path: it is still held, by the same record.
+    renamed = target_of(cgroup_layout, pod)
+    assert renamed != target
+    (reading,) = agent.read([renamed], {Knob.CPU_QUOTA})
+    assert reading.original == "max 100000 0"
+    further = action(renamed, Knob.CPU_QUOTA, "9000 10000 0", "5000 10000 0")
+    (outcome,) = agent.execute([further], now_ns=1)
+    assert (applied(outcome), outcome.original) == ("5000 10000 0", "max 100000 0")
+    assert len(list((tmp_path / "journal").iterdir())) == 1
+    pod.rename(pod.with_name("again"))
+    (result,) = executor(cgroup_layout, tmp_path).restore_all().results
+    assert result.result is Restored.RESTORED
+    assert dump(pod.with_name("again")) == before == dump(other)
 
 
 def test_restore_waits_for_a_removed_child_to_be_freed(
