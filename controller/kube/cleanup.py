@@ -52,8 +52,14 @@ def write_taint_note(state_dir: Path, node: str, kubeconfig: Path | None) -> Non
 
 
 def remove_taint_note(state_dir: Path) -> None:
-    """Remove the note: the node has neither the taint nor reclaimable capacity."""
-    (state_dir / _NOTE_NAME).unlink(missing_ok=True)
+    """Remove the note: the node has neither the taint nor reclaimable capacity.
+
+    A note that cannot be removed is reported in the log; the next removal finds no taint.
+    """
+    try:
+        (state_dir / _NOTE_NAME).unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("cannot remove %s: %s", state_dir / _NOTE_NAME, error.strerror)
 
 
 def remove_overload_taint(state_dir: Path) -> tuple[bool, str]:

@@ -4,6 +4,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from controller.kube.cleanup import remove_overload_taint, remove_taint_note, write_taint_note
 from controller.kube.overload_taint import OverloadTaint
 from tests.api_stand_in import ApiStandIn
@@ -30,3 +32,11 @@ def test_the_taint_is_removed_with_the_help_of_the_note(
     remove_taint_note(tmp_path)
     (tmp_path / "node-mark.json").write_text("{")
     assert not remove_overload_taint(tmp_path)[0]
+
+
+def test_a_note_that_cannot_be_removed_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "node-mark.json").mkdir()  # as on a read-only file system, unlink(2) fails
+    remove_taint_note(tmp_path)
+    assert "cannot remove" in caplog.text
