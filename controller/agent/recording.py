@@ -9,11 +9,13 @@ replay with other settings shows what another profile would have done.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 import gzip
+import json
 from pathlib import Path
 from typing import Self
 import zlib
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from controller.config.profile_set import base_name
 from controller.config.yaml_document import ConfigError
@@ -22,6 +24,7 @@ from controller.core.decision import Outcome, Plan
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
+from controller.host.names import utf8
 
 __all__ = ("Entry", "Recorder", "RecordingError", "read", "replay")
 
@@ -64,7 +67,11 @@ class Recorder:
 
         :raises OSError: the file cannot be written.
         """
-        self._file.write(_ENTRY.dump_json(entry) + b"\n")
+        try:
+            line = _ENTRY.dump_json(entry)
+        except PydanticSerializationError:  # a path that is not UTF-8
+            line = utf8(json.dumps(_ENTRY.dump_python(entry, mode="json"), ensure_ascii=False))
+        self._file.write(line + b"\n")
 
     def close(self) -> None:
         """Complete the compressed data and close the file."""

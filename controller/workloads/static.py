@@ -15,6 +15,7 @@ import stat
 from controller.config.load import ConfigError, WorkloadRule
 from controller.core.model import CgroupId, Workload
 from controller.host.facts import CgroupLayout
+from controller.host.names import printable_name
 from controller.host.own_cgroup import OWN_CGROUP
 
 __all__ = ("scan",)
@@ -91,7 +92,7 @@ def _above(path: str) -> Iterator[str]:
 def _workload(layout: CgroupLayout, rule: WorkloadRule, path: str, inode: int) -> Workload:
     name = rule.name
     if _is_pattern(rule.cgroup):
-        name = f"{rule.name}:{path.rpartition('/')[2]}"
+        name = f"{rule.name}:{printable_name(path.rpartition('/')[2])}"
     cgroup = CgroupId(layout.hierarchy, inode)
     return Workload(name, cgroup, path, rule.qos, rule.service, rule.profile, rule.core_group)
 

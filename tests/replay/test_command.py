@@ -44,6 +44,23 @@ def test_the_same_settings_give_the_same_plans(
     )
 
 
+def test_a_cgroup_whose_name_is_not_utf8_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = SimulatedNode(11, wants=(0.8,))
+    workloads = tuple(each._replace(path=f"{each.path}\udcff\\") for each in node.workloads)
+    planner = Planner(make_settings(), workloads)
+    with Recorder(tmp_path / "r") as recorder:
+        for tick in range(3):
+            snapshot = node.snapshot(tick * TICK_NS)
+            entry = Entry(snapshot=snapshot, outcomes=(), plan=planner.step(snapshot, ()))
+            if tick == 0:
+                entry = replace(entry, anew=True, settings=make_settings(), workloads=workloads)
+            recorder.write(entry)
+    assert main(["replay", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.endswith("3 ticks, 0 plans differ from the recorded ones\n")
+
+
 def test_a_profile_that_the_configuration_lacks_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text format of ``/metrics``, and families with a sample per workload.
 
-``page`` writes the same bytes as ``prometheus_client.generate_latest``. The library validates and
-escapes the names of the metric and of all labels again for each line, which took 55 of the 70 ms of
-CPU time for a page with a thousand workloads. Here the lines of a family share one format string,
-and only label values are escaped.
+``page`` writes the same bytes as ``prometheus_client.generate_latest``, and text in place of the
+bytes of a name that are not UTF-8, at which the library fails. The library validates and escapes
+the names of the metric and of all labels again for each line, which took 55 of the 70 ms of CPU
+time for a page with a thousand workloads. Here the lines of a family share one format string, and
+only label values are escaped.
 
 Families of workloads share the label dictionaries of the samples, instead of one for each family
 and workload.
@@ -20,6 +21,7 @@ from prometheus_client.utils import floatToGoString
 
 from controller.core.model import CgroupId, WorkloadSample
 from controller.core.units import NS_PER_SEC
+from controller.host.names import utf8
 from controller.telemetry.report import TickReport
 
 __all__ = (
@@ -42,7 +44,7 @@ def page(families: Iterable[Metric]) -> bytes:
         described = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
         pieces.append(f"# HELP {name} {described}\n# TYPE {name} {family.type}\n")
         pieces += _lines(name, family)
-    return "".join(pieces).encode()
+    return utf8("".join(pieces))
 
 
 def _lines(name: str, family: Metric) -> list[str]:

@@ -3,6 +3,7 @@
 """Workloads from rules of the configuration, on a tree of real directories."""
 
 from collections.abc import Iterator
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_a_pattern_does_not_match_the_agent_s_own_cgroup(layout: CgroupLayout) -
     (layout.mount / OWN_CGROUP).mkdir()
     found, _ = scan(layout, [rule("any", "/*")], strict=True)
     assert [w.path for w in found] == ["/batch", "/other", "/web"]
+
+
+def test_a_name_that_is_not_utf8_becomes_printable(layout: CgroupLayout) -> None:
+    folder = os.fsencode(layout.mount / "batch") + b"/\xff\xfe\x80bad"
+    os.mkdir(folder)
+    found, problems = scan(layout, [rule("b", "/batch/*bad")], strict=True)
+    assert [(w.name, problems) for w in found] == [(r"b:\xff\xfe\x80bad", ())]
+    # The path stays the one that opens the cgroup.
+    assert (layout.mount / found[0].path[1:]).stat().st_ino == os.stat(folder).st_ino
 
 
 def test_patterns_in_the_middle(layout: CgroupLayout) -> None:

@@ -1,0 +1,31 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Names of cgroups, devices and files in texts that must be UTF-8.
+
+The kernel takes any bytes but ``/``, NUL and line breaks as the name of a cgroup, and whoever owns a
+delegated cgroup chooses the names below it. Python represents a byte that is not UTF-8 by a lone
+surrogate (PEP 383). That is right for opening the file, but no encoder of texts accepts it.
+"""
+
+import os
+import re
+
+__all__ = ("printable_name", "utf8")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def printable_name(name: str) -> str:
+    r"""Return *name* with each byte that is not UTF-8 as text, such as ``\xff``."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def utf8(text: str) -> bytes:
+    r"""Encode *text*, whose quoted strings write a backslash twice, as JSON and Prometheus do.
+
+    A lone surrogate becomes the text ``\udcff``, for example, in place of an encoding error.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub(lambda found: rf"\\u{ord(found[0]):04x}", text).encode()

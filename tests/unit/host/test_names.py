@@ -1,0 +1,29 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Names that are not UTF-8, in texts that must be."""
+
+import json
+import os
+
+import pytest
+
+from controller.host.names import printable_name, utf8
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        (b"plain", "plain"),
+        ("größe \U0001f600".encode(), "größe \U0001f600"),
+        (b"\xff\xfe\x80bad", r"\xff\xfe\x80bad"),
+        (b"serial\\x2dgetty", r"serial\x2dgetty"),
+    ],
+)
+def test_bytes_that_are_not_utf8_are_shown_by_their_numbers(raw: bytes, name: str) -> None:
+    assert printable_name(os.fsdecode(raw)) == name
+
+
+@pytest.mark.parametrize("text", ["", "größe", "\udcff", "a\ud800\\\udc80\U0001f600"])
+def test_any_text_is_json_that_other_programs_can_read(text: str) -> None:
+    encoded = utf8(json.dumps(text, ensure_ascii=False)).decode()
+    assert json.loads(encoded) == text.encode(errors="backslashreplace").decode()
