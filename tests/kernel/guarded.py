@@ -3,18 +3,50 @@
 """A program under the real guardian, for test_guardian: squeezes one cgroup, then misbehaves.
 
 Arguments: state directory, path of the cgroup, and what to do then: ``live``, ``die`` (exit code
-3), ``wrong`` (exit code 2), ``done`` (exit code 0), ``deaf`` (ignore SIGTERM).
+3), ``wrong`` (exit code 2), ``done`` (exit code 0), ``deaf`` (ignore SIGTERM). Instead of squeezing
+the cgroup: ``steer`` writes random values to it and its children until the end, refused or not, and
+``nothing`` ends with exit code 0.
 """
 
+import itertools
 import logging
 import os
 from pathlib import Path
+import random
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from controller.agent import guardian
 from controller.host.state_dir import Lock, LockError
+
+if TYPE_CHECKING:
+    from actuators.executor import Executor
+    from controller.core.model import Target
+
+
+def steer(
+    heartbeat: guardian.Heartbeat, knobs: "Executor", targets: "list[Target]", stop: list[int]
+) -> None:
+    from controller.core.model import Knob
+    from tests.kernel.knobs import action
+
+    wishes = {
+        Knob.CPU_QUOTA: ("5000 10000 0", "9000 10000 2000", "40000 100000 40000"),
+        Knob.SCHED_IDLE: ("1", "0 100"),
+    }
+    for tick in itertools.count():
+        actions = []
+        for target, knob, value, original in knobs.read(targets, wishes):
+            wish = random.choice((*wishes[knob], original or value))
+            actions.append(action(target, knob, value, wish))
+        knobs.execute(actions, now_ns=tick * 10**11)
+        if tick == 0:
+            print(f"squeezed {os.getpid()}", flush=True)
+        heartbeat.beat()
+        if stop:
+            return
 
 
 def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: str) -> int:
@@ -22,6 +54,8 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
     from controller.host.facts import find_cgroup_layout
     from tests.kernel.knobs import action, executor, target_of
 
+    if then == "nothing":
+        return 0
     stop: list[int] = []
     if then == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -31,6 +65,9 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
     layout = find_cgroup_layout()
     target = target_of(layout, cgroup)
     knobs = executor(layout, state_dir)
+    if then == "steer":
+        steer(heartbeat, knobs, [target, *(target_of(layout, p) for p in cgroup.glob("*/"))], stop)
+        return 0 if knobs.restore_all().clean else 1
     now = dict((reading.knob, reading.value) for reading in knobs.read([target]))
     values = {Knob.CPU_QUOTA: "5000 10000 0", Knob.SCHED_IDLE: "1"}
     outcomes = knobs.execute(
