@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of cgroups, devices and files in texts that must be UTF-8.
 
-The kernel takes any bytes but ``/``, NUL and line breaks as the name of a cgroup, and whoever owns a
-delegated cgroup chooses the names below it. Python represents a byte that is not UTF-8 by a lone
+The kernel takes any bytes but ``/``, NUL and line breaks as the name of a cgroup, and the owner of
+a delegated cgroup chooses the names below it. Python represents a byte that is not UTF-8 by a lone
 surrogate (PEP 383). That is right for opening the file, but no encoder of texts accepts it.
 """
 

@@ -28,6 +28,7 @@ __all__ = (
     "Reason",
     "ServiceState",
     "SourceError",
+    "base_value",
 )
 
 
@@ -81,6 +82,22 @@ _log = logging.getLogger(__name__)
 _KINDS = {PrometheusQuery: "prometheus", MetricLine: "metrics", JsonField: "json", Push: "push"}
 
 
+def base_value(source: ServiceSource, figure: float) -> float | None:
+    """Return *figure* of *source*, in ns if it is a time; ``None`` if it is NaN.
+
+    :raises SourceError: the time is negative or too long for a floating-point number.
+    """
+    if math.isnan(figure):
+        return None
+    if source.unit_ns is None:
+        return figure
+    value = figure * source.unit_ns
+    # A negative time would count as an excellent one, so an error must not pass as that.
+    if value < 0 or math.isinf(value):
+        raise SourceError(Reason.FORMAT, f"{figure:g} is no time in the unit of the source")
+    return value
+
+
 class _Answer(NamedTuple):
     value: float | None
     time_ns: int
@@ -96,8 +113,11 @@ class Ledger:
         self._problem = ""
 
     def answered(self, figure: float, now_ns: int) -> None:
-        """Record *figure*, in the source's unit; NaN means that the service was idle."""
-        value = None if math.isnan(figure) else figure * (self.source.unit_ns or 1)
+        """Record *figure*, in the source's unit; NaN means that the service was idle.
+
+        :raises SourceError: see ``base_value``.
+        """
+        value = base_value(self.source, figure)
         # The answer is set last: a thread that reads it sees that the problem is gone and logged.
         if self._problem:
             _log.info("service level of %s: answers again", self.source.service)

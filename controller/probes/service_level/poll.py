@@ -3,10 +3,11 @@
 """Requests to service-level sources: one request, a periodic poll, one request to each source."""
 
 import asyncio
-from collections.abc import Iterable
-import math
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import partial
 from random import Random
 import time
+from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from controller.config.sections.service_level import (
@@ -19,7 +20,7 @@ from controller.config.sections.service_level import (
 )
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.probes.service_level.fetch import FetchLoop, fetch
-from controller.probes.service_level.ledger import Ledger, Reason, SourceError
+from controller.probes.service_level.ledger import Ledger, Reason, SourceError, base_value
 from controller.probes.service_level.parse import json_value, metric_value, prometheus_value
 
 __all__ = ("fetch_all", "fetch_figure", "pause_s", "poll")
@@ -30,6 +31,8 @@ _MAX_PAGE_BYTES = 1 << 20
 _MAX_JSON_BYTES = 256 << 10
 _MAX_PAUSE_S = 60.0
 _JITTER = 0.1
+# Pause after a request, as a multiple of its CPU time: a source takes at most a tenth of one CPU.
+_REST_RATIO = 9
 
 
 async def fetch_figure(source: ServiceSource) -> float:
@@ -63,18 +66,43 @@ async def poll(ledger: Ledger, random: Random) -> None:
     # Spreads the requests to sources that were configured at the same time.
     await asyncio.sleep(random.uniform(0, min(every_s, 1.0)))
     while True:
+        request = _Metered(fetch_figure(ledger.source))
         try:
-            figure = await fetch_figure(ledger.source)
+            ledger.answered(await request, time.monotonic_ns())
+            failures = 0
         except SourceError as error:
             failures += 1
             ledger.failed(error)
         except Exception as error:  # a failure of one source must not end the others
             failures += 1
             ledger.failed(SourceError(Reason.INTERNAL, f"{type(error).__name__}: {error}"))
-        else:
-            failures = 0
-            ledger.answered(figure, time.monotonic_ns())
-        await asyncio.sleep(pause_s(every_s, failures, random))
+        # A server chooses how much work its answer is, for example by chunks of one byte.
+        rest_s = _REST_RATIO * request.cpu_s
+        await asyncio.sleep(max(rest_s, pause_s(every_s, failures, random)))
+
+
+class _Metered:
+    """A coroutine to await; ``cpu_s`` is its CPU time, without that of other tasks meanwhile."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, float]) -> None:
+        self._coroutine = coroutine
+        self.cpu_s = 0.0
+
+    def __await__(self) -> Generator[Any, Any, float]:
+        step: Callable[[], Any] = partial(self._coroutine.send, None)
+        while True:
+            began_s = time.thread_time()
+            try:
+                awaited = step()
+            except StopIteration as end:
+                return cast(float, end.value)
+            finally:
+                self.cpu_s += time.thread_time() - began_s
+            try:
+                yield awaited
+                step = partial(self._coroutine.send, None)
+            except BaseException as error:  # such as the cancellation by a time-out
+                step = partial(self._coroutine.throw, error)
 
 
 def fetch_all(sources: Iterable[ServiceSource]) -> list[tuple[ServiceSource, str | SourceError]]:
@@ -84,12 +112,12 @@ def fetch_all(sources: Iterable[ServiceSource]) -> list[tuple[ServiceSource, str
         if isinstance(source.source, Push):
             return "a push source, not polled"
         try:
-            figure = await fetch_figure(source)
+            value = base_value(source, await fetch_figure(source))
         except SourceError as error:
             return error
-        if math.isnan(figure):
+        if value is None:
             return "idle"
-        return f"{figure:g}" if source.unit_ns is None else format_duration(figure * source.unit_ns)
+        return f"{value:g}" if source.unit_ns is None else format_duration(value)
 
     async def gather() -> list[str | SourceError]:
         return await asyncio.gather(*map(fetch_one, listed))

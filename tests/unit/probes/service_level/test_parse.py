@@ -2,22 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parsing of server answers, also of invalid and hostile ones."""
 
+import asyncio
 import json
 import math
 from random import Random
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.probes.service_level.ledger import SourceError
+from controller.config.sections.service_level import Push, ServiceSource
+from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.parse import (
     json_value,
     metric_value,
     printable,
     prometheus_value,
 )
-from controller.probes.service_level.poll import pause_s
+from controller.probes.service_level.poll import pause_s, poll
 
 PAGE = b"""\
 # HELP request_seconds Time of requests.
@@ -105,6 +109,49 @@ def test_a_page_without_exactly_one_matching_series(
     assert reason_of(error) == reason
 
 
+LABELS = [("code", "500"), ("route", "/")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'm{code="500",route="/"} 3',
+        'm{route="/",code="500",} 3',
+        'm{ zone="b" , code = "500" ,\troute="/"} 3',
+    ],
+)
+def test_labels_are_found_in_any_place(line: str) -> None:
+    assert metric_value(f'm{{xcode="500",route="/"}} 4\n{line}\n'.encode(), "m", LABELS) == 3
+
+
+def test_other_labels_with_the_same_end_are_not_parsed() -> None:
+    others = [b'm{xcode="500",route="/"} %d' % each for each in range(80_000)]
+    page = b"\n".join([*others, b'm{code="500",route="/"} 3'])
+    began_s = time.thread_time()
+    assert metric_value(page, "m", LABELS) == 3
+    # Some 0.05 s; if each of the lines is parsed, 3 s.
+    assert time.thread_time() - began_s < 1
+
+
+def test_many_matching_series_are_ambiguous_before_they_are_parsed() -> None:
+    page = b'm{code="500"} 3\n' * 50_000
+    began_s = time.thread_time()
+    with pytest.raises(SourceError, match=r"more than 100 series m; add labels") as error:
+        metric_value(page, "m", [("code", "500")])
+    assert reason_of(error) == "ambiguous"
+    assert time.thread_time() - began_s < 0.3
+
+
+@pytest.mark.parametrize("filler", [b", ", b'c="d",', b"\\\\", b" ", b"{"])
+def test_a_long_line_is_refused_before_it_is_parsed(filler: bytes) -> None:
+    page = b'm{code="500",' + filler * ((1 << 19) // len(filler)) + b"} 1\n"
+    began_s = time.thread_time()
+    with pytest.raises(SourceError, match="a line of m is longer than 4 KiB") as error:
+        metric_value(page, "m", [("code", "500")])
+    assert reason_of(error) == "too-big"
+    assert time.thread_time() - began_s < 0.3
+
+
 DOCUMENT = json.dumps(
     {"latency": {"p99": 12.5, "none": None}, "list": [{"v": 1}, 2], "a/b~c": 3, "yes": True}
 ).encode()
@@ -165,6 +212,38 @@ def test_printable_text_is_one_short_line(text: str) -> None:
     line = printable(text)
     assert len(line) <= 60
     assert line.isascii() and line.isprintable()
+
+
+def test_a_source_rests_nine_times_its_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            raise asyncio.CancelledError
+
+    async def fetch_figure(_source: ServiceSource) -> float:
+        end_s = time.thread_time() + 0.05
+        while time.thread_time() < end_s:
+            pass
+        if len(pauses) == 2:
+            raise SourceError(Reason.EMPTY, "nothing")
+        return 1
+
+    monkeypatch.setattr("controller.probes.service_level.poll.fetch_figure", fetch_figure)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    every = ServiceSource(
+        service="web",
+        source=Push(users=()),
+        unit_ns=None,
+        every_ns=NS_PER_MS,
+        timeout_ns=NS_PER_SEC,
+        max_age_ns=NS_PER_SEC,
+    )
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(poll(Ledger(every), Random(1)))
+    # The first one spreads sources.
+    assert all(0.45 <= pause < 2 for pause in pauses[1:])
 
 
 def test_the_pause_doubles_up_to_a_minute() -> None:

@@ -3,6 +3,7 @@
 """The collector, with pushes by processes of several users and polls of real servers."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 import logging
 import os
 from pathlib import Path
@@ -175,6 +176,33 @@ def test_a_figure_that_is_no_number_is_refused(
     send(place, b"web " + figure)
     eventually(lambda: state(levels, "web").errors["format"] == 1)
     assert reading(levels, "web").value is None
+
+
+@pytest.mark.parametrize("figure", [b"1e308", b"-1e308", b"-1", b"-0.001"])
+def test_a_figure_that_is_no_time_is_refused(
+    levels: ServiceLevels, place: Path, figure: bytes
+) -> None:
+    send(place, b"web " + figure)
+    eventually(lambda: state(levels, "web").errors["format"] == 1)
+    assert reading(levels, "web") == ("web", None, None)
+
+
+def test_a_polled_figure_that_is_no_time_is_a_problem(place: Path) -> None:
+    with RawHttpServer(ok(b'{"a": -3}')) as server:
+        source = replace(polls(server), unit_ns=NS_PER_SEC)
+        levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(source,)))
+        eventually(lambda: state(levels, "web").errors["format"] >= 1)
+        assert state(levels, "web").problem == "-3 is no time in the unit of the source"
+        assert reading(levels, "web").value is None
+        server.answer = ok(b'{"a": 1e305}')
+        eventually(lambda: "1e+305" in state(levels, "web").problem)
+        levels.close()
+        # Numbers that are no times may be negative.
+        number = replace(source, unit_ns=None)
+        server.answer = ok(b'{"a": -3}')
+        levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(number,)))
+        eventually(lambda: reading(levels, "web").value == -3)
+        levels.close()
 
 
 def test_attached_descriptors_do_not_become_ours(levels: ServiceLevels, place: Path) -> None:
