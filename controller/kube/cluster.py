@@ -80,7 +80,7 @@ class Cluster:
             config.capacity.names,
             cgroup_changes,
         )
-        self._events = events = Events(self._api, self._worker, config.node)
+        self._events = events = Events(self._api, self._worker, config.node, enabled=config.events)
         pod_of = self._source.pod_of
         config_map = config.profiles.config_map
         self._config_map_profiles = (

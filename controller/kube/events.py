@@ -4,6 +4,7 @@
 
 Events are sent asynchronously and best-effort. Repetitions of a reason at the same object become a
 series of the first Event. A token bucket bounds the rate; Events beyond it are counted and dropped.
+Each Event, and each repetition, is a write to etcd: with one a minute 5,000 nodes make 83 a second.
 While the API server is unreachable only Events are lost.
 """
 
@@ -33,7 +34,7 @@ _BURST = 20.0
 # Tokens of the burst that only warnings may take, so that a flood of Events about squeezes does not
 # suppress those about evictions.
 _WARNING_RESERVE = 8.0
-_PER_SECOND = 1 / 6
+_PER_SECOND = 1 / 60
 
 
 class Regarding(NamedTuple):
@@ -61,6 +62,7 @@ class Events:
 
     ``dropped`` counts the occurrences that were not sent because of the rate or a full queue.
 
+    :param enabled: otherwise no Event is sent, and none is counted as dropped.
     :param clock: seconds of CLOCK_MONOTONIC.
     :param wall_clock: seconds since the epoch, for the time stamps of Events.
     """
@@ -72,7 +74,10 @@ class Events:
         node: str,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        *,
+        enabled: bool = True,
     ) -> None:
+        self._enabled = enabled
         self._api = api
         self._worker = worker
         self._node = node
@@ -91,6 +96,8 @@ class Events:
         :param reason: one word in CamelCase.
         :param note: the text for people; at most 1,024 bytes of it are sent.
         """
+        if not self._enabled:
+            return
         now_s = self._clock()
         key = regarding, reason
         series = self._series.get(key)

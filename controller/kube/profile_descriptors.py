@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
 from controller.core.model import QosClass
 from controller.core.settings import Profile, Settings
-from controller.kube.client.api import Api
+from controller.kube.client.api import Api, segment
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.watch import CollectionWatch
 from controller.kube.state import DescriptorsState
@@ -37,7 +37,7 @@ __all__ = ("DescriptorProfiles",)
 
 _log = logging.getLogger(__name__)
 
-_PATH = "/apis/workload.katalyst.kubewharf.io/v1alpha1/serviceprofiledescriptors"
+_GROUP, _PLURAL = "/apis/workload.katalyst.kubewharf.io/v1alpha1", "serviceprofiledescriptors"
 # "0": the state in the server's memory; otherwise every node of the cluster would read from etcd.
 _QUERY = {"resourceVersion": "0"}
 _MAX_TEXTS = 100
@@ -68,7 +68,7 @@ class DescriptorProfiles:
         self._logged: frozenset[str] = frozenset()
         self._state = DescriptorsState()
         self._watch = CollectionWatch(
-            api, "ServiceProfileDescriptors", _PATH, _QUERY, self._parse, self._publish
+            api, "ServiceProfileDescriptors", _path(config), _QUERY, self._parse, self._publish
         )
 
     def set_pods(self, pods: Mapping[str, Pod], choose: ChooseProfile) -> bool:
@@ -163,6 +163,15 @@ class DescriptorProfiles:
                     self._limited_log.log(level, text)
         self._logged = frozenset(used + invalid)
         self._state = DescriptorsState(in_use=_first(in_use), problems=_first(problems))
+
+
+def _path(config: KubernetesConfig) -> str:
+    # Katalyst changes the status of descriptors often, and each change is sent to every node. One
+    # namespace can be selected, several cannot.
+    trusted = config.trusted_namespaces
+    if config.service_profiles is ServiceProfiles.TRUSTED and len(trusted) == 1:
+        return f"{_GROUP}/namespaces/{segment(trusted[0])}/{_PLURAL}"
+    return f"{_GROUP}/{_PLURAL}"
 
 
 def _used(descriptor: Descriptor, profile: Profile) -> Iterable[str]:

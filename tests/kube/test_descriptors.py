@@ -74,13 +74,13 @@ def test_changes_are_read_and_changes_of_the_status_are_ignored(
     make_descriptor(cluster, other, "web-spd", TARGET, cpi=1.4)
     make_descriptor(cluster, namespace, "web-spd", TARGET, cpi=1.4)
     eventually("the descriptor", 10, lambda: descriptors.state.known == 1)
-    known = descriptors._catalogue
+    known = descriptors._index
     business = [{"name": "RPCLatency", "current": 20}]
     status = {"status": {"businessStatus": business}}
     cluster.admin.patch(f"{path(namespace, 'web-spd')}/status", status)
     make_descriptor(cluster, namespace, "db-spd", {**TARGET, "name": "db"}, cpi=2)
     eventually("the other descriptor", 10, lambda: descriptors.state.known == 2)
-    first, second = known._by_name, descriptors._catalogue._by_name
+    first, second = known._by_name, descriptors._index._by_name
     assert first.items() <= second.items() and len(second) == 2
     cluster.admin.delete(path(namespace, "web-spd"))
     eventually("the deletion", 10, lambda: descriptors.state.known == 1)

@@ -66,7 +66,8 @@ class KubernetesConfig:
 
     ``node`` is the name of this host's Node object. ``kubeconfig`` is ``None`` if the pod's own
     service account is used. ``cgroup_roots`` are the cgroups that contain this node's pods,
-    below the mount of the cpu controller; ``None``: the agent searches them. ``leave_to_others``:
+    below the mount of the cpu controller; ``None``: the agent searches them. ``events``: Events
+    are sent. ``leave_to_others``:
     the agent does not write knobs that koordlet or katalyst-agent manages on this node.
     ``service_profiles`` selects the namespaces whose descriptors set sweet points.
     """
@@ -77,6 +78,7 @@ class KubernetesConfig:
     trusted_namespaces: tuple[str, ...]
     cgroup_roots: tuple[str, ...] | None
     eviction: KubeEvictionConfig
+    events: bool = True
     leave_to_others: bool = True
     service_profiles: ServiceProfiles = ServiceProfiles.NONE
     profiles: KubeProfilesConfig = KubeProfilesConfig()  # noqa: RUF009 - frozen
@@ -125,6 +127,7 @@ class KubernetesModel(Strict):
     trusted_namespaces: _Namespaces = raw_default([])
     cgroup_roots: _Roots = AUTO
     eviction: KubeEvictionModel = raw_default({})
+    events: bool = True
     leave_to_others: bool = True
     service_profiles: Annotated[ServiceProfiles, Text] = ServiceProfiles.NONE
     profiles: KubeProfilesModel = raw_default({})
@@ -148,6 +151,7 @@ def build_kubernetes(
         trusted_namespaces=tuple(sorted(set(model.trusted_namespaces))),
         cgroup_roots=model.cgroup_roots,
         eviction=build_kube_eviction(model.eviction),
+        events=model.events,
         leave_to_others=model.leave_to_others,
         service_profiles=model.service_profiles,
         profiles=build_kube_profiles(model.profiles),

@@ -56,8 +56,8 @@ class KubeCapacityConfig(NamedTuple):
     cpu: ReclaimLimits = ReclaimLimits()
     memory: ReclaimLimits = ReclaimLimits()
     change_ratio: float = 0.05
-    interval_ns: int = 10_000_000_000
-    heartbeat_ns: int = 60_000_000_000
+    interval_ns: int = 60_000_000_000
+    heartbeat_ns: int = 600_000_000_000
 
 
 class KubeCapacityModel(Strict):
@@ -70,8 +70,10 @@ class KubeCapacityModel(Strict):
     peak_over: Annotated[int, duration("10s", "24h")] = raw_default("10m")
     rise: Annotated[int, duration("1s", "1h")] = raw_default("2m")
     change: Annotated[float, RATIO] = raw_default("5%")
-    interval: Annotated[int, duration("1s", "10m")] = raw_default("10s")
-    heartbeat: Annotated[int, duration("10s", "10m")] = raw_default("1m")
+    # Every update is a write of the Node object, which the API server sends to all clients that
+    # watch nodes.
+    interval: Annotated[int, duration("1s", "10m")] = raw_default("1m")
+    heartbeat: Annotated[int, duration("10s", "1h")] = raw_default("10m")
 
 
 def build_kube_capacity(model: KubeCapacityModel) -> KubeCapacityConfig:

@@ -29,8 +29,9 @@ _log = logging.getLogger(__name__)
 
 _Parsed = TypeVar("_Parsed")
 
-# Duration of a watch, chosen at random so that the nodes of a cluster do not reconnect together.
-_WATCH_S = (240, 300)
+# Duration of a watch, as in client-go; random so that the nodes of a cluster do not reconnect
+# together. Each watch takes a TLS handshake.
+_WATCH_S = (300, 600)
 # Longest pause while the kind of object is not installed.
 _ABSENT_S = 300.0
 _MAX_OBJECTS = 10_000
@@ -243,7 +244,8 @@ class ConfigMapWatch(CollectionWatch[Mapping[str, Any]]):
             api,
             f"ConfigMap {namespace}/{name}",
             f"/api/v1/namespaces/{segment(namespace)}/configmaps",
-            {"fieldSelector": f"metadata.name={segment(name)}"},
+            # "0": the state in the server's memory, not one read of etcd per agent.
+            {"fieldSelector": f"metadata.name={segment(name)}", "resourceVersion": "0"},
             parse=lambda raw: raw,
             publish=lambda objects: publish(next(iter(objects.values()), None)),
         )

@@ -4,6 +4,7 @@
 
 from typing import Any
 
+from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from tests.api_stand_in import ApiStandIn, Asked, status
@@ -65,9 +66,18 @@ def test_an_event_that_expired_at_the_server_is_created_again(
 def test_the_rate_of_events_is_bounded(events: Events, sent: Sent, clock: Clock) -> None:
     for number in range(1000):
         events.emit(HOG_OBJECT._replace(name=f"pod-{number}"), "Evicted", "x", "Warning")
-        clock.now_s += 0.1
-    assert len(sent()) == 20 + 16
-    assert events.dropped == 1000 - 36
+        clock.now_s += 0.3
+    assert len(sent()) == 20 + 4, "one a minute after the burst"
+    assert events.dropped == 1000 - 24
+
+
+def test_events_can_be_switched_off(
+    api: Api, worker: Worker, sent: Sent, server: ApiStandIn
+) -> None:
+    events = Events(api, worker, "n1", enabled=False)
+    events.emit(HOG_OBJECT, "Evicted", "x", "Warning")
+    assert sent() == [] and server.asked == []
+    assert events.dropped == 0
 
 
 def test_warnings_are_sent_although_other_events_used_the_burst(events: Events, sent: Sent) -> None:

@@ -77,7 +77,7 @@ def test_the_queries_of_lists_and_watches(server: PodServer, watch: Watch) -> No
     following(watch(), server)
     assert server.lists == [{"fieldSelector": "spec.nodeName=node-1", "resourceVersion": "0"}]
     (query,) = server.watches
-    assert 240 <= int(query.pop("timeoutSeconds")) <= 300
+    assert 300 <= int(query.pop("timeoutSeconds")) <= 600
     assert query == {
         "fieldSelector": "spec.nodeName=node-1",
         "resourceVersion": "100",

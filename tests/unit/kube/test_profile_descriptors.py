@@ -57,9 +57,9 @@ def pods(*namespaces: str, qos: str = "Burstable") -> dict[str, Pod]:
 class Site:
     """The descriptors of a server, and the profiles that the control thread derives from them."""
 
-    def __init__(self, home: Path, which: str) -> None:
+    def __init__(self, home: Path, which: str, trusted: tuple[str, ...] = ("shop",)) -> None:
         self.server = PodServer(home)
-        self.config = self._load(home, which)
+        self.config = self._load(home, which, trusted)
         assert self.config.kubernetes is not None
         self.descriptors = DescriptorProfiles(
             Api(self.server.kubeconfig), self.config.kubernetes, ClassRules()
@@ -70,9 +70,9 @@ class Site:
         )
 
     @staticmethod
-    def _load(home: Path, which: str) -> Config:
+    def _load(home: Path, which: str, trusted: tuple[str, ...]) -> Config:
         file = home / "config.yaml"
-        section = {"service_profiles": which, "trusted_namespaces": ["shop"]}
+        section = {"service_profiles": which, "trusted_namespaces": trusted}
         file.write_text(json.dumps({"kubernetes": section}))
         return load(file, cpus=4)
 
@@ -150,6 +150,26 @@ def test_descriptors_of_accepted_namespaces_are_used(site: Site, known: int) -> 
     made = eventually("profiles", 10, lambda: site.scan(here))
     derived = [choice.derived for choice in site.chosen(made, here)]
     assert derived == [NAME, "default+bank/web-spd" if known == 2 else ""]
+
+
+@pytest.mark.parametrize(
+    ("which", "trusted", "namespaced"),
+    [
+        ("trusted", ("shop",), True),
+        ("trusted", ("bank", "shop"), False),
+        ("all", ("shop",), False),
+    ],
+)
+def test_only_the_descriptors_of_a_single_trusted_namespace_are_sent(
+    tmp_path: Path, which: str, trusted: tuple[str, ...], namespaced: bool
+) -> None:
+    site = Site(tmp_path, which, trusted)
+    with site.server:
+        eventually("the list and the watch", 10, lambda: site.server.watches)
+        site.descriptors.close()
+    where = "/namespaces/shop" if namespaced else ""
+    path = f"/apis/workload.katalyst.kubewharf.io/v1alpha1{where}/serviceprofiledescriptors?"
+    assert all(path in request for request in site.server.requests), site.server.requests
 
 
 def test_a_pod_that_is_not_latency_sensitive_has_no_derived_profile(site: Site) -> None:

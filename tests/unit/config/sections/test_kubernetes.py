@@ -37,6 +37,7 @@ def test_defaults_need_no_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.trusted_namespaces == ()
     assert found.cgroup_roots is None
     assert found.service_profiles is ServiceProfiles.NONE
+    assert found.events
 
 
 def test_without_the_downward_api_the_node_has_the_name_of_the_host(
@@ -51,7 +52,7 @@ def test_every_field(tmp_path: Path) -> None:
         tmp_path,
         "node: n1, kubeconfig: /etc/kubeconfig, system_namespaces: [kube-system, infra],"
         "trusted_namespaces: [shop], cgroup_roots: [/kubepods.slice, /a/kubepods],"
-        "service_profiles: trusted",
+        "service_profiles: trusted, events: false",
     )
     assert found.node == "n1"
     assert found.kubeconfig == Path("/etc/kubeconfig")
@@ -59,6 +60,7 @@ def test_every_field(tmp_path: Path) -> None:
     assert found.trusted_namespaces == ("shop",)
     assert found.cgroup_roots == ("/kubepods.slice", "/a/kubepods")
     assert found.service_profiles is ServiceProfiles.TRUSTED
+    assert not found.events
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,7 @@ def test_defaults_of_capacity_are_off_and_sweetpoints_names(tmp_path: Path) -> N
     assert not found.enabled
     assert found.names == ("sweetpoint.dev/cpu", "sweetpoint.dev/memory")
     assert found == KubeCapacityConfig()
+    assert (found.interval_ns, found.heartbeat_ns) == (60 * 10**9, 600 * 10**9)
 
 
 def test_fields_of_capacity(tmp_path: Path) -> None:
@@ -121,3 +124,5 @@ def test_fields_of_capacity(tmp_path: Path) -> None:
     assert found.change_ratio == 0.1
     assert ".capacity.names" in problem(tmp_path, "capacity: {names: yarn}")
     assert ".capacity.interval" in problem(tmp_path, "capacity: {interval: 1ms}")
+    assert section(tmp_path, "capacity: {heartbeat: 1h}").capacity.heartbeat_ns == 3600 * 10**9
+    assert ".capacity.heartbeat" in problem(tmp_path, "capacity: {heartbeat: 2h}")

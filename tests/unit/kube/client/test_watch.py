@@ -13,7 +13,7 @@ import pytest
 
 from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import Backoff
-from controller.kube.client.watch import CollectionWatch
+from controller.kube.client.watch import CollectionWatch, ConfigMapWatch
 from tests.kernel.agent import eventually
 from tests.pod_server import PodServer, refusal
 
@@ -185,3 +185,13 @@ def test_a_bug_ends_the_thread_and_is_kept(server: PodServer) -> None:
     site = Site(server)
     eventually("the end", 10, lambda: site.watch.failure)
     assert isinstance(site.watch.failure, KeyError)
+
+
+def test_a_config_map_is_listed_from_the_memory_of_the_server(server: PodServer) -> None:
+    server.pods = [{"metadata": {"namespace": "ops", "name": "tuning"}, "data": {"a": "b"}}]
+    published: list[Mapping[str, Any] | None] = []
+    watch = ConfigMapWatch(Api(server.kubeconfig), "ops", "tuning", published.append)
+    eventually("the ConfigMap", 10, lambda: published == server.pods)
+    watch.close()
+    assert server.lists == [{"fieldSelector": "metadata.name=tuning", "resourceVersion": "0"}]
+    assert watch.failure is None
