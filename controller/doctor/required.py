@@ -264,5 +264,5 @@ def _state_dir() -> Fact:
         have=tmpfs,
         detail=str(run) if tmpfs else f"{run} is on a disk",
         needed_for="a journal that ends with this boot (on disk, the boot id marks old records)",
-        how="mount -t tmpfs tmpfs /run/sweetpoint",
+        how="mount -t tmpfs -o mode=0700 tmpfs /run/sweetpoint",
     )

@@ -188,7 +188,9 @@ def _check_owner(fd: int, path: Path) -> None:
         problem = f"others than its owner may write it (mode {stat.S_IMODE(found.st_mode):04o})"
     else:
         return
-    raise PermissionError(errno.EPERM, f"{problem}, so its content is not trusted", str(path))
+    remedy = f"check it, then 'chown root {path}; chmod go-w {path}'"
+    text = f"{problem}, so its content is not trusted ({remedy})"
+    raise PermissionError(errno.EPERM, text, str(path))
 
 
 def write_json(path: Path, value: object) -> None:
