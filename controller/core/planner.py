@@ -192,7 +192,7 @@ class Planner:
             self._workload_index,
             dt_ns,
             oldest_ns=2 * tick_ns,
-            rebase=dt_ns > self._settings.stale_ticks * tick_ns,
+            longest_gap_ns=self._settings.stale_ticks * tick_ns,
         )
         specs = self._routing.update(self._workload_index, self._loops, now_ns)
         # The use of a resource is evidence against best-effort work. It is not computed for a

@@ -82,7 +82,8 @@ def test_every_indicator_has_a_possible_value(
     workload_index = WorkloadIndex([workload], {"default": profile})
     tracker = IndicatorTracker()
     for dt_ns, snapshot, rebase in made:
-        tracker.update(snapshot, workload_index, dt_ns, 2 * TICK_NS, rebase)
+        longest_gap_ns = 0 if rebase else 10**12
+        tracker.update(snapshot, workload_index, dt_ns, 2 * TICK_NS, longest_gap_ns)
         found = tracker.indicator(workload_index.services["web"], spec)
         if found is not None:
             check(found)

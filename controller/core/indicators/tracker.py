@@ -113,12 +113,12 @@ class IndicatorTracker:
         workload_index: WorkloadIndex,
         dt_ns: int,
         oldest_ns: int,
-        rebase: bool,
+        longest_gap_ns: int,
     ) -> None:
         """Take one snapshot, *dt_ns* after the last (0: the first one).
 
-        Probe data older than *oldest_ns* is not alive. *rebase* empties the windows, as is needed
-        after a gap.
+        Probe data older than *oldest_ns* is not alive. After more than *longest_gap_ns* without a
+        snapshot, or without data that is alive, the windows start empty.
         """
         self.probe_alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
         self._time_ns = snapshot.time_ns
@@ -126,7 +126,8 @@ class IndicatorTracker:
         self._readings.clear()
         self._use.update(self._samples, dt_ns)
         self.active = self._use.active
-        self._advance(workload_index, rebase)
+        self._advance(workload_index, longest_gap_ns)
+        rebase = dt_ns > longest_gap_ns
         self._counted.update(
             snapshot, self._samples.by_cgroup, workload_index, self.probe_alive, rebase
         )
@@ -227,7 +228,9 @@ class IndicatorTracker:
         sample = self._samples.by_cgroup.get(cgroup)
         return self.probe_alive and sample is not None and sample.runq_histogram is not None
 
-    def _advance(self, workload_index: WorkloadIndex, rebase: bool) -> None:
+    def _advance(self, workload_index: WorkloadIndex, longest_gap_ns: int) -> None:
+        times_ns = self._times_ns
+        rebase = bool(times_ns) and self._time_ns - times_ns[-1] > longest_gap_ns
         if rebase:
             self._times_ns.clear()
         if rebase or not self.probe_alive or workload_index is not self._workload_index:

@@ -99,6 +99,6 @@ def test_without_counters_of_the_cache_all_cpu_time_counts_also_that_outside_wor
             system_oncpu_ns=used_ns * 19 // 10,
         )
         dt_ns = SECOND_NS if second else 0
-        tracker.update(snapshot, INDEX, dt_ns, oldest_ns=SECOND_NS, rebase=False)
+        tracker.update(snapshot, INDEX, dt_ns, oldest_ns=SECOND_NS, longest_gap_ns=SECOND_NS)
     share = ResourceUsage().share(Channel.CACHE, tracker, INDEX)
     assert share == pytest.approx(0.05 / 2.0, rel=0.01)

@@ -24,6 +24,7 @@ from controller.core.settings import IndicatorSpec, LoadBin, Profile
 from controller.core.workload_index import WorkloadIndex
 from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
+LONGEST_GAP_NS = 5 * TICK_NS
 WEB, TWO = CgroupId("cpu", 1), CgroupId("cpu", 2)
 PRESSURES = (IndicatorName.PSI_CPU, IndicatorName.PSI_MEMORY, IndicatorName.PSI_IO)
 # Of one busy CPU at 3 GHz in one tick.
@@ -54,7 +55,6 @@ class Bench:
         self,
         *samples: WorkloadSample,
         services: Sequence[ServiceReading] = (),
-        rebase: bool = False,
         age_ns: int = 0,
         pressure_ns: int | None = None,
         dt_ns: int = TICK_NS,
@@ -67,7 +67,7 @@ class Bench:
             services=tuple(services),
             pressure_ns=pressure_ns,
         )
-        self.tracker.update(snapshot, self.workload_index, dt_ns, 2 * TICK_NS, rebase)
+        self.tracker.update(snapshot, self.workload_index, dt_ns, 2 * TICK_NS, LONGEST_GAP_NS)
         return self.tracker.indicator(self.workload_index.services["web"], self.spec)
 
     def run(self, samples: Sequence[WorkloadSample]) -> Indicator | None:
@@ -190,7 +190,7 @@ def test_the_counters_of_a_removed_workload_are_dropped() -> None:
         bench.workload_index,
         TICK_NS,
         2 * TICK_NS,
-        rebase=False,
+        LONGEST_GAP_NS,
     )
     bench.workload_index = before
     bench.now_ns += TICK_NS
@@ -202,7 +202,7 @@ def test_the_counters_of_a_removed_workload_are_dropped() -> None:
 def test_a_gap_starts_the_window_again() -> None:
     bench = Bench(spec_of(IndicatorName.CPI))
     bench.run([busy(tick, cpi=1.0) for tick in range(1, 10)])
-    after = bench.tick(busy(100, cpi=9.0), dt_ns=60 * SECOND_NS, rebase=True)
+    after = bench.tick(busy(100, cpi=9.0), dt_ns=60 * SECOND_NS)
     assert after is not None
     assert (after.status, after.value) == (IndicatorStatus.FRESH, None)
 

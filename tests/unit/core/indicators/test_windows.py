@@ -185,7 +185,9 @@ def test_a_quiescent_service_is_idle_and_active_again_at_once() -> None:
     def indicator(tick: int, waits: int, age_ns: int = 0) -> Indicator:
         now = sample(waits=waits, oncpu_ns=waits * TICK_NS // 10)
         snapshot = Snapshot(time_ns=tick * TICK_NS, age_ns=age_ns, workloads=(now,))
-        tracker.update(snapshot, workload_index, TICK_NS, oldest_ns=TICK_NS, rebase=False)
+        tracker.update(
+            snapshot, workload_index, TICK_NS, oldest_ns=TICK_NS, longest_gap_ns=5 * TICK_NS
+        )
         found = tracker.indicator(workload_index.services["web"], spec)
         assert found is not None
         return found
