@@ -16,8 +16,8 @@
 //
 // On kernels without sched_info stamps.h replaces it.
 //
-// Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5), STAMPS (0 or 1)
-// and those of ancestors.h, cgroups.h and below.
+// Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_CGROUPS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5),
+// STAMPS (0 or 1), and those of ancestors.h, cgroups.h and below.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"

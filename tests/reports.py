@@ -50,6 +50,7 @@ def report(time_ns: int, **changes: object) -> TickReport:
         "switches": 12,
         "missed_switches": 0,
         "unknown_oncpu_ns": 1_500_000_000,
+        "unmeasured": {QosClass.BE: 7},
         "workloads": (
             Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx"),
             Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", ""),

@@ -8,7 +8,7 @@
 // with every change of the map, and the cgroup_rmdir hook before the memory of any task group can
 // be reused.
 //
-// Needs typed.h, ancestors.h, -DOFF_*: offsets in the running kernel's structs; sizes: MAX_SLOTS.
+// Needs typed.h, ancestors.h, -DOFF_*: offsets in the running kernel's structs; sizes: MAX_CGROUPS.
 #pragma once
 
 #define SLOT_SYSTEM 0  // tasks outside all workloads
@@ -27,7 +27,7 @@ struct cached_group {
 	struct owner owner;
 };
 
-BPF_HASH(slot_of_cgroup, u64, struct owner, MAX_SLOTS);
+BPF_HASH(slot_of_cgroup, u64, struct owner, MAX_CGROUPS);
 BPF_F_TABLE("array", u32, u64, generation, 1, BPF_F_MMAPABLE);
 // Number of cgroups created, removed or renamed; user space scans the tree when it changes.
 BPF_F_TABLE("array", u32, u64, cgroup_changes, 1, BPF_F_MMAPABLE);

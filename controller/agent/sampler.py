@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """All probes of this host, combined into one ``Snapshot`` per tick."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 import logging
 import time
 from typing import TypeVar
 
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes import join
@@ -21,6 +23,7 @@ from controller.probes.net import NetProbe, Traffic
 from controller.probes.netns import NetnsMeter
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
+from controller.probes.slot_shares import in_order, to_release
 from controller.probes.steal import StealMeter
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 
@@ -29,6 +32,11 @@ __all__ = ("Sampler",)
 _log = logging.getLogger(__name__)
 
 _Probe = TypeVar("_Probe")
+
+# How often slots are shared out while some workload has none.
+_RETRY_NS = NS_PER_SEC
+# CPU time of workloads without a slot, from one time to the next, that is worth a search for them.
+_UNKNOWN_NS = 1_000_000
 
 
 class Sampler:
@@ -67,9 +75,14 @@ class Sampler:
         self._steal = StealMeter()
         self._join = join.Join()
         self._workloads: tuple[Workload, ...] = ()
-        # Workloads for which the sched probe had no free slot yet.
-        self._without_slot: dict[CgroupId, Workload] = {}
         self._unmeasured: tuple[WorkloadSample, ...] = ()
+        # The workloads by cgroup, and those for which the sched probe lacked a slot or a latency
+        # record.
+        self._known: dict[CgroupId, Workload] = {}
+        self._waiting: dict[CgroupId, Workload] = {}
+        self._changed_ns: dict[CgroupId, int] = {}
+        self._retry_due_ns = 0
+        self._unknown_ns = 0
 
     @property
     def host_pressure_ns(self) -> Mapping[str, int]:
@@ -91,11 +104,16 @@ class Sampler:
         self._usage.set_workloads(workloads)
         self.monitor.set_workloads(workloads)
         self._netns.set_workloads(workloads)
-        if self._net is not None:
-            self._net.set_workloads(workloads)
         self._set_moves_workloads()
         if self.sched is not None:
             self._assign(self.sched, diff_workloads(before, workloads))
+        self._set_net_workloads()
+
+    @property
+    def unmeasured(self) -> Mapping[QosClass, int]:
+        """Number of workloads that the sched probe does not measure, or without a histogram."""
+        missing = self._workloads if self.sched is None else self._waiting.values()
+        return Counter(each.qos for each in missing)
 
     def poll(self) -> Snapshot:
         """Read all probes."""
@@ -103,6 +121,11 @@ class Sampler:
         now_ns = time.monotonic_ns() if reading is None else reading.time_ns
         traffic, sent = self._traffic(now_ns)
         moved = None if reading is None else (*reading.changed, *sent)
+        if self.sched is not None and reading is not None:
+            self._changed_ns.update(dict.fromkeys(reading.changed, now_ns))
+            if self._waiting and now_ns >= self._retry_due_ns:
+                self._share_slots(self.sched, reading)
+                self._set_net_workloads()
         self._pressure.poll(now_ns, moved)
         self._usage.poll(now_ns, moved)
         return Snapshot(
@@ -166,18 +189,83 @@ class Sampler:
                 probe.close()
 
     def _assign(self, probe: SchedProbe, change: WorkloadDiff) -> None:
+        before = set(self.unmeasured)
         now_ns = time.monotonic_ns()
         change = change.by_fields("cgroup", "qos")
         for workload in change.removed:
-            self._without_slot.pop(workload.cgroup, None)
-            probe.release(workload.cgroup, now_ns=now_ns)
-        pending, self._without_slot = self._without_slot, {}
-        for workload in (*pending.values(), *change.added):
+            del self._known[workload.cgroup]
+            self._waiting.pop(workload.cgroup, None)
+            self._release(probe, workload, now_ns)
+        self._known |= {workload.cgroup: workload for workload in change.added}
+        self._waiting |= {workload.cgroup: workload for workload in change.added}
+        self._assign_waiting(probe, now_ns)
+        self._log_unmeasured(before)
+
+    def _share_slots(self, probe: SchedProbe, reading: SchedReading) -> None:
+        """Assign what has become free, and take slots for the workloads that still wait."""
+        before = set(self.unmeasured)
+        now_ns = reading.time_ns
+        self._retry_due_ns = now_ns + _RETRY_NS
+        self._assign_waiting(probe, now_ns)
+        ran_ns = reading.unknown_oncpu_ns - self._unknown_ns
+        self._unknown_ns = reading.unknown_oncpu_ns
+        measured = {c: w for c, w in self._known.items() if probe.has_slot(c)}
+        for workload in to_release(
+            [w for w in self._waiting.values() if w.cgroup not in measured],
+            measured,
+            self._changed_ns,
+            free=probe.free_slots,
+            now_ns=now_ns,
+            rotate=ran_ns > _UNKNOWN_NS,
+        ):
+            self._release(probe, workload, now_ns)
+            self._waiting[workload.cgroup] = workload
+            probe.set_unknown(workload.cgroup)
+        self._log_unmeasured(before)
+
+    def _assign_waiting(self, probe: SchedProbe, now_ns: int) -> None:
+        """Assign slots and latency records to waiting workloads as far as there are any."""
+        measured = (w for c, w in self._known.items() if c not in self._waiting)
+        waiting = in_order(self._waiting.values(), measured)
+        self._waiting = {}
+        full = False
+        for workload in waiting:
             latency = workload.qos is QosClass.LS
-            if not probe.assign(workload.cgroup, latency=latency, now_ns=now_ns):
-                self._without_slot[workload.cgroup] = workload
-                if workload.cgroup not in pending:
-                    _log.warning("%s is not measured: no free slot in the probe", workload.name)
+            if (latency or not full) and probe.assign(
+                workload.cgroup, latency=latency, now_ns=now_ns
+            ):
+                self._changed_ns[workload.cgroup] = now_ns
+                continue
+            full = full or not latency
+            self._waiting[workload.cgroup] = workload
+            if workload.qos is QosClass.BE:
+                probe.set_unknown(workload.cgroup)
+
+    def _release(self, probe: SchedProbe, workload: Workload, now_ns: int) -> None:
+        self._changed_ns.pop(workload.cgroup, None)
+        probe.release(workload.cgroup, now_ns=now_ns)
+
+    def _log_unmeasured(self, before: Collection[QosClass]) -> None:
+        """Log once when a class gets its first unmeasured workload, or when all are measured."""
+        now = self.unmeasured
+        if not now and before:
+            _log.info("all workloads are measured again")
+        elif now.keys() - before:
+            counts = ", ".join(f"{number} {qos}" for qos, number in sorted(now.items()))
+            _log.warning(
+                "workloads are not measured: %s; the sched probe has no free slot or histogram for "
+                "them (sweetpoint_workloads_unmeasured has the present numbers)",
+                counts,
+            )
+
+    def _set_net_workloads(self) -> None:
+        # As many as the sched probe measures, which prefers services.
+        if self._net is not None:
+            probe = self.sched
+            workloads = self._workloads
+            if probe is not None and self._waiting:
+                workloads = tuple(w for w in workloads if probe.has_slot(w.cgroup))
+            self._net.set_workloads(workloads)
 
     def _set_moves_workloads(self) -> None:
         if self._moves is not None:

@@ -39,6 +39,7 @@ from controller.probes.slots import (
     SLOT_SYSTEM,
     SLOT_UNKNOWN,
     Indices,
+    Member,
     SampleRows,
     Slots,
     View,
@@ -133,6 +134,8 @@ class SchedProbe:
         self._changes = MappedArray(fds["cgroup_changes"], np.dtype("u8"), 1)
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
         self._slots = Slots(max_slots, max_latency)
+        self._unknown: set[CgroupId] = set()
+        self._max_unknown = spec.defines["MAX_CGROUPS"] - max_slots
         # The totals of the last poll, and those when the slot was assigned.
         self._totals = np.zeros((max_slots, 5), np.int64)
         self._base = np.zeros((max_slots, 5), np.int64)
@@ -171,42 +174,82 @@ class SchedProbe:
         wanted = set(cgroups)
         return [member.slot for member in self._slots.view.members if member.cgroup in wanted]
 
+    @property
+    def free_slots(self) -> int:
+        """Number of slots without a workload; for 2 s after a release a slot is not reused."""
+        return self._slots.free
+
+    def has_slot(self, cgroup: CgroupId) -> bool:
+        """Return whether *cgroup* has a slot."""
+        return self._slots.get(cgroup) is not None
+
     def assign(self, cgroup: CgroupId, *, latency: bool, now_ns: int) -> bool:
         """Start to count for *cgroup*, with histogram and blame if *latency*.
 
-        A cgroup that is assigned already keeps its counters.
+        A cgroup that is assigned already keeps its counters. One that lacks a latency record gets
+        it here when one is free.
 
-        :returns: whether there was a free slot.
+        :returns: whether the cgroup has all that it needs now: a slot, and with *latency* a latency
+            record. It may have got the slot only.
         """
-        if cgroup in self._slots:
-            return True
+        known = self._slots.get(cgroup)
+        if known is not None:
+            return not latency or known.record is not None or self._add_record(known, now_ns)
         running = set(self.running.tolist())
         member = self._slots.reserve(cgroup, latency=latency, now_ns=now_ns, running=running)
         if member is None:
             return False
-        slot, record = member.slot, member.record
+        slot = member.slot
         # No CPU runs this slot, so no unfinished run has to be added.
         counted = self._accounts[slot, :, :5].sum(axis=0, dtype=np.int64)
         np.maximum(self._totals[slot], counted, out=self._totals[slot])
         self._base[slot] = self._totals[slot]
         if self._counters is not None:
             self._counters.rebase(slot)
-        self._blame.rebase(slot, record)
+        self._blame.rebase(slot, None)
+        self._unknown.discard(cgroup)
+        self._enter(member)
+        return not latency or member.record is not None
+
+    def _add_record(self, known: Member, now_ns: int) -> bool:
+        member = self._slots.reserve_record(known, now_ns=now_ns)
+        if member is not None:
+            self._enter(member)
+        return member is not None
+
+    def _enter(self, member: Member) -> None:
+        """Count for *member* from now on; its latency record starts at zero."""
+        record = member.record
         if record is not None:
+            self._blame.rebase(None, record)
             self._waits_raw[record] = self._raw_waits(np.array([record]))[0]
             self._waits[record] = 0
         self._slots.add(member)
-        self._slot_of_cgroup.set(cgroup.id, slot, 0 if record is None else record + 1)
+        latency = 0 if record is None else record + 1
+        self._slot_of_cgroup.set(member.cgroup.id, member.slot, latency)
         self._generation.values[0] += 1
-        return True
+
+    def set_unknown(self, cgroup: CgroupId) -> None:
+        """Count what *cgroup*, which has no slot, does as unknown and not as system.
+
+        The kernel's map has room for some 7,000 of such cgroups; the others count as system.
+        """
+        if cgroup in self._unknown or len(self._unknown) >= self._max_unknown:
+            return
+        self._unknown.add(cgroup)
+        self._slot_of_cgroup.set(cgroup.id, SLOT_UNKNOWN, 0)
+        self._generation.values[0] += 1
 
     def release(self, cgroup: CgroupId, *, now_ns: int) -> None:
         """Stop counting for *cgroup*; its slot is reused after 2 s."""
         member = self._slots.remove(cgroup, now_ns=now_ns)
         if member is not None:
-            self._slot_of_cgroup.delete(cgroup.id)
             self._blame.remove(member.slot, member.record)
-            self._generation.values[0] += 1
+        elif cgroup not in self._unknown:
+            return
+        self._unknown.discard(cgroup)
+        self._slot_of_cgroup.delete(cgroup.id)
+        self._generation.values[0] += 1
 
     def counted(self) -> dict[str, int]:
         """Return the perf counters summed over all slots, including system and idle, up to now."""

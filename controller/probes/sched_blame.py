@@ -41,9 +41,10 @@ class BlamePairs:
         # Slots and records of workloads that were removed since the last poll.
         self._removed: list[tuple[int, int | None]] = []
 
-    def rebase(self, slot: int, record: int | None) -> None:
-        """Start at zero for a workload that got *slot* and *record*."""
-        self._base[:, slot] = self._seen[:, slot] = self._waits[:, slot]
+    def rebase(self, slot: int | None, record: int | None) -> None:
+        """Start at zero for a workload that got *slot* and *record*, or one of them."""
+        if slot is not None:
+            self._base[:, slot] = self._seen[:, slot] = self._waits[:, slot]
         if record is not None:
             self._base[record] = self._seen[record] = self._waits[record]
 

@@ -22,6 +22,8 @@ __all__ = (
     "without_sched_info",
 )
 
+# Cgroups without a slot count as unknown as long as they are in the map: 64 bytes for each.
+_CGROUPS_PER_SLOT = 8
 LATENCY_WORDS = BUCKETS + 14
 ACCOUNT_WORDS = 8
 # Signed, because differences are computed from it.
@@ -76,6 +78,7 @@ def sched_spec(
     defines = {
         "NCPU": cpus,
         "MAX_SLOTS": max_slots,
+        "MAX_CGROUPS": _CGROUPS_PER_SLOT * max_slots,
         "MAX_LATENCY": max_latency,
         "BLAME": int(blame),
         "COUNTERS": len(counters or {}),

@@ -121,8 +121,14 @@ class Slots:
             self._view = View(tuple(self._members.values()))
         return self._view
 
-    def __contains__(self, cgroup: CgroupId) -> bool:
-        return cgroup in self._members
+    @property
+    def free(self) -> int:
+        """Number of slots without an owner, including those that are not reused yet."""
+        return len(self._slots)
+
+    def get(self, cgroup: CgroupId) -> Member | None:
+        """Return the member of *cgroup*; ``None`` without a slot."""
+        return self._members.get(cgroup)
 
     def reserve(
         self, cgroup: CgroupId, *, latency: bool, now_ns: int, running: Container[int] = ()
@@ -137,8 +143,13 @@ class Slots:
             return None
         return Member(cgroup, slot, self._records.take(now_ns) if latency else None)
 
+    def reserve_record(self, member: Member, *, now_ns: int) -> Member | None:
+        """Return *member* with a latency record, to be confirmed by ``add``, if one is free."""
+        record = self._records.take(now_ns)
+        return None if record is None else member._replace(record=record)
+
     def add(self, member: Member) -> None:
-        """Add *member*, which ``reserve`` returned."""
+        """Add *member*, which ``reserve`` or ``reserve_record`` returned."""
         self._members[member.cgroup] = member
         self._view = None
 
@@ -160,6 +171,9 @@ class _FreeList:
     def __init__(self, numbers: range) -> None:
         self._fresh = list(reversed(numbers))
         self._returned: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned)
 
     def take(self, now_ns: int, in_use: Container[int] = ()) -> int | None:
         """Return a returned number that is due and not *in_use*, else the lowest fresh one."""

@@ -18,6 +18,7 @@ from controller.core.model import (
     KnobValue,
     LinkSample,
     Mode,
+    QosClass,
     Target,
     Workload,
     WorkloadSample,
@@ -98,6 +99,7 @@ class TickReport:
     overwritten: Mapping[Knob, int] = field(default_factory=dict)
     cluster: ClusterState | None = None
     unknown_oncpu_ns: int = 0
+    unmeasured: Mapping[QosClass, int] = field(default_factory=dict)
 
 
 def _set_event() -> threading.Event:

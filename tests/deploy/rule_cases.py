@@ -87,6 +87,21 @@ FIRES = (
         NODE | {"probe": "net"},
         filled=N1 | {"{{ $labels.probe }}": "net"},
     ),
+    Case(
+        "SweetpointWorkloadsUnmeasured",
+        6,
+        {on("sweetpoint_workloads_unmeasured", **{"class": "latency-sensitive"}): "3+0x10"},
+        NODE | {"class": "latency-sensitive"},
+        "critical",
+        N1 | {"{{ $value }}": "3"},
+    ),
+    Case(
+        "SweetpointWorkloadsUnmeasured",
+        20,
+        {on("sweetpoint_unknown_oncpu_seconds_total"): "0+30x30"},
+        NODE,
+        filled=N1 | {"{{ $value | humanize }}": "500m"},
+    ),
     Case("SweetpointSafeState", 3, {on("sweetpoint_safe_state"): "1+0x5"}, NODE, "critical", N1),
     Case(
         "SweetpointSafeState",
@@ -239,6 +254,15 @@ QUIET = (
         {
             on("sweetpoint_probe_up", probe="sched", reason=""): "1+0x30",
             on("sweetpoint_probe_up", probe="net", reason=""): "1+0x30",
+        },
+    ),
+    Case(
+        "SweetpointWorkloadsUnmeasured",
+        30,
+        {
+            on("sweetpoint_workloads_unmeasured", **{"class": "latency-sensitive"}): "0 3 0+0x30",
+            on("sweetpoint_workloads_unmeasured", **{"class": "best-effort"}): "900+0x30",
+            on("sweetpoint_unknown_oncpu_seconds_total"): "0+3x30",
         },
     ),
     Case(

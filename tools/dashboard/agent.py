@@ -87,6 +87,20 @@ def health() -> list[Builder[Panel]]:
             (f"{missed} / ({missed} + {rate('context_switches_total')})", _NODE),
         ),
         graph(
+            "Workloads that are not measured",
+            "Workloads without a slot in the sched probe or, if latency-sensitive, without a "
+            "histogram. Services come first; work of the others counts as unknown.",
+            "none",
+            (series("workloads_unmeasured"), "{{instance}} {{class}}"),
+        ),
+        graph(
+            "CPU time of work in no known workload",
+            "Tasks of best-effort workloads without a slot, and those more than 32 cgroups below "
+            "the root.",
+            "none",
+            (rate("unknown_oncpu_seconds_total"), _NODE),
+        ),
+        graph(
             "CPU time of the probes' programs",
             "Seconds per second; only while kernel.bpf_stats_enabled is 1.",
             "none",

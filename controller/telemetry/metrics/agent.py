@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from controller.core.model import EvictionResult
+from controller.core.model import EvictionResult, QosClass
 from controller.core.units import NS_PER_SEC
 from controller.telemetry.report import AgentCost, PublishedState, TickReport
 
@@ -131,6 +131,14 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
         ("workloads", "Workloads on this host.", float(len(report.workloads))),
     ):
         yield GaugeMetricFamily(f"sweetpoint_{name}", text, value=value)
+    unmeasured = GaugeMetricFamily(
+        "sweetpoint_workloads_unmeasured",
+        "Workloads that the sched probe does not measure, or services without a histogram.",
+        labels=["class"],
+    )
+    for qos in QosClass:
+        unmeasured.add_metric([qos], report.unmeasured.get(qos, 0))
+    yield unmeasured
     if report.age_ns is not None:
         yield GaugeMetricFamily(
             "sweetpoint_data_age_seconds",

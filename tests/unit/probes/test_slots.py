@@ -58,6 +58,25 @@ def test_without_a_record_a_workload_still_has_a_slot() -> None:
     assert second is not None and second.record is None
 
 
+def test_a_workload_gets_a_record_that_another_one_returned() -> None:
+    slots = Slots(6, 1)
+    take(slots, 1, 0)
+    second = take(slots, 2, 0)
+    assert second is not None
+    assert slots.reserve_record(second, now_ns=0) is None
+    slots.remove(cgroup(1), now_ns=0)
+    assert slots.reserve_record(second, now_ns=SECOND) is None
+    assert slots.reserve_record(second, now_ns=2 * SECOND) == second._replace(record=0)
+
+
+def test_freed_slots_count_as_free_before_they_are_reused() -> None:
+    slots = Slots(5, 0)
+    take(slots, 1, 0)
+    assert slots.free == 1
+    slots.remove(cgroup(1), now_ns=0)
+    assert slots.free == 2
+
+
 class Rows:
     """SampleRows over a table that the test sets; ``read`` are the rows read, per update."""
 
