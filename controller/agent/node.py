@@ -251,6 +251,8 @@ class Node:
         if self.cluster is not None:
             self.cluster.check()
         measured = self.sampler.poll()
+        if self.sampler.reading is not None and self.sampler.reading.rearranged:
+            self.cores.set_workloads(self.workloads)  # slots may have changed hands
         self._knob_poller.poll(measured.time_ns)
         return replace(
             measured,
