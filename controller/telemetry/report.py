@@ -36,6 +36,7 @@ __all__ = (
 )
 
 _DURATIONS = 600
+_MAX_TEXTS = 100
 # Longest wait of a reader for the end of a tick.
 _YIELD_S = 0.1
 
@@ -98,6 +99,7 @@ class TickReport:
     blame: tuple[Blame, ...] = ()
     overwritten: Mapping[Knob, int] = field(default_factory=dict)
     cluster: ClusterState | None = None
+    left_out: tuple[str, ...] = ()
     unknown_oncpu_ns: int = 0
     unmeasured: Mapping[QosClass, int] = field(default_factory=dict)
 
@@ -175,6 +177,7 @@ class PublishedState:
             },
         )
         yield "workloads", [w._asdict() for w in report.workloads]
+        yield "left_out", report.left_out[:_MAX_TEXTS]
         yield "plan", report.plan
         wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
         yield "knobs", [_knob_status(reading, wanted) for reading in report.knobs]

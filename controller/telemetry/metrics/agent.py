@@ -129,6 +129,11 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
             float(bool(report.config_problem)),
         ),
         ("workloads", "Workloads on this host.", float(len(report.workloads))),
+        (
+            "left_out_cgroups",
+            "Cgroups that match a rule of the configuration and cannot be workloads.",
+            float(len(report.left_out)),
+        ),
     ):
         yield GaugeMetricFamily(f"sweetpoint_{name}", text, value=value)
     unmeasured = GaugeMetricFamily(
