@@ -252,6 +252,7 @@ class Agent:
             missed_switches=0 if reading is None else reading.missed_switches,
             unknown_oncpu_ns=0 if reading is None else reading.unknown_oncpu_ns,
             workloads=self._node.workloads,
+            left_out=self._node.left_out,
             unmeasured=self._node.sampler.unmeasured,
             samples=snapshot.workloads,
             host_pressure_ns=self._node.sampler.host_pressure_ns,
