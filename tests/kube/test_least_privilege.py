@@ -53,16 +53,22 @@ def taint(client: Client, node: str, taints: list[Json]) -> str:
     return refusal(client, "PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
 
 
-def eviction(client: Client, pod: Json, options: Json) -> str:
+def eviction_path(pod: Json) -> str:
     meta = pod["metadata"]
-    body = {
+    return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
+
+
+def eviction_of(pod: Json, options: Json) -> Json:
+    return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": meta["name"]},
+        "metadata": {"name": pod["metadata"]["name"]},
         "deleteOptions": options,
     }
-    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
-    return refusal(client, "POST", path, body)
+
+
+def eviction(client: Client, pod: Json, options: Json) -> str:
+    return refusal(client, "POST", eviction_path(pod), eviction_of(pod, options))
 
 
 def test_the_agent_has_exactly_the_permissions_of_the_role(
@@ -105,6 +111,9 @@ def test_the_policy_allows_only_the_taint_of_the_own_node(
     assert "its own node" in taint(agent, other, [])
     assert taint(agent, node, [OVERLOADED]) == ""
     assert "taint" in taint(agent, node, [OVERLOADED, FOREIGN])
+    # NoExecute would delete every pod of the node.
+    assert "NoExecute" in taint(agent, node, [{**OVERLOADED, "effect": "NoExecute"}])
+    assert taint(agent, node, [{**OVERLOADED, "effect": "NoSchedule"}]) == ""
     assert taint(agent, node, []) == ""
     assert "its own node" in taint(installed.stranger(), node, [OVERLOADED])
     path = f"/api/v1/nodes/{node}"
@@ -126,7 +135,7 @@ def test_the_policy_requires_the_uid_and_the_grace_period(
     pod = cluster.make_pod(namespace, "batch", node=node)
     exact = {"preconditions": {"uid": pod["metadata"]["uid"]}}
     hasty = {**exact, "gracePeriodSeconds": 0, "dryRun": ["All"]}
-    eventually("the policy", 20, lambda: "time to stop" in eviction(agent, pod, hasty))
+    eventually("the policy", 20, lambda: "grace period" in eviction(agent, pod, hasty))
     assert "uid" in eviction(agent, pod, {})
     # Both policies refuse; the server returns the message of one of them.
     refused = eviction(installed.stranger(), pod, exact)
@@ -134,6 +143,23 @@ def test_the_policy_requires_the_uid_and_the_grace_period(
     assert eviction(agent, pod, exact) == ""
     path = f"/api/v1/namespaces/{namespace}/pods/batch"
     assert "deletionTimestamp" in cluster.admin.get(path)["metadata"]
+
+
+def test_the_policy_refuses_no_eviction_of_other_clients(
+    cluster: Cluster, node: str, agent: Client, namespace: str
+) -> None:
+    gone = {"metadata": {"namespace": namespace, "name": "gone", "uid": "of-a-pod-that-ended"}}
+    exact = {"preconditions": {"uid": "of-a-pod-that-ended"}}
+    pod = cluster.make_pod(namespace, "batch", node=node)
+    eventually("the policy", 20, lambda: eviction(agent, pod, {"dryRun": ["All"]}))
+    # Of a namespace without pods, the policy has no parameters.
+    other = cluster.make_namespace(cluster.new_name("empty"))
+    gone["metadata"]["namespace"] = other
+    with pytest.raises(Refused) as refused:
+        cluster.admin.create(eviction_path(gone), eviction_of(gone, exact))
+    assert refused.value.status == 404, refused.value
+    exact = {"preconditions": {"uid": pod["metadata"]["uid"]}}
+    cluster.admin.create(eviction_path(pod), eviction_of(pod, exact))
 
 
 def test_the_policy_allows_only_evictions_of_best_effort_pods_of_the_own_node(
