@@ -100,7 +100,8 @@ class Lock:
                     "cannot write %s: %s; 'sweetpoint release --stop' may not find this process "
                     "until the file can be written",
                     self.path,
-                    error.strerror if self.path.exists() else "it cannot be created",
+                    # Of a file that was opened for reading: the file system is read-only.
+                    "it cannot be opened" if error.errno == errno.EBADF else error.strerror,
                 )
             self._warned = True
 

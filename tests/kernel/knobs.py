@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 import signal
 import subprocess
+import time
 import warnings
 import zlib
 
@@ -126,7 +127,7 @@ def tmpfs(path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", path], check=True)
+        _unmount(path)
 
 
 @contextmanager
@@ -143,7 +144,7 @@ def unwritable(path: Path, obstacle: str) -> Iterator[int]:
         try:
             yield errno.EROFS
         finally:
-            subprocess.run(["umount", path], check=True)
+            _unmount(path)
         return
     ballast.mkdir()
     with suppress(OSError):
@@ -159,6 +160,15 @@ def unwritable(path: Path, obstacle: str) -> Iterator[int]:
         for each in ballast.iterdir():
             each.unlink()
         ballast.rmdir()
+
+
+def _unmount(path: Path) -> None:
+    # Killed processes, of which nothing waits for the end, close their files a moment later.
+    for _ in range(50):
+        if subprocess.run(["umount", path], capture_output=True, check=False).returncode == 0:
+            return
+        time.sleep(0.02)
+    subprocess.run(["umount", "-l", path], check=True)
 
 
 def die_at(step: int, work: Callable[[Trace], None]) -> str | None:

@@ -257,6 +257,10 @@ Lives.TestCase.settings = settings(
 TestLives = pytest.mark.kernel(Lives.TestCase)
 
 
+# Two hundred kills take minutes, in which the machine may have other load.
+_PATIENCE_S = 60.0
+
+
 def odd_tree(root: Path, numbers: random.Random) -> None:
     """Make children of *root* with original values that no agent would set."""
     for name in ("a", "b", "c", "d"):
@@ -286,12 +290,14 @@ def kill(program: Guarded, agent: int, victims: str, numbers: random.Random) -> 
         os.kill(agent, numbers.choice([signal.SIGTERM, signal.SIGKILL]))
         time.sleep(numbers.uniform(0, 0.02))
         os.kill(program.pid, signal.SIGSTOP)
+        # A fork that was under way ends before the signal has an effect.
+        os.waitid(os.P_PID, program.pid, os.WSTOPPED | os.WNOWAIT)
         for pid in children(program.pid):
             os.kill(pid, signal.SIGKILL)
         os.kill(program.pid, signal.SIGKILL)
     if victims == "agent":
         program.process.terminate()
-    program.end()
+    program.end(_PATIENCE_S)
     wait_until(lambda: not alive(agent), 5.0)
 
 
@@ -301,7 +307,7 @@ def recover(state_dir: Path, root: Path, way: str) -> None:
         release(state_dir)
         return
     with guarded(state_dir, root, "nothing") as program:
-        program.end()
+        program.end(_PATIENCE_S)
 
 
 def one_kill(state_dir: Path, root: Path, numbers: random.Random) -> str:
