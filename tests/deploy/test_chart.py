@@ -68,7 +68,7 @@ def test_names_and_labels_identify_the_release(case: Case) -> None:
     for each in rendered(case):
         assert each["metadata"]["name"].startswith(("sweetpoint", "node-qos"))
         assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "sweetpoint"
-        cluster_wide = each["kind"].startswith(("Cluster", "Validating"))
+        cluster_wide = each["kind"].startswith(("Cluster", "Validating", "Flow", "PriorityLevel"))
         assert cluster_wide or each["metadata"]["namespace"] in (NAMESPACE, "platform")
 
 
@@ -132,6 +132,7 @@ def test_profiles_reach_the_agent(tmp_path: Path) -> None:
         ({"image": {"digest": "latest"}}, "digest"),
         ({"prometheusRule": {"runbookUrl": "https://a/b: c"}}, "runbookUrl"),
         ({"http": {"host": "127.0.0.1"}}, "loopback address of the pod"),
+        ({"networkPolicy": {"enabled": False}}, "http.unprotected"),
         ({"config": {"network": {"devices": [{"name": "eth0"}]}}}, "tokenSecret"),
     ],
 )

@@ -19,13 +19,7 @@ CAPABILITIES = {
     *("BPF", "PERFMON", "NET_ADMIN", "SYS_RESOURCE", "SYS_PTRACE", "SYS_NICE"),
     *("DAC_READ_SEARCH", "KILL"),
 }
-READING = {"pods": {"list", "watch"}}
-WRITING = {
-    "nodes": {"get", "patch"},
-    "nodes/status": {"patch"},
-    "events": {"create", "patch"},
-}
-EVICTING = {"pods/eviction": {"create"}}
+ALWAYS = {"pods": {"list", "watch"}, "nodes": {"get"}, "events": {"create", "patch"}}
 
 
 def values_of(case: Case) -> Manifest:
@@ -39,6 +33,15 @@ def pod_spec(case: Case, kind: str = "DaemonSet") -> Manifest:
     """Return the specification of the pods of *kind*."""
     found = find(rendered(case), kind)["spec"]["template"]["spec"]
     assert isinstance(found, dict)
+    return found
+
+
+def agents(case: Case, kind: str) -> Manifest:
+    """Return the object of *kind* with the name of the DaemonSet."""
+    name = find(rendered(case), "DaemonSet")["metadata"]["name"]
+    (found,) = (
+        each for each in rendered(case) if each["kind"] == kind and each["metadata"]["name"] == name
+    )
     return found
 
 
@@ -68,7 +71,9 @@ def test_capabilities(case: Case) -> None:
     context = agent(case)["securityContext"]
     assert context["readOnlyRootFilesystem"]
     assert any("emptyDir" in each for each in pod_spec(case)["volumes"])
-    if values_of(case).get("securityProfile") != "capabilities":
+    wanted = values_of(case).get("seLinuxOptions", {"type": "spc_t"})
+    assert context.get("seLinuxOptions", {}) == wanted
+    if values_of(case).get("securityProfile") == "privileged":
         assert context["privileged"]
         assert "capabilities" not in context
         return
@@ -127,6 +132,66 @@ def test_scheduling_and_updates(case: Case) -> None:
 
 
 @every_case
+def test_only_nodes_that_can_run_the_agent(case: Case) -> None:
+    affinity = pod_spec(case)["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    left_out = {
+        (each["key"], *each["values"])
+        for each in term["matchExpressions"]
+        if each["operator"] == "NotIn"
+    }
+    assert left_out == {
+        ("sweetpoint.dev/agent", "off"),
+        ("eks.amazonaws.com/compute-type", "fargate"),
+        ("type", "virtual-kubelet"),
+    }
+    others = [each for each in term["matchExpressions"] if each["operator"] != "NotIn"]
+    assert others == values_of(case).get("nodeRequirements", [])
+
+
+@every_case
+def test_the_pages_are_closed_to_other_pods_unless_permitted(case: Case) -> None:
+    http = values_of(case).get("http", {})
+    policies = [each for each in rendered(case) if each["kind"] == "NetworkPolicy"]
+    if not http.get("unprotected"):
+        (policy,) = policies
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        assert len(policy["spec"]["ingress"]) == (
+            "from" in values_of(case).get("networkPolicy", {})
+        )
+
+
+def test_evictions_and_taints_have_a_priority_level_of_their_own() -> None:
+    case = next(each for each in CASES if each.name == "enforce")
+    schema = find(rendered(case), "FlowSchema")["spec"]
+    level = find(rendered(case), "PriorityLevelConfiguration")
+    assert schema["priorityLevelConfiguration"] == {"name": level["metadata"]["name"]}
+    (rule,) = schema["rules"]
+    (subject,) = rule["subjects"]
+    assert subject["serviceAccount"]["name"] == pod_spec(case)["serviceAccountName"]
+    rules = granted(rule["resourceRules"])
+    # Those of the role that must not wait behind lists and Events.
+    assert rules == {"pods/eviction": {"create"}, "nodes": {"get", "patch"}}
+    assert rules.items() <= granted(agents(case, "ClusterRole")["rules"]).items()
+    kinds = {each["kind"] for each in render({})}
+    assert "FlowSchema" not in kinds
+
+
+def test_switches_for_platforms() -> None:
+    case = next(each for each in CASES if each.name == "platforms")
+    quota = find(rendered(case), "ResourceQuota")["spec"]
+    assert quota["hard"] == {"pods": "300"}
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    assert scope["values"] == [pod_spec(case)["priorityClassName"]]
+    binding = find(rendered(case), "RoleBinding", "-scc")
+    assert binding["roleRef"]["name"] == "system:openshift:scc:privileged"
+    (subject,) = binding["subjects"]
+    assert subject["name"] == pod_spec(case)["serviceAccountName"]
+    kinds = {(each["kind"], each["metadata"]["name"]) for each in render({})}
+    assert not {("ResourceQuota", "sweetpoint"), ("RoleBinding", "sweetpoint-scc")} & kinds
+
+
+@every_case
 def test_kubelet_probes_the_health_pages_by_http(case: Case) -> None:
     container = agent(case)
     pages = {
@@ -158,21 +223,55 @@ def granted(rules: list[Manifest]) -> dict[str, set[str]]:
 @every_case
 def test_permissions(case: Case) -> None:
     kubernetes = values_of(case).get("config", {}).get("kubernetes", {})
-    wanted = READING | WRITING
-    if kubernetes.get("eviction", {}).get("enabled"):
-        wanted |= EVICTING
+    wanted = dict(ALWAYS)
+    if "eviction" in kubernetes:
+        wanted |= {"nodes": {"get", "patch"}}
+        if kubernetes["eviction"]["enabled"]:
+            wanted |= {"pods/eviction": {"create"}}
+    if "capacity" in kubernetes:
+        wanted |= {"nodes/status": {"patch"}}
     if kubernetes.get("service_profiles", "none") != "none":
         wanted |= {"serviceprofiledescriptors": {"list", "watch"}}
-    assert granted(find(rendered(case), "ClusterRole")["rules"]) == wanted
-    uninstall = values_of(case).get("uninstall", {}).get("enabled", True)
-    roles = {
-        tuple(rule["resources"]): (set(rule["verbs"]), len(rule["resourceNames"]))
-        for each in rendered(case)
-        if each["kind"] == "Role"
-        for rule in each["rules"]
-    }
-    profiles = {("configmaps",): ({"list", "watch"}, 1)}
-    assert roles == profiles | ({("daemonsets",): ({"get", "patch"}, 1)} if uninstall else {})
+    assert granted(agents(case, "ClusterRole")["rules"]) == wanted
+    (profiles,) = agents(case, "Role")["rules"]
+    assert (profiles["resources"], profiles["verbs"]) == (["configmaps"], ["list", "watch"])
+    assert len(profiles["resourceNames"]) == 1
+
+
+def test_the_agent_writes_nothing_in_the_cluster_by_default_but_events() -> None:
+    rules = granted(find(render({"uninstall": {"enabled": False}}), "ClusterRole")["rules"])
+    assert rules == ALWAYS
+
+
+def test_a_feature_that_was_switched_off_can_still_be_cleaned_up() -> None:
+    off = {"eviction": {"enabled": False}, "capacity": {"enabled": False}}
+    values = {"uninstall": {"enabled": False}, "config": {"kubernetes": off}}
+    rules = granted(find(render(values), "ClusterRole")["rules"])
+    assert rules == ALWAYS | {"nodes": {"get", "patch"}, "nodes/status": {"patch"}}
+
+
+@every_case
+def test_the_identity_of_the_uninstallation_exists_only_while_it_runs(case: Case) -> None:
+    found = [each for each in rendered(case) if each["metadata"]["name"].endswith("-uninstall")]
+    if not values_of(case).get("uninstall", {}).get("enabled", True):
+        assert found == []
+        return
+    weights = {}
+    for each in found:
+        annotations = each["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "pre-delete"
+        policy = annotations["helm.sh/hook-delete-policy"]
+        assert policy == "before-hook-creation,hook-succeeded"
+        weights[each["kind"]] = int(annotations.get("helm.sh/hook-weight", 0))
+    identity = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    assert set(weights) == identity | {"Job"}
+    assert all(weights[kind] < weights["Job"] for kind in identity)
+    rules = {each["kind"]: each["rules"] for each in found if "rules" in each}
+    assert granted(rules["Role"]) == {"daemonsets": {"get", "patch"}, "pods": {"list"}}
+    assert granted(rules["ClusterRole"]) == {"nodes": {"get"}}
+    assert rules["Role"][0]["resourceNames"] == [
+        find(rendered(case), "DaemonSet")["metadata"]["name"]
+    ]
 
 
 @pytest.mark.parametrize("dialect", [*Dialect, None])
@@ -201,7 +300,9 @@ def test_every_binding_has_a_role_and_a_subject_of_the_chart(case: Case) -> None
     names = {(each["kind"], each["metadata"]["name"]) for each in rendered(case)}
     for each in rendered(case):
         if each["kind"].endswith("RoleBinding"):
-            assert (each["roleRef"]["kind"], each["roleRef"]["name"]) in names
+            role = each["roleRef"]["kind"], each["roleRef"]["name"]
+            # OpenShift has the role that permits the use of an SCC.
+            assert role in names or role == ("ClusterRole", "system:openshift:scc:privileged")
             (subject,) = each["subjects"]
             assert (subject["kind"], subject["name"]) in names
         if each["kind"] == "ValidatingAdmissionPolicyBinding":
@@ -209,7 +310,7 @@ def test_every_binding_has_a_role_and_a_subject_of_the_chart(case: Case) -> None
             assert each["spec"]["validationActions"] == ["Deny"]
     if "admissionPolicy" not in values_of(case):
         user = "system:serviceaccount:node-agents:"
-        evicting = "pods/eviction" in granted(find(rendered(case), "ClusterRole")["rules"])
+        evicting = "pods/eviction" in granted(agents(case, "ClusterRole")["rules"])
         for part in ("-nodes", "-evictions", "-evicted-pods")[: 3 if evicting else 2]:
             policy = find(rendered(case), "ValidatingAdmissionPolicy", part)["spec"]
             condition = policy["matchConditions"][0]

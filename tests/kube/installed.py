@@ -29,14 +29,22 @@ class Installed:
         chart = Chart.load(str(_CHART))
         texts = chart.render(values, name=self.name, namespace=self.namespace).values()
         documents = [each for text in texts for each in yaml.safe_load_all(text) if each]
-        # Helm runs hooks, at the uninstallation.
-        self.objects = [
-            each
-            for each in documents
-            if "helm.sh/hook" not in each["metadata"].get("annotations", {})
-        ]
-        manifests = yaml.safe_dump_all(self.objects)
-        cluster.kubectl("create", "--validate=strict", "-n", self.namespace, "-f-", stdin=manifests)
+        # Helm creates hooks at the uninstallation.
+        self.objects: list[Json] = []
+        self._hooks: list[Json] = []
+        for each in documents:
+            hook = "helm.sh/hook" in each["metadata"].get("annotations", {})
+            (self._hooks if hook else self.objects).append(each)
+        self._create(self.objects)
+
+    def create_hooks(self) -> None:
+        """Create the objects of the uninstallation except its Job, which no controller runs."""
+        self._create([each for each in self._hooks if each["kind"] != "Job"])
+
+    def _create(self, objects: list[Json]) -> None:
+        manifests = yaml.safe_dump_all(objects)
+        create = ("create", "--validate=strict", "-n", self.namespace, "-f-")
+        self._cluster.kubectl(*create, stdin=manifests)
 
     @property
     def rules(self) -> list[Json]:

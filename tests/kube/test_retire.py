@@ -26,6 +26,7 @@ class Release:
 
     def __init__(self, cluster: Cluster, home: Path) -> None:
         installed = Installed(cluster, {})
+        installed.create_hooks()
         self.namespace, self.name = installed.namespace, installed.name
         self._admin = cluster.admin
         client = cluster.client(self.namespace, f"{self.name}-uninstall")
@@ -98,5 +99,5 @@ def test_the_permissions_are_for_this_daemon_set_only(release: Release) -> None:
         retire(release.api, release.namespace, "another", 0)
     assert refused.value.status == 403
     with pytest.raises(ApiError) as refused:
-        release.api.get(f"/api/v1/namespaces/{release.namespace}/pods")
+        release.api.get("/api/v1/pods")
     assert refused.value.status == 403

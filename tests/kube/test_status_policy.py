@@ -74,7 +74,8 @@ def test_only_the_own_resources_of_the_own_node(cluster: Cluster) -> None:
 
 
 def test_an_agent_without_capacity_may_remove_earlier_resources(cluster: Cluster) -> None:
-    installed = Installed(cluster, {})
+    off = {"enabled": False}
+    installed = Installed(cluster, {"config": {"kubernetes": {"capacity": off}}})
     node, other = cluster.new_name("node"), cluster.new_name("node")
     cluster.make_node(node)
     cluster.make_node(other)

@@ -72,6 +72,11 @@ class HttpValues(_Values):
         description="Secret with the bearer token that `/metrics` and `/statusz` then require",
     )
     token_key: str = Field("token", alias="tokenKey", description="key of the token in the Secret")
+    unprotected: bool = Field(
+        False,
+        description="permit pages that neither a token nor a NetworkPolicy protects: every client "
+        "that reaches the pod reads the names of all pods of the node, and which one hurts which",
+    )
 
 
 class ResctrlValues(_Values):
@@ -127,10 +132,13 @@ class NetworkPolicyValues(_Values):
     """Peers that may connect to the pod; without effect on the host's network."""
 
     enabled: bool = Field(
-        False, description="admit connections only from `from` and from the node itself"
+        True, description="admit connections only from `from` and from the node itself"
     )
     sources: list[dict[str, Any]] = Field(
-        [], alias="from", description="peers (NetworkPolicyPeer) that may scrape"
+        [],
+        alias="from",
+        description="peers (NetworkPolicyPeer) that may scrape, such as the namespace of your "
+        "Prometheus; empty: none",
     )
 
 
@@ -141,6 +149,34 @@ class AdmissionPolicyValues(_Values):
         True,
         description="an agent may patch only its own node, there only fields of its own, and "
         "evict only pods of that node",
+    )
+
+
+class FlowSchemaValues(_Values):
+    """Evictions and taints do not wait behind Events and lists at a busy API server."""
+
+    enabled: bool = Field(
+        True,
+        description="create a FlowSchema and its priority level, with `config.kubernetes.eviction`",
+    )
+
+
+class ResourceQuotaValues(_Values):
+    """A ResourceQuota for the priority class, without which GKE refuses the pods."""
+
+    enabled: bool = Field(
+        False, description="create it; for clusters that restrict `system-node-critical` (GKE)"
+    )
+    pods: int = Field(
+        5000, ge=1, description="maximum number of pods of this priority class in the namespace"
+    )
+
+
+class OpenShiftValues(_Values):
+    """Security context constraints of OpenShift."""
+
+    enabled: bool = Field(
+        False, description="bind the SCC `privileged`, which both security profiles need there"
     )
 
 
@@ -176,9 +212,16 @@ class ChartValues(_Values):
         description="`observe`: only report what would be written; `enforce`: write knobs",
     )
     security_profile: SecurityProfile = Field(
-        SecurityProfile.PRIVILEGED,
+        SecurityProfile.CAPABILITIES,
         alias="securityProfile",
-        description="`privileged`, or `capabilities`: only those in templates/_security.tpl",
+        description="`capabilities`: only those in templates/_security.tpl; `privileged` for nodes "
+        "whose kernel or LSM refuses the probes otherwise",
+    )
+    se_linux_options: _Text = Field(
+        {"type": "spc_t"},
+        alias="seLinuxOptions",
+        description="SELinux context (SELinuxOptions); `container_t` may neither use BPF nor write "
+        "to cgroups. No effect without SELinux",
     )
     config: ConfigModel = Field(
         {}, description="the agent's configuration, without the keys that the chart sets"
@@ -195,6 +238,9 @@ class ChartValues(_Values):
     admission_policy: AdmissionPolicyValues = Field(
         AdmissionPolicyValues(), alias="admissionPolicy"
     )
+    flow_schema: FlowSchemaValues = Field(FlowSchemaValues(), alias="flowSchema")
+    resource_quota: ResourceQuotaValues = Field(ResourceQuotaValues(), alias="resourceQuota")
+    openshift: OpenShiftValues = OpenShiftValues()
     uninstall: UninstallValues = UninstallValues()
     service_account: ServiceAccountValues = Field(ServiceAccountValues(), alias="serviceAccount")
     max_unavailable: Annotated[str, Field(pattern=r"^[1-9][0-9]?%$|^100%$")] = Field(
@@ -209,6 +255,14 @@ class ChartValues(_Values):
         {},
         alias="nodeSelector",
         description="in addition to Linux; for canaries a label of your own",
+    )
+    node_requirements: list[dict[str, Any]] = Field(
+        [],
+        alias="nodeRequirements",
+        description="further conditions (NodeSelectorRequirement) that all must hold, for example "
+        "to leave out nodes that `sweetpoint doctor` reports as unsupported; virtual nodes "
+        "(Fargate, virtual-kubelet) and nodes labelled `sweetpoint.dev/agent=off` are always "
+        "left out",
     )
     tolerations: list[dict[str, Any]] = Field(
         [{"operator": "Exists"}], description="by default all taints are tolerated"

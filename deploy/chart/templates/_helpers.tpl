@@ -44,6 +44,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "sweetpoint.name" .) -}}
 {{- end -}}
 
+{{/*
+A section that is in the configuration, also with `enabled: false`: what a run with the feature left
+on the node can still be removed after it was switched off.
+*/}}
+{{- define "sweetpoint.evicts" -}}
+{{- if hasKey (.Values.config.kubernetes | default dict) "eviction" -}}true{{- end -}}
+{{- end -}}
+{{- define "sweetpoint.offersCapacity" -}}
+{{- if hasKey (.Values.config.kubernetes | default dict) "capacity" -}}true{{- end -}}
+{{- end -}}
+
 {{/* Conflicting values, which fail before anything is installed. */}}
 {{- define "sweetpoint.check" -}}
 {{- $http := .Values.http -}}
@@ -54,6 +65,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- else if $loopback -}}
 {{- fail "http.host is a loopback address of the pod, where neither kubelet nor Prometheus reaches it" -}}
+{{- else if not (or $http.tokenSecret .Values.networkPolicy.enabled $http.unprotected) -}}
+{{- fail "every pod of the cluster could read /metrics and /statusz: set http.tokenSecret or networkPolicy.enabled, or permit it with http.unprotected" -}}
 {{- end -}}
 {{- end -}}
 

@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 privileged: all functions work on all nodes.
 
-capabilities: only the capabilities that the agent uses, with two restrictions. Probes that are
+capabilities, the default: only those that the agent uses, with two restrictions. Probes that are
 enabled by a trial stay off if the node's kernel requires more (sweetpoint doctor shows them), and
 nodes whose LSM forbids BPF in containers must be configured to permit it. Links in pods' network
 namespaces (config.network) need SYS_ADMIN, which is hardly safer than privileged.
@@ -40,9 +40,10 @@ seccompProfile:
 appArmorProfile:
   type: Unconfined
 {{- end }}
+{{- with .Values.seLinuxOptions }}
 # container_t may neither use BPF nor write to cgroups; no effect without SELinux.
-seLinuxOptions:
-  type: spc_t
+seLinuxOptions: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "sweetpoint.mounts" -}}
