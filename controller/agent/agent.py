@@ -97,7 +97,12 @@ class Agent:
         self._follower = ConfigFollower(source, loaded, self._node)
         self._outcomes: tuple[Outcome, ...] = ()
         self._make_planner()
-        self._cost = CostMeter(self._config.budget, DETAILS, self._node.sampler.costs)
+        self._cost = CostMeter(
+            self._config.budget,
+            DETAILS,
+            self._node.sampler.costs,
+            http_cpu_s=lambda: 0.0 if self._http is None else self._http.cpu_s,
+        )
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_refresh_ns = 0
 

@@ -4,8 +4,9 @@
 
 CPU time is that of the agent, its children and the guardian, and, while the kernel counts it, of
 the BPF programs. Above the CPU budget details are shed one by one in a fixed order; they are
-measured again after the use was well below the budget for a long time. Memory cannot be reduced:
-above its budget only a warning is logged.
+measured again after the use was well below the budget for a long time. The time that HTTP requests
+take is limited on its own (``telemetry.http_limits``) and sheds nothing, because clients, not the
+agent, decide about it. Memory cannot be reduced: above its budget only a warning is logged.
 """
 
 from collections.abc import Callable, Mapping
@@ -131,6 +132,7 @@ class CostMeter:
 
     :param details: names of the details that can be shed, see ``SelfBudget``.
     :param probes: returns (runs, ns) of each probe's programs, as far as the kernel counts them.
+    :param http_cpu_s: returns the CPU time of HTTP requests so far, in seconds.
     """
 
     def __init__(
@@ -138,10 +140,12 @@ class CostMeter:
         config: BudgetConfig,
         details: tuple[str, ...],
         probes: Callable[[], Mapping[str, tuple[int, int]]],
+        http_cpu_s: Callable[[], float],
     ) -> None:
         self._config = config
         self._details = details
         self._probes = probes
+        self._http_cpu_s = http_cpu_s
         self._budget = SelfBudget(config.cpus, details)
         self._due_ns = self._memory_due_ns = 0
         self._memory: int | None = None
@@ -168,7 +172,8 @@ class CostMeter:
         cpu_s = own.ru_utime + own.ru_stime + helpers.ru_utime + helpers.ru_stime + guardian_s
         probes = self._probes()
         in_probes_ns = sum(time_ns for _, time_ns in probes.values())
-        changed = self._budget.update(now_ns, round(cpu_s * NS_PER_SEC) + in_probes_ns)
+        spent_ns = round((cpu_s - self._http_cpu_s()) * NS_PER_SEC) + in_probes_ns
+        changed = self._budget.update(now_ns, spent_ns)
         if changed:
             _log.warning("%s", self._budget.verdict)
         self._check_memory(self._memory)

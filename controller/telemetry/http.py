@@ -11,7 +11,9 @@ on a web framework, which would need the same limits.
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 import json
 import logging
 from pathlib import Path
@@ -22,7 +24,15 @@ import time
 from typing import Any
 
 from controller.core.units import NS_PER_SEC
-from controller.telemetry.http_limits import Connections, Pacer, TokenError, TokenFile
+from controller.host.names import utf8
+from controller.telemetry.http_limits import (
+    Connections,
+    CpuTime,
+    Pacer,
+    Peers,
+    TokenError,
+    TokenFile,
+)
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
 
@@ -33,6 +43,8 @@ _log = logging.getLogger(__name__)
 _CLIENT_TIMEOUT_S = 5.0
 _POLL_S = 0.25  # latency of close()
 _RETRY_S = 5.0
+_LOG_EVERY_S = 60.0
+_MAX_HEAD_BYTES = 16 << 10
 _TEXT = "text/plain; charset=utf-8"
 # Pages with details of all workloads, which the token protects; the others only have the health.
 _PROTECTED = frozenset({"/metrics", "/statusz"})
@@ -65,6 +77,7 @@ class StatusServer:
         self._token_file = token_file
         self._problem = ""
         self._closing = threading.Event()
+        self._cpu = CpuTime()
         self._pages: Pages = {
             "/metrics": lambda: (HTTPStatus.OK, _METRICS, exporter.render()),
             "/statusz": lambda: _status(published),
@@ -78,6 +91,11 @@ class StatusServer:
         )
         self._thread.start()
 
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the server's threads so far, in seconds."""
+        return self._cpu.total_s
+
     def close(self) -> None:
         """Stop serving without waiting for requests in progress."""
         self._closing.set()
@@ -87,7 +105,7 @@ class StatusServer:
         host, port = self._address
         try:
             token = None if self._token_file is None else TokenFile(self._token_file)
-            server = _Server(self._address, self._pages, token)
+            server = _Server(self._address, self._pages, token, self._cpu)
         except (TokenError, OSError) as error:
             self._published.http_listen_failures += 1
             problem = str(error)
@@ -110,8 +128,12 @@ class StatusServer:
                 return
             server = self._listen()
         with server:
-            while not self._closing.is_set():
+            spent_s = time.thread_time()
+            while not self._closing.wait(self._cpu.pause_s()):
                 server.handle_request()
+                server.connections.close_late()
+                before_s, spent_s = spent_s, time.thread_time()
+                self._cpu.spend(spent_s - before_s)
 
 
 Page = tuple[HTTPStatus, str, bytes]
@@ -127,22 +149,43 @@ class _Server(ThreadingHTTPServer):
     # open many connections.
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], pages: Pages, token: TokenFile | None) -> None:
+    def __init__(
+        self, address: tuple[str, int], pages: Pages, token: TokenFile | None, cpu: CpuTime
+    ) -> None:
         self.pages = pages
         self.token = token
+        self.cpu = cpu
         self.pacer = Pacer()
-        self._connections = Connections()
+        self.connections = Connections()
+        self._peers = Peers()
+        self._logged_s = -_LOG_EVERY_S
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
-    def process_request(self, request: _Request, client_address: object) -> None:
+    def verify_request(self, request: _Request, client_address: Any) -> bool:
         assert isinstance(request, socket.socket)
-        self._connections.add(request)
+        peer = client_address[0]
+        # Connections to an address of this host have that address at both ends.
+        if peer == request.getsockname()[0] or self._peers.admit(peer):
+            return True
+        now_s = time.monotonic()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now_s
+            _log.warning(
+                "http: too many requests from %s, refused (logged once a minute at most); limit "
+                "the access to this port, for example by a network policy",
+                peer,
+            )
+        return False
+
+    def process_request(self, request: _Request, client_address: Any) -> None:
+        assert isinstance(request, socket.socket)
+        self.connections.add(request, client_address[0])
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: _Request) -> None:
         assert isinstance(request, socket.socket)
-        self._connections.remove(request)
+        self.connections.remove(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: _Request, client_address: object) -> None:
@@ -153,10 +196,41 @@ class _Server(ThreadingHTTPServer):
             _log.error("a page failed", exc_info=error)
 
 
+class _Head:
+    """The lines that a client sends, 16 KiB in total; http.server alone would keep 6 MiB."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._left = _MAX_HEAD_BYTES
+        self._file = file
+        self.close = file.close
+
+    def readline(self, limit: int) -> bytes:
+        line = self._file.readline(min(limit, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise LineTooLong("head")
+        return line
+
+
 class _Handler(BaseHTTPRequestHandler):
     timeout = _CLIENT_TIMEOUT_S
     server_version = "sweetpoint"
     sys_version = ""
+    _page_cpu_s = 0.0
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _Head(self.rfile)  # type: ignore[assignment]  # all that is called of a file
+
+    def handle(self) -> None:
+        assert isinstance(self.server, _Server)
+        try:
+            super().handle()
+        except LineTooLong:  # the first line; for the others there is status 431
+            return
+        finally:
+            # The thread was made for this request.
+            self.server.cpu.spend(time.thread_time(), self._page_cpu_s)
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -177,7 +251,10 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in _PROTECTED:
             return page()
         busy = HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many requests\n"
-        return self.server.pacer.make(page) or busy
+        began_s = time.thread_time()
+        made = self.server.pacer.make(page)
+        self._page_cpu_s = time.thread_time() - began_s
+        return made or busy
 
     def _refusal(self, path: str) -> Page | None:
         assert isinstance(self.server, _Server)
@@ -200,9 +277,10 @@ def _status(published: PublishedState) -> Page:
     # After one tick that takes too long the page is made without further waits.
     yields = True
     for name, value in published.status():
-        parts.append(f'"{name}": {json.dumps(value, default=_fields)}')
+        text = json.dumps(value, default=_fields, ensure_ascii=False)
+        parts.append(f'"{name}": {text}')
         yields = yields and published.yield_to_tick()
-    return HTTPStatus.OK, "application/json", f"{{{', '.join(parts)}}}".encode()
+    return HTTPStatus.OK, "application/json", utf8(f"{{{', '.join(parts)}}}")
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -227,5 +305,9 @@ def _ready(published: PublishedState) -> Page:
     # The agent cannot control anything without this probe; the others are optional.
     problem = report.probe_problems.get("sched")
     if problem is not None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"sched: {problem}\n".encode()
+        return (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            _TEXT,
+            f"sched: {problem}\n".encode(errors="backslashreplace"),
+        )
     return HTTPStatus.OK, _TEXT, b"ready\n"

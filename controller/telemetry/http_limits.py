@@ -6,8 +6,14 @@ Every program in the cluster may be a client. The bearer token is read from its 
 request, because a Secret that is mounted into a pod is renewed in place; while the file has no
 token, all requests for protected pages are refused.
 
-Connections are limited because each has a thread and its memory, and pages because their CPU time
-counts as the agent's own: above its CPU budget the agent would shed details such as blame.
+Connections are limited because each has a thread and its memory, and the time of each because a
+client may send a byte now and then for ever. Pages, and all requests together, are limited in CPU
+time, which is the node's; it does not count towards the budget above which the agent sheds details
+such as blame, because then any client could blind it.
+
+Requests of other hosts are refused above a rate per address, so that one of them cannot use up what
+all may use. Requests of this host are not: kubelet's probes share its addresses with every program
+in the host's network namespace.
 """
 
 from collections.abc import Callable
@@ -25,7 +31,9 @@ from typing import TypeVar
 
 __all__ = (
     "Connections",
+    "CpuTime",
     "Pacer",
+    "Peers",
     "TokenError",
     "TokenFile",
 )
@@ -92,6 +100,11 @@ class TokenFile:
 _Page = TypeVar("_Page")
 
 _MAX_CONNECTIONS = 64
+_MAX_OF_PEER = 16
+_DEADLINE_S = 10.0
+_MAX_RATE = 20
+_BURST = 40
+_MAX_PEERS = 1024
 _MAX_WAITING = 4
 # Pause after a page, as a multiple of its CPU time: pages take at most a tenth of one CPU. With a
 # thousand workloads they take more, because the pause is limited.
@@ -100,30 +113,86 @@ _MAX_PAUSE_S = 1.0
 
 
 class Connections:
-    """The open connections, at most *limit*: beyond it the oldest one is closed.
+    """The open connections, at most 64 and 16 of a peer: beyond that the oldest is closed.
 
-    Normal clients are served within milliseconds, so the oldest connections are stalled ones.
+    Normal clients are served within milliseconds, so the oldest connections are stalled ones. Each
+    has ten seconds from the first byte to the last, however busy it is.
     """
 
-    def __init__(self, limit: int = _MAX_CONNECTIONS) -> None:
-        self._limit = limit
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, None] = {}  # ordered by time
+        self._open: dict[socket.socket, tuple[str, float]] = {}  # peer, start; ordered by start
 
-    def add(self, connection: socket.socket) -> None:
+    def add(self, connection: socket.socket, peer: str) -> None:
         """Add a new connection, and close the oldest one if there are too many."""
         with self._lock:
-            self._open[connection] = None
-            if len(self._open) > self._limit:
-                oldest = next(iter(self._open))
-                del self._open[oldest]
-                with contextlib.suppress(OSError):  # already disconnected
-                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[connection] = peer, self._clock()
+            of_peer = [each for each, (other, _) in self._open.items() if other == peer]
+            if len(of_peer) > _MAX_OF_PEER:
+                self._close(of_peer[0])
+            elif len(self._open) > _MAX_CONNECTIONS:
+                self._close(next(iter(self._open)))
+
+    def close_late(self) -> None:
+        """Close the connections whose ten seconds are over."""
+        with self._lock:
+            start_s = self._clock() - _DEADLINE_S
+            for each in [one for one, (_, began_s) in self._open.items() if began_s < start_s]:
+                self._close(each)
 
     def remove(self, connection: socket.socket) -> None:
         """Remove a connection that is about to be closed."""
         with self._lock:
             self._open.pop(connection, None)
+
+    def _close(self, connection: socket.socket) -> None:
+        del self._open[connection]
+        with contextlib.suppress(OSError):  # already disconnected
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+class Peers:
+    """The rate of each peer's requests: 20 a second, and 40 at once after a pause."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # When the requests so far are paid for at the permitted rate (GCRA, ITU-T I.371, annex A).
+        self._paid_s: dict[str, float] = {}
+
+    def admit(self, peer: str) -> bool:
+        """Return whether *peer* may send a request now."""
+        now_s = self._clock()
+        if len(self._paid_s) >= _MAX_PEERS:
+            self._paid_s = {each: at for each, at in self._paid_s.items() if at > now_s}
+        if len(self._paid_s) >= _MAX_PEERS:
+            return True  # what all requests together may use is limited as well
+        paid_s = max(now_s, self._paid_s.get(peer, 0.0)) + 1 / _MAX_RATE
+        if paid_s > now_s + (_BURST + 0.5) / _MAX_RATE:  # 0.5: sums of floats are not exact
+            return False
+        self._paid_s[peer] = paid_s
+        return True
+
+
+class CpuTime:
+    """CPU time that the threads of the server used, in seconds: ``total_s``; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unpaid_s = 0.0
+        self.total_s = 0.0
+
+    def spend(self, cpu_s: float, paid_s: float = 0.0) -> None:
+        """Add *cpu_s*, of which *paid_s* were followed by a pause already."""
+        with self._lock:
+            self.total_s += cpu_s
+            self._unpaid_s += cpu_s - paid_s
+
+    def pause_s(self) -> float:
+        """Return the pause for what was spent since the last call: nine times that, 1 s at most."""
+        with self._lock:
+            unpaid_s, self._unpaid_s = self._unpaid_s, 0.0
+        return min(_PAUSE_RATIO * unpaid_s, _MAX_PAUSE_S)
 
 
 class Pacer:

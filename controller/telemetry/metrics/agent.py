@@ -28,7 +28,8 @@ def agent_cost(cost: AgentCost | None) -> Iterator[Metric]:
         ("agent_pss_bytes", "Memory of all agent processes.", cost.pss_bytes),
         (
             "agent_used_cpus",
-            "CPUs used in the last ten seconds, including the probes if the kernel counts them.",
+            "CPUs used in the last ten seconds, including the probes if the kernel counts them, and "
+            "without HTTP requests.",
             cost.used_cpus,
         ),
         ("budget_cpus", "CPUs that the agent may use before it sheds detail.", cost.budget_cpus),

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's own budget: details are shed in order and measured again after a long time."""
 
-from controller.agent.self_budget import SelfBudget
+import time
+
+from controller.agent.self_budget import CostMeter, SelfBudget
+from controller.config.sections.agent import BudgetConfig
 
 SECOND = 1_000_000_000
 DETAILS = ("counters", "blame", "sampling")
@@ -69,3 +72,18 @@ def test_use_just_below_the_budget_brings_no_detail_back() -> None:
     spender = Spender(0.1)
     spender.use(0.2, 10)
     assert spender.use(0.09, 7200) == []
+
+
+def test_the_time_of_http_requests_sheds_nothing() -> None:
+    in_http_s = 0.0
+    budget = BudgetConfig(cpus=0.02, memory_bytes=1 << 40)
+    meter = CostMeter(budget, DETAILS, probes=dict, http_cpu_s=lambda: in_http_s)
+    assert not meter.poll(0)
+    began_s = time.thread_time()
+    while time.thread_time() < began_s + 0.4:
+        pass
+    in_http_s = time.thread_time() - began_s
+    assert not meter.poll(10 * SECOND)
+    assert meter.cost is not None and meter.cost.used_cpus is not None
+    assert meter.cost.used_cpus < 0.02 < 0.04 <= meter.cost.cpu_s / 10
+    assert meter.cost.shed == 0

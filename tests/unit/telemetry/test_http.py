@@ -3,6 +3,7 @@
 """The HTTP pages over a real socket, before the first tick and after it."""
 
 from collections.abc import Iterator
+import contextlib
 from dataclasses import asdict
 import http.client
 import json
@@ -42,13 +43,23 @@ def published() -> PublishedState:
 
 
 @pytest.fixture
-def port(published: PublishedState) -> Iterator[int]:
+def served(published: PublishedState) -> Iterator[tuple[StatusServer, int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number = probe.getsockname()[1]
     server = StatusServer(published, ("127.0.0.1", number), healthy_ns=10**9)
-    yield number
+    yield server, number
     server.close()
+
+
+@pytest.fixture
+def server(served: tuple[StatusServer, int]) -> StatusServer:
+    return served[0]
+
+
+@pytest.fixture
+def port(served: tuple[StatusServer, int]) -> int:
+    return served[1]
 
 
 def get(port: int, page: str) -> tuple[int, str]:
@@ -308,6 +319,91 @@ def test_requests_beyond_the_maximum_are_rejected_at_once() -> None:
     for thread in threads:
         thread.join()
     assert made == [None] * 16 + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("page", "cpus"), [("/healthz", 0.1), ("/readyz", 0.1), ("/nothing", 0.1), ("/metrics", 0.2)]
+)
+def test_a_flood_takes_a_bounded_part_of_a_cpu(
+    port: int, server: StatusServer, published: PublishedState, page: str, cpus: float
+) -> None:
+    published.report = report(time.monotonic_ns())
+    end_s = time.monotonic() + 1.5
+
+    def flood() -> None:
+        while time.monotonic() < end_s:
+            with contextlib.suppress(OSError):
+                get(port, page)
+
+    began_s, before_s = time.monotonic(), server.cpu_s
+    threads = [threading.Thread(target=flood) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    assert get(port, "/healthz")[0] == 200
+    for thread in threads:
+        thread.join()
+    # The last pages are followed by their pauses later.
+    assert 0 < server.cpu_s - before_s < cpus * (time.monotonic() - began_s) + 0.1
+
+
+def test_a_client_that_drips_bytes_is_cut(
+    port: int, published: PublishedState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.telemetry.http_limits._DEADLINE_S", 0.5)
+    with socket.create_connection(("127.0.0.1", port), timeout=0.05) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+
+        def cut() -> bool:
+            try:
+                client.sendall(b"y")
+                return client.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        eventually("the end of the connection", 4, cut)
+
+
+def test_a_long_head_is_refused(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\n" + b"X: %s\r\n" % (b"y" * 9000) * 2)
+        assert client.recv(100).startswith(b"HTTP/1.0 431 ")
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        client.sendall(b"GET /" + b"y" * 16380)
+        assert client.recv(100) == b""
+
+
+def test_another_host_is_refused_above_its_rate(
+    port: int, published: PublishedState, caplog: pytest.LogCaptureFixture
+) -> None:
+    published.report = report(time.monotonic_ns())
+
+    def ask(source: str) -> bool:
+        try:
+            with socket.create_connection(
+                ("127.0.0.1", port), timeout=5, source_address=(source, 0)
+            ) as client:
+                client.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+                return client.recv(20).startswith(b"HTTP/1.0 200")
+        except OSError:
+            return False
+
+    # An address that differs from that of the server stands for another host.
+    served = [ask("127.0.0.2") for _ in range(300)]
+    assert served[:40] == [True] * 40
+    assert False in served
+    assert ask("127.0.0.1")
+    (line,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert line.startswith("http: too many requests from 127.0.0.2, refused")
+
+
+def test_names_that_are_not_utf8_are_in_the_pages(port: int, published: PublishedState) -> None:
+    first = report(time.monotonic_ns())
+    web = first.workloads[0]._replace(path="/web\udcff")
+    published.report = report(time.monotonic_ns(), workloads=(web, *first.workloads[1:]))
+    assert json.loads(get(port, "/statusz")[1])["workloads"][0]["path"] == "/web\\udcff"
 
 
 def test_a_taken_port_is_named_and_tried_again_until_it_is_free(

@@ -13,7 +13,7 @@ import pytest
 
 from controller.config.load import ConfigError, load
 from controller.telemetry.http import StatusServer
-from controller.telemetry.http_limits import TokenError, TokenFile
+from controller.telemetry.http_limits import Connections, CpuTime, Peers, TokenError, TokenFile
 from controller.telemetry.report import PublishedState
 
 TOKEN = "a-token.of~16+letters/="
@@ -136,3 +136,87 @@ def test_configuration(tmp_path: Path) -> None:
     config.write_text("kubernetes: {}\nhttp_token_file: ../token\n")
     with pytest.raises(ConfigError, match=r"config.yaml:2: http_token_file: must be an absolute"):
         load(config, cpus=4)
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_peer_has_a_burst_and_then_its_rate() -> None:
+    clock = Clock()
+    peers = Peers(clock)
+    assert sum(peers.admit("10.0.0.1") for _ in range(100)) == 40
+    assert peers.admit("10.0.0.2")
+    for _ in range(50):
+        clock.now_s += 0.1
+        assert [peers.admit("10.0.0.1") for _ in range(3)] == [True, True, False]
+    clock.now_s += 3600
+    assert sum(peers.admit("10.0.0.1") for _ in range(100)) == 40
+
+
+def test_many_peers_take_no_more_memory() -> None:
+    clock = Clock()
+    peers = Peers(clock)
+    for each in range(5000):
+        clock.now_s += 0.001
+        assert peers.admit(f"10.0.{each // 256}.{each % 256}")
+    assert len(peers._paid_s) <= 1024
+
+
+def pairs(count: int) -> list[tuple[socket.socket, socket.socket]]:
+    return [socket.socketpair() for _ in range(count)]
+
+
+def is_shut(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+def test_connections_of_one_peer_replace_each_other() -> None:
+    connections = Connections(Clock())
+    other, *flood = pairs(31)
+    connections.add(other[1], "10.0.0.2")
+    for _, server in flood:
+        connections.add(server, "10.0.0.1")
+    assert [is_shut(client) for client, _ in flood] == [True] * 14 + [False] * 16
+    assert not is_shut(other[0])
+    for pair in (other, *flood):
+        for each in pair:
+            each.close()
+
+
+def test_a_connection_has_ten_seconds() -> None:
+    clock = Clock()
+    connections = Connections(clock)
+    (early, late) = pairs(2)
+    connections.add(early[1], "10.0.0.1")
+    clock.now_s += 9
+    connections.add(late[1], "10.0.0.1")
+    connections.close_late()
+    assert not is_shut(early[0])
+    clock.now_s += 2
+    connections.close_late()
+    assert is_shut(early[0]) and not is_shut(late[0])
+    connections.remove(early[1])
+    for each in (*early, *late):
+        each.close()
+
+
+def test_requests_are_followed_by_a_pause_of_nine_times_their_cpu_time() -> None:
+    cpu = CpuTime()
+    cpu.spend(0.02)
+    cpu.spend(0.5, paid_s=0.49)
+    assert cpu.pause_s() == pytest.approx(9 * 0.03)
+    assert cpu.pause_s() == 0
+    cpu.spend(5)
+    assert cpu.pause_s() == 1
+    assert cpu.total_s == pytest.approx(5.52)
