@@ -8,7 +8,8 @@ the overload taint or reclaimable capacity.
 
 Before an uninstallation: deleting a release deletes the agents' permissions too, and an agent
 without them cannot remove the taint of its node. ``retire`` therefore changes the DaemonSet's node
-selector so that no node matches. Each agent gets SIGTERM, restores what it changed, and ends.
+selector so that no node matches. Each agent gets SIGTERM, restores what it changed, and ends. It
+does not wait for nodes that are not Ready, whose kubelet ends no pod.
 """
 
 from collections.abc import Callable
@@ -37,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 _NOTE_NAME = "node-mark.json"
 _POLL_S = 1.0
+# Of pods that may be left on nodes that are not Ready. More of them are an outage.
+_LOOK_EVERY_S, _MOST_AWAY = 10.0, 200
 # No node has this label.
 NOWHERE = "sweetpoint.dev/retired"
 _PATCH = {"spec": {"template": {"spec": {"nodeSelector": {NOWHERE: "true"}}}}}
@@ -100,16 +103,30 @@ def retire(
     timeout_s: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Make the pods of the DaemonSet end and wait until they have.
+    """Make the pods of the DaemonSet end and wait until they have, except on nodes not Ready.
+
+    A warning names these nodes. Their pods end, and restore the knobs, when kubelet is back; taint
+    and reclaimable capacity remain.
 
     :raises ApiError: the server refused a request.
     :raises ApiUnreachable: the server did not answer.
-    :raises RetireError: pods remain after *timeout_s* seconds.
+    :raises RetireError: pods remain on nodes that are Ready after *timeout_s* seconds.
     """
     path = f"/apis/apps/v1/namespaces/{segment(namespace)}/daemonsets/{segment(name)}"
     deadline_s = clock() + timeout_s
     daemon_set = api.patch(path, _PATCH, kind=PatchKind.MERGE)
+    look_s = min(clock() + _LOOK_EVERY_S, deadline_s)
     while running := _running(daemon_set):
+        if clock() >= look_s:
+            look_s = min(clock() + _LOOK_EVERY_S, deadline_s)
+            if away := _nodes_away(api, namespace, daemon_set):
+                for node in away:
+                    _log.warning(
+                        "node %s: not Ready; its agent ends when kubelet answers again: check the "
+                        "taint and the capacity of this node then",
+                        node,
+                    )
+                return
         if clock() >= deadline_s:
             raise RetireError(f"{running} agents still run after {timeout_s:.0f}s")
         _log.info("%d agents still run", running)
@@ -121,5 +138,36 @@ def _running(daemon_set: dict[str, Any]) -> int:
     """Return the number of nodes with a pod, at least 1 until the controller saw the change."""
     status = daemon_set.get("status") or {}
     pods = int(status.get("currentNumberScheduled", 0)) + int(status.get("numberMisscheduled", 0))
-    is_current = status.get("observedGeneration") == daemon_set["metadata"]["generation"]
-    return pods if is_current else max(pods, 1)
+    return pods if _is_seen(daemon_set) else max(pods, 1)
+
+
+def _is_seen(daemon_set: dict[str, Any]) -> bool:
+    status = daemon_set.get("status") or {}
+    return bool(status.get("observedGeneration") == daemon_set["metadata"]["generation"])
+
+
+def _nodes_away(api: Api, namespace: str, daemon_set: dict[str, Any]) -> list[str]:
+    """Return the nodes of the remaining pods if none of these nodes is Ready, else nothing."""
+    if not _is_seen(daemon_set) or _running(daemon_set) > _MOST_AWAY:
+        return []
+    labels = daemon_set["spec"]["selector"]["matchLabels"]
+    query = {
+        "labelSelector": ",".join(f"{key}={value}" for key, value in labels.items()),
+        "limit": str(_MOST_AWAY + 1),
+    }
+    pods = api.get(f"/api/v1/namespaces/{segment(namespace)}/pods", query)
+    nodes = sorted({each["spec"].get("nodeName", "") for each in pods["items"]} - {""})
+    if len(nodes) > _MOST_AWAY or any(_is_ready(api, node) for node in nodes):
+        return []
+    return nodes
+
+
+def _is_ready(api: Api, node: str) -> bool:
+    try:
+        found = api.get(f"/api/v1/nodes/{segment(node)}")
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

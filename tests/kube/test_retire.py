@@ -28,7 +28,7 @@ class Release:
         installed = Installed(cluster, {})
         installed.create_hooks()
         self.namespace, self.name = installed.namespace, installed.name
-        self._admin = cluster.admin
+        self._cluster, self._admin = cluster, cluster.admin
         client = cluster.client(self.namespace, f"{self.name}-uninstall")
         self.api = Api(cluster.kubeconfig(home / "kubeconfig", client))
         self._path = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets/{self.name}"
@@ -48,6 +48,12 @@ class Release:
             "observedGeneration": found["metadata"]["generation"],
         }
         self._admin.replace(f"{self._path}/status", found)
+
+    def agent_on(self, node: str) -> None:
+        """Make the pod of an agent on *node*."""
+        labels = self._admin.get(self._path)["spec"]["selector"]["matchLabels"]
+        name = self._cluster.new_name("agent")
+        self._cluster.make_pod(self.namespace, name, node=node, labels=labels)
 
     def retire(self, timeout_s: float) -> None:
         """Do what the hook does."""
@@ -92,6 +98,39 @@ def test_agents_that_do_not_end_are_reported_and_can_be_restarted(
     which = ("--namespace", release.namespace, "daemonset", release.name)
     cluster.kubectl("patch", *which, "--type=json", "-p", patch)
     assert release.selector() == before
+
+
+def test_a_node_that_is_not_ready_does_not_fail_it(
+    cluster: Cluster, release: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, well = cluster.new_name("node"), cluster.new_name("node")
+    for node in (away, well):
+        cluster.make_node(node)
+        release.agent_on(node)
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    status = {"status": {"conditions": [unknown]}}
+    cluster.admin.patch(f"/api/v1/nodes/{away}/status", status)
+    with pytest.raises(RetireError):
+        release.retire(0)
+    release.report(scheduled=0, misscheduled=2)
+    with pytest.raises(RetireError, match="2 agents still run"):
+        release.retire(0)
+    # The agent on the node that is Ready has ended.
+    pods = f"/api/v1/namespaces/{release.namespace}/pods"
+    for pod in cluster.admin.get(pods)["items"]:
+        if pod["spec"]["nodeName"] == well:
+            cluster.admin.create(f"{pods}/{pod['metadata']['name']}/eviction", now(pod))
+    release.report(scheduled=0, misscheduled=1)
+    release.retire(0)
+    assert f"{away}: not Ready" in caplog.text
+    assert well not in caplog.text
+
+
+def now(pod: Json) -> Json:
+    """Return the eviction that removes *pod* at once."""
+    options = {"gracePeriodSeconds": 0}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": options}
+    return {**body, "metadata": {"name": pod["metadata"]["name"]}}
 
 
 def test_the_permissions_are_for_this_daemon_set_only(release: Release) -> None:
