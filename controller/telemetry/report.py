@@ -47,8 +47,8 @@ class AgentCost:
 
     ``cpu_s`` is CPU time in seconds, ``pss_bytes`` the proportional set size. ``used_cpus`` is the
     CPU usage of the last ten seconds, with the probes if the kernel counts them and without HTTP
-    requests, to be compared with ``budget_cpus``. The first ``shed`` of ``details`` are shed now. ``probes`` maps each probe
-    to (runs, run time in ns) of its BPF programs.
+    requests, to be compared with ``budget_cpus``. The first ``shed`` of ``details`` are shed now.
+    ``probes`` maps each probe to (runs, run time in ns) of its BPF programs.
     """
 
     cpu_s: float

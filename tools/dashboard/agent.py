@@ -23,8 +23,8 @@ def health() -> list[Builder[Panel]]:
             "50th and 99th percentile of the last 600 ticks. A tick is due every 200 ms unless "
             "configured otherwise.",
             "s",
-            (series("tick_duration_recent_seconds", 'quantile="0.5"'), "{{instance}} p50"),
-            (series("tick_duration_recent_seconds", 'quantile="0.99"'), "{{instance}} p99"),
+            (series("tick_duration_recent_seconds", 'percentile="50"'), "{{instance}} p50"),
+            (series("tick_duration_recent_seconds", 'percentile="99"'), "{{instance}} p99"),
         ),
         graph(
             "Overrun and failed ticks",

@@ -28,8 +28,8 @@ def agent_cost(cost: AgentCost | None) -> Iterator[Metric]:
         ("agent_pss_bytes", "Memory of all agent processes.", cost.pss_bytes),
         (
             "agent_used_cpus",
-            "CPUs used in the last ten seconds, including the probes if the kernel counts them, and "
-            "without HTTP requests.",
+            "CPUs used in the last ten seconds, including the probes if the kernel counts them, "
+            "but not HTTP requests.",
             cost.used_cpus,
         ),
         ("budget_cpus", "CPUs that the agent may use before it sheds detail.", cost.budget_cpus),
@@ -107,12 +107,12 @@ def counter_families(published: PublishedState) -> Iterator[Metric]:
     recent = GaugeMetricFamily(
         "sweetpoint_tick_duration_recent_seconds",
         "Median and 99th percentile of the durations of the last 600 ticks.",
-        labels=["quantile"],
+        labels=["percentile"],  # "quantile" is reserved for summaries
     )
-    for quantile in (0.5, 0.99):
-        duration_ns = published.duration_ns(quantile)
+    for percentile in (50, 99):
+        duration_ns = published.duration_ns(percentile / 100)
         if duration_ns is not None:
-            recent.add_metric([f"{quantile:g}"], duration_ns / NS_PER_SEC)
+            recent.add_metric([str(percentile)], duration_ns / NS_PER_SEC)
     yield recent
 
 
