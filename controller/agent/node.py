@@ -41,6 +41,7 @@ from controller.host.facts import find_cgroup_layout, find_disks, memory_bytes
 from controller.kube.cleanup import remove_taint_note, write_taint_note
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.cluster import Cluster
+from controller.probes.bpf.loader import use_cache
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.host_eviction import HostEvictions
@@ -72,6 +73,7 @@ class Node:
 
     def __init__(self, config: Config) -> None:
         self._layout = find_cgroup_layout()
+        use_cache(config.state_dir / "programs")
         self._idle_placer = SchedIdlePlacer(self._layout)
         self._left_out_log = RateLimitedLogger(_log)
         self.left_out: tuple[str, ...] = ()

@@ -1,15 +1,28 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The loader: fallback to the untyped variant, and errors of programs that cannot be loaded."""
+"""The loader: fallback to the untyped variant, errors, and programs that are not compiled again."""
 
+from collections.abc import Callable
+import contextlib
 import ctypes
+from dataclasses import replace
+import importlib.util
 from pathlib import Path
+import shutil
 import time
 
 import pytest
 
+from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.bpf import loader
+from controller.probes.bpf.btf import Btf
 from controller.probes.bpf.libbpf import libbpf
-from controller.probes.bpf.loader import LoadError, ProgramSpec, load
+from controller.probes.bpf.loader import LoadError, ProgramSpec, load, use_cache
+from controller.probes.cgroup_moves import MoveProbe
+from controller.probes.net import NetProbe
+from controller.probes.perf import find_source
+from controller.probes.sched_program import sched_spec
+from controller.probes.tc_classifier import Classifier
 
 pytestmark = pytest.mark.kernel
 
@@ -38,3 +51,94 @@ def test_tracepoint_that_does_not_exist_is_an_error() -> None:
     spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="no_such")
     with pytest.raises(LoadError, match="no_such"):
         load(spec)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the cache, which is in use during the test."""
+    monkeypatch.setattr(loader, "_cache", None)  # restored after the test
+    use_cache(tmp_path / "programs")
+    return tmp_path / "programs"
+
+
+@pytest.fixture
+def break_bcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A function after whose call bcc can no longer be imported, while its version is known."""
+
+    def call() -> None:
+        found = importlib.util.find_spec("bcc")
+        assert found is not None
+        assert found.origin is not None
+        fake = tmp_path / "path" / "bcc"
+        fake.mkdir(parents=True)
+        (fake / "__init__.py").write_text("raise ImportError('broken')\n")
+        shutil.copy(Path(found.origin).with_name("version.py"), fake)
+        monkeypatch.setenv("PYTHONPATH", str(fake.parent))
+
+    return call
+
+
+def load_everything(layout: CgroupLayout) -> None:
+    """Load every program of the agent, the sched probe in all its variants."""
+    cpus = max(possible_cpus()) + 1
+    source = find_source("cpu-clock")
+    for counters in ({}, {"cycles": source}):
+        spec = sched_spec(
+            Btf(), cpus=cpus, max_slots=16, max_latency=8, blame=True, counters=counters
+        )
+        for typed in (True, False):
+            with load(replace(spec, typed=typed)) as loaded:
+                assert bool(loaded.untyped) is not typed
+                assert set(loaded.map_fds) == set(spec.maps)
+    with contextlib.closing(MoveProbe(layout)) as moves:
+        moves.poll()
+    with contextlib.closing(Classifier(major=1, system_class=1, mark_mask=0xF)) as classifier:
+        assert classifier.program_fds
+    if layout.unified is not None:
+        NetProbe(layout, cpus=cpus, max_slots=8).close()
+
+
+def test_what_was_compiled_once_is_loaded_without_the_compiler(
+    programs: Path, break_bcc: Callable[[], None], cgroup_layout: CgroupLayout
+) -> None:
+    load_everything(cgroup_layout)
+    kept = {path.name for path in programs.iterdir()}
+    break_bcc()
+    load_everything(cgroup_layout)
+    assert {path.name for path in programs.iterdir()} == kept
+    spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="sched_switch")
+    with pytest.raises(LoadError, match="bcc is missing"):
+        load(spec)
+
+
+def test_a_program_from_the_cache_runs(programs: Path, break_bcc: Callable[[], None]) -> None:
+    spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="sched_switch")
+    load(spec).close()
+    break_bcc()
+    with load(spec) as loaded:
+        assert "invalid" in loaded.untyped
+        time.sleep(0.05)
+        assert count(loaded.map_fds["runs"]) > 0
+
+
+def test_a_damaged_file_is_named_and_compiled_again(
+    programs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = ProgramSpec(
+        source=str(SOURCE), defines={}, maps=("runs",), tracepoint="sched_switch", typed=False
+    )
+    load(spec).close()
+    (file,) = programs.iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content[:-7])
+    with load(spec):
+        assert [record.message for record in caplog.records if "damaged" in record.message]
+    assert file.read_bytes() == content
+
+
+def test_other_defines_are_another_program(programs: Path) -> None:
+    for number in (1, 2):
+        defines = {"NUMBER": number}
+        spec = ProgramSpec(source=str(SOURCE), defines=defines, maps=("runs",), typed=False)
+        load(spec).close()
+    assert len(list(programs.iterdir())) == 2
