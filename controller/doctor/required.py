@@ -21,6 +21,7 @@ from controller.host.facts import (
     online_cpus,
     possible_cpus,
 )
+from controller.host.probe_support import find_lockdown
 from controller.probes.bpf.btf import Btf, BtfError
 
 __all__ = ("find_required",)
@@ -34,8 +35,11 @@ sys_tty_config mknod lease audit_write audit_control setfcap mac_override mac_ad
 wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore
 """
 _CAPABILITIES = _CAPABILITY_NAMES.split()
-# bpf and perfmon to load and attach probes, dac_override to write cgroup files of other users.
-_NEEDED = ("bpf", "dac_override", "kill", "perfmon", "sys_admin")
+# bpf and perfmon to load and attach probes, net_admin to attach those of the network to cgroups,
+# kill for the guardian. The files of knobs belong to root.
+_NEEDED = ("bpf", "kill", "net_admin", "perfmon")
+# include/uapi/linux/bpf.h: map types, and the flag of arrays that can be mapped into memory.
+_ARRAY, _RING_BUFFER, _MMAPABLE = 2, 27, 1 << 10
 
 
 def find_required() -> tuple[Fact, ...]:
@@ -52,6 +56,7 @@ def find_required() -> tuple[Fact, ...]:
         _cgroup(layout, reason),
         *_cpu_knobs(layout),
         _btf(),
+        _lockdown(),
         _sched_info(),
         _bpf(),
         _bcc(),
@@ -66,7 +71,7 @@ def _kernel() -> Fact:
         name="kernel",
         have=True,
         detail=f"Linux {platform.release()} {platform.machine()}, {online} of {possible} CPUs",
-        needed_for="everything",
+        needed_for="everything; Linux 5.8 is the oldest with all that the probes need (see BPF)",
     )
 
 
@@ -212,16 +217,38 @@ def _sched_info() -> Fact:
     )
 
 
+def _lockdown() -> Fact:
+    level = find_lockdown()
+    return Fact(
+        name="kernel lockdown",
+        have=level != "confidentiality",
+        detail=level or "off, or not visible here",
+        needed_for="the sched probe: programs read kernel memory, which 'confidentiality' forbids",
+        how="boot with lockdown=integrity or none; without it an agent on this host measures and "
+        "changes nothing",
+    )
+
+
 def _bpf() -> Fact:
-    # BPF_MAP_CREATE of a one-element array; the map is gone when its descriptor is closed.
-    attributes = struct.pack("<4I112x", 2, 4, 4, 1)
-    failed = try_fd_syscall("bpf", 0, ctypes.c_char_p(attributes), len(attributes))
+    # Tried rather than derived from the version, because distributions port features back. The
+    # maps are gone when their descriptors are closed.
+    failed = ""
+    for what, kind, key, value, entries, flags in (
+        ("a map", _ARRAY, 4, 4, 1, 0),
+        ("an array that can be mapped (Linux 5.5)", _ARRAY, 4, 4, 1, _MMAPABLE),
+        ("a ring buffer (Linux 5.8)", _RING_BUFFER, 0, 0, resource.getpagesize(), 0),
+    ):
+        attributes = struct.pack("<5I108x", kind, key, value, entries, flags)
+        reason = try_fd_syscall("bpf", 0, ctypes.c_char_p(attributes), len(attributes))
+        if reason:
+            failed = f"{what} cannot be created: {reason}"
+            break
     return Fact(
         name="BPF",
-        have=None if failed == "EPERM" and os.geteuid() else not failed,
-        detail=failed or "a map can be created",
+        have=None if reason == "EPERM" and os.geteuid() else not failed,
+        detail=failed or "maps, mapped arrays and ring buffers can be created",
         needed_for="all probes",
-        how="root, CONFIG_BPF_SYSCALL, and a container profile that allows bpf(2)",
+        how="root, Linux 5.8 with CONFIG_BPF_SYSCALL, and a container profile that allows bpf(2)",
         modes=("observe", "enforce"),
     )
 

@@ -18,7 +18,8 @@ from controller.doctor.required import _idle_level
 ROOT = Path(__file__).resolve().parents[3]
 EXPECTED = {
     "kernel", "root", "capabilities", "cgroup cpu controller", "cpu quota", "cpu quota burst",
-    "sched-idle", "BTF", "sched_info", "BPF", "bcc", "memlock", "tmpfs for the journal",
+    "sched-idle", "BTF", "kernel lockdown", "sched_info", "BPF", "bcc", "memlock",
+    "tmpfs for the journal",
     "probe sched", "probe net", "probe shaping",
     "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
     "memory.high", "io.max, io.weight", "network namespaces", "tracefs", "bpffs",
