@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 import os
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -16,8 +18,10 @@ from controller.probes.bpf.loader import load
 from controller.probes.cgroup_moves import MoveProbe
 from controller.probes.sched import SchedProbe
 from controller.probes.sched_program import sched_spec
+from controller.workloads.pods.cgroups import PodCgroups
+from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.groups import Groups
-from tests.kernel.loads import Load, loads
+from tests.kernel.loads import Load, loads, schedstat
 
 pytestmark = pytest.mark.kernel
 
@@ -81,6 +85,149 @@ def test_a_move_into_a_cgroup_64_deep_is_one_into_its_workload(
         probe.close()
     assert moves.complete
     assert [move.cgroup for move in moves.moves if move.cgroup == cgroup] == [cgroup]
+
+
+# Works on one CPU and moves itself from cgroup to cgroup, 1,000 times a second if the kernel can.
+_MOVER = """
+import os, sys, time
+seconds, cpu, *cgroups = sys.argv[1:]
+os.sched_setaffinity(0, {int(cpu)})
+files = [open(cgroup + "/cgroup.procs", "w", buffering=1) for cgroup in cgroups]
+files[0].write("0\\n")
+print("ready", flush=True)
+sys.stdin.readline()
+began = time.monotonic()
+moves = 0
+while (now := time.monotonic()) < began + float(seconds):
+    if moves < 1000 * (now - began):
+        moves += 1
+        files[moves % len(files)].write("0\\n")
+print(moves, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("inside_one_workload", [True, False])
+def test_work_that_moves_between_cgroups_is_counted_and_blamed(
+    inside_one_workload: bool, probe: SchedProbe, groups: Groups
+) -> None:
+    service = groups.make("service", latency=True)
+    if inside_one_workload:
+        tenants = [groups.make("tenant", latency=False)]
+        places = [groups.make("tenant/one"), groups.make("tenant/two")]
+    else:
+        tenants = places = [groups.make(name, latency=False) for name in ("one", "two")]
+    command = [sys.executable, "-S", "-c", _MOVER, "3", str(CPU), *map(str, places)]
+    with (
+        loads([Load(service, "bursts", CPU)], seconds=3) as running,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as mover,
+    ):
+        assert mover.stdin is not None and mover.stdout is not None
+        try:
+            assert mover.stdout.readline() == "ready\n"
+            before_ns, first = schedstat(mover.pid).oncpu_ns, probe.poll()
+            mover.stdin.write("go\n")
+            mover.stdin.flush()
+            running.work()
+            moves = int(mover.stdout.readline())
+            ran_ns, last = schedstat(mover.pid).oncpu_ns - before_ns, probe.poll()
+        finally:
+            mover.kill()
+    counted_ns = sum(
+        (groups.sample(last, path).oncpu_ns or 0) - (groups.sample(first, path).oncpu_ns or 0)
+        for path in tenants
+    )
+    print(f"{moves / 3:.0f} moves per second, {counted_ns / ran_ns:.2%} of the CPU time counted")
+    assert moves > 20
+    assert counted_ns == pytest.approx(ran_ns, rel=0.05)
+    inflicted_ns = groups.sample(last, service).wait_inflicted_ns
+    assert inflicted_ns is not None and inflicted_ns > 20_000_000
+    by_others_ns = sum(b.wait_ns for b in last.blame if b.culprit is None and b.known)
+    blamed_ns = sum(groups.blame(last, service, path) for path in tenants)
+    assert blamed_ns >= 0.9 * (inflicted_ns - by_others_ns)
+
+
+def test_work_in_a_renamed_cgroup_is_counted(
+    probe: SchedProbe, groups: Groups, cgroup_layout: CgroupLayout
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("cgroup v2 has no rename")
+    tenant = groups.make("tenant", latency=False)
+    with loads([Load(tenant, "hog", CPU)], seconds=1) as running:
+        renamed = tenant.rename(tenant.with_name("service"))
+        running.work()
+        spent, reading = running.schedstat(tenant), probe.poll()
+    assert groups.sample(reading, renamed).oncpu_ns == pytest.approx(spent.oncpu_ns, rel=0.05)
+
+
+def test_a_cgroup_named_like_another_pod_belongs_to_the_pod_that_made_it(
+    probe: SchedProbe, groups: Groups, cgroup_root: Path
+) -> None:
+    tenant, service = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "12")
+    own = groups.make(f"kubepods/besteffort/pod{tenant}", latency=False)
+    groups.make(f"kubepods/burstable/pod{service}", latency=True)
+    for name in (f"pod{service}", f"kubepods/burstable/pod{service}"):
+        groups.make(f"kubepods/besteffort/pod{tenant}/{name}")
+    pods = PodCgroups(cgroup_root).scan(0)
+    assert {pod.path for below in pods.values() for pod in below} == {
+        f"/kubepods/besteffort/pod{tenant}",
+        f"/kubepods/burstable/pod{service}",
+    }
+    with loads([Load(own / f"pod{service}", "hog", CPU)], seconds=1) as running:
+        running.work()
+        reading, spent = probe.poll(), running.schedstat(own)
+    assert groups.sample(reading, own).oncpu_ns == pytest.approx(spent.oncpu_ns, rel=0.05)
+
+
+@pytest.mark.parametrize("number", [1500, pytest.param(5000, marks=pytest.mark.soak)])
+def test_a_crowd_of_cgroups_hides_neither_work_nor_services(
+    number: int, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    site = Site(cgroup_root, cgroup_layout, tmp_path)
+    site.write(
+        f'  - {{name: late, cgroup: "{site.path(site.root)}/late-*", '
+        "class: latency-sensitive, profile: nginx}\n"
+    )
+    crowd = [site.root / "batch" / f"c{each:04}" for each in range(number)]
+    for path in crowd:
+        path.mkdir()
+
+    def metric(name: str, label: str) -> float:
+        page = agent.get("/metrics") or ""
+        (line,) = [x for x in page.splitlines() if x.startswith(f"{name}{{{label}}} ")] or ["- 0"]
+        return float(line.rpartition(" ")[2])
+
+    with (
+        loads([Load(crowd[-1], "hog"), Load(site.service, "bursts")], 120) as running,
+        AgentRun(site) as agent,
+    ):
+        agent.ready().enforcing()
+        running.start()
+        unmeasured = "sweetpoint_workloads_unmeasured"
+        assert metric(unmeasured, 'class="best-effort"') >= number - 1021
+        late = site.root / "late-1"
+        late.mkdir()
+        with loads([Load(late, "bursts")], 60) as others:
+            others.start()
+            oncpu = "sweetpoint_workload_oncpu_seconds_total"
+            eventually(
+                "a late service is measured",
+                20,
+                lambda: metric(oncpu, 'workload="late:late-1"') > 0.1,
+            )
+        assert metric(unmeasured, 'class="latency-sensitive"') == 0
+        eventually(
+            "the work in the crowd is found",
+            90,
+            lambda: metric(oncpu, f'workload="batch:{crowd[-1].name}"') > 0.1,
+        )
+        assert site.protected()
+        state = agent.status()
+        print(f"{number} cgroups: tick median {state['tick']['duration_median_ns'] / 1e6:.1f} ms")
+        assert state["tick"]["failed"] == 0
+        assert agent.stop() == 0
 
 
 @pytest.mark.parametrize("typed", [True, False])
