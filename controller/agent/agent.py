@@ -46,6 +46,7 @@ from controller.core.decision import Outcome, Plan
 from controller.core.model import Mode, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC, format_duration
+from controller.host.probe_support import find_unsupported
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState, TickReport
@@ -292,6 +293,7 @@ class Agent:
             config.http,
             healthy_ns=max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
             token_file=config.http_token_file,
+            unsupported=find_unsupported(),
         )
 
     def _log_start(self) -> None:

@@ -61,6 +61,8 @@ class StatusServer:
     :param healthy_ns: /healthz fails if the last tick is at least this old.
     :param token_file: the file with the bearer token for /metrics and /statusz; ``None``: no token
         is required.
+    :param unsupported: why the sched probe cannot work on this kernel, empty if it may. /readyz
+        then succeeds without it.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class StatusServer:
         *,
         healthy_ns: int,
         token_file: Path | None = None,
+        unsupported: str = "",
     ) -> None:
         exporter = Exporter(published)
         self._published = published
@@ -82,7 +85,7 @@ class StatusServer:
             "/metrics": lambda: (HTTPStatus.OK, _METRICS, exporter.render()),
             "/statusz": lambda: _status(published),
             "/healthz": lambda: _health(published, healthy_ns),
-            "/readyz": lambda: _ready(published),
+            "/readyz": lambda: _ready(published, unsupported),
         }
         # The first attempt is made here, so that the pages exist when this returns.
         server = self._listen()
@@ -298,12 +301,15 @@ def _health(published: PublishedState, healthy_ns: int) -> Page:
     return status, _TEXT, f"last tick {age_ns / NS_PER_SEC:.3f}s ago\n".encode()
 
 
-def _ready(published: PublishedState) -> Page:
+def _ready(published: PublishedState, unsupported: str) -> Page:
     report = published.report
     if report is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
     # The agent cannot control anything without this probe; the others are optional.
     problem = report.probe_problems.get("sched")
+    if problem is not None and unsupported:
+        # A node that is never Ready counts as unavailable in every rollout, and stops it for good.
+        return HTTPStatus.OK, _TEXT, f"degraded: {unsupported}\n".encode()
     if problem is not None:
         return (
             HTTPStatus.SERVICE_UNAVAILABLE,

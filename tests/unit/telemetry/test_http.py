@@ -88,6 +88,26 @@ def test_health_is_the_age_of_the_last_tick(port: int, published: PublishedState
     assert get(port, "/healthz")[0] == 503
 
 
+def test_ready_but_degraded_on_a_kernel_that_cannot_run_the_sched_probe(
+    published: PublishedState,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    server = StatusServer(
+        published, ("127.0.0.1", port), healthy_ns=10**9, unsupported="this kernel has no BTF"
+    )
+    try:
+        # Before the first tick nothing is known yet.
+        assert get(port, "/readyz")[0] == 503
+        published.report = report(time.monotonic_ns(), probe_problems={"sched": "cannot load"})
+        assert get(port, "/readyz") == (200, "degraded: this kernel has no BTF\n")
+        published.report = report(time.monotonic_ns())
+        assert get(port, "/readyz") == (200, "ready\n")
+    finally:
+        server.close()
+
+
 def test_not_ready_without_the_sched_probe(port: int, published: PublishedState) -> None:
     published.report = report(time.monotonic_ns(), probe_problems={"sched": "no BTF"})
     assert get(port, "/readyz") == (503, "sched: no BTF\n")
