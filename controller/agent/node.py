@@ -5,7 +5,8 @@
 ``Node`` owns every object of the agent that touches the host or the network. In a tick the agent
 calls ``poll`` (read everything into a ``Snapshot``), ``execute`` (write the actions of the plan)
 and ``dispatch`` (evictions and the cluster). ``ConfigFollower`` calls ``scan`` and
-``set_workloads`` when workloads change, and ``complete`` when the configuration does.
+``set_workloads`` when workloads change, and ``complete``, ``scan`` and ``reconfigure`` when the
+configuration does.
 """
 
 from collections.abc import Mapping
@@ -90,7 +91,6 @@ class Node:
         monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
         self.sampler = Sampler(self._layout, config.counters, monitor)
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
-        self.cores.reconfigure(config.settings.core)
         self.services = ServiceLevels(config.service_level)
         self._own_link_problems: Mapping[str, str] = {}
         self._burst_profiles: frozenset[str] = frozenset()
@@ -124,18 +124,30 @@ class Node:
     def complete(self, config: Config) -> Config:
         """Return *config* with the facts of this host and the profiles of the cluster added.
 
-        *config* holds the profiles of files only. Two settings take effect already here: core
-        scheduling (its overlap is measured from now on) and the profiles that allow a quota burst.
+        *config* holds the profiles of files only. Nothing takes effect, see ``reconfigure``.
         """
         if self.cluster is not None:
             config = replace(config, settings=self.cluster.with_profiles(config.settings))
-        self.cores.reconfigure(config.settings.core)
-        profiles = config.settings.profiles.values()
-        self._burst_profiles = frozenset(p.name for p in profiles if p.cpu_burst_us)
         links = () if self.links is None else self.links.facts
         host = replace(config.settings.host, links=links, resctrl=self.resctrl.facts)
         host = replace(host, memory_bytes=memory_bytes(), disks=find_disks(config.disks))
         return replace(config, settings=replace(config.settings, host=host))
+
+    def reconfigure(self, config: Config, workloads: tuple[Workload, ...]) -> None:
+        """Take over *config*, from ``complete``, and *workloads*, from ``scan`` by its rules.
+
+        A change of the mode restores every knob first. The caller decides which sections may
+        differ from those that the node was made from.
+        """
+        enforcing = config.settings.mode is Mode.ENFORCE
+        if enforcing is not self.enforcing:
+            self.restore()
+            self.enforcing = enforcing
+        self.cores.reconfigure(config.settings.core)
+        self.services.reconfigure(config.service_level)
+        profiles = config.settings.profiles.values()
+        self._burst_profiles = frozenset(p.name for p in profiles if p.cpu_burst_us)
+        self.set_workloads(workloads)
 
     @property
     def knobs(self) -> tuple[KnobReading, ...]:

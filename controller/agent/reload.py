@@ -6,15 +6,17 @@ A scan (``ConfigFollower.poll``, called in every tick) lists the workloads by th
 and takes over changed profiles of the cluster. It is due a second after the last one if cgroups
 were made or removed, and after 30 s in any case.
 
-A reload (``ConfigFollower.reload``, called between two ticks) goes through these steps:
+A reload (``ConfigFollower.reload``, called between two ticks) has two phases. The first one makes
+everything that the new configuration needs and changes nothing:
 
 1. The file and its profiles are read and checked.
-2. ``Node.complete`` adds the facts of this host and the profiles of the cluster.
-3. ``Node.scan`` lists the workloads by the new rules. An error up to here is logged and ends the
-   reload: the old configuration stays in force.
-4. Sections that only a restart can change keep their old values; a warning names them.
-5. If the mode changes, every knob is restored first.
-6. The node and the sources of service levels take over the new configuration.
+2. Sections that only a restart can change keep their old values.
+3. ``Node.complete`` adds the facts of this host and the profiles of the cluster.
+4. ``Node.scan`` lists the workloads by the new rules.
+
+An error up to here is logged and ends the reload: the old configuration stays in force. In the
+second phase the node takes over the new configuration (``Node.reconfigure``), and warnings name
+the sections with changes that only a restart applies.
 
 After a change the agent passes the settings and workloads on to its planner, see ``Change``.
 """
@@ -42,7 +44,8 @@ _MAX_SCAN_NS = 2 * NS_PER_SEC
 # Scan at this interval even if no cgroup was made or removed: foreign processes may have been
 # started among the best-effort work, which moves sched-idle.
 _FORCED_SCAN_NS = 30 * NS_PER_SEC
-# Sections of the configuration that a reload does not change.
+# Fields of the configuration that a reload does not change. The limits of both sections of
+# evictions are not among them: they are part of the settings.
 _RESTART_ONLY = (
     "state_dir",
     "http",
@@ -95,24 +98,22 @@ class ConfigFollower:
         self._new_profiles = False
         self._next_scan_ns = self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
+        node.reconfigure(self.config, node.workloads)
         self.problem = ""
+        self._scan_problem = ""
 
     def poll(self, now_ns: int) -> Change:
         """Scan if a scan is due; return what the planner has to take over.
 
-        After a conflict between rules (logged once) the workloads stay as they were.
+        If the host cannot be scanned now, for example for a lack of descriptors, the workloads
+        stay as they were.
         """
         if not self._is_due(now_ns):
             return Change.NOTHING
         self._next_forced_scan_ns = now_ns + _FORCED_SCAN_NS
         began_ns = time.thread_time_ns()
         try:
-            return self._scan()
-        except ConfigError as error:
-            if str(error) != self.problem:
-                self.problem = str(error)
-                _log.error("%s\nkeeping the workloads of the last scan", error)
-            return Change.NOTHING
+            return self._scan(now_ns)
         finally:
             pause_ns = round((time.thread_time_ns() - began_ns) / _MAX_SCAN_CPUS)
             self._next_scan_ns = now_ns + min(_MAX_SCAN_NS, max(_MIN_SCAN_NS, pause_ns))
@@ -122,15 +123,26 @@ class ConfigFollower:
             return True
         return now_ns >= self._next_scan_ns and self._node.has_changed()
 
-    def _scan(self) -> Change:
+    def _scan(self, now_ns: int) -> Change:
         if self._node.cluster is not None and self._node.cluster.poll_profiles():
             self._new_profiles = True
+        config = self.config
         if self._new_profiles:
-            config = self._complete(self.config)
-            self._node.set_workloads(self._node.scan(config))
+            settings = replace(config.settings, profiles=self._file_profiles)
+            config = self._node.complete(replace(config, settings=settings))
+        try:
+            workloads = self._node.scan(config)
+        except OSError as error:
+            if str(error) != self._scan_problem:
+                self._scan_problem = str(error)
+                _log.error("workloads: %s; keeping those of the last scan", error)
+            self._next_forced_scan_ns = now_ns + _MAX_SCAN_NS
+            return Change.NOTHING
+        self._scan_problem = ""
+        if self._new_profiles:
+            self._node.reconfigure(config, workloads)
             self._adopt(config)
             return Change.SETTINGS
-        workloads = self._node.scan(self.config)
         if workloads == self._node.workloads:
             return Change.NOTHING
         self._node.set_workloads(workloads)
@@ -140,30 +152,39 @@ class ConfigFollower:
         """Read the file again and apply it; return whether it was applied."""
         try:
             loaded = self._source.load()
-            config = self._node.complete(loaded)
+            config = self._node.complete(self._with_fixed_sections(loaded))
             workloads = self._node.scan(config)
         except (ConfigError, OSError) as error:
             self.problem = str(error)
+            self._next_forced_scan_ns = 0  # the scan by the new rules does not count
             _log.error("reload: %s\nreload: nothing changed", error)
             return False
         for section in _RESTART_ONLY:
-            if getattr(config, section) != getattr(self.config, section):
-                _log.warning("reload: %s changes only with a restart", section)
-        config = replace(config, **{each: getattr(self.config, each) for each in _RESTART_ONLY})
-        if config.settings.mode is not self.config.settings.mode:
-            self._node.restore()
-            self._node.enforcing = config.settings.mode is Mode.ENFORCE
+            if getattr(loaded, section) != getattr(self.config, section):
+                but = self._but_limits(loaded, section)
+                _log.warning("reload: %s changes only with a restart%s", section, but)
         self._file_profiles = loaded.settings.profiles
-        config = self._complete(config)
-        self._node.services.reconfigure(config.service_level)
-        self._node.set_workloads(workloads)
+        self._node.reconfigure(config, workloads)
         self._adopt(config)
         _log.info("reload: %s applied", self._source.file)
         return True
 
-    def _complete(self, config: Config) -> Config:
-        settings = replace(config.settings, profiles=self._file_profiles)
-        return self._node.complete(replace(config, settings=settings))
+    def _with_fixed_sections(self, loaded: Config) -> Config:
+        settings = loaded.settings
+        if not self._limits_apply(loaded):
+            settings = replace(settings, eviction=self.config.settings.eviction)
+        fixed = {each: getattr(self.config, each) for each in _RESTART_ONLY}
+        return replace(loaded, settings=settings, **fixed)
+
+    def _limits_apply(self, loaded: Config) -> bool:
+        # Otherwise the limits in *loaded* are those of a section that is not in force.
+        return (loaded.kubernetes is None) is (self.config.kubernetes is None)
+
+    def _but_limits(self, loaded: Config, section: str) -> str:
+        if section != ("eviction" if loaded.kubernetes is None else "kubernetes"):
+            return ""
+        limits = "per_hour and cool_down of evictions"
+        return f", except {limits}" if self._limits_apply(loaded) else ""
 
     def _adopt(self, config: Config) -> None:
         self.config = config

@@ -1,0 +1,119 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a reload changes, what it leaves, and facts of the host that change while the agent runs."""
+
+from collections.abc import Iterator
+import contextlib
+import logging
+import os
+from pathlib import Path
+import resource
+
+import pytest
+
+from controller.agent.node import Node
+from controller.agent.reload import Change, ConfigFollower, ConfigSource
+from controller.core.model import Knob
+from controller.host.facts import CgroupLayout
+from tests.kernel.agent import Site
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
+    return Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+@contextlib.contextmanager
+def follower(site: Site) -> Iterator[tuple[ConfigFollower, Node]]:
+    """Run a node by the configuration of *site*, without ticks."""
+    source = ConfigSource(site.config, None)
+    loaded = source.load()
+    node = Node(loaded)
+    try:
+        yield ConfigFollower(source, loaded, node), node
+    finally:
+        node.restore()
+        node.close()
+
+
+@contextlib.contextmanager
+def no_more_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def is_read(node: Node, path: str) -> bool:
+    """Whether the quota of *path* is read: that of a service, if its profile allows a burst."""
+    node.refresh_targets()
+    return any((each.target.path, each.knob) == (path, Knob.CPU_QUOTA) for each in node.knobs)
+
+
+def test_a_reload_that_fails_late_changes_nothing(site: Site) -> None:
+    (site.home / "burst.yaml").write_text(
+        "name: nginx\ndescription: test\ncpu_burst: 10ms\n"
+        "indicators: {runq_p99: {sweet_point: 7ms}}\n"
+    )
+    good, service = site.config.read_text(), site.path(site.service)
+    with follower(site) as (following, node):
+        assert not is_read(node, service)
+        before = following.config
+        # The file is valid. Only the scan of the workloads finds that no path is that long.
+        site.write(
+            f"  - {{name: long, cgroup: /{'x' * 5000}, class: best-effort}}\n"
+            "profiles: [burst.yaml]\n",
+            mode="observe",
+        )
+        assert not following.reload()
+        assert following.problem and following.config is before
+        assert not is_read(node, service)
+        assert node.enforcing
+        site.config.write_text(good + "profiles: [burst.yaml]\n")
+        assert following.reload()
+        assert not following.problem
+        assert is_read(node, service)
+
+
+def test_the_log_of_a_reload_says_what_it_did_not_change(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with follower(site) as (following, _):
+        site.write("eviction: {per_hour: 7, cool_down: 90s}\n")
+        assert following.reload()
+        assert following.config.settings.eviction == (7, 90 * 10**9)
+        assert "restart" not in caplog.text
+        site.write("eviction: {per_hour: 8, standalone: kill}\n")
+        assert following.reload()
+        assert following.config.settings.eviction.per_hour == 8
+        assert following.config.eviction.standalone == "off"
+        text = "eviction changes only with a restart, except per_hour and cool_down of evictions"
+        assert text in caplog.text
+        caplog.clear()
+        # The limits of a section that is not in force are not in force either.
+        site.write("kubernetes: {node: n, kubeconfig: /no, eviction: {per_hour: 9}}\n")
+        assert following.reload()
+        assert "kubernetes changes only with a restart\n" in caplog.text
+        assert following.config.kubernetes is None
+        assert following.config.settings.eviction.per_hour == 8
+
+
+def test_a_scan_that_the_host_refuses_leaves_the_workloads_as_they_were(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    with follower(site) as (following, node):
+        before = node.workloads
+        with no_more_files():
+            assert following.poll(10**9) is Change.NOTHING
+        assert node.workloads == before
+        assert "Too many open files" in caplog.text and "keeping those" in caplog.text
+        (site.root / "batch" / "late").mkdir()
+        assert following.poll(20 * 10**9) is Change.WORKLOADS
+        assert len(node.workloads) == len(before) + 1
