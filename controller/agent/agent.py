@@ -7,6 +7,7 @@ A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
 1. ``ConfigFollower.poll`` rescans the workloads when a scan is due. A change goes to the planner
    before it plans.
 2. ``Node.refresh_targets``, every 5 s and after a change, renews the list of knobs to read back.
+   The online CPUs are counted again as well.
 3. ``Node.poll`` reads the probes and a part of the knobs. All of it is one ``Snapshot``.
 4. ``Planner.step`` computes a ``Plan`` from the snapshot and from the outcomes of the previous
    tick's writes. It is pure: no clock, no file, no thread.
@@ -190,6 +191,7 @@ class Agent:
         self._ticks += 1
         self._apply_change(self._follower.poll(started_ns))
         if started_ns >= self._next_refresh_ns:
+            self._apply_change(self._follower.refresh_cpus())
             self._next_refresh_ns = started_ns + _REFRESH_NS
             self._node.refresh_targets()
         snapshot = self._node.poll()

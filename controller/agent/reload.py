@@ -31,6 +31,7 @@ from controller.agent.node import Node
 from controller.config.load import Config, ConfigError, load
 from controller.core.model import Mode
 from controller.core.units import NS_PER_SEC
+from controller.host.facts import online_cpus
 
 __all__ = ("Change", "ConfigFollower", "ConfigSource")
 
@@ -168,6 +169,18 @@ class ConfigFollower:
         self._adopt(config)
         _log.info("reload: %s applied", self._source.file)
         return True
+
+    def refresh_cpus(self) -> Change:
+        """Count the online CPUs of this host again; return what the planner has to take over."""
+        settings = self.config.settings
+        before, cpus = settings.host.cpus, len(online_cpus())
+        if cpus == before:
+            return Change.NOTHING
+        _log.warning("this host had %d CPUs before, %d now: all channels start again", before, cpus)
+        settings = replace(settings, host=replace(settings.host, cpus=cpus))
+        self.config = replace(self.config, settings=settings)
+        self._node.cores.reconfigure(settings.core)
+        return Change.SETTINGS
 
     def _with_fixed_sections(self, loaded: Config) -> Config:
         settings = loaded.settings

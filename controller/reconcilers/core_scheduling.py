@@ -231,6 +231,7 @@ class CoreScheduling:
         self._actuator = actuator
         self._reconciler = CookieReconciler(layout, actuator)
         self._meter: OverlapMeter | None = None
+        self._siblings: tuple[tuple[int, ...], ...] = ()
         self._overlap: float | None = None
         self._workloads: tuple[Workload, ...] = ()
         self._idle_partial: tuple[str, ...] = ()
@@ -254,14 +255,15 @@ class CoreScheduling:
         )
 
     def reconfigure(self, settings: CoreSettings) -> None:
-        """Start or stop measuring, as *settings* demand."""
+        """Start or stop measuring, as *settings* and the online CPUs demand."""
         wanted = settings.mode is CoreMode.AUTO and not self.problem
         siblings = core_siblings() if wanted else ()
+        if siblings != self._siblings:
+            self._stop_measuring()
+            self._siblings = siblings
         if siblings and self._meter is None and self._probe is not None:
             self._meter = OverlapMeter(self._probe.running, siblings, max_slots=MAX_SLOTS)
             self.set_workloads(self._workloads)
-        elif not wanted:
-            self._stop_measuring()
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Set the present workloads, after the sched probe has assigned their slots."""

@@ -15,7 +15,7 @@ from controller.agent.node import Node
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import Site
+from tests.kernel.agent import AgentRun, Site, eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -103,6 +103,35 @@ def test_the_log_of_a_reload_says_what_it_did_not_change(
         assert "kubernetes changes only with a restart\n" in caplog.text
         assert following.config.kubernetes is None
         assert following.config.settings.eviction.per_hour == 8
+
+
+def test_a_cpu_that_goes_offline_lowers_the_ceiling_without_a_reload(site: Site) -> None:
+    online = site.home / "online"
+    online.write_text("0-7\n")
+    bind = f"mount --bind {online} /sys/devices/system/cpu/online"
+    with AgentRun(site, "--mode", "observe", without=bind) as agent:
+        agent.ready()
+        before = eventually("a ceiling", 10, lambda: agent.status()["plan"]["quota_ceiling_cpus"])
+        online.write_text("0-3\n")
+        eventually(
+            "a lower ceiling",
+            10,
+            lambda: agent.status()["plan"]["quota_ceiling_cpus"] < min(4, before),
+        )
+        assert agent.stop() == 0
+    assert "this host had 8 CPUs before, 4 now" in agent.output
+
+
+def test_only_a_change_of_the_cpus_is_a_change(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with follower(site) as (following, _):
+        assert following.refresh_cpus() is Change.NOTHING
+        (tmp_path / "online").write_text("0-5,9\n")
+        monkeypatch.setattr("controller.host.facts._CPU_DIR", tmp_path)
+        assert following.refresh_cpus() is Change.SETTINGS
+        assert following.config.settings.host.cpus == 7
+        assert following.refresh_cpus() is Change.NOTHING
 
 
 def test_a_scan_that_the_host_refuses_leaves_the_workloads_as_they_were(
