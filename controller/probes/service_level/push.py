@@ -4,12 +4,14 @@
 
 Datagrams need no connection, so no client can keep one open. With each datagram the kernel gives
 the sender's user (SCM_CREDENTIALS, unix(7)); a process in a user namespace cannot claim a user
-that is not its own. The rate is limited for all senders together: a fast sender delays other
-pushes, and nothing else.
+that is not its own. Users that are not configured cannot write, by an access control list of the
+socket (acl(5)) where its file system has them. The rate is limited for all senders together: a
+fast one delays other pushes, and nothing else.
 """
 
 import asyncio
 from collections.abc import Mapping
+import errno
 import grp
 import logging
 import os
@@ -52,8 +54,7 @@ class PushSocket:
         self._window_s, self._left = 0.0, _PER_WINDOW
         self._logged_s: dict[Reason, float] = {}
         self._path = config.socket
-        only_root = config.group is None and all(u == {0} for u in self._users.values())
-        self._socket = _bind(config.socket, config.group, only_root=only_root)
+        self._socket = _bind(config.socket, config.group, set().union(*self._users.values()))
         self._inode = config.socket.stat().st_ino
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -142,7 +143,7 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     return None
 
 
-def _bind(path: Path, group: str | None, *, only_root: bool) -> socket.socket:
+def _bind(path: Path, group: str | None, users: set[int]) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -153,12 +154,40 @@ def _bind(path: Path, group: str | None, *, only_root: bool) -> socket.socket:
         listener.bind(str(path))
         if group is not None:
             os.chown(path, -1, grp.getgrnam(group).gr_gid, follow_symlinks=False)
-        path.chmod(0o600 if only_root else 0o660 if group else 0o666)
+        path.chmod(0o660 if group else 0o600)
+        if group is None and users - {0}:
+            _admit(path, users)
     except (OSError, KeyError) as error:
         listener.close()
         text = error.strerror if isinstance(error, OSError) else f"no group {group} here"
         raise OSError(f"service level: {path}: {text}") from None
     return listener
+
+
+_ACL_VERSION = struct.Struct("=I")
+_ACL_ENTRY = struct.Struct("=HHI")  # linux/posix_acl_xattr.h: tag, permissions, id
+_ACL_OWNER, _ACL_USER, _ACL_GROUP, _ACL_MASK, _ACL_OTHERS = 1, 2, 4, 0x10, 0x20
+_NO_ID = 0xFFFFFFFF
+_READ_WRITE = 6
+
+
+def _admit(path: Path, users: set[int]) -> None:
+    """Permit *users* alone to write: others could keep the queue full with pushes to refuse."""
+    entries = [(_ACL_OWNER, _READ_WRITE, _NO_ID)]
+    entries += [(_ACL_USER, _READ_WRITE, user) for user in sorted(users)]
+    entries += [(_ACL_GROUP, 0, _NO_ID), (_ACL_MASK, _READ_WRITE, _NO_ID), (_ACL_OTHERS, 0, _NO_ID)]
+    acl = _ACL_VERSION.pack(2) + b"".join(_ACL_ENTRY.pack(*each) for each in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", acl, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        _log.warning(
+            "service level: %s: its file system has no access control lists, so every user may "
+            "write to it, and can delay the pushes of others; set service_level.socket_group",
+            path,
+        )
+        path.chmod(0o666)
 
 
 def _remove_dead(path: Path) -> None:

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+import errno
 import logging
 import os
 from pathlib import Path
@@ -108,7 +109,6 @@ def test_a_figure_is_taken_in_its_unit(levels: ServiceLevels, place: Path) -> No
 
 
 def test_users_push_for_their_own_services(levels: ServiceLevels, place: Path) -> None:
-    assert stat.S_IMODE(place.stat().st_mode) == 0o666
     send(place, b"shop cart 3", uid=NOBODY)
     eventually(lambda: reading(levels, "shop cart").value == 3e6)
     send(place, b"web 1", uid=NOBODY)
@@ -116,6 +116,29 @@ def test_users_push_for_their_own_services(levels: ServiceLevels, place: Path) -
     eventually(lambda: levels.refused_pushes["forbidden"] == 2)
     assert reading(levels, "web").value is None
     assert reading(levels, "shop cart").value == 3e6
+
+
+def test_a_user_of_no_service_cannot_fill_the_queue(levels: ServiceLevels, place: Path) -> None:
+    with pytest.raises(AssertionError):
+        send(place, b"web 1", uid=NOBODY - 1)
+    send(place, b"shop cart 3", uid=NOBODY)
+    eventually(lambda: reading(levels, "shop cart").value == 3e6)
+    assert not any(levels.refused_pushes.values())
+
+
+def test_without_access_control_lists_all_users_may_write(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "setxattr", refuse)
+    sources = (pushes("shop", NOBODY),)
+    levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=sources))
+    assert "set service_level.socket_group" in caplog.text
+    send(place, b"shop 3", uid=NOBODY)
+    eventually(lambda: reading(levels, "shop").value == 3e6)
+    levels.close()
 
 
 def test_only_root_means_that_only_root_can_write(place: Path) -> None:
