@@ -141,6 +141,7 @@ class Sampler:
             ),
             blame=() if reading is None else reading.blame,
             system_oncpu_ns=None if reading is None else reading.system_oncpu_ns,
+            unknown_oncpu_ns=None if reading is None else reading.unknown_oncpu_ns,
             idle_ns=None if reading is None else reading.idle_ns,
             steal_ns=self._steal.poll(now_ns),
             pressure_ns=self._pressure.read_ns,

@@ -309,11 +309,13 @@ class Snapshot:
     """All measurements of one instant; counters are cumulative.
 
     ``age_ns`` is the age of the newest probe data at ``time_ns``; ``None``: the probe is off.
-    ``system_oncpu_ns``, ``idle_ns`` and ``steal_ns`` are summed over all CPUs. ``blame`` lists only
-    pairs with a wait. ``core_overlap_ratio`` is the share of the services' running time during
-    which best-effort work ran on the other thread of the same core. ``pressure_ns`` is the time at
-    which the ``psi_*`` counters were read, which does not happen in every tick; ``None``: at
-    ``time_ns``. ``evictions`` are the answers since the last snapshot.
+    ``system_oncpu_ns``, ``idle_ns`` and ``steal_ns`` are summed over all CPUs, and so is
+    ``unknown_oncpu_ns``: the CPU time of tasks whose workload the probe could not find or has no
+    room to count. ``blame`` lists only pairs with a wait. ``core_overlap_ratio`` is the share of
+    the services' running time during which best-effort work ran on the other thread of the same
+    core. ``pressure_ns`` is the time at which the ``psi_*`` counters were read, which does not
+    happen in every tick; ``None``: at ``time_ns``. ``evictions`` are the answers since the last
+    snapshot.
     """
 
     time_ns: int
@@ -329,6 +331,7 @@ class Snapshot:
     core_overlap_ratio: float | None = None
     pressure_ns: int | None = None
     evictions: tuple[EvictionAnswer, ...] = ()
+    unknown_oncpu_ns: int | None = None
 
 
 class IndicatorName(StrEnum):

@@ -125,6 +125,7 @@ class NonBestEffortUse:
         if dt_ns <= 0:
             return None
         ran_ns = max(0, snapshot.system_oncpu_ns - before.system_oncpu_ns)
+        ran_ns += max(0, (snapshot.unknown_oncpu_ns or 0) - (before.unknown_oncpu_ns or 0))
         for cgroup, count in self._counters.items():
             ran_ns += max(0, count - known.get(cgroup, count))
         return ran_ns / dt_ns

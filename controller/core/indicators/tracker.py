@@ -50,8 +50,8 @@ class IndicatorTracker:
     ``probe_alive``: the data of the sched probe is recent. All rates are in CPUs: ``cpu_use`` of
     every workload, ``active`` of those that use any CPU, ``cpu_need`` of each service, smoothed
     over 1 s and without services that need none, ``outside_cpus`` of work outside all workloads,
-    ``system_cpus`` of that and the workloads of class system, and ``steal_cpus``, smoothed over
-    2 s. ``steal_cpus`` is ``None`` where the host does not report steal.
+    ``system_cpus`` of that, unknown work and the workloads of class system, and ``steal_cpus``,
+    smoothed over 2 s. ``steal_cpus`` is ``None`` where the host does not report steal.
     """
 
     __slots__ = (
@@ -66,6 +66,7 @@ class IndicatorTracker:
         "_system",
         "_time_ns",
         "_times_ns",
+        "_unknown",
         "_use",
         "_windows",
         "_workload_index",
@@ -93,6 +94,7 @@ class IndicatorTracker:
         self._figures: dict[str, ServiceReading] = {}
         self._use = CpuUse()
         self._system = CounterRate()
+        self._unknown = CounterRate()
         self._steal = CounterRate()
         self.blame = BlameTracker()
         self.probe_alive = False
@@ -312,8 +314,13 @@ class IndicatorTracker:
         if outside is None:  # not measurable in this tick, which does not mean that there was none
             outside = self.outside_cpus
         self.outside_cpus += weight * (outside - self.outside_cpus)
-        system = outside + sum(
-            use for cgroup, use in self.active.items() if cgroup in workload_index.system
+        # Unknown work takes CPU from everything else, but is no excuse for best-effort: it lowers
+        # the ceiling and has no part in the division of unattributed waits.
+        unknown = self._unknown.update(snapshot.unknown_oncpu_ns, dt_ns) or 0.0
+        system = (
+            outside
+            + unknown
+            + sum(use for cgroup, use in self.active.items() if cgroup in workload_index.system)
         )
         self.system_cpus += weight * (system - self.system_cpus)
         steal = self._steal.update(snapshot.steal_ns, dt_ns)

@@ -20,7 +20,9 @@ INDEX = WorkloadIndex(
 )
 
 
-def run(tracker: IndicatorTracker, first: int, last: int, measured: bool = True) -> None:
+def run(
+    tracker: IndicatorTracker, first: int, last: int, measured: bool = True, unknown_cpus: int = 0
+) -> None:
     """Feed ticks of a node without blame: 1.9 CPUs of system work beside a little batch work."""
     for tick in range(first, last):
         time_ns = tick * TICK_NS
@@ -32,6 +34,7 @@ def run(tracker: IndicatorTracker, first: int, last: int, measured: bool = True)
                 WorkloadSample(BATCH, oncpu_ns=time_ns // 20),
             ),
             system_oncpu_ns=time_ns * 19 // 10 if measured else None,
+            unknown_oncpu_ns=time_ns * unknown_cpus,
         )
         dt_ns = TICK_NS if tick else 0
         tracker.update(snapshot, INDEX, dt_ns, oldest_ns=SECOND_NS, longest_gap_ns=5 * TICK_NS)
@@ -49,6 +52,14 @@ def test_system_work_that_is_not_measured_for_a_moment_is_not_taken_as_none() ->
     run(tracker, 0, 100)
     run(tracker, 100, 110, measured=False)
     assert tracker.system_cpus == pytest.approx(1.9, rel=0.01)
+
+
+def test_unknown_work_takes_cpu_and_excuses_no_best_effort_work() -> None:
+    tracker = IndicatorTracker()
+    run(tracker, 0, 100, unknown_cpus=1)
+    assert tracker.system_cpus == pytest.approx(2.9, rel=0.01)
+    assert tracker.outside_cpus == pytest.approx(1.9, rel=0.01)
+    assert tracker.blame.share("web") == pytest.approx(0.05 / 1.95, rel=0.05)
 
 
 def test_no_window_reaches_back_over_a_time_without_data() -> None:
