@@ -139,8 +139,18 @@ def unwritable(path: Path, obstacle: str) -> Iterator[int]:
     """
     ballast = path / "ballast"
     if obstacle == "read-only":
-        subprocess.run(["mount", "--bind", path, path], check=True)
-        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+        # Made elsewhere, where no process opens files: open ones would forbid the remount.
+        aside = path.with_name(f"{path.name}-read-only")
+        aside.mkdir()
+        try:
+            subprocess.run(["mount", "--bind", path, aside], check=True)
+            try:
+                subprocess.run(["mount", "-o", "remount,bind,ro", aside], check=True)
+                subprocess.run(["mount", "--bind", aside, path], check=True)
+            finally:
+                _unmount(aside)
+        finally:
+            aside.rmdir()
         try:
             yield errno.EROFS
         finally:
