@@ -196,7 +196,7 @@ class Journal:
                 with contextlib.suppress(OSError):
                     path.unlink()
                 return
-            record = _record(fields)
+            record = _record(fields, path.stem)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             _log.error("journal record %s is damaged (%s): its knob is not touched", path, error)
             self._keep(_set_aside(path), _DAMAGED)
@@ -205,7 +205,7 @@ class Journal:
             _log.warning("journal record %s is of a newer version: its knob is not touched", path)
             self._keep(path, _NEWER)
             return
-        self._records[_name(record.target, record.knob)] = record
+        self._records[path.stem] = record
 
     def _keep(self, path: Path, reason: str) -> None:
         name = re.sub(r"(\.v[0-9]+)?\.(json|bad)$", "", path.name)
@@ -268,21 +268,33 @@ def _checked(data: bytes) -> dict[str, object]:
     return body
 
 
-def _record(fields: Mapping[str, object]) -> Record | None:
-    # Returns None for a valid record that only a newer version can interpret.
+def _record(fields: Mapping[str, object], name: str) -> Record | None:
+    # Returns None for a valid record that only a newer version can interpret; raises ValueError,
+    # KeyError or TypeError for one that is not the record of the knob *name*.
     kinds, knobs = [str(kind) for kind in TargetKind], [str(knob) for knob in Knob]
     if fields["format"] != _FORMAT or fields["kind"] not in kinds or fields["knob"] not in knobs:
         return None
+    id_ = fields["id"]
+    if not isinstance(id_, int):
+        raise TypeError("id is not a number")
     target = Target(
-        TargetKind(str(fields["kind"])),
-        str(fields["scope"]),
-        int(str(fields["id"])),
-        str(fields["path"]),
+        TargetKind(_text(fields, "kind")), _text(fields, "scope"), id_, _text(fields, "path")
     )
-    return Record(
+    record = Record(
         target,
-        Knob(str(fields["knob"])),
-        KnobValue(str(fields["original"])),
-        KnobValue(str(fields["previous"])),
-        KnobValue(str(fields["intended"])),
+        Knob(_text(fields, "knob")),
+        KnobValue(_text(fields, "original")),
+        KnobValue(_text(fields, "previous")),
+        KnobValue(_text(fields, "intended")),
     )
+    # The file of a copy under another name would outlive the record, and be restored once more.
+    if _name(target, record.knob) != name:
+        raise ValueError("the record of another knob than its name says")
+    return record
+
+
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not text")
+    return value

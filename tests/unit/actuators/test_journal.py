@@ -142,6 +142,31 @@ def test_a_knob_with_a_record_that_cannot_be_evaluated_is_not_written(
     journal.put(record(1))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"previous": 1},
+        {"original": None},
+        {"id": "1"},
+        {"id": 2},
+        {"scope": "net"},
+        {"scope": "\ud800"},
+    ],
+)
+def test_a_valid_checksum_does_not_excuse_odd_fields(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    Journal(tmp_path).put(record(1))
+    path = only_file(tmp_path)
+    rewrite(path, **changes)
+    before = path.read_bytes()
+    journal = Journal(tmp_path)
+    assert not journal.records
+    assert list(journal.kept) == [path.with_suffix(".bad")]
+    assert path.with_suffix(".bad").read_bytes() == before
+    assert journal.is_kept(record(1).target, record(1).knob)
+
+
 def test_a_record_beside_a_damaged_one_is_kept_too(tmp_path: Path) -> None:
     # Version 0.1 renamed the damaged record and took the value that it found for the original.
     Journal(tmp_path).put(record(1))
