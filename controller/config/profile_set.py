@@ -18,6 +18,7 @@ from controller.config.yaml_document import (
     Loc,
     parse_document,
     read_document,
+    read_text,
 )
 from controller.core.model import Knob
 from controller.core.settings import Profile
@@ -56,7 +57,12 @@ def load_profiles(
     for index, name in enumerate(model.profiles):
         file = folder / name
         try:
-            profile = _profile(read_document(file), model.tick, evicts)
+            text = read_text(file)
+        except ConfigError as error:
+            problems += [document.problem(("profiles", index), each) for each in error.problems]
+            continue
+        try:
+            profile = _profile(parse_document(text, str(file)), model.tick, evicts)
         except ConfigError as error:
             problems += error.problems
             continue

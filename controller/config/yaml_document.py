@@ -19,7 +19,7 @@ import stat
 
 import yaml
 
-__all__ = ("ConfigError", "Document", "Loc", "parse_document", "read_document")
+__all__ = ("ConfigError", "Document", "Loc", "parse_document", "read_document", "read_text")
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16  # the deepest field of the files is at 4
@@ -79,11 +79,10 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read and parse *path*.
 
-    :raises ConfigError: unreadable, too large, not UTF-8, not YAML, or refused YAML.
-    :raises OSError: the host is short of descriptors or memory, or its disk failed: no fault of
-        the file.
+    :raises ConfigError: see ``read_text`` and ``parse_document``.
+    :raises OSError: see ``read_text``.
     """
-    return parse_document(_read_text(path), str(path))
+    return parse_document(read_text(path), str(path))
 
 
 def parse_document(text: str, origin: str) -> Document:
@@ -114,7 +113,13 @@ def parse_document(text: str, origin: str) -> Document:
     return Document(origin=origin, data=data, lines=builder.lines)
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of the file *path*.
+
+    :raises ConfigError: unreadable, too large or not UTF-8.
+    :raises OSError: the host is short of descriptors or memory, or its disk failed: no fault of
+        the file.
+    """
     try:
         # Without O_NONBLOCK, open(2) of a FIFO blocks until there is a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
