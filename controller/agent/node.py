@@ -26,7 +26,6 @@ from controller.config.load import Config
 from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
 from controller.core.model import (
-    SERVICE_KNOBS,
     CgroupId,
     Knob,
     KnobReading,
@@ -93,7 +92,7 @@ class Node:
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
         self.services = ServiceLevels(config.service_level)
         self._own_link_problems: Mapping[str, str] = {}
-        self._burst_profiles: frozenset[str] = frozenset()
+        self._service_knobs: Mapping[str, frozenset[Knob]] = {}  # by profile
         self._ceded: frozenset[Knob] = frozenset()
         self._own_knobs = _KNOBS
         self.workloads: tuple[Workload, ...] = ()
@@ -146,7 +145,7 @@ class Node:
         self.cores.reconfigure(config.settings.core)
         self.services.reconfigure(config.service_level)
         profiles = config.settings.profiles.values()
-        self._burst_profiles = frozenset(p.name for p in profiles if p.cpu_burst_us)
+        self._service_knobs = {p.name: p.service_knobs for p in profiles if p.service_knobs}
         self.set_workloads(workloads)
 
     @property
@@ -230,7 +229,7 @@ class Node:
         groups = self.resctrl.targets(enforcing=self.enforcing)
         every = (*targets, *links, *groups, *self.cores.targets, *held)
         assumed = () if self.links is None or self.enforcing else self.links.unlimited()
-        wanted = dict.fromkeys(self._burst_targets(), SERVICE_KNOBS - self._ceded)
+        wanted = self._service_targets()
         wanted |= dict.fromkeys(every, self._own_knobs)
         self._knob_poller.set_targets(wanted, assumed)
 
@@ -250,15 +249,15 @@ class Node:
             if Knob.RESCTRL_GROUP in new:
                 self.resctrl.reset()
 
-    def _burst_targets(self) -> list[Target]:
-        # Services whose profile allows a quota burst; no other knob of a service is written.
-        if not self._burst_profiles:
-            return []
-        return [
-            _own_target(w)
+    def _service_targets(self) -> dict[Target, frozenset[Knob]]:
+        # The services whose profile sets knobs of their own, with these knobs.
+        if not self._service_knobs:
+            return {}
+        return {
+            _own_target(w): self._service_knobs[w.profile] - self._ceded
             for w in self.workloads
-            if w.qos is QosClass.LS and w.profile in self._burst_profiles
-        ]
+            if w.qos is QosClass.LS and w.profile in self._service_knobs
+        }
 
     def poll(self) -> Snapshot:
         """Read the probes and a part of the knobs; return the input of this tick's plan."""

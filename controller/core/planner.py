@@ -39,7 +39,7 @@ from controller.core.control.ladder_channel import (
 )
 from controller.core.control.resource_usage import ResourceUsage
 from controller.core.control.sched_idle import SchedIdlePolicy
-from controller.core.control.service_knobs import burst_actions
+from controller.core.control.service_knobs import service_actions
 from controller.core.decision import Action, Outcome, Plan
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knob_values import cpus_of, quota_text, write_order
@@ -300,7 +300,7 @@ class Planner:
         actions += self._cookies.actions(cache, overlap, self._idle.on, context)
         if context.resync:
             quotas.extend(self._restore_ineligible(context.now_ns))
-            actions.extend(burst_actions(self._workload_index, self._knobs, context.now_ns))
+            actions.extend(service_actions(self._workload_index, self._knobs, context.now_ns))
         actions.extend(sorted(quotas, key=write_order))
         for channel in self._ladders:
             actions.extend(

@@ -129,6 +129,11 @@ class Profile:
     evict_enabled: bool = False
     evict_after_ns: int = 60_000_000_000
 
+    @property
+    def service_knobs(self) -> frozenset[Knob]:
+        """Knobs that the profile sets of the service's own workloads, all in ``SERVICE_KNOBS``."""
+        return frozenset({Knob.CPU_QUOTA}) if self.cpu_burst_us else frozenset()
+
 
 class MbaUnit(StrEnum):
     """Unit of the number in an ``MB:`` line of schemata."""

@@ -11,10 +11,15 @@ from controller.core.knob_values import Quota, format_quota, parse_quota
 from controller.core.model import Knob, KnobValue
 from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("burst_actions",)
+__all__ = ("service_actions",)
 
 
-def burst_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
+def service_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
+    """Return the writes of the services' own knobs that this tick needs."""
+    return _burst_actions(workload_index, knobs, now_ns)
+
+
+def _burst_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
     """Return the writes that let services accumulate quota that they did not use.
 
     Only a service that already has a quota gets a burst; its quota and period stay as they are. A
