@@ -229,5 +229,7 @@ def _field_name(loc: Loc) -> str:
 
 
 def _shorten(text: str) -> str:
-    line = text.replace("\n", " ")
+    # A tag, or the name of a file, can have control characters.
+    head = text[: MAX_MESSAGE_CHARS + 1].replace("\n", " ")
+    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in head)
     return line if len(line) <= MAX_MESSAGE_CHARS else line[: MAX_MESSAGE_CHARS - 3] + "..."

@@ -236,6 +236,7 @@ def test_the_line_is_that_of_the_field(write: Write) -> None:
         ),
         (b"mode: observe\nname: a\0b\n", "config.yaml:2: not a text file: contains a NUL byte"),
         (b"mode: observe\nname: \xff\n", "config.yaml:2: not UTF-8 text: byte 0xff"),
+        (b"mode: !%1b x\n", r"config.yaml:1: tags (!\x1b) are not supported"),
         (b"mode: observe\nname: \x07\n", "config.yaml:2: not YAML: control characters are not"),
         ("a: " + "[" * 500_000, "config.yaml:1: nested deeper than 16 levels"),
         ("a: 1\n" + "#" * (1 << 20), "config.yaml: larger than 1 MiB"),
