@@ -16,10 +16,15 @@ from pathlib import Path
 import shutil
 import subprocess
 
+from hypothesis import settings as hypothesis_settings
 import pytest
 
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
 from tests.helpers import remove_cgroup
+
+# A deadline for one example measures the load of the machine.
+hypothesis_settings.register_profile("no deadline", deadline=None)
+hypothesis_settings.load_profile("no deadline")
 
 _PREFIX = f"sweetpoint-test-{os.getpid()}"
 _numbers = itertools.count()

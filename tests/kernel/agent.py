@@ -149,7 +149,7 @@ class AgentRun:
     def pids(self) -> tuple[int, int]:
         """Return the pids of the guardian and of the agent."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        agent = eventually("an agent", 5, lambda: children.read_text().split())
+        agent = eventually("an agent", 30, lambda: children.read_text().split())
         return self.process.pid, int(agent[0])
 
     def wait(self, seconds: float = 20) -> int:

@@ -111,9 +111,9 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
         # A pod that may be kube-proxy starts among the BestEffort pods, so idle moves below the
         # cgroup of all of them.
         node.start(PROXY, "BestEffort", 0)
-        eventually("the proxy", 15, lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
-        eventually("idle below", 15, lambda: not node.protected())
-        eventually("idle there", 15, lambda: (node.batch / "cpu.idle").read_text() == "1\n")
+        eventually("the proxy", 30, lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
+        eventually("idle below", 30, lambda: not node.protected())
+        eventually("idle there", 30, lambda: (node.batch / "cpu.idle").read_text() == "1\n")
         assert agent.stop() == 0
     assert not node.protected()
     assert (node.batch / "cpu.idle").read_text() == "0\n"
@@ -162,7 +162,7 @@ def test_failed_responses_of_the_server_change_nothing_on_the_node(
         stack.callback(node.end)
         agent = stack.enter_context(AgentRun(node))
         agent.ready().enforcing()
-        eventually("the list", 10, lambda: agent.status()["cluster"]["unlisted"] == 0)
+        eventually("the list", 30, lambda: agent.status()["cluster"]["unlisted"] == 0)
         before, asked = agent.status(), len(server.requests)
         server.script = [refusal(500, "InternalError")] * 2
         server.script += [refusal(429, "TooManyRequests", "Retry-After: 3"), slowly]
@@ -178,7 +178,7 @@ def test_failed_responses_of_the_server_change_nothing_on_the_node(
         assert oldest_s > 5
         assert len(server.requests) - asked <= 6, "what failed, one list, one watch or two"
         server.send_event("ADDED", late)
-        eventually("the late one", 10, lambda: agent.status()["cluster"]["pods"] == 3)
+        eventually("the late one", 30, lambda: agent.status()["cluster"]["pods"] == 3)
         after = agent.status()
         assert after["tick"]["failed"] == 0
         assert after["tick"]["count"] - before["tick"]["count"] > 20

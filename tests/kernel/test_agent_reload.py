@@ -111,11 +111,11 @@ def test_a_cpu_that_goes_offline_lowers_the_ceiling_without_a_reload(site: Site)
     bind = f"mount --bind {online} /sys/devices/system/cpu/online"
     with AgentRun(site, "--mode", "observe", without=bind) as agent:
         agent.ready()
-        before = eventually("a ceiling", 10, lambda: agent.status()["plan"]["quota_ceiling_cpus"])
+        before = eventually("a ceiling", 30, lambda: agent.status()["plan"]["quota_ceiling_cpus"])
         online.write_text("0-3\n")
         eventually(
             "a lower ceiling",
-            10,
+            30,
             lambda: agent.status()["plan"]["quota_ceiling_cpus"] < min(4, before),
         )
         assert agent.stop() == 0

@@ -69,7 +69,7 @@ def test_bytes_of_a_workload_reach_the_metrics(site: Site, cgroup2: Path) -> Non
                 for job in site.batch
             }
         eventually(
-            "all bytes", 5, lambda: series(agent, "sweetpoint_workload_network_bytes") == wanted
+            "all bytes", 30, lambda: series(agent, "sweetpoint_workload_network_bytes") == wanted
         )
         assert agent.stop() == 0
 
@@ -88,7 +88,7 @@ def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) ->
         key = ("cpu", "web")
         eventually(
             "the kernel's figure",
-            5,
+            30,
             lambda: (
                 series(agent, "sweetpoint_workload_pressure_seconds")[key]
                 == pytest.approx(int(kernel) / 1e6, rel=0.01)
@@ -105,12 +105,12 @@ def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) ->
 def test_without_btf_the_network_is_still_measured(site: Site, cgroup2: Path) -> None:
     before = site.knobs()
     with AgentRun(site, without="mount --bind /dev/null /sys/kernel/btf/vmlinux") as agent:
-        eventually("a tick", 20, lambda: agent.get("/healthz"))
+        eventually("a tick", 30, lambda: agent.get("/healthz"))
         assert agent.get("/readyz") is None
         octets = exchange(cgroup2)
         eventually(
             "all bytes",
-            5,
+            30,
             lambda: (
                 series(agent, "sweetpoint_workload_network_bytes")[("transmit", "web")] == octets
             ),

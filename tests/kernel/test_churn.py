@@ -79,7 +79,7 @@ def remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.rmdir()
         return
-    eventually(f"{path} is empty", 5, lambda: not (path / "cgroup.procs").read_text())
+    eventually(f"{path} is empty", 30, lambda: not (path / "cgroup.procs").read_text())
     path.rmdir()
 
 
@@ -102,7 +102,7 @@ def test_churn_leaks_nothing_and_is_not_charged_to_the_service(site: Site) -> No
         before_s, before = counted_s(agent, "web"), running.schedstat(site.service)
         made = churn(batch, SECONDS)
         after_s, after = counted_s(agent, "web"), running.schedstat(site.service)
-        eventually("the removal of all", 10, lambda: len(agent.status()["workloads"]) == 3)
+        eventually("the removal of all", 30, lambda: len(agent.status()["workloads"]) == 3)
         time.sleep(4)
         state = agent.status()
         assert agent.pids()[1] == pid

@@ -217,7 +217,7 @@ def test_cgroups_are_emptied_of_processes_that_ignore_signals(cgroup_layout: Cgr
         outsider = subprocess.Popen(["sleep", "60"])
     finally:
         cgroups.remove()
-    assert child.wait(5) == -signal.SIGKILL
+    assert child.wait(30) == -signal.SIGKILL
     assert outsider.poll() is None
     outsider.kill()
     outsider.wait()

@@ -214,7 +214,7 @@ def test_a_crowd_of_cgroups_hides_neither_work_nor_services(
             oncpu = "sweetpoint_workload_oncpu_seconds_total"
             eventually(
                 "a late service is measured",
-                20,
+                30,
                 lambda: metric(oncpu, 'workload="late:late-1"') > 0.1,
             )
         assert metric(unmeasured, 'class="latency-sensitive"') == 0

@@ -69,7 +69,7 @@ def test_the_agent_uses_wakeup_stamps_without_sched_info(
         running.start()
         eventually(
             "a latency",
-            10,
+            30,
             lambda: (
                 {
                     loop["status"]
@@ -94,7 +94,7 @@ def test_the_agent_runs_without_btf_and_cgroup2(
     hide = hiding_command("BTF and cgroup2", tmp_path, cgroup_layout)
     before = site.knobs()
     with AgentRun(site, without=hide) as agent:
-        eventually("a tick", 20, lambda: agent.get("/healthz"))
+        eventually("a tick", 30, lambda: agent.get("/healthz"))
         status = agent.status()
         assert {"sched", "net"} <= set(status["probes"])
         assert status["probe_fallbacks"] == {}

@@ -62,7 +62,7 @@ def sent(server: ApiStandIn, worker: Worker) -> Sent:
     def sent() -> list[dict[str, Any]]:
         done: list[bool] = []
         worker.submit(lambda: done.append(True))
-        eventually("the worker", 5, lambda: bool(done))
+        eventually("the worker", 30, lambda: bool(done))
         return [body for path, body in server.objects.items() if "/events/" in path]
 
     return sent

@@ -193,7 +193,7 @@ def evictions(api: Api, worker: Worker, events: Events, *, enabled: bool = True)
 def first(found: PodEvictions) -> EvictionAnswer:
     """Wait for the only answer and return it."""
     answers: list[EvictionAnswer] = []
-    eventually("an answer", 5, lambda: bool(answers.extend(found.answers()) or answers))
+    eventually("an answer", 30, lambda: bool(answers.extend(found.answers()) or answers))
     (answer,) = answers
     return answer
 
@@ -267,7 +267,7 @@ def test_a_waiting_eviction_is_not_requested_when_the_agent_ends(
 ) -> None:
     found = evictions(api, worker, events)
     go = threading.Event()
-    worker.submit(lambda: bool(go.wait(10)))
+    worker.submit(lambda: bool(go.wait(60)))
     found.request(EVICTION, plan(1, 1.0, EVICTION), enforcing=True)
     found.remove_taint()
     go.set()

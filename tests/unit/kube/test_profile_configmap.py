@@ -126,7 +126,7 @@ def test_only_changes_make_events(tmp_path: Path) -> None:
             for number, text in enumerate((None, "nonsense", GOLD), 1):
                 if text is not None:
                     maps.send_event("MODIFIED", named(**{"gold.yaml": text}))
-                eventually(f"change {number}", 10, lambda n=number: changes(profiles) == n)
+                eventually(f"change {number}", 30, lambda n=number: changes(profiles) == n)
                 profiles.publish()
         finally:
             profiles.close()

@@ -106,7 +106,7 @@ class Scene:
         return {name: amount for name, amount in capacity.items() if "/" in name}
 
     def eventually(self, what: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + 30
         while not what():
             assert self.worker.failure is None
             assert time.monotonic() < until_s, self.found()

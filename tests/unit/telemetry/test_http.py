@@ -329,12 +329,12 @@ def test_requests_beyond_the_maximum_are_rejected_at_once() -> None:
     pacer, go = Pacer(), threading.Event()
     made: list[bool | None] = []
     threads = [
-        threading.Thread(target=lambda: made.append(pacer.make(lambda: go.wait(10))))
+        threading.Thread(target=lambda: made.append(pacer.make(lambda: go.wait(60))))
         for _ in range(20)
     ]
     for thread in threads:
         thread.start()
-    eventually("the others are rejected", 10, lambda: made == [None] * 16)
+    eventually("the others are rejected", 30, lambda: made == [None] * 16)
     go.set()
     for thread in threads:
         thread.join()
@@ -435,13 +435,13 @@ def test_a_taken_port_is_named_and_tried_again_until_it_is_free(
         taken.listen()
         port = taken.getsockname()[1]
         server = StatusServer(published, ("127.0.0.1", port), healthy_ns=10**9)
-        eventually("more attempts", 10, lambda: published.http_listen_failures >= 3)
+        eventually("more attempts", 30, lambda: published.http_listen_failures >= 3)
         errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
         assert len(errors) == 1
         assert errors[0].startswith(f"http: cannot listen on 127.0.0.1:{port}: Address already in")
     published.report = report(time.monotonic_ns())
     try:
-        eventually("the pages", 10, lambda: _answers(port))
+        eventually("the pages", 30, lambda: _answers(port))
         failures = json.loads(get(port, "/statusz")[1])["http_listen_failures"]
         assert failures == published.http_listen_failures >= 3
     finally:

@@ -211,7 +211,7 @@ def test_a_watch_yields_events_as_they_arrive_and_stops_at_their_end(connect: Co
     def answer(connection: socket.socket) -> None:
         connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED", "num')
         connection.sendall(b'ber": 1}\n{"type": "MODIFIED"}\n{"ty')
-        assert seen.wait(5)
+        assert seen.wait(30)
         connection.sendall(b'pe": "DELETED"}\n')
 
     with RawHttpServer(answer) as server, connect(server).watch("/x", {"a": "b"}) as events:
@@ -268,14 +268,14 @@ def test_events_that_follow_another_are_read_together_unless_there_is_much_data(
         first, second, third, last = (chunk({"number": number}) for number in range(1, 5))
         connection.sendall(CHUNKED + first[:9])
         connection.sendall(first[9:])
-        assert handled[1].wait(10)
+        assert handled[1].wait(30)
         connection.sendall(second)
         alone.append(handled[2].wait(0.3))
         large = chunk({"number": 0, "text": "x" * 100_000})
         connection.sendall(large + third + last[:9])
-        assert handled[3].wait(10)
+        assert handled[3].wait(30)
         connection.sendall(last[9:])  # the rest of an incomplete event is read without a wait
-        assert handled[4].wait(10)
+        assert handled[4].wait(30)
         connection.sendall(b"0\r\n\r\n")
 
     order = []
@@ -303,7 +303,7 @@ def test_a_watch_that_waits_for_more_events_can_be_aborted(connect: Connect) -> 
         api = connect(server, PATIENT)
         thread = threading.Thread(target=ask)
         thread.start()
-        assert received.wait(10)
+        assert received.wait(30)
         api.abort_until_ended(thread)
         assert not thread.is_alive()
 

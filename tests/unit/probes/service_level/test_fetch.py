@@ -7,6 +7,7 @@ from pathlib import Path
 import socket
 import ssl
 import subprocess
+import threading
 import time
 
 import pytest
@@ -168,16 +169,21 @@ def test_a_host_that_does_not_exist() -> None:
 
 
 def test_a_name_server_that_hangs_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
     def hangs(*_: object, **__: object) -> list[object]:
-        time.sleep(3)
+        released.wait(60)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", hangs)
     source = JsonField(endpoint=endpoint("http://somewhere.invalid/"), pointer="")
     started = time.monotonic()
-    with pytest.raises(SourceError, match="no answer within 50ms"):
-        run(source, timeout_s=0.05)
-    assert time.monotonic() - started < 3
+    try:
+        with pytest.raises(SourceError, match="no answer within 50ms"):
+            run(source, timeout_s=0.05)
+    finally:
+        released.set()
+    assert time.monotonic() - started < 30
 
 
 def test_secrets_are_read_from_files_for_each_request(tmp_path: Path) -> None:
@@ -271,4 +277,4 @@ def test_many_requests_at_once_need_one_thread() -> None:
         loop.close()
     assert all(isinstance(answer, SourceError) for answer in answers)
     # In sequence they would take 25 s.
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
