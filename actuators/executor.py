@@ -237,7 +237,10 @@ class Executor:
             # The record on disk has the original value, so a restore needs no new one.
             _log.debug("%s", error)
         actuator = self._actuators[action.knob]
-        outcome = actuator.apply(replace(action, previous=current), self._trace)
+        try:
+            outcome = actuator.apply(replace(action, previous=current), self._trace)
+        except RefusedError as error:  # not even the value after a refusal could be read
+            return refused(action, None, error.errno, str(error))
         applied = outcome.applied
         if outcome.failure is Failure.GONE:
             self._forget(*key)

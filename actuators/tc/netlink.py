@@ -5,7 +5,7 @@
 ``Netlink`` has the operations on traffic control that shaping needs. Its calls act in the network
 namespace of the calling process; the two functions about namespaces identify that one, and find
 another one for messages. An answer of ENODEV raises GoneError, any other error RefusedError with
-the kernel's text.
+the kernel's text, also if the kernel does not answer in time.
 """
 
 from collections.abc import Iterator
@@ -108,8 +108,15 @@ class Netlink:
         # pyroute2 takes 22 MiB and 0.2 s: it is loaded only on hosts with a link to shape.
         from pyroute2 import IPRoute
 
-        self._socket: Any = IPRoute()
-        self._raw = RouteSocket()
+        try:
+            self._raw = RouteSocket()
+        except OSError as error:
+            raise _failure(error, "netlink") from None
+        try:
+            self._socket: Any = IPRoute()
+        except OSError as error:
+            self._raw.close()
+            raise _failure(error, "netlink") from None
         return self
 
     def __exit__(
@@ -168,11 +175,12 @@ class Netlink:
         # The kernel dumps the qdiscs of all links, of which there may be a thousand; so this
         # uses the raw socket, see controller.host.rtnetlink.
         found = []
-        for answer in self._raw.dump(_GET_QDISC, _TC.pack(0, ifindex, 0, 0, 0)):
-            _, link, handle, parent, _ = _TC.unpack_from(answer)
-            if link == ifindex:
-                kind = attributes(answer, _TC.size)[_TCA_KIND].rstrip(b"\0").decode()
-                found.append(Qdisc(kind, handle, parent))
+        with self._named_errors("qdiscs"):
+            for answer in self._raw.dump(_GET_QDISC, _TC.pack(0, ifindex, 0, 0, 0)):
+                _, link, handle, parent, _ = _TC.unpack_from(answer)
+                if link == ifindex:
+                    kind = attributes(answer, _TC.size)[_TCA_KIND].rstrip(b"\0").decode()
+                    found.append(Qdisc(kind, handle, parent))
         return found
 
     def classes(self, ifindex: int) -> dict[int, HtbClass]:
@@ -239,17 +247,14 @@ class Netlink:
         :raises GoneError: there is no such class.
         """
         name = f"class {class_id >> 16:x}:{class_id & 0xFFFF:x}"
-        for answer in self._raw.dump(_GET_CLASS, _TC.pack(0, ifindex, 0, 0, 0)):
-            _, _, handle, parent, _ = _TC.unpack_from(answer)
-            if handle == class_id:
-                body = _TC.pack(0, ifindex, handle, parent, 0) + _with_ceiling(answer, ceil)
-                break
-        else:
-            raise GoneError(f"no {name} on link {ifindex}")
-        try:
-            self._raw.change(_NEW_CLASS, body)
-        except OSError as error:
-            raise _failure(error.errno or errno.EIO, f"{name}: {error.strerror}") from None
+        with self._named_errors(name):
+            for answer in self._raw.dump(_GET_CLASS, _TC.pack(0, ifindex, 0, 0, 0)):
+                _, _, handle, parent, _ = _TC.unpack_from(answer)
+                if handle == class_id:
+                    body = _TC.pack(0, ifindex, handle, parent, 0) + _with_ceiling(answer, ceil)
+                    self._raw.change(_NEW_CLASS, body)
+                    return
+        raise GoneError(f"no {name} on link {ifindex}")
 
     def add_clsact(self, ifindex: int) -> None:
         """Add clsact to a device."""
@@ -302,8 +307,10 @@ class Netlink:
         try:
             yield self._socket
         except NetlinkError as error:
-            text = f"{what}: {error.args[1] if len(error.args) > 1 else error}"
-            raise _failure(int(error.code), text) from None
+            text = error.args[1] if len(error.args) > 1 else str(error)
+            raise _failure(OSError(int(error.code), text), what) from None
+        except OSError as error:
+            raise _failure(error, what) from None
 
 
 def _link(message: Any) -> Link:
@@ -349,5 +356,8 @@ def _with_ceiling(answer: bytes, ceil: int) -> bytes:
     return attribute(_TCA_KIND, b"htb\0") + attribute(_TCA_OPTIONS, parts)
 
 
-def _failure(code: int, text: str) -> GoneError | RefusedError:
-    return GoneError(text) if code == errno.ENODEV else RefusedError(code, text)
+def _failure(error: OSError, what: str) -> GoneError | RefusedError:
+    text = f"{what}: {error.strerror or error}"  # a time-out has no number and no strerror
+    if error.errno == errno.ENODEV:
+        return GoneError(text)
+    return RefusedError(error.errno or errno.EIO, text)

@@ -271,7 +271,7 @@ class Node:
             measured,
             knobs=self.knobs,
             services=self.services.poll(measured.time_ns),
-            links=() if self.links is None else self.links.samples(),
+            links=() if self.links is None else self.links.samples(measured.time_ns),
             core_overlap_ratio=self.cores.overlap(measured.time_ns),
             evictions=self._evictions.answers(),
         )

@@ -8,6 +8,7 @@ general-purpose library.
 
 from collections.abc import Iterator
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -119,10 +120,13 @@ def _open_in(netns: int) -> socket.socket:
     failed: list[int] = []
 
     def enter() -> None:
-        if libc().setns(netns, _CLONE_NEWNET) == 0:
-            opened.append(_open())
-        else:
+        if libc().setns(netns, _CLONE_NEWNET) != 0:
             failed.append(ctypes.get_errno())
+            return
+        try:
+            opened.append(_open())
+        except OSError as error:
+            failed.append(error.errno or errno.EIO)
 
     thread = threading.Thread(target=enter, name="netns")
     thread.start()

@@ -10,6 +10,7 @@ when another program changes them, at most three times in ten minutes.
 from collections.abc import Iterable
 import logging
 
+from actuators.base import GoneError, RefusedError
 from actuators.executor import Executor
 from actuators.tc.netlink import Netlink
 from actuators.tc.shape import (
@@ -50,6 +51,8 @@ __all__ = ("ShapedLinks",)
 _log = logging.getLogger(__name__)
 
 _VERIFY_NS = 5 * NS_PER_SEC
+# After a failure to read a link's counters. The kernel may take a second to fail, in a tick.
+_UNREAD_REST_NS = 30 * NS_PER_SEC
 _REPAIRS = 3
 _REPAIRS_WITHIN_NS = 600 * NS_PER_SEC
 
@@ -80,6 +83,7 @@ class ShapedLinks:
         self._tiers = {t: [MAJOR << 16 | one for one in ones] for t, ones in numbers.items()}
         self._made: dict[Target, int | None] = {}  # with the ifindex of the ifb
         self._shaped: dict[Target, Tree] = {}  # the tree that was written last
+        self._unread: dict[Target, int] = {}  # with the time to try again
         self._repaired_ns: dict[Target, list[int]] = {}
         self._due_ns = 0
         self._reader = QdiscReader()
@@ -130,7 +134,10 @@ class ShapedLinks:
             for device in self._devices:
                 if device.tree is not None:
                     tree = self._with_limits(device.tree)
-                    changed |= self._reconcile_device(executor, device, tree, now_ns)
+                    try:
+                        changed |= self._reconcile_device(executor, device, tree, now_ns)
+                    except RefusedError as error:
+                        self.problems[device.target.path] = f"{device.target.path}: {error}"
         if self._filters is not None and self._made:
             self._filters.reconcile(executor, now_ns)
         return changed
@@ -143,27 +150,41 @@ class ShapedLinks:
         if self._filters is not None:
             self._filters.reset()
 
-    def samples(self) -> tuple[LinkSample, ...]:
-        """Return the counters of every tier of every tree that was made."""
-        places = [
-            (target, ifindex, ingress)
-            for target, ifb in self._made.items()
-            for ifindex, ingress in ((target.id, False), (ifb, True))
-            if ifindex is not None
-        ]
-        if not places:
-            return ()
+    def samples(self, now_ns: int) -> tuple[LinkSample, ...]:
+        """Return the counters of every tier of every tree that was made.
+
+        Those of a link that the kernel does not answer for are left out, for half a minute.
+        """
+        samples: list[LinkSample] = []
+        for target, ifb in self._made.items():
+            if now_ns < self._unread.get(target, now_ns):
+                continue
+            try:
+                samples += self._samples_of(target, ifb)
+            except OSError as error:
+                problem = f"{target.path}: its counters cannot be read: {error.strerror or error}"
+                if target not in self._unread:
+                    _log.error("%s", problem)
+                self.problems[target.path] = problem
+                self._unread[target] = now_ns + _UNREAD_REST_NS
+            else:
+                if self._unread.pop(target, None) is not None:
+                    self.problems.pop(target.path, None)
+        return tuple(samples)
+
+    def _samples_of(self, target: Target, ifb: int | None) -> list[LinkSample]:
         every = [number for numbers in self._tiers.values() for number in numbers]
-        counters = self._reader.poll({ifindex: every for _, ifindex, _ in places})
+        devices = [(target.id, False), *([] if ifb is None else [(ifb, True)])]
+        counters = self._reader.poll({ifindex: every for ifindex, _ in devices})
         samples = []
-        for target, ifindex, ingress in places:
+        for ifindex, ingress in devices:
             for tier, numbers in self._tiers.items():
                 keys = ((ifindex, number) for number in numbers)
                 found = [counters[key] for key in keys if key in counters]
                 if found:
                     sums = map(sum, zip(*found, strict=True))
                     samples.append(LinkSample(target, ingress, str(tier), *sums))
-        return tuple(samples)
+        return samples
 
     def close(self) -> None:
         """Close the programs; the trees stay until ``Executor.restore_all``."""
@@ -177,7 +198,7 @@ class ShapedLinks:
             for device in config.devices:
                 try:
                     found.append(open_device(netlink, device, config))
-                except DeviceError as error:
+                except (DeviceError, GoneError, RefusedError) as error:
                     self.problems[device.name] = str(error)
                     _log.error("not shaped: %s", error)
         return tuple(found)
@@ -202,7 +223,7 @@ class ShapedLinks:
         found = {r.knob: r.value for r in executor.read([target])}.get(Knob.TC_TREE)
         if found is None:
             self._made.pop(target, None)
-            self.problems[target.path] = f"{target.path}: the device is gone"
+            self.problems[target.path] = f"{target.path}: the device is gone or cannot be read"
             return False
         if _fits(found, tree):
             if target not in self._made:

@@ -16,6 +16,7 @@ as its peer: these are set by the kernel.
 from collections.abc import Iterable, Mapping
 import contextlib
 from fnmatch import fnmatchcase
+import logging
 import os
 from pathlib import Path
 import struct
@@ -38,6 +39,8 @@ __all__ = (
     "first_process",
     "host_ends",
 )
+
+_log = logging.getLogger(__name__)
 
 _GET_LINK = 18  # RTM_GETLINK
 _LINK = struct.Struct("=BxHiII")  # struct ifinfomsg: family, type, index, flags, change
@@ -185,11 +188,16 @@ class PodFilters:
         due = [c for c, at in self._lookup_due_ns.items() if now_ns >= at][:_LOOKUPS_PER_RUN]
         if not due:
             return
-        with Netlink() as netlink:
+        with contextlib.suppress(RefusedError), Netlink() as netlink:
             scope = network_namespace()
             for cgroup in due:
                 pid = first_process(self._layout, self._workloads[cgroup])
-                links = () if pid is None else host_ends(netlink, pid)
+                try:
+                    links = () if pid is None else host_ends(netlink, pid)
+                except (GoneError, RefusedError, OSError) as error:
+                    _log.debug("%s: its veths: %s", self._workloads[cgroup].path, error)
+                    self._lookup_due_ns[cgroup] = now_ns + _RETRY_NS
+                    continue
                 self._ends[cgroup] = tuple(
                     Target(TargetKind.VETH, scope, link.ifindex, link.name) for link in links or ()
                 )
