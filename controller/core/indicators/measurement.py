@@ -42,7 +42,8 @@ def service_indicator(
 ) -> Indicator:
     """Return the indicator of *spec* for a service: the value of the worst of its *workloads*.
 
-    The worst workload is the one that exceeds the sweet point for its load by the largest factor.
+    The worst workload is the one that exceeds the sweet point for its load by the largest factor,
+    or undercuts it where less is worse (a tolerance below 1).
     The indicator is fresh if that of one workload is, else idle if that of one is, else stale.
     """
     status = IndicatorStatus.STALE
@@ -53,7 +54,8 @@ def service_indicator(
         if measured.status is IndicatorStatus.FRESH or status is IndicatorStatus.STALE:
             status = measured.status
         if measured.value is not None:
-            excess = measured.value / sweet_point_at(spec, measured.cpus)
+            factor = measured.value / sweet_point_at(spec, measured.cpus)
+            excess = factor if spec.tolerance > 1 else -factor
             if worst is None or excess > worst[0]:
                 worst = (excess, cgroup, measured)
     if worst is None:
