@@ -6,7 +6,8 @@ The guardian watches the agent by a pidfd and a heartbeat pipe. When the agent d
 restored and the agent is started again. An agent without a heartbeat for too long is killed first.
 
 The guardian must survive when memory is short, so it stays small: it imports the standard library
-only, and runs the agent and the restore in child processes, which import everything else.
+only, and runs the agent and the restore in child processes, which import everything else. Where
+permitted, guardian and restore are exempt from the OOM killer; the agent and its children are not.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CONFIG_ERROR = 2
 _POLL_S = 1.0
+# How long a killed process may take to end. One that hangs in the kernel does not, and is left.
+_KILLED_S = 1.0
 # After a gap longer than this between two polls, the guardian itself was not running, and a
 # missing heartbeat does not mean that the agent hangs.
 _SUSPENDED_S = 3.0
@@ -39,14 +42,18 @@ class Limits(NamedTuple):
 
     ``heartbeat_s``: an agent without a heartbeat for this long is killed. ``start_s`` replaces it
     until the first heartbeat, because compiling the probes takes seconds where CPUs are scarce,
-    and no knob is held yet. ``stop_s``: time to end after SIGTERM. The guardian gives up after
-    ``quick_deaths`` agents in a row that ended within ``quick_s``. Before a restart it waits
-    ``backoff_s``, twice as long after each quick death.
+    and no knob is held yet. ``stop_s``: time to end after SIGTERM. ``restore_s``: after it a
+    restore is killed, and made ``restores`` times at most. It takes up to a second of CPU time,
+    knobs that are restored stay so, and service managers mostly allow 30 s for a stop. The
+    guardian gives up after ``quick_deaths`` agents in a row that ended within ``quick_s``. Before
+    a restart it waits ``backoff_s``, twice as long after each quick death.
     """
 
     heartbeat_s: float = 10.0
     start_s: float = 120.0
     stop_s: float = 5.0
+    restore_s: float = 12.0
+    restores: int = 2
     quick_s: float = 60.0
     quick_deaths: int = 5
     backoff_s: float = 0.5
@@ -109,13 +116,14 @@ def run(
     :return: 0, 2, or 1 after a crash loop or if a knob could not be restored at the end.
     """
     _close_inherited_fds(keep=lock.fileno())
+    oom_score_adj = _exempt_from_oom_killer()
     signals = _Signals()
-    _restore_in_child(restore)
+    _restore_in_child(restore, limits)
     quick_deaths = 0
     while True:
         started = time.monotonic()
-        end = _run_agent_once(agent, lock, signals, limits)
-        clean = _restore_in_child(restore)
+        end = _run_agent_once(agent, lock, signals, limits, oom_score_adj)
+        clean = _restore_in_child(restore, limits)
         if end.stopped or end.code in (0, _CONFIG_ERROR):
             return max(end.code, 0) if clean else max(end.code, 1)
         quick = time.monotonic() - started < limits.quick_s
@@ -127,6 +135,23 @@ def run(
         _log.error("the agent ended with %d: starting it again in %.1fs", end.code, wait_s)
         if signals.stop_within(wait_s):
             return 0 if clean else 1
+
+
+_OOM_SCORE_ADJ = Path("/proc/self/oom_score_adj")
+# OOM_SCORE_ADJ_MIN. Such a process also survives when all others of its cgroup are killed, as
+# kubelet demands for containers by memory.oom.group (oom_kill_memcg_member in mm/oom_kill.c).
+_EXEMPT = -1000
+
+
+def _exempt_from_oom_killer() -> int | None:
+    # Returns the value for the agent; None: unchanged, because this needs CAP_SYS_RESOURCE.
+    try:
+        before = int(_OOM_SCORE_ADJ.read_text(encoding="ascii"))
+        _OOM_SCORE_ADJ.write_text(str(_EXEMPT), encoding="ascii")
+    except OSError as error:
+        _log.debug("the guardian is not exempt from the OOM killer: %s", error.strerror)
+        return None
+    return max(before, _EXEMPT + 1)
 
 
 class _Signals:
@@ -166,7 +191,11 @@ class _Signals:
 
 
 def _run_agent_once(
-    agent: Callable[[Heartbeat], int], lock: Lock, signals: _Signals, limits: Limits
+    agent: Callable[[Heartbeat], int],
+    lock: Lock,
+    signals: _Signals,
+    limits: Limits,
+    oom_score_adj: int | None,
 ) -> _AgentExit:
     beats_fd, beat_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     guardian = os.getpid()
@@ -176,6 +205,8 @@ def _run_agent_once(
     if pid == 0:
         os.close(beats_fd)
         signals.reset_in_child()
+        if oom_score_adj is not None:
+            _OOM_SCORE_ADJ.write_text(str(oom_score_adj), encoding="ascii")
         _exit_child(lambda: _run_agent(agent, Heartbeat(beat_fd), lock, guardian))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     os.close(beat_fd)
@@ -183,22 +214,24 @@ def _run_agent_once(
     try:
         lock.set_owners([guardian, pid])
         stopped = _watch(pidfd, beats_fd, signals, limits)
-        status = os.waitpid(pid, 0)[1]
+        # Still running after _watch: killed, but hanging in the kernel.
+        ended, status = os.waitpid(pid, os.WNOHANG)
     finally:
         os.close(pidfd)
         os.close(beats_fd)
         lock.set_owners([guardian])
-    return _AgentExit(os.waitstatus_to_exitcode(status), stopped)
+    return _AgentExit(os.waitstatus_to_exitcode(status) if ended else -signal.SIGKILL, stopped)
 
 
 def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits) -> bool:
-    # Return when the agent is dead: True if it had been asked to stop.
+    # Return when the agent is dead, or will be without running again: True if it had been asked
+    # to stop.
     poll = select.poll()
     for fd in (pidfd, beats_fd, signals.read_fd):
         poll.register(fd, select.POLLIN)
     polled = time.monotonic()
     deadline = polled + limits.start_s
-    stopped = False
+    started = stopped = killed = False
     while True:
         ready = {fd for fd, _ in poll.poll(1000 * min(_POLL_S, max(0.0, deadline - polled)))}
         now = time.monotonic()
@@ -209,6 +242,7 @@ def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits) -> bool
                 poll.unregister(beats_fd)  # closed: the agent is ending, its pidfd follows
             elif not stopped:
                 deadline = now + limits.heartbeat_s
+            started = True
         for number in signals.pop():
             if number == signal.SIGHUP:
                 signal.pidfd_send_signal(pidfd, signal.SIGHUP)
@@ -219,9 +253,17 @@ def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits) -> bool
         if now - polled > _SUSPENDED_S:
             deadline = max(deadline, now + limits.stop_s)
         if now >= deadline:
-            what = "does not stop" if stopped else "is silent"
-            _log.error("the agent %s: killing it", what)
+            if killed:
+                _log.error("the agent was killed and hangs in the kernel: going on without it")
+                return stopped
+            if stopped and not started:
+                # It compiles or waits for a CPU, and holds nothing yet.
+                _log.info("the agent has not finished its start: ending it")
+            else:
+                what = "does not stop" if stopped else "is silent"
+                _log.error("the agent %s: killing it", what)
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            killed = True
             deadline = now + limits.stop_s
         polled = now
 
@@ -243,20 +285,44 @@ def _run_agent(
     return agent(heartbeat)
 
 
-def _restore_in_child(restore: Callable[[], bool]) -> bool:
+def _restore_in_child(restore: Callable[[], bool], limits: Limits) -> bool:
     # Restore in a child, whose memory and crashes do not affect the guardian. The child holds the
     # lock until it ends, even if the guardian is killed.
-    try:
-        pid = _fork()
-    except OSError as error:
-        _log.warning("cannot fork for the restore (%s): restoring in the guardian", error)
-        return restore()
-    if pid == 0:
-        _exit_child(lambda: 0 if restore() else 1)
-    clean = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    if not clean:
+    code: int | None = None
+    for left in reversed(range(limits.restores)):
+        try:
+            pid = _fork()
+        except OSError as error:
+            _log.warning("cannot fork for the restore (%s): restoring in the guardian", error)
+            return restore()
+        if pid == 0:
+            _exit_child(lambda: 0 if restore() else 1)
+        code = _wait_or_kill(pid, limits.restore_s)
+        if code is not None and code >= 0:
+            break
+        what = (
+            f"took longer than {limits.restore_s:g}s" if code is None else f"died of signal {-code}"
+        )
+        then = "trying again in another process" if left else "giving up"
+        _log.error("the restore %s: %s", what, then)
+    if code != 0:
         _log.error("not all knobs could be restored: see above, then run 'sweetpoint release'")
-    return clean
+    return code == 0
+
+
+def _wait_or_kill(pid: int, seconds: float) -> int | None:
+    # Return the exit code of a child (negative: signal), or None if it had to be killed. A child
+    # that hangs in the kernel does not end, but never runs again either.
+    pidfd = os.pidfd_open(pid)
+    try:
+        if select.select([pidfd], [], [], seconds)[0]:
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        if select.select([pidfd], [], [], _KILLED_S)[0]:
+            os.waitpid(pid, 0)
+        return None
+    finally:
+        os.close(pidfd)
 
 
 def _fork() -> int:

@@ -3,9 +3,10 @@
 """A program under the real guardian, for test_guardian: squeezes one cgroup, then misbehaves.
 
 Arguments: state directory, path of the cgroup, and what to do then: ``live``, ``die`` (exit code
-3), ``wrong`` (exit code 2), ``done`` (exit code 0), ``deaf`` (ignore SIGTERM). Instead of squeezing
-the cgroup: ``steer`` writes random values to it and its children until the end, refused or not, and
-``nothing`` ends with exit code 0.
+3), ``wrong`` (exit code 2), ``done`` (exit code 0), ``deaf`` (ignore SIGTERM), ``slow`` (also
+without a heartbeat, as during a long start), ``stuck`` (the restore after the agent's first death
+hangs, and the next one is killed). Instead of squeezing the cgroup: ``steer`` writes random values
+to it and its children until the end, refused or not, and ``nothing`` ends with exit code 0.
 """
 
 import itertools
@@ -57,7 +58,7 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
     if then == "nothing":
         return 0
     stop: list[int] = []
-    if then == "deaf":
+    if then in ("deaf", "slow"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda number, _frame: stop.append(number))
@@ -84,14 +85,22 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
     if then in ("die", "wrong", "done"):
         return {"die": 3, "wrong": 2, "done": 0}[then]
     while not stop:
-        heartbeat.beat()
+        if then != "slow":
+            heartbeat.beat()
         time.sleep(0.05)
     return 0 if knobs.restore_all().clean else 1
 
 
-def restore(state_dir: Path) -> bool:
+def restore(state_dir: Path, then: str) -> bool:
     from controller.agent.restore import restore_knobs
 
+    if then == "stuck":
+        count = len(list(state_dir.glob("restore-*")))
+        (state_dir / f"restore-{count}").touch()
+        if count == 1:  # the first one is that at the start
+            time.sleep(60)
+        if count == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
     return restore_knobs(state_dir)
 
 
@@ -106,8 +115,15 @@ def main() -> int:
     return guardian.run(
         lambda heartbeat: agent(heartbeat, state_dir, cgroup, then),
         lock=lock,
-        restore=lambda: restore(state_dir),
-        limits=guardian.Limits(heartbeat_s=1.0, stop_s=1.0, quick_deaths=3, backoff_s=0.2),
+        restore=lambda: restore(state_dir, then),
+        limits=guardian.Limits(
+            heartbeat_s=1.0,
+            stop_s=1.0,
+            restore_s=2.0 if then == "stuck" else 30.0,
+            restores=3,
+            quick_deaths=3,
+            backoff_s=0.2,
+        ),
     )
 
 

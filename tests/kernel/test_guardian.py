@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guardian with real agent processes that are killed, suspended and stopped."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 import os
 from pathlib import Path
@@ -14,9 +14,11 @@ import time
 
 import pytest
 
+from actuators.freezer import freezers
 from controller.agent.restore import release
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
+from tests.helpers import remove_cgroup
 from tests.kernel.knobs import (
     action,
     dump,
@@ -45,9 +47,10 @@ def pod(cgroup_root: Path) -> Path:
 class Guarded:
     """The running program ``guarded``; ``before`` are the knobs of its cgroup at the start."""
 
-    def __init__(self, state_dir: Path, pod: Path, then: str) -> None:
+    def __init__(self, state_dir: Path, pod: Path, then: str, within: Sequence[str]) -> None:
         self.pod, self.before = pod, dump(pod)
-        command = [sys.executable, "-m", "tests.kernel.guarded", str(state_dir), str(pod), then]
+        program = (sys.executable, "-m", "tests.kernel.guarded", str(state_dir), str(pod), then)
+        command = [*within, *program]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -75,8 +78,10 @@ class Guarded:
 
 
 @contextmanager
-def guarded(state_dir: Path, pod: Path, then: str = "live") -> Iterator[Guarded]:
-    program = Guarded(state_dir, pod, then)
+def guarded(
+    state_dir: Path, pod: Path, then: str = "live", within: Sequence[str] = ()
+) -> Iterator[Guarded]:
+    program = Guarded(state_dir, pod, then, within)
     try:
         yield program
     finally:
@@ -101,6 +106,12 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> float:
         assert time.monotonic() - start < seconds, "too late"
         time.sleep(0.005)
     return time.monotonic() - start
+
+
+def may_exempt() -> bool:
+    """Whether this machine lets root exempt a process from the OOM killer."""
+    status = Path("/proc/self/status").read_text()
+    return bool(int(status.partition("CapEff:")[2].split()[0], 16) >> 24 & 1)
 
 
 def alive(pid: int) -> bool:
@@ -216,6 +227,112 @@ def test_an_agent_that_does_not_stop_is_killed_and_restored(pod: Path, tmp_path:
     assert code == 0
     assert dump(pod) == program.before
     assert "does not stop: killing it" in log
+
+
+def test_a_stop_during_a_long_start_is_no_error(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod, "slow") as program:
+        program.squeezed()
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert dump(pod) == program.before
+    assert "has not finished its start: ending it" in log
+    assert "killing" not in log
+
+
+def test_a_restore_that_hangs_or_dies_is_tried_again(pod: Path, tmp_path: Path) -> None:
+    with guarded(tmp_path, pod, "stuck") as program:
+        first = program.squeezed()
+        os.kill(first, signal.SIGKILL)
+        program.wait_restored(2.0 + 2 * RESTORE_S)
+        assert program.squeezed() != first
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert dump(pod) == program.before
+    assert "the restore took longer than 2s: trying again" in log
+    assert "the restore died of signal 9: trying again" in log
+
+
+def test_an_agent_that_hangs_in_the_kernel_is_restored_without_it(
+    pod: Path, tmp_path: Path, cgroup_layout: CgroupLayout
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("a process in a frozen cgroup of v2 can be killed")
+    freezer = freezers(cgroup_layout)[0].mount / f"{pod.parent.name}-hangs"
+    freezer.mkdir()
+    state = freezer / "freezer.state"
+    try:
+        with guarded(tmp_path, pod) as program:
+            agent = program.squeezed()
+            time.sleep(0.3)  # until the first heartbeat start_s applies
+            (freezer / "cgroup.procs").write_text(str(agent))
+            state.write_text("FROZEN")  # on v1 not even SIGKILL ends it
+            program.wait_restored(3.0 + RESTORE_S)
+            assert alive(agent)
+            assert program.squeezed() != agent
+            state.write_text("THAWED")
+            program.process.terminate()
+            code, log = program.end()
+        assert code == 0
+        assert "hangs in the kernel: going on without it" in log
+        assert dump(pod) == program.before
+    finally:
+        state.write_text("THAWED")
+        remove_cgroup(freezer)
+
+
+def test_the_guardian_is_exempt_from_the_oom_killer_and_the_agent_is_not(
+    pod: Path, tmp_path: Path
+) -> None:
+    if not may_exempt():
+        pytest.skip("CAP_SYS_RESOURCE is missing")
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    with guarded(tmp_path, pod) as program:
+        agent = program.squeezed()
+        scores = [Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in (program.pid, agent)]
+        program.process.terminate()
+        program.end()
+    assert list(map(int, scores)) == [-1000, max(own, -999)]
+
+
+def test_the_guardian_survives_an_oom_kill_of_its_whole_cgroup(
+    pod: Path, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    if cgroup_layout.version == "v1" or not may_exempt():
+        pytest.skip("needs cgroup v2 and CAP_SYS_RESOURCE")
+    (cgroup_layout.mount / "cgroup.subtree_control").write_text("+memory")
+    (cgroup_root / "cgroup.subtree_control").write_text("+memory")
+    container = cgroup_root / "container"
+    container.mkdir()
+    (container / "memory.oom.group").write_text("1")  # as kubelet does since 1.28
+    (container / "memory.max").write_text(str(256 << 20))
+    inside = ("sh", "-ec", f'echo $$ > {container}/cgroup.procs; exec "$@"', "-")
+    with guarded(tmp_path, pod, "slow", within=inside) as program:
+        first = program.squeezed()
+        hog = subprocess.run([*inside, sys.executable, "-c", "b'x' * (1 << 30)"], check=False)
+        assert hog.returncode == -signal.SIGKILL
+        assert "oom_group_kill 1" in (container / "memory.events").read_text()
+        assert program.squeezed() != first
+        program.process.terminate()
+        code, log = program.end(30)
+    assert code == 0
+    assert dump(pod) == program.before
+    assert "the agent ended with -9" in log
+
+
+def test_a_guardian_that_may_not_exempt_itself_works_all_the_same(
+    pod: Path, tmp_path: Path
+) -> None:
+    drop = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource")
+    with guarded(tmp_path, pod, within=drop) as program:
+        agent = program.squeezed()
+        scores = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in (program.pid, agent)}
+        assert scores == {Path("/proc/self/oom_score_adj").read_text()}
+        program.process.terminate()
+        code, log = program.end()
+    assert code == 0
+    assert "OOM" not in log
 
 
 @pytest.mark.parametrize(("then", "expected"), [("wrong", 2), ("done", 0)])
