@@ -40,7 +40,7 @@ _AUTOGROUP_NICE = -10
 # The root, and the cgroups in which logind puts login sessions: shared by all their programs.
 _SHARED = re.compile(r"/(user\.slice(/user-\d+\.slice(/session-[^/]+\.scope)?)?)?")
 _FIRST_NAMESPACE = 0xEFFFFFFB  # PROC_CGROUP_INIT_INO in include/linux/proc_ns.h
-_ROOT_INODE = 1  # of a kernfs, which is how the root of a hierarchy is told from a part of it
+_ROOT_INODE = 1  # of a kernfs: distinguishes the root of a hierarchy from a part of it
 _ATTEMPTS = 3
 _EMPTY_S = 0.2
 _RETRY_S = 0.02

@@ -4,7 +4,7 @@
 
 A file's name is the hash of everything that the compiled program depends on, and its first line
 the hash of the rest. The kernel verifies what is loaded from it as it does anything else, but runs
-it with the agent's rights: only files that nobody but root could have written are used.
+it with the agent's rights: only files that root alone could have written are used.
 """
 
 from collections.abc import Mapping

@@ -83,7 +83,7 @@ def test_one_cgroup_has_one_workload(layout: CgroupLayout) -> None:
     found = scan(layout, rules, strict=False)
     assert names(found) == ["all:one", "all:two", "web"]
     assert [text in each for each in found[1]] == [True]
-    # A user who may make cgroups can let one match two patterns, also before the start.
+    # A user with the right to make cgroups can let one match two patterns, also before the start.
     patterns = [rule("all", "/batch/*"), rule("ones", "/*/one"), rule("web", "/web")]
     assert scan(layout, patterns, strict=True)[0] == found[0]
 
