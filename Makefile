@@ -5,17 +5,17 @@
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test vm-test kube-test bench soak lint clean bootstrap test-tools test-kernel api-server
+.PHONY: help demo test vm-test kube-test bench soak lint clean bootstrap test-tools test-kernel real-node
 
 help:
 	@echo "make demo       demonstration with real programs, about two minutes"
 	@echo "make test       lint and all tests"
 	@echo "make vm-test    only tests in the test kernel (resctrl, core scheduling, cgroup v2)"
-	@echo "make kube-test  only tests with a real Kubernetes API server"
+	@echo "make kube-test  only tests with a real Kubernetes API server and node"
 	@echo "make lint       format, lint, types, import contracts"
 	@echo "make bench      benchmarks of cost and control quality"
 	@echo "make soak       tests that take longer than a few minutes"
-	@echo "make clean      remove generated files; test kernel and API server stay in ~/.cache/sweetpoint"
+	@echo "make clean      remove generated files; test kernel and Kubernetes stay in ~/.cache/sweetpoint"
 
 bootstrap:
 	@tools/bootstrap
@@ -26,22 +26,22 @@ test-tools:
 demo: bootstrap
 	@.venv/bin/sweetpoint demo
 
-test: test-tools lint test-kernel api-server
+test: test-tools lint test-kernel real-node
 	@.venv/bin/pytest
 
 vm-test: test-tools test-kernel
 	@.venv/bin/pytest tests/vm
 
-kube-test: test-tools api-server
+kube-test: test-tools real-node
 	@.venv/bin/pytest tests/kube
 
 # Takes ten minutes at the first run.
 test-kernel: test-tools
 	@[ "$$SWEETPOINT_VM_TESTS" = 0 ] || tools/test-kernel build
 
-# Takes four minutes at the first run.
-api-server: test-tools
-	@[ "$$SWEETPOINT_KUBE_TESTS" = 0 ] || tools/api-server build
+# Takes ten minutes at the first run.
+real-node: test-tools
+	@[ "$$SWEETPOINT_KUBE_TESTS" = 0 ] || tools/real-node build
 
 lint: test-tools
 	@.venv/bin/ruff check --quiet

@@ -73,11 +73,9 @@ def vm_tests_reason() -> str | None:
 def kube_tests_reason() -> str | None:
     """Why tests against a Kubernetes API server cannot run here, or None."""
     tree = Path(__file__).parents[1]
-    built = subprocess.run(
-        [tree / "tools" / "api-server", "path"], capture_output=True, check=False
-    )
+    built = subprocess.run([tree / "tools" / "real-node", "path"], capture_output=True, check=False)
     if built.returncode != 0:
-        return "the API server is not built: run tools/api-server build (four minutes, once)"
+        return "Kubernetes is not built: run tools/real-node build (ten minutes, once)"
     for program in ("etcd", "kubectl", "openssl"):
         if shutil.which(program) is None:
             return f"{program} is missing: run tools/bootstrap"

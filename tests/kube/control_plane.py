@@ -19,12 +19,20 @@ import urllib.request
 from controller.demo.programs import Process, start
 from tests.kube.client import Client, Json, Refused
 
-__all__ = ("ControlPlane",)
+__all__ = ("ControlPlane", "program")
 
 _ISSUER = "https://kubernetes.default.svc"
 # The start takes three seconds of CPU time; the limit leaves room for a busy machine.
 _READY_WITHIN_S = 60.0
 _TREE = Path(__file__).parents[2]
+
+
+def program(name: str) -> Path:
+    """Return the path of one of the programs that ``tools/real-node`` built."""
+    built = subprocess.run(
+        [_TREE / "tools" / "real-node", "path"], capture_output=True, check=True, text=True
+    )
+    return Path(built.stdout.strip()) / name
 
 
 def _free_ports(count: int) -> list[int]:
@@ -147,11 +155,8 @@ class ControlPlane:
         ]
 
     def _server_command(self) -> list[str]:
-        built = subprocess.run(
-            [_TREE / "tools" / "api-server", "path"], capture_output=True, check=True, text=True
-        )
         return [
-            *(built.stdout.strip(), f"--etcd-servers=http://127.0.0.1:{self._etcd_port}"),
+            *(str(program("kube-apiserver")), f"--etcd-servers=http://127.0.0.1:{self._etcd_port}"),
             *("--bind-address=127.0.0.1", f"--secure-port={self.port}"),
             *("--tls-cert-file=tls.crt", "--tls-private-key-file=tls.key"),
             *("--authorization-mode=RBAC", "--token-auth-file=tokens.csv"),

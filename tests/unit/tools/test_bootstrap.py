@@ -12,7 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BCC = Path("/usr/lib/python3/dist-packages/bcc/libbcc.py")
 DEMO_PROGRAMS = ("nginx", "ffmpeg", "stress-ng")
-TEST_PROGRAMS = ("iperf3", "nft", "prometheus", "etcd", "kubectl", "openssl")
+TEST_PROGRAMS = (
+    *("iperf3", "nft", "prometheus", "etcd", "kubectl", "openssl"),
+    *("gcc", "pkg-config", "busybox"),
+)
+TEST_FILES = (Path("/usr/include/seccomp.h"), Path("/usr/lib/cni/bridge"))
 FOR = pytest.mark.parametrize("step", [(), ("test",)])
 
 
@@ -57,7 +61,10 @@ def run(tree: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 @FOR
-@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+@pytest.mark.skipif(
+    not all(file.exists() for file in (BCC, *TEST_FILES)),
+    reason="python3-bpfcc, libseccomp-dev or containernetworking-plugins is not installed",
+)
 def test_with_nothing_missing_it_does_nothing(tree: Path, step: tuple[str, ...]) -> None:
     done = run(tree, path_without_apt(tree / "path", DEMO_PROGRAMS + TEST_PROGRAMS), *step)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

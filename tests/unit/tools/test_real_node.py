@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""tools/api-server with a fake compiler: cached results, failures, interruption."""
+"""tools/real-node with a fake compiler: cached results, failures, interruption."""
 
 import os
 from pathlib import Path
@@ -12,12 +12,12 @@ import time
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-MODULE = "tests/kube/apiserver"
-# A fake Go that prints its release and writes its arguments to the output file.
+MODULE = "tests/kube/programs"
+# A fake Go that prints its release and writes its arguments to a file of the output directory.
 QUICK = """#!/bin/sh
 [ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
 for last; do [ "${previous:-}" = -o ] && out=$last; previous=$last; done
-echo "$@" >"$out"
+echo "$CGO_ENABLED $@" >>"${out:-$GOBIN/}arguments"
 """
 ENDLESS = """#!/bin/sh
 [ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
@@ -35,7 +35,7 @@ exit 1
 def tree(tmp_path: Path) -> Path:
     """A source tree whose .venv takes precedence over the installed compiler."""
     (tmp_path / "tools").mkdir()
-    shutil.copy(ROOT / "tools/api-server", tmp_path / "tools")
+    shutil.copy(ROOT / "tools/real-node", tmp_path / "tools")
     shutil.copytree(ROOT / MODULE, tmp_path / MODULE)
     (tmp_path / ".venv/bin").mkdir(parents=True)
     return tmp_path
@@ -46,7 +46,7 @@ def command(tree: Path, go: str, verb: str) -> tuple[list[str], dict[str, str]]:
     compiler.write_text(go)
     compiler.chmod(0o755)
     environment = {"PATH": os.environ["PATH"], "HOME": str(tree), "XDG_CACHE_HOME": f"{tree}/cache"}
-    return [str(tree / "tools/api-server"), verb], environment
+    return [str(tree / "tools/real-node"), verb], environment
 
 
 def run(tree: Path, go: str, verb: str) -> subprocess.CompletedProcess[str]:
@@ -55,7 +55,7 @@ def run(tree: Path, go: str, verb: str) -> subprocess.CompletedProcess[str]:
 
 
 def left_over(tree: Path) -> list[str]:
-    return [path.name for path in (tree / "cache/sweetpoint/api-server").glob("build-*")]
+    return [path.name for path in (tree / "cache/sweetpoint/real-node").glob("build-*")]
 
 
 def ended(pid: int) -> bool:
@@ -71,10 +71,15 @@ def test_it_is_built_once_per_version_of_the_sources(tree: Path) -> None:
     built = run(tree, QUICK, "build")
     assert built.returncode == 0, built.stderr
     path = Path(run(tree, QUICK, "path").stdout.strip())
-    assert "component-base/version.gitVersion=v1." in path.read_text()
+    kubernetes, *containerd, runc = (path / "arguments").read_text().splitlines()
+    assert kubernetes.startswith("0 build") and "/version.gitVersion=v1." in kubernetes
+    assert [line.rpartition("/")[2].split("@")[0] for line in containerd] == [
+        *("containerd", "containerd-shim-runc-v2", "ctr")
+    ]
+    assert runc.startswith("1 install") and "-tags seccomp" in runc
     again = run(tree, FAILING, "build")
     assert (again.returncode, again.stdout) == (0, "")
-    with (tree / MODULE / "main.go").open("a") as source:
+    with (tree / MODULE / "kubelet/main.go").open("a") as source:
         source.write("// changed\n")
     other = run(tree, QUICK, "path")
     assert other.returncode == 1 and Path(other.stdout.strip()) != path
@@ -84,7 +89,7 @@ def test_it_is_built_once_per_version_of_the_sources(tree: Path) -> None:
 def test_the_output_of_a_failing_compiler_is_printed(tree: Path) -> None:
     built = run(tree, FAILING, "build")
     assert built.returncode == 1
-    assert "main.go: no such thing" in built.stderr and "does not build" in built.stderr
+    assert "main.go: no such thing" in built.stderr and "do not build" in built.stderr
     assert run(tree, FAILING, "path").returncode == 1
     assert left_over(tree) == []
 
@@ -105,4 +110,4 @@ def test_an_interrupted_build_leaves_nothing(tree: Path) -> None:
 
 def test_wrong_usage(tree: Path) -> None:
     done = run(tree, QUICK, "everything")
-    assert done.returncode == 2 and done.stderr.startswith("usage: tools/api-server path")
+    assert done.returncode == 2 and done.stderr.startswith("usage: tools/real-node path")
