@@ -48,6 +48,7 @@ from controller.core.model import Mode, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.host.probe_support import find_unsupported
+from controller.host.store import Store
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState, TickReport
@@ -94,6 +95,7 @@ class Agent:
         self._heartbeat = heartbeat
         self._recorder = None if options.record is None else Recorder(options.record)
         self._published = PublishedState()
+        self._store = Store(loaded.data_dir)
         self._http = self._serve(loaded)
         self._node = Node(loaded)
         self._follower = ConfigFollower(source, loaded, self._node)
@@ -274,6 +276,7 @@ class Agent:
             probe_problems=self._node.sampler.problems,
             probe_fallbacks=self._node.sampler.fallbacks,
             config_problem=self._follower.problem,
+            store=self._store.state,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,
@@ -323,3 +326,4 @@ class Agent:
         if self._http is not None:
             self._http.close()
         self._node.close()
+        self._store.close()

@@ -49,6 +49,7 @@ _FORCED_SCAN_NS = 30 * NS_PER_SEC
 # evictions are not among them: they are part of the settings.
 _RESTART_ONLY = (
     "state_dir",
+    "data_dir",
     "http",
     "http_token_file",
     "network",

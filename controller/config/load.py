@@ -70,6 +70,7 @@ class Config:
 
     path: Path
     state_dir: Path
+    data_dir: Path
     http: tuple[str, int] | None
     http_token_file: Path | None = None
     workloads: tuple[WorkloadRule, ...]
@@ -105,9 +106,10 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     http = _parse_http(document, model.http, problems)
     token_file = _parse_token_file(document, model, problems)
     rules = tuple(_rules(document, model.workloads, profiles, problems))
-    state_dir = Path(model.state_dir)
-    if not state_dir.is_absolute() or ".." in state_dir.parts:
-        problems.append(document.problem(("state_dir",), "must be an absolute path without '..'"))
+    directories = {"state_dir": Path(model.state_dir), "data_dir": Path(model.data_dir)}
+    for key, directory in directories.items():
+        if not directory.is_absolute() or ".." in directory.parts:
+            problems.append(document.problem((key,), "must be an absolute path without '..'"))
     if model.reserve >= cpus:
         problems.append(
             document.problem(("reserve",), f"must be less than this host's {cpus} CPUs")
@@ -126,7 +128,8 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         raise ConfigError(problems)
     return Config(
         path=path,
-        state_dir=state_dir,
+        state_dir=directories["state_dir"],
+        data_dir=directories["data_dir"],
         http=http,
         http_token_file=token_file,
         workloads=rules,

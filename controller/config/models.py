@@ -130,6 +130,7 @@ class ConfigModel(Strict):
     mode: Annotated[Mode, Text] = Mode.OBSERVE
     tick: Annotated[int, duration("50ms", "10s")] = raw_default("200ms")
     state_dir: str = "/run/sweetpoint"
+    data_dir: str = "/var/lib/sweetpoint"
     http: str = "127.0.0.1:9464"
     http_token_file: str | None = None
     reserve: Annotated[float, cpus("0cpu", "1024cpu")] = raw_default("100mcpu")

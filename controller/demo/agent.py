@@ -52,6 +52,7 @@ def write_config(
         profile["indicators"] = {INDICATOR: profile["indicators"][INDICATOR]}
     config = {
         "state_dir": str(home / "state"),
+        "data_dir": str(home / "data"),
         "http": f"127.0.0.1:{port}",
         "workloads": [
             {

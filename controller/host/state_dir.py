@@ -23,6 +23,7 @@ import stat
 __all__ = (
     "Lock",
     "LockError",
+    "check_owner",
     "open_directory",
     "owners",
     "read_file",
@@ -160,7 +161,7 @@ def open_directory(path: Path) -> int:
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        _check_owner(fd, path)
+        check_owner(fd, path)
     except OSError:
         os.close(fd)
         raise
@@ -175,11 +176,15 @@ def read_file(path: Path) -> bytes:
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
-        _check_owner(fd, path)
+        check_owner(fd, path)
         return file.read()
 
 
-def _check_owner(fd: int, path: Path) -> None:
+def check_owner(fd: int, path: Path) -> None:
+    """Check that the file or directory *fd* belongs to root alone; *path* is for the message.
+
+    :raises OSError: it does not; the text is in ``strerror``.
+    """
     # The user of the process counts like root: the agent runs as root, other uses of the journal
     # need not.
     found = os.fstat(fd)

@@ -23,6 +23,7 @@ from controller.core.model import (
     Workload,
     WorkloadSample,
 )
+from controller.host.store import StoreState
 from controller.kube.state import ClusterState
 from controller.probes.service_level.ledger import ServiceState
 from controller.reconcilers.core_scheduling import CoreState
@@ -102,6 +103,7 @@ class TickReport:
     left_out: tuple[str, ...] = ()
     unknown_oncpu_ns: int = 0
     unmeasured: Mapping[QosClass, int] = field(default_factory=dict)
+    store: StoreState = field(default_factory=StoreState)
 
 
 def _set_event() -> threading.Event:
@@ -189,6 +191,7 @@ class PublishedState:
         yield "resctrl_group", report.control_group
         yield "core_scheduling", report.cores._asdict()
         yield "config_problem", report.config_problem
+        yield "store", report.store
         yield "http_listen_failures", self.http_listen_failures
         yield "service_level", report.services
         yield "resctrl_monitor", report.monitor

@@ -14,7 +14,7 @@ from tools.chart.__main__ import CHART
 every_case = pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
 
 # All directories of the host that the agent may mount.
-HOST_PATHS = {"/sys/fs/cgroup", "/run/sweetpoint", "/sys/fs/resctrl"}
+HOST_PATHS = {"/sys/fs/cgroup", "/run/sweetpoint", "/var/lib/sweetpoint", "/sys/fs/resctrl"}
 CAPABILITIES = {
     *("BPF", "PERFMON", "NET_ADMIN", "SYS_RESOURCE", "SYS_PTRACE", "SYS_NICE"),
     *("DAC_READ_SEARCH", "KILL"),

@@ -59,7 +59,7 @@ class Site:
         self.config.write_text(
             f"mode: {mode}\n"
             f"http: 127.0.0.1:{self.port}\n"
-            f"state_dir: {self.home}/state\n"
+            f"state_dir: {self.home}/state\ndata_dir: {self.home}/data\n"
             "workloads:\n"
             f"  - {{name: web, cgroup: {self.path(self.service)}, "
             "class: latency-sensitive, profile: nginx}\n"

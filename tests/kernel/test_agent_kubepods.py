@@ -51,6 +51,7 @@ class Node:
             kubeconfig.write_text(KUBECONFIG)
         self.config.write_text(
             f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nstate_dir: {home}/state\n"
+            f"data_dir: {home}/data\n"
             f"kubernetes:\n  node: n\n  kubeconfig: {kubeconfig}\n"
             f"  cgroup_roots: [{self.kubepods.config_root}]\n"
         )

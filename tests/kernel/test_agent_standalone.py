@@ -37,7 +37,7 @@ class Host(Site):
         self.config.write_text(
             f"mode: {mode}\n"
             f"http: 127.0.0.1:{self.port}\n"
-            f"state_dir: {self.home}/state\n"
+            f"state_dir: {self.home}/state\ndata_dir: {self.home}/data\n"
             "profiles: [tight.yaml]\n"
             f"eviction: {{standalone: {self.action}}}\n"
             "workloads:\n"

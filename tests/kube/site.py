@@ -43,7 +43,7 @@ class NodeSite:
         self.config.write_text(
             f"mode: {mode}\n"
             f"http: 127.0.0.1:{self.port}\n"
-            f"state_dir: {self.home}/state\n"
+            f"state_dir: {self.home}/state\ndata_dir: {self.home}/data\n"
             "kubernetes:\n"
             f"  node: {self.kubelet.node}\n"
             f"  kubeconfig: {self._kubeconfig}\n"

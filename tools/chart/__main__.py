@@ -21,7 +21,7 @@ CHART = _DEPLOY / "chart"
 KUSTOMIZE_BASE = _DEPLOY / "kustomize" / "agent.yaml"
 
 # Keys of the agent's configuration that the chart sets itself.
-_SET_BY_CHART = ("mode", "http", "http_token_file", "state_dir", "profiles")
+_SET_BY_CHART = ("mode", "http", "http_token_file", "state_dir", "data_dir", "profiles")
 _HEAD = """\
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0

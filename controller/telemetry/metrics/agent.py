@@ -183,4 +183,24 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
     for probe, reason in report.probe_fallbacks.items():
         fallbacks.add_metric([probe, reason], 1)
     yield fallbacks
+    yield from _store(report)
     yield from agent_cost(report.cost)
+
+
+def _store(report: TickReport) -> Iterator[Metric]:
+    problems = GaugeMetricFamily(
+        "sweetpoint_store_problem",
+        "1 for a document below data_dir that cannot be read or written, with the reason.",
+        labels=["document", "reason"],
+    )
+    for document, reason in sorted(report.store.problems.items()):
+        problems.add_metric([document, reason], 1)
+    yield problems
+    lost = CounterMetricFamily(
+        "sweetpoint_store_lost_writes",
+        "Writes of documents below data_dir that were lost.",
+        labels=["document"],
+    )
+    for document, count in sorted(report.store.lost.items()):
+        lost.add_metric([document], count)
+    yield lost

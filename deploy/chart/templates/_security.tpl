@@ -53,6 +53,9 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 # Journal and lock, on a tmpfs: knobs are lost at a reboot as well.
 - name: state
   mountPath: /run/sweetpoint
+# History and what was learned, on a disk: they outlive a reboot.
+- name: data
+  mountPath: /var/lib/sweetpoint
 {{- if .Values.resctrl.mount }}
 # Memory bandwidth and cache ways: groups of tasks, one directory each.
 - name: resctrl
@@ -81,6 +84,10 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 - name: state
   hostPath:
     path: /run/sweetpoint
+    type: DirectoryOrCreate
+- name: data
+  hostPath:
+    path: /var/lib/sweetpoint
     type: DirectoryOrCreate
 {{- if .Values.resctrl.mount }}
 - name: resctrl

@@ -98,6 +98,7 @@ def test_defaults_observe_and_bind_to_loopback(write: Write) -> None:
     assert config.settings.safe_state is SafeState.STATIC
     assert config.settings.stale_ticks == 5
     assert config.state_dir == Path("/run/sweetpoint")
+    assert config.data_dir == Path("/var/lib/sweetpoint")
     assert config.http == ("127.0.0.1", 9464)
 
 
@@ -143,6 +144,7 @@ ONE_FIELD = [
     ("reserve: 4cpu", "reserve: must be less than this host's 4 CPUs"),
     ("safe_state: panic", "safe_state: must be 'static', 'restore' or 'floor', not 'panic'"),
     ("state_dir: run", "state_dir: must be an absolute path without '..'"),
+    ("data_dir: /var/../x", "data_dir: must be an absolute path without '..'"),
     ("state_dir: /run/../etc", "state_dir: must be an absolute path without '..'"),
     ("http: 9464", "http: must be a valid string, not 9464"),
     ("http: ':9464'", "http: ':9464' is not HOST:PORT such as 127.0.0.1:9464, or off"),

@@ -62,6 +62,7 @@ class Node:
         self.config = home / "config.yaml"
         self.config.write_text(
             f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nstate_dir: {self.state_dir}\n"
+            f"data_dir: {home}/data\n"
             "profiles: [default.yaml]\ncore_scheduling: {mode: on}\nresctrl: {rmid_reserve: 4}\n"
             f"kubernetes:\n  node: {NODE}\n  kubeconfig: {server.kubeconfig}\n"
             f"  cgroup_roots: [{self.kubepods.config_root}]\n"
