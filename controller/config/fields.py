@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from controller.config.yaml_document import ConfigError, Document, Loc
-from controller.core.units import UnitError, parse_cpus, parse_duration, parse_ratio
+from controller.core.units import UnitError, parse_cpus, parse_duration, parse_rate, parse_ratio
 
 __all__ = (
     "RATE",
@@ -138,16 +138,6 @@ class Quantity:
         return number
 
 
-def _parse_rate(text: str) -> float:
-    number, slash, unit = text.partition("/")
-    try:
-        if slash and unit.strip() == "s":
-            return float(number)
-    except ValueError:
-        pass
-    raise UnitError(f"{text!r} is not a rate such as 2/s")
-
-
 def duration(least: str, most: str) -> Quantity:
     """Return the annotation of a duration such as ``2s``, read as ns."""
     return Quantity(parse_duration, r"^[0-9]+(\.[0-9]+)? *(ns|us|ms|s|m|h)$", least, most)
@@ -159,7 +149,7 @@ def cpus(least: str, most: str) -> Quantity:
 
 
 RATIO = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "0", "1")
-RATE = Quantity(_parse_rate, r"^[0-9]+(\.[0-9]+)? */ *s$", "0.01/s", "100/s")
+RATE = Quantity(parse_rate, r"^[0-9]+(\.[0-9]+)? */ *s$", "0.01/s", "100/s")
 
 # A value whose unit depends on the indicator or knob; it stays text until that is known.
 Measure = Annotated[

@@ -14,8 +14,10 @@ from controller.core.units import (
     NS_PER_SEC,
     UnitError,
     parse_bandwidth,
+    parse_cpus,
     parse_duration,
     parse_number,
+    parse_rate,
     parse_ratio,
 )
 
@@ -31,7 +33,8 @@ class _Kind(NamedTuple):
     ``parse`` converts the text of a sweet point. ``resolution`` is the smallest difference that
     is significant; empty: a hundredth of the sweet point. ``min_samples`` is the number of events
     that an evaluation needs; ``None``: the indicator is not computed from events. ``period_ns`` is
-    the time between two readings, 0 if there is one in every tick.
+    the time between two readings, 0 if there is one in every tick. ``load`` converts the load of a
+    bin; ``None``: the sweet point does not depend on the load.
     """
 
     parse: Callable[[str], float]
@@ -41,6 +44,7 @@ class _Kind(NamedTuple):
     tolerance: float = 2.0
     window_ns: int = NS_PER_SEC
     period_ns: int = 0
+    load: Callable[[str], float] | None = None
 
 
 def _figure(text: str) -> float:
@@ -60,7 +64,13 @@ def _waits(min_samples: int) -> _Kind:
 def _counter(tolerance: float) -> _Kind:
     # The counters of tasks that stay on a CPU are read once a second.
     return _Kind(
-        parse_number, "0.01", Channel.CACHE, 1000, tolerance=tolerance, period_ns=NS_PER_SEC
+        parse_number,
+        "0.01",
+        Channel.CACHE,
+        1000,
+        tolerance=tolerance,
+        period_ns=NS_PER_SEC,
+        load=parse_cpus,
     )
 
 
@@ -72,7 +82,7 @@ def _pressure(channel: Channel) -> _Kind:
 # min_samples: a percentile of few waits is noise. runq_delay_p99 and wait_ratio are shares of time,
 # which are also defined without a single wait. CPI and misses are per instruction, counted in
 # thousands. They vary little, so their tolerance is small: 10 % more CPI is as bad as twice the
-# latency.
+# latency. Packets are read once a second where they are counted by network namespace.
 _KINDS = {
     IndicatorName.RUNQ_P50: _waits(20),
     IndicatorName.RUNQ_P95: _waits(20),
@@ -81,6 +91,16 @@ _KINDS = {
     IndicatorName.WAIT_RATIO: _Kind(parse_ratio, "0.1%", min_samples=0),
     IndicatorName.CPI: _counter(1.1),
     IndicatorName.LLC_MPKI: _counter(1.5),
+    IndicatorName.CPU_PER_PACKET: _Kind(
+        parse_duration,
+        "10ns",
+        Channel.CACHE,
+        100,
+        tolerance=1.15,
+        window_ns=2 * NS_PER_SEC,
+        period_ns=NS_PER_SEC,
+        load=parse_rate,
+    ),
     IndicatorName.NET_RATE: _Kind(parse_bandwidth, "100kbit", Channel.NETWORK),
     IndicatorName.NET_BACKLOG: _Kind(parse_duration, "10us", Channel.NETWORK, 0),
     IndicatorName.NET_DROPS: _Kind(parse_ratio, "0.001%", Channel.NETWORK, 100),
@@ -89,7 +109,7 @@ _KINDS = {
     IndicatorName.PSI_IO: _pressure(Channel.IO),
     IndicatorName.SERVICE: _Kind(_figure, "", window_ns=5 * NS_PER_SEC),
 }
-_BY_LOAD = (IndicatorName.CPI, IndicatorName.LLC_MPKI)
+_BY_LOAD = [name for name, kind in _KINDS.items() if kind.load is not None]
 
 
 def read_indicator(
@@ -101,10 +121,10 @@ def read_indicator(
     """
     kind = _KINDS[name]
     window_ns = kind.window_ns if model.window is None else model.window
-    sweet_point = _measure(("sweet_point",), model.sweet_point, kind, report)
+    sweet_point = _number(("sweet_point",), model.sweet_point, kind.parse, report)
     smallest = model.resolution or kind.resolution
     if smallest:
-        resolution = _measure(("resolution",), smallest, kind, report)
+        resolution = _number(("resolution",), smallest, kind.parse, report)
     else:
         resolution = sweet_point / 100
     bins = _bins(name, model, report)
@@ -142,21 +162,31 @@ def _is_time(kind: _Kind, sweet_point: str) -> bool:
 
 
 def _bins(name: IndicatorName, model: IndicatorModel, report: Report) -> tuple[LoadBin, ...]:
-    if model.bins and name not in _BY_LOAD:
-        report(("bins",), f"{name} has one sweet point for all loads; see {' and '.join(_BY_LOAD)}")
-    above = [each.above for each in model.bins]
-    if above != sorted(set(above)):
-        report(("bins",), "must be ordered by 'above', lowest first")
-    found = (
-        LoadBin(each.above, _measure(("bins",), each.sweet_point, _KINDS[name], report))
+    kind = _KINDS[name]
+    if not model.bins:
+        return ()
+    if kind.load is None:
+        report(("bins",), f"{name} has one sweet point for all loads; see {', '.join(_BY_LOAD)}")
+        return ()
+    bins = [
+        LoadBin(
+            _number(("bins",), each.above, kind.load, report),
+            _number(("bins",), each.sweet_point, kind.parse, report),
+        )
         for each in model.bins
-    )
-    return tuple(each for each in found if not math.isnan(each.sweet_point))
+    ]
+    found = [each for each in bins if not any(map(math.isnan, each))]
+    above = [each.above for each in found]
+    if above != sorted(set(above)) or min(above, default=1.0) <= 0:
+        report(("bins",), "must be above 0 and ordered by 'above', lowest first")
+    return tuple(found)
 
 
-def _measure(loc: tuple[str, ...], text: str, kind: _Kind, report: Report) -> float:
+def _number(
+    loc: tuple[str, ...], text: str, parse: Callable[[str], float], report: Report
+) -> float:
     try:
-        return float(kind.parse(text))
+        return float(parse(text))
     except UnitError as error:
         report(loc, str(error))
         return math.nan

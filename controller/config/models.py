@@ -9,7 +9,7 @@ sections. The JSON schemas for editors are made from these models.
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
 from controller.config.fields import RATE, RATIO, Measure, Strict, Text, cpus, duration, raw_default
 from controller.config.sections.agent import BudgetModel, CountersModel
@@ -33,6 +33,10 @@ __all__ = (
 )
 
 
+# Its unit depends on the indicator.
+LOAD_PATTERN = r"^[0-9]+(\.[0-9]+)? *(cpus?|mcpu|/ *s)$"
+
+
 def _gains_kind(value: object) -> str | None:
     if isinstance(value, dict | GainsModel):
         return "<mapping>"
@@ -48,9 +52,9 @@ class GainsModel(Strict):
 
 
 class LoadBinModel(Strict):
-    """The sweet point at loads above a limit; the load is the workload's CPU use in CPUs."""
+    """The sweet point at loads above a limit, in CPUs, or in packets/s for cpu_per_packet."""
 
-    above: Annotated[float, cpus("1mcpu", "1024cpu")]
+    above: Annotated[Measure, WithJsonSchema({"type": "string", "pattern": LOAD_PATTERN})]
     sweet_point: Measure
 
 

@@ -348,6 +348,7 @@ class IndicatorName(StrEnum):
     WAIT_RATIO = "wait_ratio"
     CPI = "cpi"
     LLC_MPKI = "llc_mpki"
+    CPU_PER_PACKET = "cpu_per_packet"
     NET_RATE = "net_rate"
     NET_BACKLOG = "net_backlog"
     NET_DROPS = "net_drops"

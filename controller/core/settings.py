@@ -58,9 +58,12 @@ class Gains:
 
 
 class LoadBin(NamedTuple):
-    """The sweet point of a workload that uses ``above_cpus`` CPUs or more."""
+    """The sweet point of a workload whose load is ``above`` or more.
 
-    above_cpus: float
+    The load is in CPUs, for ``cpu_per_packet`` in packets per second.
+    """
+
+    above: float
     sweet_point: float
 
 

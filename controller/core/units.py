@@ -6,6 +6,7 @@ Inside the program all quantities are in base units, which their names carry (``
 ``_cpus``, ``_ratio``). Text with a unit exists only in the configuration and in messages.
 """
 
+import contextlib
 import re
 
 __all__ = (
@@ -23,6 +24,7 @@ __all__ = (
     "parse_cpus",
     "parse_duration",
     "parse_number",
+    "parse_rate",
     "parse_ratio",
 )
 
@@ -105,6 +107,18 @@ def parse_number(text: str) -> float:
     :raises UnitError: not a number, negative, or with a unit.
     """
     return _scaled(text, {"": 1.0}, "a number without a unit such as 1.35")
+
+
+def parse_rate(text: str) -> float:
+    """Return *text* such as ``500/s``, a number per second.
+
+    :raises UnitError: not a number followed by ``/s``.
+    """
+    number, slash, unit = text.partition("/")
+    if slash and unit.strip() == "s":
+        with contextlib.suppress(UnitError):
+            return parse_number(number)
+    raise UnitError(f"{text!r} is not a rate such as 2/s")
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ UDP_HEADERS = 28  # IPv4 20, UDP 8
 
 # A socket belongs to the cgroup of the process at its creation, so the process joins first.
 _TALKER = """
-import os, socket, sys
+import os, socket, sys, time
 cgroup, role, address, port, size, count = sys.argv[1:7]
 endpoint, size, count = (address, int(port)), int(size), int(count)
 with open(cgroup + "/cgroup.procs", "w") as procs:
@@ -28,6 +28,16 @@ if role == "echo":           # returns datagrams until it is killed
     report(server.getsockname()[1])
     while True:
         data, sender = server.recvfrom(65536)
+        server.sendto(data, sender)
+elif role == "serve":        # like echo, with count microseconds of CPU time for each datagram
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(endpoint)
+    report(server.getsockname()[1])
+    while True:
+        data, sender = server.recvfrom(65536)
+        until = time.thread_time() + count / 1e6
+        while time.thread_time() < until:
+            pass
         server.sendto(data, sender)
 elif role == "ask":          # sends datagrams and waits for the answer to each
     client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

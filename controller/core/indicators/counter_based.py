@@ -2,8 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Indicators from the increase of a few counters: CPI, LLC misses, pressure and network rate.
 
-CPI and misses per instruction are defined only for a workload that uses at least 1 % of a CPU:
-below that they describe wake-ups and cold caches. Pressure and network rate are always defined.
+CPI, misses per instruction and CPU time per packet are defined only for a workload that uses at
+least 1 % of a CPU: below that they describe wake-ups and cold caches. Pressure and network rate are
+always defined.
+
+CPU time per packet stands for CPI on machines without hardware counters. Cache misses and a busy
+memory bus make the same work take more CPU time, and the packets count the work. It is comparable
+only at the same load, because a service handles several packets per wake-up when it is busy.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +17,7 @@ from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.measurement import STALE, Measured, service_indicator
-from controller.core.indicators.windows import Delta, DeltaWindow
+from controller.core.indicators.windows import STRETCH, Delta, DeltaWindow
 from controller.core.model import CgroupId, IndicatorName, Snapshot, WorkloadSample
 from controller.core.settings import IndicatorSpec
 from controller.core.workload_index import Service, WorkloadIndex
@@ -37,6 +42,8 @@ class _Source(NamedTuple):
     until the first counter grew by ``events`` times ``min_samples``; with less there is no value.
     Where ``events`` is 0, the window is stretched until the first counter grew by ``least``.
     ``is_pressure``: the counters are those of PSI. ``is_sched``: they need the sched probe.
+    ``is_paced``: the first counter may be read less often than the others, so only readings in
+    which it changed are compared.
     """
 
     counters: Callable[[WorkloadSample], tuple[int | None, ...]]
@@ -46,21 +53,25 @@ class _Source(NamedTuple):
     least: int = 0
     is_pressure: bool = False
     is_sched: bool = False
+    is_paced: bool = False
 
 
 def _per_instruction(delta: Delta, idle_cpus: float, scale: float) -> Measured:
     instructions, events, oncpu_ns, inflicted_ns = delta.counts
     cpus = oncpu_ns / delta.span_ns
-    least = max(_LEAST_CPUS, idle_cpus)
     samples = instructions // _INSTRUCTIONS
-    if cpus < least:
-        # A workload that hardly ran because it had to wait is not idle, but has no CPI either.
-        starved = cpus + inflicted_ns / delta.span_ns >= least
-        status = IndicatorStatus.FRESH if starved else IndicatorStatus.IDLE
-        return Measured(status, None, samples, cpus)
+    if cpus < max(_LEAST_CPUS, idle_cpus):
+        return Measured(_hardly_runs(cpus, inflicted_ns, delta, idle_cpus), None, samples, cpus)
     if instructions == 0:
         return STALE if delta.span_ns >= _DEAD_NS else Measured(IndicatorStatus.FRESH)
     return Measured(IndicatorStatus.FRESH, scale * events / instructions, samples, cpus)
+
+
+def _hardly_runs(cpus: float, inflicted_ns: int, delta: Delta, idle_cpus: float) -> IndicatorStatus:
+    """Return FRESH for a workload that hardly ran because it had to wait, else IDLE."""
+    wanted = cpus + inflicted_ns / delta.span_ns
+    starved = wanted >= max(_LEAST_CPUS, idle_cpus)
+    return IndicatorStatus.FRESH if starved else IndicatorStatus.IDLE
 
 
 def _cpi(delta: Delta, idle_cpus: float) -> Measured:
@@ -71,6 +82,22 @@ def _cpi(delta: Delta, idle_cpus: float) -> Measured:
 
 def _mpki(delta: Delta, idle_cpus: float) -> Measured:
     return _per_instruction(delta, idle_cpus, 1000.0)
+
+
+def _per_packet(delta: Delta, idle_cpus: float) -> Measured:
+    packets, oncpu_ns, inflicted_ns = delta.counts
+    cpus = oncpu_ns / delta.span_ns
+    rate = packets * 1e9 / delta.span_ns
+    if cpus < max(_LEAST_CPUS, idle_cpus):
+        return Measured(_hardly_runs(cpus, inflicted_ns, delta, idle_cpus), None, packets, rate)
+    value = oncpu_ns / packets if packets else None
+    return Measured(IndicatorStatus.FRESH, value, packets, rate)
+
+
+def _computes_unasked(delta: Delta, window_ns: int) -> bool:
+    """Whether a workload ran for the longest window with hardly a packet, for no lack of a CPU."""
+    _, oncpu_ns, inflicted_ns = delta.counts
+    return delta.span_ns >= STRETCH * window_ns and inflicted_ns <= oncpu_ns
 
 
 def _pressure(delta: Delta, idle_cpus: float) -> Measured:
@@ -92,6 +119,12 @@ def _traffic(sample: WorkloadSample) -> tuple[int | None, ...]:
     return (None if sent is None or received is None else sent + received,)
 
 
+def _packets(sample: WorkloadSample) -> tuple[int | None, ...]:
+    sent, received = sample.tx_packets, sample.rx_packets
+    packets = None if sent is None or received is None else sent + received
+    return packets, sample.oncpu_ns, sample.wait_inflicted_ns
+
+
 COUNTED: Mapping[IndicatorName, _Source] = {
     IndicatorName.CPI: _Source(
         attrgetter("instructions", "cycles", "oncpu_ns", "wait_inflicted_ns"),
@@ -108,6 +141,9 @@ COUNTED: Mapping[IndicatorName, _Source] = {
         events=_INSTRUCTIONS,
         least=1,
         is_sched=True,
+    ),
+    IndicatorName.CPU_PER_PACKET: _Source(
+        _packets, _per_packet, proof=1, events=1, is_sched=True, is_paced=True
     ),
     IndicatorName.PSI_CPU: _Source(_total("psi_cpu_some_ns"), _pressure, is_pressure=True),
     IndicatorName.PSI_MEMORY: _Source(_total("psi_memory_some_ns"), _pressure, is_pressure=True),
@@ -159,6 +195,9 @@ class CounterWindows:
                         window.push(time_ns, (None,))
                         continue
                     counts = source.counters(sample)
+                    longest_ns = 2 * spec.window_ns
+                    if source.is_paced and window.repeats(time_ns, counts, longest_ns):
+                        continue
                     window.push(time_ns, counts)
                     if window.alive and all(counts[: source.proof]):
                         self._proven.add(key)
@@ -190,6 +229,8 @@ class CounterWindows:
         if delta is None:
             return Measured(IndicatorStatus.FRESH)
         measured = source.evaluate(delta, idle_cpus)
-        if delta.counts[0] < least:
-            return measured._replace(value=None)
-        return measured
+        if delta.counts[0] >= least:
+            return measured
+        if source.is_paced and _computes_unasked(delta, spec.window_ns):
+            return measured._replace(status=IndicatorStatus.IDLE, value=None)
+        return measured._replace(value=None)

@@ -16,24 +16,25 @@ class Measured(NamedTuple):
     """The value of an indicator for one workload.
 
     ``fresh`` without a value: the workload runs, but there are too few events for a value.
-    ``samples`` is the number of events behind the value, ``cpus`` the load of the workload.
+    ``samples`` is the number of events behind the value, ``load`` the load of the workload in CPUs
+    or, for ``cpu_per_packet``, in packets per second.
     """
 
     status: IndicatorStatus
     value: float | None = None
     samples: int = 0
-    cpus: float = 0.0
+    load: float = 0.0
 
 
 STALE = Measured(IndicatorStatus.STALE)
 
 
-def sweet_point_at(spec: IndicatorSpec, cpus: float) -> float:
-    """Return the sweet point of a workload that uses *cpus* CPUs."""
+def sweet_point_at(spec: IndicatorSpec, load: float) -> float:
+    """Return the sweet point of a workload with *load*, in the unit of ``Measured.load``."""
     sweet_point = spec.sweet_point
-    for load in spec.bins:
-        if cpus >= load.above_cpus:
-            sweet_point = load.sweet_point
+    for each in spec.bins:
+        if load >= each.above:
+            sweet_point = each.sweet_point
     return sweet_point
 
 
@@ -54,7 +55,7 @@ def service_indicator(
         if measured.status is IndicatorStatus.FRESH or status is IndicatorStatus.STALE:
             status = measured.status
         if measured.value is not None:
-            factor = measured.value / sweet_point_at(spec, measured.cpus)
+            factor = measured.value / sweet_point_at(spec, measured.load)
             excess = factor if spec.tolerance > 1 else -factor
             if worst is None or excess > worst[0]:
                 worst = (excess, cgroup, measured)
@@ -69,5 +70,5 @@ def service_indicator(
         samples=worst[2].samples,
         status=status,
         worst=worst[1],
-        sweet_point=sweet_point_at(spec, worst[2].cpus) if spec.bins else None,
+        sweet_point=sweet_point_at(spec, worst[2].load) if spec.bins else None,
     )

@@ -225,6 +225,16 @@ class DeltaWindow:
         """Drop all readings, as is needed after a gap."""
         self._samples.clear()
 
+    def repeats(self, time_ns: int, counts: Sequence[int | None], within_ns: int) -> bool:
+        """Whether the first of *counts* did not change since the last reading.
+
+        False if that reading is *within_ns* old or older, or if a counter is missing.
+        """
+        if not (self.alive and self._samples) or None in counts:
+            return False
+        last_ns, last = self._samples[-1]
+        return counts[0] == last[0] and time_ns - last_ns < within_ns
+
     def read(self, window_ns: int, least: int = 0) -> Delta | None:
         """Return the increases over *window_ns*, stretched until the first counter grew by *least*.
 

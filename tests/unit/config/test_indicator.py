@@ -44,6 +44,7 @@ def good(name: str, **fields: Any) -> IndicatorSpec:
         ("wait_ratio", "5%", 0.05, Channel.CPU, 2.0, 0, False),
         ("cpi", 1.35, 1.35, Channel.CACHE, 1.1, 1000, False),
         ("llc_mpki", "4", 4.0, Channel.CACHE, 1.5, 1000, False),
+        ("cpu_per_packet", "8us", 8e3, Channel.CACHE, 1.15, 100, True),
         ("net_rate", "200mbit", 25e6, Channel.NETWORK, 2.0, 0, False),
         ("net_backlog", "2ms", 2e6, Channel.NETWORK, 2.0, 0, True),
         ("net_drops", "0.1%", 0.001, Channel.NETWORK, 2.0, 100, False),
@@ -86,6 +87,9 @@ def test_windows_and_gains_depend_on_the_period_of_readings() -> None:
 def test_sweet_points_by_load() -> None:
     bins = [{"above": "500mcpu", "sweet_point": 1.2}, {"above": "2cpu", "sweet_point": 1.6}]
     assert good("cpi", sweet_point=1.1, bins=bins).bins == (LoadBin(0.5, 1.2), LoadBin(2.0, 1.6))
+    busy = [{"above": "5000/s", "sweet_point": "6us"}]
+    per_packet = good("cpu_per_packet", sweet_point="8us", bins=busy)
+    assert per_packet.bins == (LoadBin(5000.0, 6e3),)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +121,31 @@ def test_sweet_points_by_load() -> None:
             "psi_io",
             {"sweet_point": "1%", "bins": [{"above": "1cpu", "sweet_point": "2%"}]},
             "bins",
-            "psi_io has one sweet point for all loads; see cpi and llc_mpki",
+            "psi_io has one sweet point for all loads; see cpi, llc_mpki, cpu_per_packet",
         ),
         (
             "cpi",
             {"sweet_point": 1, "bins": [{"above": "1cpu", "sweet_point": 2}] * 2},
             "bins",
-            "must be ordered by 'above', lowest first",
+            "must be above 0 and ordered by 'above', lowest first",
+        ),
+        (
+            "cpi",
+            {"sweet_point": 1, "bins": [{"above": "100/s", "sweet_point": 2}]},
+            "bins",
+            "'100/s' is not an amount of CPU such as",
+        ),
+        (
+            "cpu_per_packet",
+            {"sweet_point": "8us", "bins": [{"above": "1cpu", "sweet_point": "7us"}]},
+            "bins",
+            "'1cpu' is not a rate such as 2/s",
+        ),
+        (
+            "cpu_per_packet",
+            {"sweet_point": "8us", "window": "500ms"},
+            "window",
+            "must be at least 1s",
         ),
         (
             "cpi",

@@ -186,7 +186,7 @@ def test_missing_profile_file(directory: Path) -> None:
         ("100mcpu", "1mcpu", '9: knobs["cpu.quota"].floor: must be between 10mcpu and 1024cpu'),
         ("1/s", "1", "9: knobs[\"cpu.quota\"].squeeze: '1' is not a rate such as 2/s"),
         ("1/s", "fast/s", "9: knobs[\"cpu.quota\"].squeeze: 'fast/s' is not a rate such as 2/s"),
-        ("1/s", "nan/s", '9: knobs["cpu.quota"].squeeze: must be between 0.01/s and 100/s'),
+        ("1/s", "nan/s", "9: knobs[\"cpu.quota\"].squeeze: 'nan/s' is not a rate such as 2/s"),
         ("step: 0.2", "step: 0", '9: knobs["cpu.quota"].release_step: must be greater than 0'),
         ("enabled: false", "enabled: true", "10: evict.enabled: no way to evict"),
         ("after: 2m", "after: 2", "10: evict.after: '2' is not a duration such as"),

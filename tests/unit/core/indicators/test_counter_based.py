@@ -263,6 +263,95 @@ def test_with_a_tolerance_below_one_less_is_worse() -> None:
     assert deviation(found.value, spec.sweet_point, spec) > 1
 
 
+def serving(
+    tick: int, packets: int, cgroup: CgroupId = WEB, cpus: float = 0.5, waits: float = 0.0
+) -> WorkloadSample:
+    """The counters of a workload that has run *cpus* and *waits* for *tick* ticks."""
+    return WorkloadSample(
+        cgroup,
+        oncpu_ns=round(tick * cpus * TICK_NS),
+        wait_inflicted_ns=round(tick * waits * TICK_NS),
+        tx_packets=packets // 2,
+        rx_packets=packets - packets // 2,
+    )
+
+
+PER_PACKET = IndicatorName.CPU_PER_PACKET
+
+
+def test_cpu_time_per_packet_of_both_directions() -> None:
+    bench = Bench(spec_of(PER_PACKET))
+    found = None
+    for tick in range(1, 10):
+        # 100 ms of CPU and 10,000 packets, or 5,000, in each tick.
+        found = bench.tick(serving(tick, 10_000 * tick), serving(tick, 5_000 * tick, TWO))
+    assert found is not None
+    assert (found.value, found.worst, found.samples) == (20_000.0, TWO, 25_000)
+    assert found.status is IndicatorStatus.FRESH
+
+
+def test_the_load_of_cpu_time_per_packet_is_the_rate_of_packets() -> None:
+    bins = (LoadBin(20_000.0, 2.0), LoadBin(100_000.0, 1.0))
+    found = Bench(spec_of(PER_PACKET, sweet_point=3.0, bins=bins)).run(
+        [serving(tick, 10_000 * tick) for tick in range(1, 10)]
+    )
+    assert found is not None
+    assert found.sweet_point == 2.0
+
+
+def test_packets_that_are_counted_once_a_second_give_the_exact_time_per_packet() -> None:
+    """On-CPU time changes in every tick, the packets in every sixth."""
+    bench = Bench(spec_of(PER_PACKET))
+    values = []
+    for tick in range(60):
+        found = bench.tick(serving(tick, 10_000 * (tick - tick % 6)))
+        values.append(None if found is None else found.value)
+    assert values[20:] == [10_000.0] * 40
+
+
+def test_a_workload_that_computes_without_packets_is_idle() -> None:
+    bench = Bench(spec_of(PER_PACKET, min_samples=100))
+    bench.run([serving(tick, 10_000 * tick) for tick in range(1, 20)])
+    found = bench.run([serving(tick, 190_000 + tick) for tick in range(20, 25)])
+    assert found is not None
+    assert found.status is IndicatorStatus.FRESH
+    found = bench.run([serving(tick, 190_000 + tick) for tick in range(25, 60)])
+    assert found is not None
+    assert (found.status, found.value) == (IndicatorStatus.IDLE, None)
+    # The counter stands still altogether.
+    found = bench.run([serving(tick, 190_060) for tick in range(60, 100)])
+    assert found is not None
+    assert (found.status, found.value) == (IndicatorStatus.IDLE, None)
+    found = bench.run([serving(tick, 10_000 * (tick - 81)) for tick in range(101, 120)])
+    assert found is not None
+    assert found.value == pytest.approx(10_000.0, rel=0.1)
+
+
+def test_a_workload_without_packets_because_it_waits_for_a_cpu_is_not_idle() -> None:
+    bench = Bench(spec_of(PER_PACKET, min_samples=100))
+    bench.run([serving(tick, 10_000 * tick, cpus=0.1, waits=2.0) for tick in range(1, 20)])
+    found = bench.run([serving(t, 190_000 + t, cpus=0.1, waits=2.0) for t in range(20, 60)])
+    assert found is not None
+    assert (found.status, found.value) == (IndicatorStatus.FRESH, None)
+    found = bench.run([serving(t, 190_000 + t, cpus=0.001, waits=2.0) for t in range(2000, 2040)])
+    assert found is not None
+    assert (found.status, found.value) == (IndicatorStatus.FRESH, None)
+
+
+def test_time_per_packet_needs_packets_and_the_sched_probe() -> None:
+    bench = Bench(spec_of(PER_PACKET))
+    for tick in range(1, 20):
+        assert bench.tick(serving(tick, 0)) is None
+        assert bench.tick(busy(tick)) is None
+    bench.run([serving(tick, 10_000 * tick) for tick in range(20, 40)])
+    old = bench.tick(serving(40, 400_000), age_ns=3 * TICK_NS)
+    assert old is not None
+    assert old.status is IndicatorStatus.STALE
+    gone = bench.tick(busy(41))
+    assert gone is not None
+    assert gone.status is IndicatorStatus.STALE
+
+
 def psi(name: IndicatorName, total_ns: int | None) -> WorkloadSample:
     return with_counter(WorkloadSample(WEB), f"{name.value}_some_ns", total_ns)
 
