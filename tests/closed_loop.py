@@ -5,6 +5,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from controller.config.sections.law import LawModel, build_law
 from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
 from controller.core.decision import Outcome, Plan
 from controller.core.knob_values import parse_quota
@@ -14,12 +15,15 @@ from controller.core.settings import (
     HostFacts,
     IndicatorSpec,
     KnobLimits,
+    LawSettings,
     Profile,
     SafeState,
     Settings,
 )
 from controller.demo.simulated_node import SimulatedNode
 
+# Every part of the law, as in a configuration file that names none.
+LAW = build_law(LawModel())
 TICK_NS = 200_000_000
 SECOND_NS = 1_000_000_000
 TICKS_PER_S = SECOND_NS // TICK_NS
@@ -50,6 +54,7 @@ def make_settings(
     safe_state: SafeState = SafeState.STATIC,
     limits: KnobLimits = DEFAULT_LIMITS[Knob.CPU_QUOTA],
     cpus: int = 2,
+    law: LawSettings = LAW,
 ) -> Settings:
     profile = Profile(
         name="default",
@@ -67,6 +72,7 @@ def make_settings(
         safe_state=safe_state,
         stale_ticks=5,
         mode=mode,
+        law=law,
     )
 
 

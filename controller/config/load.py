@@ -23,6 +23,7 @@ from controller.config.sections.knobs import (
     build_resctrl,
 )
 from controller.config.sections.kubernetes import KubernetesConfig, build_kubernetes
+from controller.config.sections.law import build_law
 from controller.config.sections.network import NetworkConfig, build_network
 from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
 from controller.config.yaml_document import ConfigError, Document, Loc, read_document
@@ -144,6 +145,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
             stale_ticks=STALE_TICKS,
             mode=mode or model.mode,
             core=build_core_scheduling(model.core_scheduling),
+            law=build_law(model.law),
             eviction=build_limits(
                 model.kubernetes.eviction if model.kubernetes else model.eviction
             ),

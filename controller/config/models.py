@@ -16,6 +16,7 @@ from controller.config.sections.agent import BudgetModel, CountersModel
 from controller.config.sections.eviction import EvictionModel
 from controller.config.sections.knobs import CORE_GROUP, CoreSchedulingModel, IoModel, ResctrlModel
 from controller.config.sections.kubernetes import KubernetesModel
+from controller.config.sections.law import LawModel
 from controller.config.sections.network import NetworkModel
 from controller.config.sections.service_level import ServiceLevelModel
 from controller.core.model import Channel, IndicatorName, Knob, Mode, QosClass
@@ -146,6 +147,7 @@ class ConfigModel(Strict):
     resctrl: ResctrlModel = raw_default({})
     io: IoModel = raw_default({})
     core_scheduling: CoreSchedulingModel = raw_default({})
+    law: LawModel = raw_default({})
     counters: CountersModel = raw_default({})
     budget: BudgetModel = raw_default({})
     kubernetes: KubernetesModel | None = None

@@ -19,6 +19,7 @@ __all__ = (
     "HostFacts",
     "IndicatorSpec",
     "KnobLimits",
+    "LawSettings",
     "LinkFacts",
     "LoadBin",
     "MbaUnit",
@@ -225,6 +226,20 @@ class CoreSettings(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LawSettings:
+    """Switches of the parts of the control law, which docs/CONTROL.md describes one by one.
+
+    All of them are off by default and on in a configuration file that does not name them: the
+    settings of an old recording lack them, and its plans were computed without them.
+
+    ``throttled_share``: a service's own quota explains its waits from a share of its time on, not
+    from the first nanosecond.
+    """
+
+    throttled_share: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration of the core, without workloads.
 
@@ -241,3 +256,4 @@ class Settings:
     mode: Mode = Mode.OBSERVE
     core: CoreSettings = field(default_factory=CoreSettings)
     eviction: EvictionLimits = field(default_factory=EvictionLimits)
+    law: LawSettings = field(default_factory=LawSettings)

@@ -11,7 +11,7 @@ from controller.core.knob_values import parse_quota
 from controller.core.model import Knob, KnobValue, Mode
 from controller.core.settings import SafeState
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import ClosedLoop, make_settings
+from tests.closed_loop import LAW, ClosedLoop, make_settings
 
 IDLE = KnobValue("1")
 FREE = KnobValue("max 100000 0")
@@ -29,6 +29,26 @@ def test_a_service_throttled_by_its_own_quota_causes_no_squeeze() -> None:
     assert state(plans[-1]) is ChannelState.SELF
     assert not any(plan.actions for plan in plans)
     assert any("throttled by its own quota" in each.text for p in plans for each in p.verdicts)
+
+
+@pytest.mark.parametrize("ratio", [0.001, 0.01])
+def test_a_service_that_is_throttled_a_little_is_protected(ratio: float) -> None:
+    """Its own quota explains a hundredth of its waits at most, best-effort the rest."""
+    node = SimulatedNode(1)
+    node.throttled_ratio = ratio
+    loop = ClosedLoop(node)
+    loop.run(20)
+    plans = loop.run(20)
+    assert {state(plan) for plan in plans} == {ChannelState.SQUEEZE}
+    assert node.p99_ns < 3e6
+
+
+def test_without_its_part_of_the_law_a_nanosecond_of_throttling_ends_the_protection() -> None:
+    node = SimulatedNode(1)
+    node.throttled_ratio = 0.001
+    loop = ClosedLoop(node, make_settings(law=replace(LAW, throttled_share=False)))
+    assert state(loop.run(20)[-1]) is ChannelState.SELF
+    assert node.p99_ns > 20e6
 
 
 def test_steal_causes_no_squeeze() -> None:

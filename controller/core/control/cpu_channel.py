@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cpu channel: its loops, their evidence, the feed-forward ceiling and the grants of quota."""
 
+from collections.abc import Sequence
+
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import limits_of
 from controller.core.control.limiters import RateLimiter
 from controller.core.control.rungs.allocator import ProportionalAllocator
 from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.indicators.windows import WindowReading
 from controller.core.model import CgroupId, Channel, Knob
 from controller.core.settings import IndicatorSpec, SafeState, Settings
 from controller.core.workload_index import Service, WorkloadIndex
@@ -126,21 +129,34 @@ class CpuChannel:
     def _evidence(
         self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
     ) -> Evidence:
-        throttled: int | None = None
-        inflicted = 0.0
-        for cgroup in service.cgroups:
-            reading = tracker.reading(cgroup, spec)
-            if reading is not None:
-                inflicted += reading.inflicted_ratio
-                if reading.throttled_ns is not None:
-                    throttled = (throttled or 0) + reading.throttled_ns
+        readings = [tracker.reading(cgroup, spec) for cgroup in service.cgroups]
+        known = [each for each in readings if each is not None]
         return Evidence(
             be_share=tracker.blame.share(service.name),
-            throttled_ns=throttled,
-            inflicted_cpus=inflicted,
+            throttled_ratio=self._throttled_ratio(known),
+            inflicted_cpus=sum(each.inflicted_ratio for each in known),
             steal_cpus=tracker.steal_cpus,
             cpus=self._settings.host.cpus,
         )
+
+    def _throttled_ratio(self, readings: Sequence[WindowReading]) -> float | None:
+        """Return the share of its time in which a service was throttled; ``None``: not measured.
+
+        Throttled time is summed over threads, so it is compared with the time in which threads ran
+        or were throttled, and with one thread's time where that is more: a service that hardly runs
+        is throttled rarely, however long its bursts are then.
+        """
+        measured = [each for each in readings if each.throttled_ns is not None]
+        if not measured:
+            return None
+        throttled_ns = sum(each.throttled_ns or 0 for each in measured)
+        if not self._settings.law.throttled_share:
+            return 1.0 if throttled_ns else 0.0
+        time_ns = sum(
+            max(each.span_ns, each.oncpu_ratio * each.span_ns + (each.throttled_ns or 0))
+            for each in measured
+        )
+        return throttled_ns / time_ns
 
 
 def _all_blocked(

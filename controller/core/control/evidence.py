@@ -14,6 +14,11 @@ __all__ = ("Evidence", "EvidenceGate")
 _STEAL_TO_WAIT = 0.5
 _STEAL_PER_CPU = 0.05
 
+# The share of its time from which on a service's own quota explains its waits. It lies between 1 %,
+# where best-effort work still costs the service far more, and 10 %, where a tenth of its requests
+# meets a quota that is used up.
+_THROTTLED_MIN = 0.05
+
 # Hysteresis. Best-effort work that is squeezed inflicts less, so the share that keeps a squeeze up
 # is half of the share that starts it. Otherwise the squeeze would end itself and start again.
 _KEEP = 0.5
@@ -24,14 +29,14 @@ class Evidence:
     """What is known about the causes of a service's wait.
 
     ``be_share`` is best-effort's part of the inflicted wait, an average over seconds (``None``:
-    nothing was inflicted). ``throttled_ns`` is the time in the indicator's window in which the
-    service was throttled by its own quota (``None``: not measurable). ``inflicted_cpus`` (the
-    window) and ``steal_cpus`` (an average over seconds) are seconds per second, ``cpus`` is the
-    number of CPUs of the machine.
+    nothing was inflicted). ``throttled_ratio`` is the share of its time, in the indicator's window,
+    in which the service was throttled by its own quota (``None``: not measurable).
+    ``inflicted_cpus`` (the window) and ``steal_cpus`` (an average over seconds) are seconds per
+    second, ``cpus`` is the number of CPUs of the machine.
     """
 
     be_share: float | None
-    throttled_ns: int | None
+    throttled_ratio: float | None
     inflicted_cpus: float
     steal_cpus: float | None
     cpus: int
@@ -66,7 +71,7 @@ class EvidenceGate:
         if not hurting:
             if share < needed:
                 self.state = ChannelState.FREE
-        elif evidence.throttled_ns:
+        elif self._throttled_explains(evidence):
             self.state = ChannelState.SELF
         elif _steal_explains(evidence):
             self.state = ChannelState.STEAL
@@ -75,6 +80,10 @@ class EvidenceGate:
         else:
             self.state = ChannelState.SQUEEZE
         return self.state
+
+    def _throttled_explains(self, evidence: Evidence) -> bool:
+        least = _THROTTLED_MIN * (_KEEP if self.state is ChannelState.SELF else 1.0)
+        return evidence.throttled_ratio is not None and evidence.throttled_ratio >= least
 
 
 def _steal_explains(evidence: Evidence) -> bool:

@@ -122,7 +122,7 @@ class LadderChannel:
         def common_evidence() -> Evidence:
             return Evidence(
                 be_share=context.usage.share(self.channel, context.tracker, context.workload_index),
-                throttled_ns=None,
+                throttled_ratio=None,
                 inflicted_cpus=0.0,
                 steal_cpus=None,
                 cpus=self._cpus,

@@ -9,10 +9,10 @@ from controller.core.decision import ChannelState
 
 
 def evidence(
-    share: float | None = 1.0, throttled_ns: int | None = 0, steal: float | None = 0.0
+    share: float | None = 1.0, throttled: float | None = 0.0, steal: float | None = 0.0
 ) -> Evidence:
     return Evidence(
-        be_share=share, throttled_ns=throttled_ns, inflicted_cpus=0.5, steal_cpus=steal, cpus=2
+        be_share=share, throttled_ratio=throttled, inflicted_cpus=0.5, steal_cpus=steal, cpus=2
     )
 
 
@@ -22,11 +22,12 @@ def evidence(
         (True, evidence(), ChannelState.SQUEEZE),
         (True, evidence(share=0.1), ChannelState.NOT_BE),
         (True, evidence(share=None), ChannelState.NOT_BE),
-        (True, evidence(throttled_ns=1), ChannelState.SELF),
-        (True, evidence(throttled_ns=None, steal=None), ChannelState.SQUEEZE),
+        (True, evidence(throttled=0.1), ChannelState.SELF),
+        (True, evidence(throttled=0.01), ChannelState.SQUEEZE),
+        (True, evidence(throttled=None, steal=None), ChannelState.SQUEEZE),
         (True, evidence(steal=0.3), ChannelState.STEAL),
         (True, evidence(steal=0.05), ChannelState.SQUEEZE),
-        (False, evidence(share=0.0, throttled_ns=1, steal=2.0), ChannelState.FREE),
+        (False, evidence(share=0.0, throttled=0.1, steal=2.0), ChannelState.FREE),
     ],
 )
 def test_state_that_follows_from_the_evidence(
@@ -41,3 +42,13 @@ def test_half_the_share_that_starts_a_squeeze_keeps_it_up() -> None:
     assert gate.update(True, lambda: evidence(share=0.25), 0.2) is ChannelState.SQUEEZE
     assert gate.update(True, lambda: evidence(share=0.15), 0.2) is ChannelState.SQUEEZE
     assert gate.update(True, lambda: evidence(share=0.05), 0.2) is ChannelState.NOT_BE
+
+
+def test_half_the_throttled_time_that_explains_a_wait_keeps_the_explanation_up() -> None:
+    gate = EvidenceGate()
+    states = [
+        gate.update(True, lambda share=share: evidence(throttled=share), 0.2)
+        for share in (0.04, 0.06, 0.04, 0.02)
+    ]
+    squeeze, own = ChannelState.SQUEEZE, ChannelState.SELF
+    assert states == [squeeze, own, own, squeeze]

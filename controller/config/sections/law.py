@@ -1,0 +1,19 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The section ``law:``: switches of the parts of the control law, to measure what each brings."""
+
+from controller.config.fields import Strict
+from controller.core.settings import LawSettings
+
+__all__ = ("LawModel", "build_law")
+
+
+class LawModel(Strict):
+    """The parts of the control law."""
+
+    throttled_share: bool = True
+
+
+def build_law(model: LawModel) -> LawSettings:
+    """Return the checked section ``law``."""
+    return LawSettings(**model.model_dump())
