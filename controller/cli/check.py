@@ -3,6 +3,8 @@
 """``sweetpoint check``: validates a configuration before it is used."""
 
 import argparse
+from dataclasses import asdict
+import json
 from typing import TYPE_CHECKING
 
 from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
@@ -12,13 +14,20 @@ if TYPE_CHECKING:
 
 __all__ = ("HELP", "add_arguments", "main")
 
-HELP = "check a configuration and print it with all defaults filled in"
+HELP = "check a configuration and say what it means on this host"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
     add_config(parser)
-    parser.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--resolved",
+        action="store_true",
+        help="print the configuration as YAML with all defaults filled in",
+    )
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument(
         "--ask",
         action="store_true",
         help="instead of printing, read every source of a service level once",
@@ -27,17 +36,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 valid, 1 a source gave no value (--ask), 2 invalid."""
-    from pydantic import TypeAdapter
-
-    from controller.config.load import Config, ConfigError, load
+    from controller.config.resolve import resolve
+    from controller.config.yaml_document import ConfigError, write_document
 
     try:
-        config = load(arguments.config)
+        config, data = resolve(arguments.config)
     except ConfigError as error:
         return fail(error, WRONG)
     if arguments.ask:
         return _print_figures(config.service_level)
-    print(TypeAdapter(Config).dump_json(config, indent=2).decode())
+    if arguments.resolved:
+        print(write_document(data), end="")
+        return DONE
+    from controller.cli.summary import render, summarize
+
+    summary = summarize(config)
+    print(json.dumps(asdict(summary), indent=2) if arguments.json else render(summary))
     return DONE
 
 

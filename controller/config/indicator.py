@@ -13,6 +13,8 @@ from controller.core.settings import Gains, IndicatorSpec, LoadBin
 from controller.core.units import (
     NS_PER_SEC,
     UnitError,
+    format_bandwidth,
+    format_duration,
     parse_bandwidth,
     parse_cpus,
     parse_duration,
@@ -21,7 +23,7 @@ from controller.core.units import (
     parse_ratio,
 )
 
-__all__ = ("read_indicator",)
+__all__ = ("format_value", "read_indicator")
 
 # Reports a problem: the place below the indicator, and the message.
 Report = Callable[[tuple[str, ...], str], None]
@@ -155,6 +157,16 @@ def read_indicator(
         bins=bins,
         is_time=_is_time(kind, model.sweet_point),
     )
+
+
+def format_value(spec: IndicatorSpec, value: float) -> str:
+    """Return *value*, of the indicator of *spec*, with its unit as in a profile."""
+    parse = _KINDS[spec.name].parse
+    if spec.is_time:
+        return format_duration(value)
+    if parse is parse_ratio:
+        return f"{100 * value:.3g}%"
+    return format_bandwidth(value) if parse is parse_bandwidth else f"{value:.4g}"
 
 
 def _is_time(kind: _Kind, sweet_point: str) -> bool:

@@ -19,7 +19,17 @@ import stat
 
 import yaml
 
-__all__ = ("ConfigError", "Document", "Loc", "parse_document", "read_document", "read_text")
+from controller.host.names import printable
+
+__all__ = (
+    "ConfigError",
+    "Document",
+    "Loc",
+    "parse_document",
+    "read_document",
+    "read_text",
+    "write_document",
+)
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16  # the deepest field of the files is at 4
@@ -113,6 +123,11 @@ def parse_document(text: str, origin: str) -> Document:
     return Document(origin=origin, data=data, lines=builder.lines)
 
 
+def write_document(data: object) -> str:
+    """Return *data* as YAML from which ``parse_document`` reads equal data."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+
+
 def read_text(path: Path) -> str:
     """Return the text of the file *path*.
 
@@ -204,16 +219,35 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode) -> object:
         text = str(node.value)
-        if node.style in ("'", '"', "|", ">"):
-            return text
-        if text in _CONSTANTS:
-            return _CONSTANTS[text]
-        if _INT.fullmatch(text):
-            return int(text)
-        return float(text) if _FLOAT.fullmatch(text) else text
+        return text if node.style in ("'", '"', "|", ">") else _plain(text)
 
     def _report(self, line: int, message: str) -> None:
         self.problems.append(f"{self.origin}:{line}: {message}")
+
+
+def _plain(text: str) -> object:
+    """Return the value of a plain scalar."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes without aliases, and quotes text that would be read back as something else."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # "off" and "2" need quotes in YAML 1.1, "1e3" in ours. Only in quotes is U+0085 no line break.
+    style = None if _plain(text) == text and text.isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _field_name(loc: Loc) -> str:
@@ -231,5 +265,5 @@ def _field_name(loc: Loc) -> str:
 def _shorten(text: str) -> str:
     # A tag, or the name of a file, can have control characters.
     head = text[: MAX_MESSAGE_CHARS + 1].replace("\n", " ")
-    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in head)
+    line = printable(head)
     return line if len(line) <= MAX_MESSAGE_CHARS else line[: MAX_MESSAGE_CHARS - 3] + "..."

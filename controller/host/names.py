@@ -10,7 +10,7 @@ surrogate (PEP 383). That is right for opening the file, but no encoder of texts
 import os
 import re
 
-__all__ = ("printable_name", "utf8")
+__all__ = ("printable", "printable_name", "utf8")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -18,6 +18,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def printable_name(name: str) -> str:
     r"""Return *name* with each byte that is not UTF-8 as text, such as ``\xff``."""
     return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def printable(text: str) -> str:
+    r"""Return *text* with each character that is not printable as an escape, such as ``\n``."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def utf8(text: str) -> bytes:

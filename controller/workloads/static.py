@@ -18,7 +18,7 @@ from controller.host.facts import CgroupLayout
 from controller.host.names import printable_name
 from controller.host.own_cgroup import OWN_CGROUP
 
-__all__ = ("scan",)
+__all__ = ("is_pattern", "scan")
 
 _MAGIC = frozenset("*?[")
 
@@ -43,7 +43,7 @@ def scan(
     missing: list[str] = []
     for rule in rules:
         matches = list(_match(layout.mount, rule.cgroup.strip("/").split("/")))
-        if not matches and not _is_pattern(rule.cgroup):
+        if not matches and not is_pattern(rule.cgroup):
             missing.append(
                 f"{rule.origin}: cgroup: {rule.cgroup} does not exist below {layout.mount}; start "
                 "the workload first, or name it by a pattern if it comes and goes"
@@ -71,16 +71,15 @@ def scan(
             problems.append((rule, text))
     texts = [f"{rule.origin}: cgroup: {text}" for rule, text in problems]
     errors = [
-        text
-        for (rule, _), text in zip(problems, texts, strict=True)
-        if not _is_pattern(rule.cgroup)
+        text for (rule, _), text in zip(problems, texts, strict=True) if not is_pattern(rule.cgroup)
     ]
     if strict and (missing or errors):
         raise ConfigError([*missing, *errors])
     return tuple(kept.values()), tuple(texts)
 
 
-def _is_pattern(cgroup: str) -> bool:
+def is_pattern(cgroup: str) -> bool:
+    """Return whether *cgroup*, the path of a rule, is a glob."""
     return not _MAGIC.isdisjoint(cgroup)
 
 
@@ -91,7 +90,7 @@ def _above(path: str) -> Iterator[str]:
 
 def _workload(layout: CgroupLayout, rule: WorkloadRule, path: str, inode: int) -> Workload:
     name = rule.name
-    if _is_pattern(rule.cgroup):
+    if is_pattern(rule.cgroup):
         name = f"{rule.name}:{printable_name(path.rpartition('/')[2])}"
     cgroup = CgroupId(layout.hierarchy, inode)
     return Workload(name, cgroup, path, rule.qos, rule.service, rule.profile, rule.core_group)
@@ -112,7 +111,7 @@ def _match(mount: Path, patterns: list[str]) -> Iterator[tuple[str, int]]:
 def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
     folder = mount / parent[1:]
     try:
-        if not _is_pattern(pattern):
+        if not is_pattern(pattern):
             status = (folder / pattern).stat(follow_symlinks=False)
             return [(pattern, status.st_ino)] if stat.S_ISDIR(status.st_mode) else []
         with os.scandir(folder) as entries:

@@ -1,0 +1,124 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint check``: what a configuration means on a host, in a screenful; exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.cli.main import main
+from controller.cli.summary import render, summarize
+from controller.config.load import load
+
+HOST = """\
+workloads:
+  - {name: web, cgroup: /system.slice/nginx.service, class: latency-sensitive, profile: nginx}
+  - {name: jobs, cgroup: "/batch.slice/*", class: best-effort}
+  - {name: gone, cgroup: /gone.slice, class: best-effort}
+  - {name: later, cgroup: "/later/*", class: best-effort}
+"""
+
+
+@pytest.fixture(params=["v1", "v2"])
+def mountinfo(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Make a tree of cgroups; the text is that of a host that has it mounted."""
+    mount = tmp_path / "cgroup"
+    for name in ("system.slice/nginx.service", "batch.slice/one", "batch.slice/two\x1b[31m"):
+        folder = mount / name
+        folder.mkdir(parents=True)
+        (folder / "cpu.max").write_text("max 100000\n")
+    (mount / "cgroup.controllers").write_text("cpu memory io\n")
+    kind = "cgroup cgroup rw,cpu" if request.param == "v1" else "cgroup2 cgroup2 rw"
+    return f"30 25 0:26 / {mount} rw,relatime - {kind}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "config.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_workloads_and_what_is_missing(tmp_path: Path, mountinfo: str) -> None:
+    summary = summarize(load(write(tmp_path, HOST)), mountinfo)
+    assert [(each.name, len(each.found), each.problem) for each in summary.workloads] == [
+        ("web", 1, ""),
+        ("jobs", 2, ""),
+        ("gone", 0, "none now (needed at start)"),
+        ("later", 0, "none now"),
+    ]
+    (profile,) = summary.profiles
+    assert (profile.name, profile.services) == ("nginx", ("web",))
+    assert [(each.indicator, each.sweet_point) for each in profile.indicators] == [
+        ("runq_delay_p99", "1ms"),
+        ("runq_p99", "2.3ms"),
+        ("net_backlog", "1ms"),
+    ]
+    assert profile.indicators[2].off == "no section network"
+    knobs = {each.knob: each for each in summary.knobs}
+    assert "network" in knobs["tc.ceiling"].off
+    # Whatever this machine has: nginx's profile says nothing about memory.
+    assert knobs["memory.high"].off
+
+
+def test_the_text_fits_on_a_screen_and_has_no_control_characters(
+    tmp_path: Path, mountinfo: str
+) -> None:
+    text = render(summarize(load(write(tmp_path, HOST)), mountinfo))
+    lines = text.splitlines()
+    assert len(lines) <= 25
+    # Paths and reasons come last; the tables before them fit.
+    assert all(len(line) <= 110 for line in lines)
+    assert text.replace("\n", "").isprintable()
+    assert "web    latency-sensitive  nginx  /system.slice/nginx.service  1 cgroup" in text
+
+
+def test_a_long_list_is_cut(tmp_path: Path, mountinfo: str) -> None:
+    rules = "".join(f"  - {{name: w{i}, cgroup: /w{i}, class: system}}\n" for i in range(40))
+    text = render(summarize(load(write(tmp_path, HOST + rules)), mountinfo))
+    assert "  ... and 32 more (--json lists all)" in text
+
+
+def test_names_of_cgroups_cannot_write_to_the_terminal(tmp_path: Path, mountinfo: str) -> None:
+    # The inner one is left out, with its name in the text.
+    nested = '  - {name: in, cgroup: "/batch.slice/two*/x", class: best-effort}\n'
+    mount = next(tmp_path.glob("cgroup/batch.slice/two*"))
+    (mount / "x").mkdir()
+    (mount / "x" / "cpu.max").write_text("max 100000\n")
+    summary = summarize(load(write(tmp_path, HOST + nested)), mountinfo)
+    assert any("\x1b" in text for text in summary.left_out)
+    assert "left out" in render(summary)
+    assert "\x1b" not in render(summary)
+
+
+def test_pods_of_a_node(tmp_path: Path, mountinfo: str) -> None:
+    uid = "0a1b2c3d-0000-4000-8000-000000000001"
+    (tmp_path / "cgroup/kubepods/besteffort" / f"pod{uid}").mkdir(parents=True)
+    summary = summarize(load(write(tmp_path, "kubernetes: {node: n1}\n")), mountinfo)
+    assert summary.pods is not None
+    assert (summary.pods.node, summary.pods.roots, summary.pods.pods) == ("n1", ("/kubepods",), 1)
+    # Pods can select any profile.
+    assert {each.name for each in summary.profiles} >= {"default", "nginx", "redis", "memcached"}
+    assert "Pods of node n1: 1 now (/kubepods)" in render(summary)
+
+
+def test_on_this_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, HOST)
+    assert main(["check", "--config", str(file)]) == 0
+    assert capsys.readouterr().out.startswith(f"{file}: valid\n")
+    assert main(["check", "--json", "--config", str(file)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mode"] == "observe"
+    assert [each["name"] for each in found["workloads"]] == ["web", "jobs", "gone", "later"]
+    assert main(["check", "--resolved", "--config", str(file)]) == 0
+    again = write(tmp_path, capsys.readouterr().out)
+    assert main(["check", "--config", str(again)]) == 0
+
+
+def test_an_invalid_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, "mod: observe\n" + HOST)
+    for option in ([], ["--json"], ["--resolved"]):
+        assert main(["check", *option, "--config", str(file)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert "did you mean mode?" in printed.err
