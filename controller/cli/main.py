@@ -19,6 +19,7 @@ from controller.cli import (
     retire,
     run,
     schema,
+    simulate,
 )
 from controller.cli.common import FAILED
 
@@ -44,6 +45,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "check": check,
     "schema": schema,
     "replay": replay,
+    "simulate": simulate,
     "import-koordinator": import_koordinator,
 }
 

@@ -1,0 +1,133 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""One run: a policy on the plant of a scenario with one seed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.simulation.conditions import STEP_S, Knobs
+from controller.simulation.model import Scenario
+from controller.simulation.plant import Plant
+from controller.simulation.policies.policy import Factory
+
+__all__ = ("Run", "Second", "Task", "run")
+
+_STEPS_PER_S = round(1.0 / STEP_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """One second: the highest p99 of a service relative to its objective, and the jobs' work.
+
+    ``work_cpus`` is in CPUs that each would be alone on a core. ``p99_ratio`` of ``None``: no
+    request finished.
+    """
+
+    p99_ratio: float | None
+    work_cpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The result of a run.
+
+    ``writes`` is the number of knobs that changed after the warm-up.
+    """
+
+    scenario: str
+    policy: str
+    seed: int
+    seconds: tuple[Second, ...]
+    jobs: int
+    writes: int
+    warm_up: int
+
+    @property
+    def counted(self) -> tuple[Second, ...]:
+        """The seconds after the warm-up."""
+        return self.seconds[self.warm_up :]
+
+    @property
+    def violating(self) -> float:
+        """Share of seconds in which a service exceeded its objective."""
+        counted = self.counted
+        return sum((each.p99_ratio or 0.0) > 1.0 for each in counted) / len(counted)
+
+    @property
+    def work_cpus(self) -> float:
+        """Mean work of the jobs, in effective CPUs."""
+        return float(np.mean([each.work_cpus for each in self.counted]))
+
+    @property
+    def writes_per_min(self) -> float:
+        """Knobs written per minute, of all jobs together."""
+        return self.writes * 60.0 / len(self.counted)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A run to do."""
+
+    scenario: Scenario
+    policy: str
+    factory: Factory
+    seed: int
+
+
+def run(task: Task, seconds: int, warm_up: int) -> Run:
+    """Return the result of *task* over *seconds*, of which the first *warm_up* do not count.
+
+    :raises ValueError: nothing would be left to count.
+    """
+    if seconds <= warm_up:
+        raise ValueError(f"{seconds} s are not longer than the warm-up of {warm_up} s")
+    plant = Plant(task.scenario, task.seed, seconds)
+    policy = task.factory(plant)
+    every = max(1, round(policy.interval_s / STEP_S))
+    results: list[Second] = []
+    writes, work = 0, 0.0
+    for step in range(seconds * _STEPS_PER_S):
+        if step % every == 0:
+            before = _values(plant.knobs)
+            policy.step()
+            if step >= warm_up * _STEPS_PER_S:
+                writes += len(set(_values(plant.knobs)) - set(before))
+        plant.advance()
+        if (step + 1) % _STEPS_PER_S == 0:
+            done = float(plant.counters.work.sum())
+            results.append(Second(_worst(plant), done - work))
+            work = done
+    return Run(
+        scenario=task.scenario.name,
+        policy=task.policy,
+        seed=task.seed,
+        seconds=tuple(results),
+        jobs=len(plant.jobs),
+        writes=writes,
+        warm_up=warm_up,
+    )
+
+
+def _worst(plant: Plant) -> float | None:
+    ratios = [
+        p99 / service.slo_s
+        for index, service in enumerate(plant.scenario.services)
+        if (p99 := plant.p99_s(index, 1.0)) is not None
+    ]
+    return max(ratios, default=None)
+
+
+def _values(knobs: Knobs) -> list[tuple[str, int, object]]:
+    """Return every knob with its value; those that are one write in the kernel are one value."""
+    values: list[tuple[str, int, object]] = [
+        ("quota", -1, (knobs.all_quota, knobs.all_period)),
+        ("cpuset", -1, knobs.cpuset),
+        ("ways", -1, knobs.ways),
+        ("mba", -1, knobs.mba),
+    ]
+    quotas = zip(knobs.quota.tolist(), knobs.period.tolist(), strict=True)
+    values += [("quota", index, quota) for index, quota in enumerate(quotas)]
+    values += [("idle", index, idle) for index, idle in enumerate(knobs.idle.tolist())]
+    values += [("weight", index, weight) for index, weight in enumerate(knobs.weight.tolist())]
+    return values

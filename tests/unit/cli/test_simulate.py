@@ -1,0 +1,52 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.cli.main import main
+
+SHORT = ["--seconds", "4", "--warm-up", "1"]
+
+
+def test_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["simulate", "--scenario", "harmless", "--policy", "none", "sched-idle", *SHORT])
+    assert code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "harmless: no job hurts"
+    assert [line.split()[0] for line in lines[1:]] == ["policy", "none", "sched-idle"]
+
+
+def test_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--scenario", "harmless", "--policy", "sweetpoint", "--seeds", "2", "--json"]
+    assert main(["simulate", *arguments, *SHORT]) == 0
+    (summary,) = json.loads(capsys.readouterr().out)
+    assert (summary["policy"], summary["seeds"]) == ("sweetpoint", 2)
+    assert summary["work_cpus"]["low"] <= summary["work_cpus"]["mean"]
+
+
+def test_lists_scenarios_and_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert "one-hurts" in out
+    assert "sweetpoint" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--scenario", "nothing"], ["--policy", "nothing"], ["--seconds", "60"]],
+)
+def test_wrong_use_is_one_line_and_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_invalid_profile_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "bad.yaml"
+    profile.write_text("name: x\nindicators: {cpi: {sweet_point: none}}\n")
+    assert main(["simulate", "--profile", str(profile), *SHORT]) == 2
+    assert "cpi" in capsys.readouterr().err
+    assert main(["simulate", "--profile", str(tmp_path / "missing.yaml"), *SHORT]) == 2
