@@ -14,6 +14,7 @@ from controller.cli import (
     demo,
     doctor,
     import_koordinator,
+    init,
     release,
     replay,
     retire,
@@ -42,6 +43,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "demo": demo,
     "release": release,
     "retire": retire,
+    "init": init,
     "check": check,
     "schema": schema,
     "replay": replay,
@@ -76,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sweetpoint",
         description="Lets best-effort work fill a machine without hurting its services.",
-        epilog="Start with 'sweetpoint doctor', then 'sweetpoint demo'.",
+        epilog="Start with 'sweetpoint doctor', 'sweetpoint demo', then 'sweetpoint init'.",
     )
     parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
