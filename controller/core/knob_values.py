@@ -40,6 +40,7 @@ __all__ = (
     "is_quota_or_doubled",
     "is_stricter",
     "lowest_ways",
+    "lowest_weight",
     "parse_amount",
     "parse_bandwidth",
     "parse_ceilings",
@@ -139,6 +140,8 @@ def _cpus(value: KnobValue) -> float:
 
 
 IDLE = KnobValue("1")
+# The kernel's limits: MIN_SHARES in kernel/sched/core.c, CGROUP_WEIGHT_MIN in linux/cgroup.h.
+_LOWEST_SHARES, _LOWEST_WEIGHT = 2, 1
 
 
 def parse_idle(value: KnobValue) -> int | None:
@@ -152,6 +155,11 @@ def parse_idle(value: KnobValue) -> int | None:
     if idle != "0":
         raise ValueError(f"{value!r} is not a value of cpu.idle")
     return int(weight)
+
+
+def lowest_weight(hierarchy: str) -> KnobValue:
+    """Return the text of a normal cgroup of the lowest weight in *hierarchy*."""
+    return format_idle(_LOWEST_WEIGHT if hierarchy == "v2" else _LOWEST_SHARES)
 
 
 def format_idle(weight: int | None) -> KnobValue:
@@ -327,7 +335,8 @@ def _quota_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
 
 
 def _idle_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return value == IDLE and reference != IDLE
+    weight, limit = parse_idle(value), parse_idle(reference)
+    return limit is not None and (weight is None or weight < limit)
 
 
 def _cookie_is_stricter(value: KnobValue, reference: KnobValue) -> bool:

@@ -150,11 +150,12 @@ class Workload(NamedTuple):
     hierarchy's mount. Of the workloads with the same ``service`` the worst one counts.
     ``core_group`` names the group of workloads with which it may share a core; empty: all of its
     class. ``idle_at`` is the ancestor cgroup on which cpu.idle is set for it, which contains
-    nothing but best-effort work; ``None``: its own cgroup. ``evictable`` is false for DaemonSet and
-    static pods; of two workloads with equal blame the one of lower ``priority`` is evicted first.
-    ``limit_cpus`` and ``limit_memory_bytes`` are what a best-effort workload requested, which it
-    never exceeds; ``None``: nothing requested. The limits of egress and ingress hold on links that
-    the agent shapes.
+    nothing but best-effort work; ``None``: its own cgroup. ``may_idle`` is false where another
+    program writes the weight of its cgroup, which the kernel refuses for an idle one.
+    ``evictable`` is false for DaemonSet and static pods; of two workloads with equal blame the one
+    of lower ``priority`` is evicted first. ``limit_cpus`` and ``limit_memory_bytes`` are what a
+    best-effort workload requested, which it never exceeds; ``None``: nothing requested. The limits
+    of egress and ingress hold on links that the agent shapes.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Workload(NamedTuple):
     limit_memory_bytes: int | None = None
     limit_egress_bytes_per_s: int | None = None
     limit_ingress_bytes_per_s: int | None = None
+    may_idle: bool = True
 
 
 class WorkloadSample(NamedTuple):

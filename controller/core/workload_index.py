@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from controller.core.knob_values import IDLE, lowest_weight
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.settings import Profile
 
@@ -39,7 +40,8 @@ class WorkloadIndex:
     ``best_effort`` and ``system`` map cgroups to workloads, ``sensitive`` maps the cgroups of
     latency-sensitive workloads to the names of their services; all in the order of the list.
     ``profiles`` are those in use by a service, ``longest_window_ns`` the longest of their windows.
-    ``idle_targets`` are the cgroups on which cpu.idle is set for best-effort work. ``cpu_limits``
+    ``idle_targets`` are the cgroups on which cpu.idle is set for best-effort work, with its value:
+    idle, or the lowest weight where the cgroup may not be idle. ``cpu_limits``
     (CPUs) and ``memory_limits`` (bytes) are the limits that best-effort workloads requested
     themselves, which hold in any case.
     """
@@ -76,10 +78,12 @@ class WorkloadIndex:
             for cgroup, each in self.best_effort.items()
             if each.limit_memory_bytes is not None
         }
-        self.idle_targets = dict.fromkeys(
-            CgroupId(each.idle_at.scope, each.idle_at.id) if each.idle_at else cgroup
+        self.idle_targets = {
+            CgroupId(each.idle_at.scope, each.idle_at.id) if each.idle_at else cgroup: (
+                IDLE if each.may_idle else lowest_weight(cgroup.hierarchy)
+            )
             for cgroup, each in self.best_effort.items()
-        )
+        }
         self.sensitive = {cgroup: each.service for cgroup, each in by_class[QosClass.LS].items()}
         members: dict[str, list[Workload]] = {}
         for workload in by_class[QosClass.LS].values():

@@ -158,15 +158,15 @@ def _cpu_knobs(layout: CgroupLayout | None) -> Iterable[Fact]:
 def _idle_level(mount: Path) -> str:
     """Describe where sched-idle takes effect, above all for a kubelet's BestEffort pods.
 
-    With a cgroup for all BestEffort pods, sched-idle on that cgroup places them behind all other
-    pods. Without it they are siblings of services, or lie in cgroups of normal weight.
+    With a cgroup for all BestEffort pods, its weight, which kubelet sets, places them behind all
+    other pods. Without it they are siblings of services.
     """
     for pods, best_effort in (
         ("kubepods", "besteffort"),
         ("kubepods.slice", "kubepods-besteffort.slice"),
     ):
         if (mount / pods / best_effort).is_dir():
-            return f"; pods: set on /{pods}/{best_effort}, behind all other pods"
+            return f"; pods: set on each, /{pods}/{best_effort} has kubelet's lowest weight"
         if (mount / pods).is_dir():
             return f"; pods: partial, no {best_effort} in /{pods} (kubelet's cgroupsPerQOS is off)"
     return "; it orders sibling cgroups: put best-effort work into a cgroup beside the services"

@@ -4,7 +4,10 @@
 
 cpu.idle orders siblings only, so it may have to be set on a cgroup above the workload. That cgroup
 must not contain other processes, so the tree around the best-effort workloads is scanned for them.
-The rule of the placement is in ``controller.core.control.sched_idle``.
+The rule of the placement is in ``controller.core.control.sched_idle``. It does not apply to the
+cgroups of kubelet, which writes weights to the levels above a pod: there the pod's own cgroup is
+idle if kubelet never writes its weight, and has the lowest weight otherwise. The level above keeps
+the weight of kubelet, 2 on v1 and 1 on v2, which places its pods behind those of other levels.
 """
 
 from collections import Counter
@@ -18,6 +21,7 @@ from controller.core.model import CgroupId, QosClass, Target, TargetKind, Worklo
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout
+from controller.workloads.pods.cgroups import kubelet_writes_weight
 
 __all__ = ("SchedIdlePlacer", "partial_idle")
 
@@ -92,7 +96,8 @@ class SchedIdlePlacer:
         # A pattern stands for all workloads of a directory: only their directory matters.
         by_class: dict[QosClass, list[str]] = {qos: [] for qos in QosClass}
         for qos, folder in self._folders:
-            by_class[qos].append(f"{folder}/*")
+            if qos is not QosClass.BE or kubelet_writes_weight(folder) is None:
+                by_class[qos].append(f"{folder}/*")
         others = (*by_class[QosClass.SYSTEM], *self._others)
         best_effort, services = by_class[QosClass.BE], by_class[QosClass.LS]
         levels = self._levels = idle_placement(best_effort, services, others, self._levels)
@@ -110,6 +115,9 @@ class SchedIdlePlacer:
     def _with_target(self, workload: Workload) -> Workload:
         if workload.qos is not QosClass.BE:
             return workload
+        writes = kubelet_writes_weight(workload.path)
+        if writes is not None:
+            return workload._replace(may_idle=not writes)
         target = self._targets[_parent(workload.path)]
         return workload if target is None else workload._replace(idle_at=target)
 
@@ -125,12 +133,17 @@ class SchedIdlePlacer:
 
 
 def partial_idle(workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Return the cgroups on which cpu.idle is set and that do not yield to every service."""
+    """Return the cgroups on which cpu.idle is set and that do not yield to every service.
+
+    Those of kubelet are left out: the weights of kubelet's levels order them.
+    """
     workloads = tuple(workloads)
     # Only the directory of a workload matters, and a thousand workloads are in a few directories.
     services = {_parent(w.path): w.path for w in workloads if w.qos is QosClass.LS}
     levels = {
-        w.path if w.idle_at is None else w.idle_at.path for w in workloads if w.qos is QosClass.BE
+        w.path if w.idle_at is None else w.idle_at.path
+        for w in workloads
+        if w.qos is QosClass.BE and kubelet_writes_weight(_parent(w.path)) is None
     }
     whole = {
         parent: all(yields_to(level, service) for service in services.values())

@@ -1,27 +1,24 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""sched-idle on the cgroup above best-effort work: its effect, and a kubelet that writes there."""
+"""sched-idle on the cgroup above best-effort work has an effect that it has not on the work."""
 
-import errno
 from pathlib import Path
 import time
 
 import pytest
 
-from actuators.executor import Executor, restore_leftovers
+from actuators.executor import Executor
 from controller.core.model import CgroupId, Knob, QosClass, Target, Workload
 from controller.host.facts import CgroupLayout
-from controller.workloads.sched_idle import SchedIdlePlacer, partial_idle
-from tests.kernel.knobs import action, dump, every_actuator, executor, set_weight, target_of
+from controller.workloads.sched_idle import SchedIdlePlacer
+from tests.kernel.knobs import action, executor, target_of
 from tests.kernel.loads import Load, loads
 
 pytestmark = pytest.mark.kernel
 
-WEIGHT = {"v1": ("cpu.shares", 2), "v2": ("cpu.weight", 1)}  # as kubelet has it for besteffort
-
 
 class Node:
-    """The cgroups of a kubelet: a burstable pod with a service, two besteffort pods."""
+    """A level with a service and one with two best-effort workloads."""
 
     def __init__(self, layout: CgroupLayout, root: Path, state_dir: Path) -> None:
         self.layout, self.root, self.state_dir = layout, root, state_dir
@@ -29,8 +26,6 @@ class Node:
         self._make("burstable")
         self.service = self._make("burstable/pod-web")
         self.pods = [self._make(f"besteffort/pod-{name}") for name in ("one", "two")]
-        self.weight_file, self.weight = WEIGHT[layout.version]
-        set_weight(self.besteffort, self.weight)
 
     def _make(self, name: str) -> Path:
         path = self.root / name
@@ -54,14 +49,6 @@ class Node:
         target = targets.pop()
         assert target is not None
         return target
-
-    def kubelet_writes(self) -> int:
-        """Write the weight of the QoS class, as kubelet does every minute; return the errno."""
-        try:
-            (self.besteffort / self.weight_file).write_text(str(self.weight))
-        except OSError as error:
-            return error.errno or 0
-        return 0
 
 
 @pytest.fixture
@@ -89,7 +76,6 @@ def share_of_service(node: Node) -> float:
 
 
 def test_idle_has_an_effect_on_the_parent_only(node: Node) -> None:
-    set_weight(node.besteffort, 1024 if node.layout.version == "v1" else 100)
     pods = [target_of(node.layout, pod) for pod in node.pods]
     agent = executor(node.layout, node.state_dir)
     make_idle(agent, *pods)
@@ -100,29 +86,3 @@ def test_idle_has_an_effect_on_the_parent_only(node: Node) -> None:
     print(f"the service's share: {on_the_pods:.1%} idle on pods, {on_the_parent:.1%} on the parent")
     assert on_the_pods < 0.6
     assert on_the_parent > 0.9
-
-
-@pytest.mark.parametrize("ends", ["restored", "crashed"])
-def test_a_kubelet_that_keeps_writing_the_weight(node: Node, ends: str) -> None:
-    before = dump(node.root)
-    target = node.idle_target()
-    assert target == target_of(node.layout, node.besteffort)
-    assert partial_idle(node.workloads()) == ()
-    assert node.kubelet_writes() == 0
-    agent = executor(node.layout, node.state_dir)
-    make_idle(agent, target)
-    for _ in range(20):
-        assert node.kubelet_writes() == errno.EINVAL
-        (idle,) = (r.value for r in agent.read([target]) if r.knob is Knob.SCHED_IDLE)
-        assert idle == "1"
-    assert agent.held() == (target,)  # refused writes of kubelet are no foreign value
-    if ends == "restored":
-        assert agent.restore_all().clean
-    else:
-        actuators = every_actuator(node.layout, node.state_dir)
-        assert restore_leftovers(node.state_dir, actuators).clean
-    assert dump(node.root) == before
-    for _ in range(20):
-        assert node.kubelet_writes() == 0
-        assert dump(node.root) == before
-    assert not list((node.state_dir / "journal").iterdir())

@@ -55,6 +55,13 @@ class NodeSite:
         """Whether *cgroup* is sched-idle now."""
         return (cgroup / "cpu.idle").read_text().strip() == "1"
 
+    def lightest(self, cgroup: Path) -> bool:
+        """Whether *cgroup* has the lowest weight now."""
+        file, least = {"v1": ("cpu.shares", 2), "v2": ("cpu.weight", 1)}[
+            self.kubelet.kubepods.layout.version
+        ]
+        return int((cgroup / file).read_text()) == least
+
     def protected(self) -> bool:
         """Whether any cgroup of the node is sched-idle."""
         root = self.kubelet.kubepods.root

@@ -8,6 +8,12 @@ held any more was overwritten by another program. The requested value is then ap
 it is stricter than the foreign one, at most three times in ten minutes; after that the knob of this
 target is unavailable.
 
+The exception is the routine of kubelet, its runtime and systemd, which write the values that they
+want again and again: every minute, at an update, at a reload. Their cgroups are known by name, and
+such a write puts the value back that the agent found at first. The requested value is then applied
+again at most every ten seconds, without an end, and reported once. Any other foreign value in such
+a cgroup, such as that of an administrator, is treated as above.
+
 The caller passes the last known readings in every tick, with the outcomes of its writes folded in.
 In observe mode no knob is held: a requested value counts as written, and a reading that changes is
 foreign.
@@ -16,6 +22,7 @@ foreign.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+import re
 
 from controller.core.decision import Action, Outcome, Verdict
 from controller.core.knob_values import is_stricter
@@ -27,22 +34,31 @@ __all__ = ("KnobState",)
 _REAPPLY_LIMIT = 3
 _REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
 _KEEP_ABSENT_NS = 600 * NS_PER_SEC
+# kubelet writes its QoS levels once a minute.
+_ROUTINE_NS = 10 * NS_PER_SEC
+_MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
 
 
 @dataclass(slots=True)
 class _Entry:
     """One knob of one target.
 
+    ``first`` is the original when the planner began to request values.
     ``reading`` is the last one and ``value`` the value in force: as read, or as requested since.
     ``requested`` is the value that the planner wants (``None``: the original). ``overwritten``: a
-    foreign value replaced a requested one, which was not applied again. ``unavailable``: that
-    happened too often. ``absent``: there is no reading. ``retry_ns``: no write before.
+    foreign value replaced a requested one, which was not applied again; ``routine``: that value was
+    the first, in a cgroup of kubelet or systemd; ``repeated_ns``: when a value was applied again
+    after that, 0 for never. ``unavailable``: values were overwritten too often. ``absent``: there
+    is no reading. ``retry_ns``: no write before.
     """
 
     reading: KnobReading
     value: KnobValue
+    first: KnobValue
     requested: KnobValue | None = None
     overwritten: bool = False
+    routine: bool = False
+    repeated_ns: int = 0
     reapplied_ns: deque[int] = field(default_factory=deque)
     unavailable: bool = False
     absent: bool = False
@@ -78,7 +94,8 @@ class KnobState:
 
     Valid after ``update``: ``quiet`` is true if no knob changed but by the requested writes, and no
     refused write is due again. A caller whose requests did not change need not repeat them then.
-    ``reports`` are the knobs that became unavailable in this tick.
+    ``reports`` are the knobs that became unavailable in this tick, and those of which a routine was
+    seen for the first time.
     """
 
     __slots__ = (
@@ -202,8 +219,11 @@ class KnobState:
         entry = self._entries[knob].get((scope, id_))
         if entry is None or not entry.movable(now_ns) or entry.value == value:
             return None
-        if entry.overwritten and not self._may_reapply(entry, value, now_ns):
-            return None
+        if entry.overwritten:
+            if not self._may_reapply(entry, value, now_ns):
+                return None
+        elif entry.requested is None:
+            entry.first = entry.original
         return self._write(entry, value, reason, requested=value)
 
     def restore(self, scope: str, id_: int, knob: Knob, reason: str, now_ns: int) -> Action | None:
@@ -285,7 +305,7 @@ class KnobState:
         place, knob = key = _key_of(reading)
         entry = self._entries[knob].get(place)
         if entry is None:
-            entry = _Entry(reading, reading.value)
+            entry = _Entry(reading, reading.value, reading.original or reading.value)
             entry.requested = None if reading.original is None else reading.value
             self._entries[knob][place] = entry
             self.quiet = False
@@ -308,13 +328,17 @@ class KnobState:
     def _take_foreign(self, entry: _Entry, value: KnobValue) -> None:
         # A foreign value becomes the original.
         self.quiet = False
-        entry.overwritten = entry.overwritten or entry.requested is not None
+        if entry.requested is not None:
+            entry.overwritten = True
+            entry.routine = value == entry.first and bool(_MANAGED.search(entry.target.path))
         entry.value = value
         entry.requested = None
 
     def _may_reapply(self, entry: _Entry, value: KnobValue, now_ns: int) -> bool:
         if not is_stricter(entry.knob, value, entry.original):
             return False
+        if entry.routine:
+            return self._may_repeat(entry, now_ns)
         times = entry.reapplied_ns
         while times and times[0] <= now_ns - _REAPPLY_WINDOW_NS:
             times.popleft()
@@ -328,6 +352,22 @@ class KnobState:
             self.reports.append(Verdict(subject=entry.target.path, text=text))
             return False
         times.append(now_ns)
+        entry.overwritten = False
+        return True
+
+    def _may_repeat(self, entry: _Entry, now_ns: int) -> bool:
+        due_ns = entry.repeated_ns + _ROUTINE_NS
+        if entry.repeated_ns and now_ns < due_ns:
+            if due_ns not in self._retries_ns:
+                self._retries_ns.append(due_ns)
+            return False
+        if not entry.repeated_ns:
+            text = (
+                f"kubelet or systemd puts {entry.knob} of {entry.target.path} back to "
+                f"{entry.original!r}: it is applied again whenever that happens"
+            )
+            self.reports.append(Verdict(subject=entry.target.path, text=text))
+        entry.repeated_ns = now_ns
         entry.overwritten = False
         return True
 

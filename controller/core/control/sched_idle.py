@@ -8,6 +8,10 @@ on the parent leaves it nothing. So cpu.idle is set on an ancestor, under two co
 nothing but best-effort work below the ancestor, and the best-effort work then yields to a service
 to which it would not yield otherwise. It is set no higher than that, because a service that starts
 later may be placed there.
+
+The exception are cgroups whose weight another program writes, such as those of kubelet: the kernel
+refuses a weight for an idle cgroup, and kubelet does not start after such a refusal. They get the
+lowest weight instead (``Workload.may_idle``), or stay as they are.
 """
 
 from collections import Counter
@@ -18,7 +22,6 @@ from operator import itemgetter
 from controller.core.control.knob_state import KnobState
 from controller.core.control.limiters import HoldOffLatch
 from controller.core.decision import Action
-from controller.core.knob_values import IDLE
 from controller.core.model import Knob
 from controller.core.settings import Profile
 from controller.core.units import NS_PER_SEC
@@ -83,10 +86,10 @@ class SchedIdlePolicy:
             return []
         self.on = on
         actions = []
-        for scope, id_ in workload_index.idle_targets:
+        for (scope, id_), value in workload_index.idle_targets.items():
             if on:
                 text = "a latency-sensitive service is present: sched-idle for best-effort"
-                action = knobs.request(scope, id_, Knob.SCHED_IDLE, IDLE, text, now_ns)
+                action = knobs.request(scope, id_, Knob.SCHED_IDLE, value, text, now_ns)
             else:
                 text = "restore cpu.idle and the weight: sched-idle is off now"
                 action = knobs.restore(scope, id_, Knob.SCHED_IDLE, text, now_ns)

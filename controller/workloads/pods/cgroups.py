@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("PodCgroup", "PodCgroups", "find_roots")
+__all__ = ("PodCgroup", "PodCgroups", "find_roots", "kubelet_writes_weight")
 
 _ROOT = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
 _QOS_LEVEL = re.compile(r"(?:(?:.+-)?kubepods-)?(besteffort|burstable)(?:\.slice)?")
@@ -66,6 +66,27 @@ def find_roots(mount: Path) -> tuple[str, ...]:
                     found.append(path)
         level = below
     return tuple(sorted(found, key=lambda path: (path.count("/"), path)))
+
+
+def kubelet_writes_weight(path: str) -> bool | None:
+    """Return whether kubelet or its runtime writes the weight of the cgroup while it has processes.
+
+    ``None``: the cgroup is not below ``kubepods``.
+
+    kubelet writes the weight of ``kubepods`` and of its QoS levels at its start and every minute
+    (pkg/kubelet/cm/qos_container_manager_linux.go), and that of a Burstable or Guaranteed pod at a
+    resize (pkg/kubelet/kuberuntime/kuberuntime_manager.go). The runtime writes that of a container
+    at each update (libcontainer's ``Set``). The cgroup of a BestEffort pod, which has no requests
+    that could be resized, gets its weight before its first process.
+    """
+    names = iter(path.split("/"))
+    if not any(_ROOT.fullmatch(name) for name in names):
+        return None
+    match list(names):
+        case [level, pod] if _POD_LEVEL.fullmatch(pod):
+            found = _QOS_LEVEL.fullmatch(level)
+            return found is None or found[1] != "besteffort"
+    return True
 
 
 class PodCgroups:

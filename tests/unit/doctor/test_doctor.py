@@ -121,8 +121,8 @@ def test_exit_code_is_zero(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("folders", "words"),
     [
-        (["kubepods/besteffort"], "on /kubepods/besteffort, behind all other pods"),
-        (["kubepods.slice/kubepods-besteffort.slice"], "kubepods-besteffort.slice, behind"),
+        (["kubepods/besteffort"], "/kubepods/besteffort has kubelet's lowest weight"),
+        (["kubepods.slice/kubepods-besteffort.slice"], "besteffort.slice has kubelet's lowest"),
         (["kubepods/burstable"], "partial, no besteffort in /kubepods"),
         (["system.slice"], "into a cgroup beside the services"),
     ],

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 import pytest
 
 from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.settings import Profile
+from controller.core.workload_index import WorkloadIndex
 from controller.host.facts import CgroupLayout
 from controller.workloads.sched_idle import SchedIdlePlacer, partial_idle
 
 SECOND = 1_000_000_000
+PROFILE = Profile(name="", indicators=(), sched_idle=True, be_share_min=0.05, idle_oncpu_ratio=0.01)
 PATHS = [f"/pods/{level}{name}" for level in ("", "besteffort/", "burstable/") for name in "ab"]
 
 
@@ -67,6 +70,25 @@ def test_idle_goes_to_the_parent_that_holds_only_best_effort(tree: Tree) -> None
     assert target is not None
     assert target.id == (tree.layout.mount / "pods/besteffort").stat().st_ino
     assert partial_idle(tree.workloads) == ()
+
+
+def test_in_kubelets_cgroups_only_a_besteffort_pod_is_idle(tree: Tree) -> None:
+    uid = "0123456789abcdef0123456789abcde"
+    pods = {
+        f"/kubepods/besteffort/pod{uid}0": True,
+        f"/kubepods/burstable/pod{uid}1": False,
+        f"/kubepods/pod{uid}2": False,
+        f"/kubepods/besteffort/pod{uid}3/container": False,
+    }
+    tree.add(f"/kubepods/pod{uid}9", QosClass.LS)
+    for path in pods:
+        tree.add(path, QosClass.BE)
+    assert tree.levels() == {path: path for path in pods}
+    found = {w.path: w.may_idle for w in tree.workloads if w.qos is QosClass.BE}
+    assert found == pods
+    assert partial_idle(tree.workloads) == ()
+    values = WorkloadIndex(tree.workloads, {"": PROFILE}).idle_targets
+    assert sorted(values.values()) == ["0 2", "0 2", "0 2", "1"]
 
 
 def test_other_processes_are_found_by_the_next_scan(tree: Tree) -> None:

@@ -125,3 +125,59 @@ def test_in_observe_mode_a_request_counts_as_written_until_the_reading_changes()
     assert request(knobs, OURS) is None
     knobs.update(reading(THEIRS), (), False, 2)
     assert knobs.value("cpu", 7, Knob.CPU_QUOTA) == THEIRS
+
+
+PODS = "/kubepods/besteffort/pod1"
+
+
+def times_applied(path: str, foreign: KnobValue, seconds: int) -> tuple[list[int], list[str]]:
+    """Return when OURS is written if *foreign* replaces it every second, and what is reported."""
+    target = TARGET._replace(path=path)
+    knobs, written, told = KnobState(), [], []
+    knobs.update((KnobReading(target, Knob.CPU_QUOTA, FREE, None),), (), True, 0)
+    for second in range(seconds):
+        action = request(knobs, OURS, second * _S)
+        told += [each.text for each in knobs.reports]
+        outcomes: tuple[Outcome, ...] = ()
+        if action is not None:
+            written.append(second)
+            outcomes = (Outcome(action=action, applied=OURS, original=action.previous),)
+            ours = KnobReading(target, Knob.CPU_QUOTA, OURS, action.previous)
+            knobs.update((ours,), outcomes, True, second * _S)
+        theirs = KnobReading(target, Knob.CPU_QUOTA, foreign, None)
+        knobs.update((theirs,), (), True, second * _S + 1)
+    return written, told
+
+
+def test_a_routine_of_kubelet_or_systemd_is_answered_at_its_rhythm() -> None:
+    for path in (PODS, "/kubepods.slice/kubepods-pod2.slice", "/batch.slice/job.service"):
+        written, told = times_applied(path, FREE, 3600)
+        assert written[:3] == [0, 1, 11] and len(written) == 361
+        assert len(told) == 1 and "kubelet or systemd" in told[0]
+
+
+def test_another_value_in_a_cgroup_of_kubelet_is_respected() -> None:
+    for path, foreign in ((PODS, KnobValue("300000 100000 0")), ("/batch", FREE)):
+        written, told = times_applied(path, foreign, 300)
+        assert written == [0, 1, 2, 3]
+        assert len(told) == 1 and "it is not written any more" in told[0]
+
+
+def test_the_end_of_the_wait_for_a_routine_is_not_quiet() -> None:
+    target = TARGET._replace(path=PODS)
+    knobs = KnobState()
+    knobs.update((KnobReading(target, Knob.CPU_QUOTA, FREE, None),), (), True, 0)
+    for second in (0, 1):
+        action = request(knobs, OURS, second * _S)
+        assert action is not None
+        done = Outcome(action=action, applied=OURS, original=FREE)
+        knobs.update((KnobReading(target, Knob.CPU_QUOTA, OURS, FREE),), (done,), True, second * _S)
+        free = (KnobReading(target, Knob.CPU_QUOTA, FREE, None),)
+        knobs.update(free, (), True, second * _S + 1)
+    assert request(knobs, OURS, 2 * _S) is None
+    for second in (2, 3, 10):
+        knobs.update(free, (), True, second * _S)
+        assert knobs.quiet
+    knobs.update(free, (), True, 11 * _S)
+    assert not knobs.quiet
+    assert request(knobs, OURS, 11 * _S) is not None

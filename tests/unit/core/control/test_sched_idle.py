@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.core.control.sched_idle import idle_placement, yields_to
 
-KUBE = "/kubepods"
+PODS = "/pods"
 
 
 def levels(
@@ -21,18 +21,18 @@ def levels(
     return dict(idle_placement(best_effort, services, others, before or {}))
 
 
-def test_kubernetes_pods_of_best_effort_are_idled_by_their_qos_cgroup() -> None:
-    pods = [f"{KUBE}/besteffort/pod1", f"{KUBE}/besteffort/pod2"]
-    found = levels(pods, [f"{KUBE}/burstable/pod3", f"{KUBE}/pod4"], ["/system"])
-    assert set(found.values()) == {f"{KUBE}/besteffort"}
-    assert yields_to(f"{KUBE}/besteffort", f"{KUBE}/burstable/pod3")
-    assert yields_to(f"{KUBE}/besteffort", f"{KUBE}/pod4")
+def test_best_effort_is_idled_by_the_cgroup_beside_the_services() -> None:
+    pods = [f"{PODS}/besteffort/pod1", f"{PODS}/besteffort/pod2"]
+    found = levels(pods, [f"{PODS}/burstable/pod3", f"{PODS}/pod4"], ["/system"])
+    assert set(found.values()) == {f"{PODS}/besteffort"}
+    assert yields_to(f"{PODS}/besteffort", f"{PODS}/burstable/pod3")
+    assert yields_to(f"{PODS}/besteffort", f"{PODS}/pod4")
 
 
-def test_a_lowered_pod_in_the_qos_cgroup_of_a_service_is_idled_alone() -> None:
-    pods = [f"{KUBE}/burstable/pod1", f"{KUBE}/besteffort/pod3"]
-    found = levels(pods, [f"{KUBE}/burstable/pod2"], [])
-    assert found == {pods[0]: pods[0], pods[1]: f"{KUBE}/besteffort"}
+def test_best_effort_in_the_cgroup_of_a_service_is_idled_alone() -> None:
+    pods = [f"{PODS}/burstable/pod1", f"{PODS}/besteffort/pod3"]
+    found = levels(pods, [f"{PODS}/burstable/pod2"], [])
+    assert found == {pods[0]: pods[0], pods[1]: f"{PODS}/besteffort"}
 
 
 def test_other_processes_below_an_ancestor_exclude_it() -> None:

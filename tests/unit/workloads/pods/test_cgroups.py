@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from controller.core.units import NS_PER_SEC
-from controller.workloads.pods.cgroups import PodCgroup, PodCgroups, find_roots
+from controller.workloads.pods.cgroups import (
+    PodCgroup,
+    PodCgroups,
+    find_roots,
+    kubelet_writes_weight,
+)
 
 UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 UNDERSCORED = UID.replace("-", "_")
@@ -99,6 +104,33 @@ def test_levels_are_listed_after_a_change_and_every_30_s(tmp_path: Path) -> None
     (tmp_path / f"kubepods/pod{STATIC}").rmdir()
     assert len(every_pod(cgroups, 29 * NS_PER_SEC)) == 2
     assert every_pod(cgroups, 30 * NS_PER_SEC) == [pod]
+
+
+@pytest.mark.parametrize(
+    ("path", "writes"),
+    [
+        ("/batch/one", None),
+        ("/kind/node", None),
+        ("/kubepods", True),
+        ("/kubepods/besteffort", True),
+        (f"/kubepods/besteffort/pod{UID}", False),
+        (f"/kubepods/besteffort/pod{UID}/main", True),
+        (f"/kubepods/burstable/pod{UID}", True),
+        (f"/kubepods/pod{UID}", True),
+        ("/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice", True),
+        (
+            f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UNDERSCORED}.slice",
+            False,
+        ),
+        (
+            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDERSCORED}.slice",
+            True,
+        ),
+        (f"/kubepods.slice/kubepods-pod{UNDERSCORED}.slice", True),
+    ],
+)
+def test_weights_that_kubelet_writes(path: str, writes: bool | None) -> None:
+    assert kubelet_writes_weight(path) is writes
 
 
 def test_no_kubepods_is_no_error(tmp_path: Path) -> None:
