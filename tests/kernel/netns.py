@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import contextlib
 import ctypes
 import os
+from pathlib import Path
 
 __all__ = ("entered",)
 
@@ -14,8 +15,12 @@ _CLONE_NEWNET = 0x40000000
 
 @contextlib.contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Move this thread into the network namespace of that name, and back at the end."""
-    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{namespace}") as there:
+    """Move this thread into a network namespace, and back at the end.
+
+    :param namespace: its name in ``/run/netns``, or its path.
+    """
+    path = Path("/run/netns", namespace)
+    with open("/proc/thread-self/ns/net") as before, path.open() as there:
         _setns(there.fileno())
         try:
             yield

@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TCP proxy between an agent and its API server, which tests can interrupt or stall."""
 
+from collections.abc import Callable
 import contextlib
 import socket
 import threading
+
+from tests.kernel.netns import entered
 
 __all__ = ("Cable",)
 
@@ -12,14 +15,22 @@ _CHUNK = 65536
 
 
 class Cable:
-    """Forwards connections from its own port to *port*, both on the loopback.
+    """Forwards connections from its own port to *port* of the loopback.
 
     ``connections`` is the number of accepted connections, successful or not.
+
+    :param listener: accepts the connections; by default at a free port of the loopback.
+    :param namespace: the network namespace of *port*, as a path; empty: that of this process.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(
+        self, port: int, *, listener: socket.socket | None = None, namespace: str = ""
+    ) -> None:
         self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._there: Callable[[], contextlib.AbstractContextManager[None]] = (
+            (lambda: entered(namespace)) if namespace else contextlib.nullcontext
+        )
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.connections = 0
         self._lock = threading.Lock()
@@ -70,7 +81,8 @@ class Cable:
                 return
             self.connections += 1
             try:
-                far = socket.create_connection(("127.0.0.1", self._to))
+                with self._there():
+                    far = socket.create_connection(("127.0.0.1", self._to))
             except OSError:  # the server is down: the agent sees a closed connection
                 near.close()
                 continue

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """etcd and kube-apiserver on the loopback, for one run of the tests.
 
-Neither controllers nor a kubelet run: the tests do their work, and choose the time.
+Controllers run only if a test starts them; otherwise the tests do their work, and choose the time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import contextlib
 import json
 from pathlib import Path
@@ -19,11 +19,11 @@ import urllib.request
 from controller.demo.programs import Process, start
 from tests.kube.client import Client, Json, Refused
 
-__all__ = ("ControlPlane", "program")
+__all__ = ("SERVICE_IP", "ControlPlane", "program")
 
+# The address of the Service ``kubernetes``, the first of the range: what pods are told.
+SERVICE_IP = "10.0.0.1"
 _ISSUER = "https://kubernetes.default.svc"
-# The start takes three seconds of CPU time; the limit leaves room for a busy machine.
-_READY_WITHIN_S = 60.0
 _TREE = Path(__file__).parents[2]
 
 
@@ -54,7 +54,7 @@ def _make_certificates(home: Path) -> None:
     authority = ("-subj", "/CN=sweetpoint-test-ca", "-addext", "keyUsage=critical,keyCertSign")
     _openssl(home, "req", "-x509", *key, *authority, "-keyout", "ca.key", "-out", "ca.crt")
     server = (
-        *("-subj", "/CN=kube-apiserver", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:127.0.0.1,IP:{SERVICE_IP}"),
         *("-addext", "basicConstraints=critical,CA:FALSE"),
         *("-addext", "extendedKeyUsage=serverAuth", "-CA", "ca.crt", "-CAkey", "ca.key"),
     )
@@ -68,15 +68,26 @@ class ControlPlane:
 
     *home* has the certificates, data and logs. ``stop_server`` and ``start_server`` restart the API
     server at the same address with the same data.
+
+    :param where: returns the command that executes a command in another network namespace.
+    :param ready_within_s: the start takes three seconds of CPU time; the default leaves room for a
+        busy machine.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(
+        self,
+        home: Path,
+        where: Callable[[Sequence[str]], list[str]] = list,
+        ready_within_s: float = 60.0,
+    ) -> None:
         self.home = home
+        self._where, self._ready_within_s = where, ready_within_s
         self.port, self._etcd_port, self._peer_port = _free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
         self.ca_file = home / "ca.crt"
         self._etcd: Process | None = None
         self._server: Process | None = None
+        self._controllers: list[Process] = []
         _make_certificates(home)
         token = secrets.token_hex()
         (home / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
@@ -84,7 +95,7 @@ class ControlPlane:
 
     def __enter__(self) -> "ControlPlane":
         try:
-            self._etcd = start("etcd", self._etcd_command(), self.home)
+            self._etcd = start("etcd", self._where(self._etcd_command()), self.home)
             self.start_server()
         except BaseException:
             self.close()
@@ -95,7 +106,10 @@ class ControlPlane:
         self.close()
 
     def close(self) -> None:
-        """End both programs and remove the data; the logs stay."""
+        """End all programs and remove the data; the logs stay."""
+        for controller in self._controllers:
+            controller.stop()
+        self._controllers = []
         self.stop_server()
         if self._etcd is not None:
             self._etcd.stop()
@@ -106,7 +120,7 @@ class ControlPlane:
 
         :raises DemoError: the API server or etcd ended; with the end of its log.
         """
-        self._server = start("kube-apiserver", self._server_command(), self.home)
+        self._server = start("kube-apiserver", self._where(self._server_command()), self.home)
         self._wait(self._server, lambda: self.admin.get("/readyz"))
 
     def stop_server(self) -> None:
@@ -115,6 +129,14 @@ class ControlPlane:
             self._server.popen.kill()
             self._server.popen.wait()
             self._server = None
+
+    def start_controllers(self, kubeconfig: Path) -> None:
+        """Start the controller manager and the scheduler with the permissions of *kubeconfig*."""
+        common = (f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--bind-address=127.0.0.1")
+        accounts = ("--service-account-private-key-file=accounts.key", "--root-ca-file=ca.crt")
+        for name, options in (("kube-controller-manager", accounts), ("kube-scheduler", ())):
+            command = [str(program(name)), *common, *options]
+            self._controllers.append(start(name, self._where(command), self.home))
 
     def compact(self) -> None:
         """Compact etcd at the current revision, as the API server does every five minutes."""
@@ -131,7 +153,7 @@ class ControlPlane:
         return Client(self.url, self.ca_file, token)
 
     def _wait(self, process: Process, ask: Callable[[], object]) -> None:
-        deadline_s = time.monotonic() + _READY_WITHIN_S
+        deadline_s = time.monotonic() + self._ready_within_s
         while True:
             process.check()
             if self._etcd is not None:
@@ -164,6 +186,8 @@ class ControlPlane:
             "--service-account-signing-key-file=accounts.key",
             # No Service is needed here, and its endpoint could not be a loopback address.
             *("--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24"),
-            # The agent's own pod is privileged.
+            # For logs of pods.
+            "--kubelet-preferred-address-types=InternalIP",
+            # The agent's own pod may be privileged.
             "--allow-privileged=true",
         ]
