@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from controller.core.control.tuning import auto_gains
 from controller.core.decision import Action, Plan
 from controller.core.model import Channel, IndicatorName, Knob, KnobValue, Mode
-from controller.core.settings import IndicatorSpec, Profile, SafeState, Settings
-from tests.closed_loop import SECOND_NS, TICK_NS, ClosedLoop
+from controller.core.settings import IndicatorSpec, LawSettings, Profile, SafeState, Settings
+from tests.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 
 # Indicator, channel, sweet point (ns for the backlog), tolerance, resolution.
@@ -43,6 +43,7 @@ def resource_settings(
     safe_state: SafeState = SafeState.STATIC,
     mode: Mode = Mode.ENFORCE,
     channels: tuple[Channel, ...] = tuple(Channel),
+    law: LawSettings = LAW,
 ) -> Settings:
     profile = Profile(
         name="default",
@@ -60,6 +61,7 @@ def resource_settings(
         safe_state=safe_state,
         stale_ticks=5,
         mode=mode,
+        law=law,
     )
 
 

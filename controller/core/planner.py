@@ -232,7 +232,9 @@ class Planner:
         self._cpu.step(
             tracker, workload_index, specs[Channel.CPU], blocked, now_ns, context.dt_s, hold
         )
-        grants = self._cpu.grant(self._shared_quota.part, tracker, workload_index, blocked, now_ns)
+        traffic = self._usage.of(Channel.CACHE).rates
+        part = self._shared_quota.part
+        grants = self._cpu.grant(part, traffic, tracker, workload_index, blocked, now_ns)
         return self._requested_limits.apply(grants, workload_index.cpu_limits)
 
     def _plan(
@@ -244,7 +246,7 @@ class Planner:
         eviction = self._evictions.step(
             context.now_ns,
             eviction_cases(self._cpu, ladders, context),
-            lambda case: eviction_candidates(case, context),
+            lambda case: eviction_candidates(case, self._cpu, context),
             self._workload_index.best_effort,
             lambda *loop: known_deviation(self._loops.values(), *loop),
             answers,

@@ -233,10 +233,14 @@ class LawSettings:
     settings of an old recording lack them, and its plans were computed without them.
 
     ``throttled_share``: a service's own quota explains its waits from a share of its time on, not
-    from the first nanosecond.
+    from the first nanosecond. ``blame_per_victim``: a cut and an eviction for a service fall on the
+    workloads that this service waits for. ``cut_by_signal``: the cut that the cache channel demands
+    is shared by memory traffic, not by waits for a CPU.
     """
 
     throttled_share: bool = False
+    blame_per_victim: bool = False
+    cut_by_signal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

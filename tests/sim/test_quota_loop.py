@@ -54,13 +54,13 @@ def test_it_settles_and_stays_within_a_third_of_a_deviation(slope: float, seed: 
 
 @pytest.mark.parametrize("slope", [0.5, 1.0, 2.0, 4.0])
 def test_no_limit_cycle_without_noise_for_all_gains(slope: float) -> None:
-    """The gain of the plant differs by up to 4; after settling the quota must not move."""
+    """The gain differs by up to 4; after settling the quota moves by a quantum (5 %) at most."""
     plant = Plant(slope=slope, noise=0.0, p99_ns=4e6, p99_at_cpus=0.6)
     loop = ClosedLoop(SimulatedNode(1, plant))
     loop.run(120)
     plans = loop.run(120)
     totals = [plan.quota_granted_cpus or 0.0 for plan in plans]
-    assert reversals(totals, 0.02) <= 2
+    assert reversals(totals, 0.06) == 0
     assert len(quotas(plans)) <= 4
     assert all(abs(value) <= 0.3 for value in filtered(plans))
 

@@ -12,6 +12,8 @@ class LawModel(Strict):
     """The parts of the control law."""
 
     throttled_share: bool = True
+    blame_per_victim: bool = True
+    cut_by_signal: bool = True
 
 
 def build_law(model: LawModel) -> LawSettings:

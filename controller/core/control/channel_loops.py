@@ -65,6 +65,11 @@ class ChannelLoops:
         for loops in self._services.values():
             loops.reconfigure(self._stale_ticks)
 
+    @property
+    def charges(self) -> dict[str, float]:
+        """How much, above 0 and up to 1, the squeeze is for each service."""
+        return {name: each.charge for name, each in self._services.items() if each.charge > 0}
+
     def worst_deviation(self, service: str, without: IndicatorName | None = None) -> float | None:
         """Return the largest filtered deviation of a service; ``None`` if none is known.
 

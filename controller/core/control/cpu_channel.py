@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cpu channel: its loops, their evidence, the feed-forward ceiling and the grants of quota."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
+from controller.core.control.cut import Claim, Deeds, relative_harm
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import limits_of
 from controller.core.control.limiters import RateLimiter
 from controller.core.control.rungs.allocator import ProportionalAllocator
+from controller.core.indicators.blame import BlameTracker
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import WindowReading
 from controller.core.model import CgroupId, Channel, Knob
@@ -80,6 +82,7 @@ class CpuChannel:
     def grant(
         self,
         other: float,
+        traffic: Deeds,
         tracker: IndicatorTracker,
         workload_index: WorkloadIndex,
         blocked: frozenset[CgroupId],
@@ -87,7 +90,8 @@ class CpuChannel:
     ) -> dict[CgroupId, float]:
         """Return the CPUs to grant by workload, at the larger of this channel's demand and *other*.
 
-        Workloads without a grant are not limited.
+        *other* is the demand of the cache channel, and *traffic* the evidence for it: what each
+        best-effort workload moves through the memory. Workloads without a grant are not limited.
         """
         floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
         demand = max(self._limiter.applied, other)
@@ -105,9 +109,42 @@ class CpuChannel:
             cpus, known = tracker.cpu_use, {**tracker.active, **self.rung.wants}
             return {each: cpus[each] for each in known if each in present and each in cpus}
 
+        def find_weights(wants: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
+            if by_harm:
+                return self._harm(other, traffic, tracker, wants)
+            return tracker.blame.culprits
+
+        law = self._settings.law
+        by_harm = law.blame_per_victim or law.cut_by_signal
         return self.rung.update(
-            demand, find_use, len(present), tracker.blame.culprits, blocked, floor, now_ns
+            demand, find_use, len(present), find_weights, blocked, floor, now_ns, by_harm
         )
+
+    def blame_for(self, service: str, blame: BlameTracker) -> Mapping[CgroupId, float]:
+        """Return the wait that each best-effort workload is charged with for *service*, in CPUs."""
+        if self._settings.law.blame_per_victim:
+            return blame.blame_for(service)
+        return blame.culprits
+
+    def _harm(
+        self,
+        other: float,
+        traffic: Deeds,
+        tracker: IndicatorTracker,
+        wants: Mapping[CgroupId, float],
+    ) -> Mapping[CgroupId, float]:
+        """Return the harm of each workload per CPU, on the channels that demand a squeeze."""
+        law, demand, blame = self._settings.law, self._limiter.applied, tracker.blame
+        if not law.cut_by_signal:
+            demand, other = 1.0, 0.0
+        charges = self.loops.charges if law.blame_per_victim else {}
+        charged = sum(charges.values())
+        claims = [
+            Claim(demand * charge / charged, blame.blame_for(service), blame.use)
+            for service, charge in charges.items()
+        ] or [Claim(demand, blame.culprits, blame.use)]
+        claims.append(Claim(other, traffic, tracker.cpu_use))
+        return relative_harm((each for each in claims if each.weight > 0), wants)
 
     def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, dt_s: float) -> None:
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - tracker.system_cpus

@@ -46,12 +46,12 @@ def eviction_cases(
     return cases
 
 
-def eviction_candidates(case: Case, context: TickContext) -> list[Candidate]:
+def eviction_candidates(case: Case, cpu: CpuChannel, context: TickContext) -> list[Candidate]:
     """Return the workloads that may be evicted for *case*, each with its blame."""
     # The blame is divided among all best-effort workloads, also those that may not be evicted.
     best_effort = context.workload_index.best_effort
     if case.channel is Channel.CPU:
-        culprits = context.tracker.blame.culprits
+        culprits = cpu.blame_for(case.service, context.tracker.blame)
         blame = {cgroup: culprits.get(cgroup, 0.0) for cgroup in best_effort}
     else:
         wants = context.usage.of(case.channel).wants

@@ -214,7 +214,7 @@ def _largest_cut(channel: CpuChannel, context: TickContext, workloads: Sequence[
     if not grants:
         return ""
     names = {workload.cgroup: workload.name for workload in workloads}
-    culprits = context.tracker.blame.culprits
+    culprits = channel.blame_for(channel.loops.demand.service or "", context.tracker.blame)
     worst = max(grants, key=lambda cgroup: culprits.get(cgroup, 0.0))
     text = f", {names.get(worst, worst.id)} gets {format_cpus(grants[worst])}"
     return text if len(grants) == 1 else f"{text} ({len(grants)} workloads limited)"

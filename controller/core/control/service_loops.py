@@ -45,6 +45,11 @@ class StaleDataGuard:
         return ChannelState.HOLD if self._ticks <= self.ticks else ChannelState.SAFE
 
 
+# Seconds in which a charge moves by 1 at a deviation of 1. With it the grants of a culprit move by
+# about four deviations, so this is a loop of a crossover of 0.07 rad/s, slow enough for a low-pass
+# of 4 s at four times the gain.
+_CHARGE_S = 60.0
+
 # A filtered deviation below this has converged to the bottom of the scale.
 _CONVERGED = 0.99 * LOWEST
 
@@ -79,8 +84,8 @@ class ServiceLoops:
     """The loops for *specs* of one service on *channel*; they start at the demand *applied*.
 
     In each tick ``bid`` advances the loops and ``track`` feeds the applied demand back. Valid after
-    ``track``: ``reports``, ``off`` and ``indicators`` for the plan, and ``states`` of those loops
-    that have a source.
+    ``track``: ``reports``, ``off`` and ``indicators`` for the plan, ``states`` of those loops that
+    have a source, and ``charge``: how much, from 0 to 1, the squeeze is for this service.
     """
 
     __slots__ = (
@@ -91,6 +96,7 @@ class ServiceLoops:
         "_quiescent",
         "_service",
         "_steady",
+        "charge",
         "indicators",
         "off",
         "reports",
@@ -110,6 +116,7 @@ class ServiceLoops:
         self._loops: tuple[_Loop, ...] = ()
         self._gate = EvidenceGate()
         self._quiescent = self._steady = False
+        self.charge = 0.0
         self.reports: tuple[LoopReport, ...] = ()
         self.off: tuple[OffLoop, ...] = ()
         self.indicators: tuple[Indicator, ...] = ()
@@ -193,9 +200,10 @@ class ServiceLoops:
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
         """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
+        won = winner is not None and winner.service == self._service
+        self._update_charge(dt_s)
         if self._quiescent:
             return
-        won = winner is not None and winner.service == self._service
         # The service with the winning loop is not quiescent: the plan names that loop.
         self._quiescent = (
             self._steady
@@ -207,6 +215,20 @@ class ServiceLoops:
             if loop.moved:
                 loop.pid.track(applied, dt_s)
         self._report(winner.indicator if won and winner is not None else None)
+
+    def _update_charge(self, dt_s: float) -> None:
+        """Raise the charge at once by what the service suffers, else integrate the deviation.
+
+        An integral and not a switch: of two services with a culprit each, both end at their sweet
+        points, because the one below it charges less and less.
+        """
+        worst = max((loop.filter.value or 0.0 for loop in self._loops), default=LOWEST)
+        if self._gate.state not in (ChannelState.SQUEEZE, ChannelState.FREE):
+            self.charge = 0.0
+        elif self._gate.state is ChannelState.SQUEEZE and worst > self.charge:
+            self.charge = min(1.0, worst)
+        elif self.charge > 0:
+            self.charge = min(1.0, max(0.0, self.charge + worst * dt_s / _CHARGE_S))
 
     def _resume(self, applied: float) -> None:
         # As if the loops had tracked the applied demand all the time.

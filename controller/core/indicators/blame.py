@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution of inflicted wait: an average per culprit, and best-effort's share per service.
+"""Attribution of inflicted wait: averages per culprit and victim, best-effort's share per service.
 
 The probe attributes most of the inflicted wait to a culprit. The rest is divided among the other
 workloads and the work outside all workloads in proportion to their CPU use, which is the best
@@ -14,7 +14,9 @@ latency.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import compress
+import math
 from operator import is_not
+from typing import Generic, TypeVar
 
 from controller.core.indicators.counters import SampleDiff, smoothing
 from controller.core.model import Blame, CgroupId, Workload
@@ -22,6 +24,7 @@ from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("BlameTracker", "WaitShare", "blame_deltas")
 
+Key = TypeVar("Key")
 Gain = tuple[CgroupId, CgroupId | None, bool, int]
 
 _CULPRIT_S = 30.0
@@ -70,19 +73,72 @@ class WaitShare:
         return min(1.0, self.best_effort / max(self.total, _INFLICTED_MIN * self.whole))
 
 
+class _Averages(Generic[Key]):
+    """Averages over ``_CULPRIT_S`` by key, which decay when they are read and not in every tick.
+
+    There may be as many pairs of victim and culprit as services times best-effort workloads, and
+    few of them change in one tick.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[Key, tuple[float, float]] = {}
+
+    def add(self, key: Key, rate: float, now_s: float, weight: float) -> None:
+        """Average in the *rate* of a tick of this *weight* that ends at *now_s*."""
+        self._values[key] = self._at(key, now_s) + weight * rate, now_s
+
+    def read(self, now_s: float) -> dict[Key, float]:
+        """Return the averages, without those that can be dropped, which are dropped."""
+        found = {key: self._at(key, now_s) for key in self._values}
+        found = {key: value for key, value in found.items() if value > _NEGLIGIBLE_CPUS}
+        self._values = {key: (value, now_s) for key, value in found.items()}
+        return found
+
+    def _at(self, key: Key, now_s: float) -> float:
+        value, then_s = self._values.get(key, (0.0, now_s))
+        return value * math.exp((then_s - now_s) / _CULPRIT_S)
+
+
 class BlameTracker:
     """Averages of the blame counters.
 
-    ``culprits`` is the wait that each best-effort workload inflicts on services, in CPUs, averaged
-    over 30 s.
+    ``culprits`` is the wait that each best-effort workload inflicts on all services together, in
+    CPUs, averaged over 30 s; ``blame_for`` is that of one service.
     """
 
-    __slots__ = ("_last", "_shares", "culprits")
+    __slots__ = ("_by_victim", "_due", "_last", "_now_s", "_shares", "_unknown", "_use", "culprits")
 
     def __init__(self) -> None:
         self._last: tuple[Blame, ...] = ()
         self._shares: dict[str, WaitShare] = {}
+        self._now_s = 0.0
+        self._by_victim: dict[str, _Averages[CgroupId]] = {}
+        # The services whose averages are still to be read in this round, see `_add_named`.
+        self._due: list[str] = []
+        self._unknown: _Averages[str] = _Averages()
+        self._use: _Averages[CgroupId] = _Averages()
         self.culprits: dict[CgroupId, float] = {}
+
+    @property
+    def use(self) -> dict[CgroupId, float]:
+        """CPUs that each best-effort workload used, averaged over 30 s."""
+        return self._use.read(self._now_s)
+
+    def blame_for(self, service: str) -> dict[CgroupId, float]:
+        """Return the wait that each best-effort workload inflicts on *service*, in CPUs.
+
+        It is an average over 30 s. Wait without a name is divided by the use of CPU in that time.
+        """
+        averages = self._by_victim.get(service)
+        blame = {} if averages is None else averages.read(self._now_s)
+        unknown = self._unknown.read(self._now_s).get(service, 0.0)
+        use = self._use.read(self._now_s) if unknown > 0 else {}
+        used = sum(use.values())
+        for cgroup, cpus in use.items():
+            blame[cgroup] = blame.get(cgroup, 0.0) + unknown * cpus / used
+        return blame
 
     def share(self, service: str) -> float | None:
         """Return best-effort's share (0 to 1) of the wait of *service*; ``None``: no wait."""
@@ -110,7 +166,10 @@ class BlameTracker:
             # The first list is only a base. Without a difference this tick is skipped, because
             # otherwise all of its wait would count as not attributed.
             return
+        self._now_s += dt_ns / 1e9
+        weight = smoothing(dt_ns / 1e9, _CULPRIT_S)
         named, named_be, inflicted_by = _named(gains, workload_index, dt_ns)
+        self._add_named(gains, workload_index, dt_ns, weight)
         total, whole = _waits(samples, workload_index, dt_ns)
         best_effort = workload_index.best_effort
         be_use = {cgroup: use for cgroup, use in cpu_use.items() if cgroup in best_effort}
@@ -120,7 +179,7 @@ class BlameTracker:
         for cgroup, use in cpu_use.items():
             if (own := workload_index.sensitive.get(cgroup)) in others:
                 others[own] -= use
-        weight = smoothing(dt_ns / 1e9, _SHARE_S)
+        share_weight = smoothing(dt_ns / 1e9, _SHARE_S)
         unknown_be = 0.0
         shares: dict[str, WaitShare] = {}
         for service, others_use in others.items():
@@ -129,14 +188,39 @@ class BlameTracker:
             unknown = (wait - named.get(service, 0.0)) * be_part
             unknown_be += unknown
             share = self._shares.get(service) or WaitShare()
-            share.add(wait, named_be.get(service, 0.0) + unknown, whole.get(service, 0.0), weight)
+            by_be = named_be.get(service, 0.0) + unknown
+            share.add(wait, by_be, whole.get(service, 0.0), share_weight)
+            if unknown > 0:
+                self._unknown.add(service, unknown, self._now_s, weight)
             if service in workload_index.services and not share.faded:
                 shares[service] = share
         self._shares = shares
         if unknown_be > 0 and be_all > 0:
             for cgroup, use in be_use.items():
                 inflicted_by[cgroup] = inflicted_by.get(cgroup, 0.0) + unknown_be * use / be_all
-        self._average(inflicted_by, best_effort, smoothing(dt_ns / 1e9, _CULPRIT_S))
+        self._average(inflicted_by, best_effort, weight)
+        for cgroup, use in be_use.items():
+            self._use.add(cgroup, use, self._now_s, weight)
+        if not self._due:
+            self._use.read(self._now_s)
+            self._unknown.read(self._now_s)
+
+    def _add_named(
+        self, gains: Iterable[Gain], workload_index: WorkloadIndex, dt_ns: int, weight: float
+    ) -> None:
+        sensitive, best_effort = workload_index.sensitive, workload_index.best_effort
+        by_victim = self._by_victim
+        if not self._due:
+            self._due = list(by_victim)
+        # One service in a tick: what nothing reads must not grow with the workloads that left.
+        if self._due and (due := self._due.pop()) in by_victim:
+            by_victim[due].read(self._now_s)
+            if due not in workload_index.services:
+                del by_victim[due]
+        for victim, culprit, is_known, gain_ns in gains:
+            if is_known and victim in sensitive and culprit in best_effort and culprit is not None:
+                averages = by_victim.setdefault(sensitive[victim], _Averages())
+                averages.add(culprit, gain_ns / dt_ns, self._now_s, weight)
 
     def _average(
         self, now: Mapping[CgroupId, float], best_effort: Mapping[CgroupId, Workload], weight: float

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 import math
 from typing import TypeVar
 
+from controller.core.control.cut import divide_harm
 from controller.core.control.limiters import Headroom, HoldOffLatch
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
@@ -156,17 +157,20 @@ class ProportionalAllocator:
         demand: float,
         find_use: Callable[[], Mapping[CgroupId, float]],
         users: int,
-        blame: Mapping[CgroupId, float],
+        find_weights: Callable[[Mapping[CgroupId, float]], Mapping[CgroupId, float]],
         blocked: frozenset[CgroupId],
         floor_each: float,
         now_ns: int,
+        by_harm: bool = False,
     ) -> dict[CgroupId, float]:
-        """Return the grants at *demand*; use and *blame* are amounts by workload.
+        """Return the grants at *demand*.
 
-        *find_use* is called only when the use is needed, because it may have to read the use of
-        every workload. Its result names those of the *users* workloads that use anything, or that
-        ``wants`` names. The *blocked* among them cannot be limited (the kernel refuses, or another
-        program holds the knob): they keep what they use, and the others are cut for them.
+        *find_use* returns the use by workload. It is called only when the use is needed, because it
+        may have to read the use of every workload. Its result names those of the *users* workloads
+        that use anything, or that ``wants`` names. *find_weights* returns, for the wants, the
+        weights by which the cut is shared, or with *by_harm* the harm of each: then ``divide_harm``
+        divides. The *blocked* workloads cannot be limited (the kernel refuses, or another program
+        holds the knob): they keep what they use, and the others are cut for them.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
@@ -174,13 +178,15 @@ class ProportionalAllocator:
             return self.grants
         if not was_engaged:
             self.ceiling.lower_to(sum(find_use().values()))
-        self.total = total_for(demand, self.floor, self.ceiling.amount) if was_engaged else None
+        total = total_for(demand, self.floor, self.ceiling.amount) if was_engaged else None
+        if not by_harm:
+            self.total = total
         age_ns = now_ns - self._allocated_ns
-        if self.total is None or age_ns >= _ALLOCATE_NS or self._has_moved(self.total):
+        if total is None or age_ns >= _ALLOCATE_NS or self._has_moved(total):
             use = find_use()
             self.set_floor(floor_each, users)
             self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9)
-            self._allocate(demand, blame, blocked)
+            self._allocate(demand, find_weights(self.wants), blocked, by_harm)
             self._allocated_ns = now_ns
         return self.grants
 
@@ -208,8 +214,9 @@ class ProportionalAllocator:
     def _allocate(
         self,
         demand: float,
-        blame: Mapping[CgroupId, float],
+        weights: Mapping[CgroupId, float],
         blocked: frozenset[CgroupId],
+        by_harm: bool,
     ) -> None:
         wants, floor_each = self.wants, self.floor_each
         least = {
@@ -217,11 +224,17 @@ class ProportionalAllocator:
             for cgroup, want in wants.items()
         }
         self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
-        self.total = self._allocated = total_for(demand, self.floor, self.ceiling.amount)
+        ceiling = self.ceiling.amount
+        self.total = self._allocated = total_for(demand, self.floor, ceiling)
+        if by_harm:
+            divided = divide_harm(demand, ceiling, wants, least, weights)
+            self.total = sum(divided.values())
+        else:
+            divided = allocate(self.total, wants, least, weights)
         before = self.grants
         self.grants = {
             cgroup: max(floor_each, amount)
-            for cgroup, amount in allocate(self.total, wants, least, blame).items()
+            for cgroup, amount in divided.items()
             if cgroup in before or amount < (1 - _LEAST_CUT) * wants[cgroup]
         }
 

@@ -10,7 +10,7 @@ from controller.core.model import Blame, CgroupId, QosClass, Workload, WorkloadS
 from controller.core.workload_index import WorkloadIndex
 from tests.closed_loop import make_settings
 
-WEB, HOG, MOUSE, OTHER = (CgroupId("cpu", number) for number in range(4))
+WEB, HOG, MOUSE, OTHER, DB = (CgroupId("cpu", number) for number in range(5))
 SECOND = 1_000_000_000
 
 
@@ -93,6 +93,44 @@ def test_the_share_is_small_where_a_service_waits_for_its_own_tasks(
     for second in range(120):
         feed(context, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000, own)
     assert context.blame.share("web") == pytest.approx(share, rel=0.01)
+
+
+def test_blame_is_kept_by_victim() -> None:
+    context = Context()
+    other = Workload("db", DB, "/db", QosClass.LS, "db", "default")
+    index = context.index
+    context.index = WorkloadIndex(
+        [Workload("web", WEB, "/web", QosClass.LS, "web", "default"), other, workload(HOG)],
+        make_settings().profiles,
+    )
+    for second in range(120):
+        context.blame.update(
+            (
+                Blame(WEB, HOG, True, second * 300_000_000),
+                Blame(DB, HOG, True, second * 100_000_000),
+                Blame(DB, OTHER, True, second * 100_000_000),
+            ),
+            context.samples,
+            context.index,
+            {HOG: 0.6},
+            0.0,
+            SECOND if second else 0,
+        )
+    assert context.blame.blame_for("web") == {HOG: pytest.approx(0.3, rel=0.05)}
+    assert context.blame.blame_for("db") == {HOG: pytest.approx(0.1, rel=0.05)}
+    assert context.blame.use == {HOG: pytest.approx(0.6, rel=0.05)}
+    context.index = index
+    feed(context, 1, {}, 0)
+    assert context.blame.blame_for("db") == {}
+
+
+def test_unattributed_wait_is_divided_by_the_use_of_the_same_time() -> None:
+    context = Context()
+    for second in range(120):
+        feed(context, second, {}, 400_000_000)
+    blame = context.blame.blame_for("web")
+    assert blame[HOG] == pytest.approx(3 * blame[MOUSE], rel=0.01)
+    assert blame[HOG] == pytest.approx(context.blame.culprits[HOG], rel=0.01)
 
 
 def test_without_a_wait_there_is_no_share() -> None:

@@ -35,7 +35,7 @@ class Stepper:
         self.now_ns += SECOND_NS
         self.rung.ceiling.update(self.now_ns, 1.0, 1.9, 0.2)
         return self.rung.update(
-            demand, lambda: use, len(use), self.blame, blocked, FLOOR, self.now_ns
+            demand, lambda: use, len(use), lambda wants: self.blame, blocked, FLOOR, self.now_ns
         )
 
 
@@ -95,7 +95,9 @@ def test_floors_never_take_up_all_of_a_squeeze() -> None:
     use = {CgroupId("cpu", n): 0.02 for n in range(100)}
     for second in range(1, 5):
         rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
-        grants = rung.update(1.0, lambda: use, len(use), {}, frozenset(), 0.05, second * SECOND_NS)
+        grants = rung.update(
+            1.0, lambda: use, len(use), lambda _: {}, frozenset(), 0.05, second * SECOND_NS
+        )
     assert rung.total == pytest.approx(1.0)
     assert all(cpus == pytest.approx(0.01) for cpus in grants.values())
 

@@ -1,0 +1,130 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sharing of a squeeze: which best-effort workload pays how much of it.
+
+``relative_harm`` turns evidence into the harm that each workload does per CPU that it uses, and
+``divide_harm`` divides a demand by it. The demand moves the harm of all workloads together from
+that of the ceiling (0) to that of the floors (1), in equal factors for equal steps. The deviation
+of a service is logarithmic in what hurts it, so a loop sees the same gain whether one of ten
+workloads hurts or all of them do. If the demand moved the CPUs of all workloads instead, the last
+steps before a culprit reaches its floor would be small steps of a large total, and the gain many
+times higher.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+import math
+from typing import NamedTuple, TypeVar
+
+from controller.core.model import CgroupId
+
+__all__ = ("Claim", "Deeds", "divide_harm", "relative_harm")
+
+Key = TypeVar("Key")
+
+# What each workload did, in any unit: wait that it inflicted, bytes that it moved.
+Deeds = Mapping[CgroupId, float] | Mapping[Hashable, float]
+
+
+class Claim(NamedTuple):
+    """A part of the squeeze: how much it counts, and the evidence for it.
+
+    ``use`` is the CPUs that the workloads used in the time of the ``deeds``.
+    """
+
+    weight: float
+    deeds: Deeds
+    use: Mapping[CgroupId, float]
+
+
+# CPUs added to the use before the evidence is divided by it: below, the quotient is noise.
+_LEAST_USE_CPUS = 0.02
+# The least harm that a workload can have, as a part of the largest. Evidence may be wrong: what
+# seems harmless is cut last, and not spared at full demand.
+_LEAST_HARM = 0.02
+# Accuracy of the division, as a part of the harm, and the most steps for it.
+_ACCURACY = 1e-3
+_MOST_STEPS = 40
+
+
+def relative_harm(
+    claims: Iterable[Claim], wants: Mapping[CgroupId, float]
+) -> dict[CgroupId, float]:
+    """Return the harm per CPU of each workload in *wants*, as a part of the largest, above 0.
+
+    Deeds per use hardly change when a workload is squeezed, unlike the deeds themselves, so a
+    culprit does not become innocent by being squeezed. Every claim counts by its weight alone: a
+    service that waits little counts as much as one that waits for many CPUs. A claim without deeds
+    counts against all, equally per use.
+    """
+    harm = dict.fromkeys(wants, 0.0)
+    for weight, deeds, use in claims:
+        per_use = {
+            cgroup: deeds.get(cgroup, 0.0) / (use.get(cgroup, 0.0) + _LEAST_USE_CPUS)
+            for cgroup in wants
+        }
+        largest = max(per_use.values(), default=0.0)
+        for cgroup, each in per_use.items():
+            harm[cgroup] += weight * (each / largest if largest > 0 else 1.0)
+    largest = max(harm.values(), default=0.0)
+    return {
+        cgroup: max(_LEAST_HARM, each / largest) if largest > 0 else 1.0
+        for cgroup, each in harm.items()
+    }
+
+
+def divide_harm(
+    demand: float,
+    ceiling: float,
+    wants: Mapping[Key, float],
+    least: Mapping[Key, float],
+    harm: Mapping[Key, float],
+) -> dict[Key, float]:
+    """Return the amount for each key of *wants* at *demand* in [0, 1].
+
+    At demand 0 the *ceiling* is divided in proportion to the wants, at demand 1 every key has its
+    *least*. In between every amount is its want times (least / want) to the power of its *harm*
+    times a number that is the same for all, at most 1: the one at which the harm of all amounts
+    together is what the demand asks for.
+    """
+    wanted = sum(wants.values())
+    if wanted <= 0:
+        return {}
+    scale = ceiling / wanted
+    terms = [(harm[key], max(least[key], scale * want), least[key]) for key, want in wants.items()]
+    start = sum(each * most for each, most, _ in terms)
+    end = sum(each * low for each, _, low in terms)
+    target = start * math.pow(end / start, demand) if 0 < end < start else end
+    if demand >= 1.0:
+        return {key: low for key, (_, _, low) in zip(wants, terms, strict=True)}
+    power = _power_for(target, [(each, most, _range(most, low)) for each, most, low in terms])
+    return {
+        key: most * math.exp(-min(1.0, power * each) * _range(most, low))
+        for key, (each, most, low) in zip(wants, terms, strict=True)
+    }
+
+
+def _range(most: float, least: float) -> float:
+    return math.log(most / least) if most > least > 0 else 0.0
+
+
+def _power_for(target: float, terms: Iterable[tuple[float, float, float]]) -> float:
+    """Return the number that gives the *target* harm; *terms* are harm, amount, log of its range.
+
+    A bracketed Newton iteration on the logarithm of the harm, which is nearly linear in the number.
+    """
+    terms = tuple(terms)
+    low, high = 0.0, 1.0 / _LEAST_HARM
+    power = 0.0
+    for _ in range(_MOST_STEPS):
+        total = slope = 0.0
+        for harm, amount, span in terms:
+            part = harm * amount * math.exp(-min(1.0, power * harm) * span)
+            total += part
+            if power * harm < 1.0:
+                slope += part * harm * span
+        if abs(total - target) <= _ACCURACY * target:
+            break
+        low, high = (power, high) if total > target else (low, power)
+        step = total * math.log(total / target) / slope if slope > 0 else math.inf
+        power = power + step if low < power + step < high else 0.5 * (low + high)
+    return power

@@ -1,0 +1,74 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Harm of workloads relative to each other, and the division of a squeeze by it."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from controller.core.control.cut import Claim, divide_harm, relative_harm
+from controller.core.model import CgroupId
+
+HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
+WANTS = {HOG: 2.0, MOUSE: 1.0}
+
+
+def test_a_squeezed_culprit_stays_the_culprit() -> None:
+    """Squeezed to a tenth it inflicts a tenth; the other, harmless per CPU, inflicts more now."""
+    free = relative_harm([Claim(1.0, {HOG: 2.0, MOUSE: 0.05}, WANTS)], WANTS)
+    squeezed = relative_harm([Claim(1.0, {HOG: 0.2, MOUSE: 0.05}, {**WANTS, HOG: 0.2})], WANTS)
+    assert free[HOG] == squeezed[HOG] == 1.0
+    assert squeezed[MOUSE] == pytest.approx(free[MOUSE], rel=0.1)
+
+
+def test_without_deeds_all_do_the_same_harm_per_cpu() -> None:
+    assert relative_harm([Claim(1.0, {}, WANTS)], WANTS) == {HOG: 1.0, MOUSE: 1.0}
+
+
+def test_claims_count_by_their_weight_and_not_by_the_amount_of_their_deeds() -> None:
+    claims = [Claim(1.0, {HOG: 1e9}, WANTS), Claim(1.0, {MOUSE: 1e-3}, WANTS)]
+    assert relative_harm(claims, WANTS) == {HOG: 1.0, MOUSE: 1.0}
+
+
+def test_what_seems_harmless_is_cut_last_and_not_spared() -> None:
+    least = {HOG: 0.05, MOUSE: 0.05}
+    harm = relative_harm([Claim(1.0, {HOG: 1.0}, WANTS)], WANTS)
+    half = divide_harm(0.5, 3.0, WANTS, least, harm)
+    assert half[HOG] < 0.4
+    assert half[MOUSE] > 0.95
+    assert divide_harm(1.0, 3.0, WANTS, least, harm) == pytest.approx(least)
+
+
+def test_equal_steps_of_demand_are_equal_factors_of_harm() -> None:
+    least = {HOG: 0.05, MOUSE: 0.05}
+    harm = {HOG: 1.0, MOUSE: 0.1}
+    sums = [
+        sum(harm[key] * cpus for key, cpus in divide_harm(d / 4, 3.0, WANTS, least, harm).items())
+        for d in range(5)
+    ]
+    factors = [later / former for former, later in pairwise(sums)]
+    assert factors == pytest.approx([factors[0]] * 4, rel=0.01)
+
+
+NUMBERS = st.floats(1e-3, 100.0)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS, st.floats(0.02, 1.0)), min_size=1, max_size=8),
+    NUMBERS,
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1.0),
+)
+def test_more_demand_gives_no_workload_more(
+    terms: list[tuple[float, float, float]], ceiling: float, one: float, other: float
+) -> None:
+    wants = {number: want for number, (want, _, _) in enumerate(terms)}
+    least = {number: min(want, low) for number, (want, low, _) in enumerate(terms)}
+    harm = {number: each for number, (_, _, each) in enumerate(terms)}
+    less, more = sorted((one, other))
+    mild = divide_harm(less, ceiling, wants, least, harm)
+    hard = divide_harm(more, ceiling, wants, least, harm)
+    for number in wants:
+        assert least[number] * 0.999 <= hard[number] <= mild[number] * 1.02
