@@ -17,7 +17,8 @@ A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
 7. ``Node.dispatch`` starts the eviction of the plan, if it has one, and passes the plan on to the
    cluster; in observe mode as well.
 8. The verdicts of the plan are logged, the agent's own cost is compared with its budget, the
-   ``TickReport`` for /metrics and /statusz is published, and the guardian gets a heartbeat.
+   ``TickReport`` for /metrics and /statusz is published, the guardian gets a heartbeat, and the
+   tick is handed to the thread that writes the history.
 
 If a tick raises, it is abandoned: every knob is restored and the next tick starts with a new
 planner. After five failed ticks in a row the agent ends with exit code 1.
@@ -38,6 +39,7 @@ import sys
 import time
 
 from controller.agent.guardian import Heartbeat
+from controller.agent.history.writer import History
 from controller.agent.node import Node
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
@@ -51,7 +53,7 @@ from controller.host.probe_support import find_unsupported
 from controller.host.store import Store
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
-from controller.telemetry.report import PublishedState, TickReport
+from controller.telemetry.report import HistoryState, PublishedState, TickReport
 
 __all__ = ("Agent", "Options")
 
@@ -96,6 +98,9 @@ class Agent:
         self._recorder = None if options.record is None else Recorder(options.record)
         self._published = PublishedState()
         self._store = Store(loaded.data_dir)
+        self._history: History | None = None
+        if loaded.history.enabled and not options.once:
+            self._history = History(loaded.data_dir, loaded.history)
         self._http = self._serve(loaded)
         self._node = Node(loaded)
         self._follower = ConfigFollower(source, loaded, self._node)
@@ -173,6 +178,7 @@ class Agent:
             _log.exception("tick abandoned: restoring every knob and starting with a new planner")
             self._node.restore()
             self._reset()
+            self._note_restored()
         finally:
             self._published.between_ticks.set()
 
@@ -209,6 +215,10 @@ class Agent:
             self._node.sampler.shed(self._cost.cost.shed)
         self._publish(snapshot, plan, started_ns)
         self._heartbeat.beat()
+        if self._history is not None:
+            # Last, because it wakes another thread.
+            settings = self._config.settings
+            self._history.take(snapshot, plan, self._outcomes, self._node.workloads, settings)
 
     def _apply_change(self, change: Change) -> None:
         """Pass new settings or workloads to the planner, which keeps the state of its loops."""
@@ -231,6 +241,7 @@ class Agent:
             return
         if self._config.settings.mode is not mode:
             self._outcomes = ()  # the values in them were restored with the change of mode
+            self._note_restored()
         self._cost.reconfigure(self._config.budget)
         self._apply_change(Change.SETTINGS)
 
@@ -277,6 +288,7 @@ class Agent:
             probe_fallbacks=self._node.sampler.fallbacks,
             config_problem=self._follower.problem,
             store=self._store.state,
+            history=HistoryState() if self._history is None else self._history.state,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,
@@ -289,6 +301,10 @@ class Agent:
             overwritten=self._node.overwritten,
             cluster=None if self._node.cluster is None else self._node.cluster.state,
         )
+
+    def _note_restored(self) -> None:
+        if self._history is not None:
+            self._history.restart()
 
     def _serve(self, config: Config) -> StatusServer | None:
         if config.http is None:
@@ -326,4 +342,6 @@ class Agent:
         if self._http is not None:
             self._http.close()
         self._node.close()
+        if self._history is not None:
+            self._history.close()
         self._store.close()

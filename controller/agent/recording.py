@@ -105,7 +105,8 @@ def replay(
 ) -> Iterator[tuple[Entry, Plan]]:
     """Compute the plan of every entry again and yield the entry with the new plan.
 
-    :param settings: replace all recorded settings, except for the facts of the recorded host.
+    :param settings: replace all recorded settings, except for the facts of the recorded host and
+        the tick.
     :raises RecordingError: the first entry lacks settings or workloads.
     :raises ConfigError: *settings* lack a profile that a service of the recording has.
     """
@@ -113,7 +114,7 @@ def replay(
     for entry in entries:
         wanted = entry.settings
         if settings is not None and wanted is not None:
-            wanted = replace(settings, host=wanted.host)
+            wanted = replace(settings, host=wanted.host, tick_ns=wanted.tick_ns)
         if settings is not None and entry.workloads is not None:
             # Derived profiles exist in recorded settings only, not in configuration files.
             workloads = tuple(w._replace(profile=base_name(w.profile)) for w in entry.workloads)

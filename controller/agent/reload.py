@@ -55,6 +55,7 @@ _RESTART_ONLY = (
     "network",
     "resctrl",
     "counters",
+    "history",
     "kubernetes",
     "eviction",
 )

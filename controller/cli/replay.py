@@ -1,11 +1,20 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sweetpoint replay``: computes the plans of a recording again."""
+"""``sweetpoint replay``: computes the plans of a recording or of the history again."""
 
 import argparse
 from pathlib import Path
+import sys
+from typing import TYPE_CHECKING
 
 from controller.cli.common import DONE, FAILED, WRONG, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.agent.recording import Entry
+    from controller.core.decision import Plan
+    from controller.core.settings import Settings
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -14,7 +23,12 @@ HELP = "compute the plans of a recording again, with the same or other settings"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
-    parser.add_argument("recording", type=Path)
+    parser.add_argument(
+        "recording",
+        type=Path,
+        help="a file of run --record, or the data directory of the agent: its history, which is "
+        "thinned, and so replayed in observe mode",
+    )
     parser.add_argument(
         "--config", type=Path, help="settings and profiles that replace the recorded ones"
     )
@@ -23,22 +37,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 done, 1 plans differ or a bad recording, 2 invalid configuration.
 
-    With other settings (--config) different plans are no failure.
+    With other settings (--config), and of the history, different plans are no failure.
     """
     from controller.agent.recording import RecordingError, read, replay
     from controller.config.load import ConfigError, load
 
+    path = arguments.recording
     try:
         settings = None if arguments.config is None else load(arguments.config).settings
+        if path.is_dir():
+            return _replay_history(path, settings)
         ticks = different = 0
-        for entry, plan in replay(read(arguments.recording), settings):
+        for entry, plan in replay(read(path), settings):
             ticks += 1
             different += plan != entry.plan
-            for verdict in plan.verdicts:
-                print(f"{plan.time_ns / 1e9:.3f} {verdict.subject}: {verdict.text}")
+            _print_verdicts(plan)
     except ConfigError as error:
         return fail(error, WRONG)
     except (RecordingError, OSError) as error:
         return fail(error, FAILED)
     print(f"{ticks} ticks, {different} plans differ from the recorded ones")
     return FAILED if different and settings is None else DONE
+
+
+def _replay_history(path: Path, settings: "Settings | None") -> int:
+    from dataclasses import replace
+
+    from controller.agent.history.reader import HistoryReader
+    from controller.agent.history.records import SNAPSHOTS
+    from controller.agent.history.snapshots import entries
+    from controller.agent.recording import replay
+    from controller.core.model import Mode
+
+    if settings is not None:
+        settings = replace(settings, mode=Mode.OBSERVE)
+    reader = HistoryReader(path, SNAPSHOTS)
+    _print_means(replay(entries(reader.lines()), settings))
+    for problem in reader.problems:
+        print(f"sweetpoint: left out: {problem}", file=sys.stderr)
+    return DONE
+
+
+def _print_means(replayed: "Iterator[tuple[Entry, Plan]]") -> None:
+    sums: dict[str, tuple[float, float]] = {}
+    count = 0
+    for entry, plan in replayed:
+        count += 1
+        _print_verdicts(plan)
+        recorded = {each.channel: each.applied for each in entry.plan.demands}
+        for demand in plan.demands:
+            before, after = sums.get(demand.channel, (0.0, 0.0))
+            before += recorded.get(demand.channel, 0.0)
+            sums[demand.channel] = before, after + demand.applied
+    print(f"{count} snapshots")
+    for channel, (before, after) in sums.items():
+        print(f"{channel}: mean demand {before / count:.3f} recorded, {after / count:.3f} replayed")
+
+
+def _print_verdicts(plan: "Plan") -> None:
+    from controller.host.names import printable
+
+    for verdict in plan.verdicts:
+        print(f"{plan.time_ns / 1e9:.3f} {printable(verdict.subject)}: {printable(verdict.text)}")

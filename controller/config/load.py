@@ -14,7 +14,13 @@ from typing import Any
 from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel, WorkloadModel
 from controller.config.profile_set import find_conflicts, load_profiles
-from controller.config.sections.agent import BudgetConfig, build_budget, build_counters
+from controller.config.sections.agent import (
+    BudgetConfig,
+    HistoryConfig,
+    build_budget,
+    build_counters,
+    build_history,
+)
 from controller.config.sections.eviction import EvictionConfig, build_eviction, build_limits
 from controller.config.sections.knobs import (
     ResctrlConfig,
@@ -77,6 +83,7 @@ class Config:
     workloads: tuple[WorkloadRule, ...]
     counters: Mapping[str, str]
     budget: BudgetConfig
+    history: HistoryConfig
     settings: Settings
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
@@ -136,6 +143,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         workloads=rules,
         counters=build_counters(model.counters),
         budget=build_budget(model.budget),
+        history=build_history(model.history),
         settings=Settings(
             tick_ns=model.tick,
             host=HostFacts(cpus=cpus),

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
 from controller.config.fields import RATE, RATIO, Measure, Strict, Text, cpus, duration, raw_default
-from controller.config.sections.agent import BudgetModel, CountersModel
+from controller.config.sections.agent import BudgetModel, CountersModel, HistoryModel
 from controller.config.sections.eviction import EvictionModel
 from controller.config.sections.knobs import CORE_GROUP, CoreSchedulingModel, IoModel, ResctrlModel
 from controller.config.sections.kubernetes import KubernetesModel
@@ -150,5 +150,6 @@ class ConfigModel(Strict):
     law: LawModel = raw_default({})
     counters: CountersModel = raw_default({})
     budget: BudgetModel = raw_default({})
+    history: HistoryModel = raw_default({})
     kubernetes: KubernetesModel | None = None
     eviction: EvictionModel = raw_default({})

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a decision: indicators, demands, actions and their outcomes, and the plan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.core.model import CgroupId, Channel, IndicatorName, Knob, KnobValue, Target
 
 __all__ = (
     "Action",
+    "Cause",
     "ChannelState",
+    "Culprit",
     "Demand",
     "Eviction",
     "Failure",
@@ -200,9 +202,34 @@ class Eviction:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A best-effort workload and its part, 0 to 1, of what hurts a service."""
+
+    cgroup: CgroupId
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The evidence of one channel in a tick in which it squeezes or its service suffers.
+
+    ``be_share`` is best-effort's part, 0 to 1 (``None``: not known). ``culprits`` are the workloads
+    with the largest parts of it, the largest first.
+    """
+
+    channel: Channel
+    service: str
+    be_share: float | None
+    culprits: tuple[Culprit, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All decisions of one tick. In observe mode the actions are reported and not written."""
+    """All decisions of one tick. In observe mode the actions are reported and not written.
+
+    ``causes`` explain the decisions and are not compared: recordings may be older than they.
+    """
 
     time_ns: int
     actions: tuple[Action, ...] = ()
@@ -216,3 +243,4 @@ class Plan:
     rungs: tuple[RungReport, ...] = ()
     eviction: Eviction | None = None
     off: tuple[OffLoop, ...] = ()
+    causes: tuple[Cause, ...] = field(default=(), compare=False)

@@ -21,6 +21,7 @@ from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.core_scheduling import CookiePolicy
 from controller.core.control.cpu_channel import CpuChannel
 from controller.core.control.eviction_candidates import (
+    causes,
     eviction_candidates,
     eviction_cases,
     known_deviation,
@@ -268,6 +269,7 @@ class Planner:
             quota_granted_cpus=rung.total,
             safe=self._safe,
             eviction=eviction,
+            causes=causes(active, self._cpu, context),
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
         )
 

@@ -32,6 +32,7 @@ from controller.reconcilers.resctrl.monitored import MonitorState
 
 __all__ = (
     "AgentCost",
+    "HistoryState",
     "PublishedState",
     "TickReport",
 )
@@ -65,6 +66,21 @@ class AgentCost:
     def without(self) -> tuple[str, ...]:
         """The details that are shed now."""
         return self.details[: self.shed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryState:
+    """State of the history.
+
+    ``problem`` is the reason why it cannot be written now; empty: it can, or is off. ``lost_*``
+    count the records that were not stored. ``cpu_s`` is the CPU time of its thread.
+    """
+
+    enabled: bool = False
+    problem: str = ""
+    lost_moments: int = 0
+    lost_snapshots: int = 0
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +120,7 @@ class TickReport:
     unknown_oncpu_ns: int = 0
     unmeasured: Mapping[QosClass, int] = field(default_factory=dict)
     store: StoreState = field(default_factory=StoreState)
+    history: HistoryState = field(default_factory=HistoryState)
 
 
 def _set_event() -> threading.Event:
@@ -192,6 +209,7 @@ class PublishedState:
         yield "core_scheduling", report.cores._asdict()
         yield "config_problem", report.config_problem
         yield "store", report.store
+        yield "history", report.history
         yield "http_listen_failures", self.http_listen_failures
         yield "service_level", report.services
         yield "resctrl_monitor", report.monitor

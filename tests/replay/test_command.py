@@ -14,6 +14,7 @@ from controller.core.planner import Planner
 from controller.core.settings import HostFacts
 from controller.demo.simulated_node import SimulatedNode
 from tests.closed_loop import TICK_NS, make_settings
+from tests.history_loop import RecordedLoop
 
 WORKLOADS = "workloads: [{name: web, cgroup: /web, class: latency-sensitive, service: web}]\n"
 
@@ -109,3 +110,25 @@ def test_a_damaged_recording_is_an_error_in_one_line(
     assert main(["replay", str(recording)]) == 1
     (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith(f"sweetpoint: {recording}: line 0: ")
+
+
+def test_the_history_replays_with_another_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = RecordedLoop(SimulatedNode(3, wants=(1.2, 0.5)), make_settings(), tmp_path / "data")
+    loop.run(150)
+    loop.stop()
+    assert main(["replay", str(tmp_path / "data")]) == 0
+    *verdicts, count, means = capsys.readouterr().out.splitlines()
+    assert any("web-0 runq_p99" in line for line in verdicts)
+    assert count == "75 snapshots"
+    same = float(means.split()[-2])
+    assert same > 0.1
+    config = tmp_path / "c.yaml"
+    config.write_text(WORKLOADS.replace("}]", ", profile: default}]") + "profiles: [p.yaml]\n")
+    (tmp_path / "p.yaml").write_text("name: default\nindicators: {runq_p99: {sweet_point: 10s}}\n")
+    assert main(["replay", str(tmp_path / "data" / "history"), "--config", str(config)]) == 0
+    out, _ = capsys.readouterr()
+    assert out.splitlines()[-1].endswith("recorded, 0.000 replayed")
+    assert main(["replay", str(tmp_path)]) == 1
+    assert "no snapshots" in capsys.readouterr().err

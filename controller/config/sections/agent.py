@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections ``budget:`` and ``counters:`` of the agent itself.
+"""The sections ``budget:``, ``counters:`` and ``history:`` of the agent itself.
 
 ``budget`` limits the agent's own CPU and memory. ``counters`` selects the perf events that are
-counted for every workload.
+counted for every workload. ``history`` limits what is kept on disk.
 """
 
 from collections.abc import Mapping
@@ -12,18 +12,22 @@ from typing import Annotated
 
 from pydantic import Field
 
-from controller.config.fields import Quantity, Strict, cpus, raw_default
+from controller.config.fields import Quantity, Strict, cpus, duration, raw_default
 from controller.core.units import parse_bytes
 
 __all__ = (
     "BudgetConfig",
     "BudgetModel",
     "CountersModel",
+    "HistoryConfig",
+    "HistoryModel",
     "build_budget",
     "build_counters",
+    "build_history",
 )
 
 _MEMORY = Quantity(parse_bytes, r"^[0-9]+(\.[0-9]+)? *(kB|MB|GB|KiB|MiB|GiB)$", "1MiB", "64GiB")
+_DISK = Quantity(parse_bytes, _MEMORY.pattern, "1MiB", "16GiB")
 
 
 class BudgetModel(Strict):
@@ -65,3 +69,27 @@ class CountersModel(Strict):
 def build_counters(model: CountersModel) -> Mapping[str, str]:
     """Return the source of each counter, by field of ``WorkloadSample``."""
     return model.model_dump()
+
+
+class HistoryModel(Strict):
+    """What is kept in ``data_dir`` of past ticks: for ``explain``, ``advise`` and ``replay``."""
+
+    enabled: bool = True
+    max_bytes: Annotated[int, _DISK] = raw_default("64MiB")
+    interval: Annotated[int, duration("1s", "1h")] = raw_default("2s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryConfig:
+    """The checked section; ``interval_ns`` is the shortest time between two snapshots."""
+
+    enabled: bool
+    max_bytes: int
+    interval_ns: int
+
+
+def build_history(model: HistoryModel) -> HistoryConfig:
+    """Return the checked section."""
+    return HistoryConfig(
+        enabled=model.enabled, max_bytes=model.max_bytes, interval_ns=model.interval
+    )

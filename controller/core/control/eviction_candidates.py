@@ -1,21 +1,27 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Input of the eviction policy: cases of the channels, candidates of a case, later deviations."""
+"""Attribution: the causes of a service's deviation, and the input of the eviction policy.
 
-from collections.abc import Iterable
+The policy gets the cases of the channels, the candidates of a case, and later deviations.
+"""
+
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
 
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.cpu_channel import CpuChannel
 from controller.core.control.eviction_policy import Candidate, Case
 from controller.core.control.ladder import TickContext
 from controller.core.control.ladder_channel import LadderChannel
-from controller.core.decision import IndicatorStatus
-from controller.core.model import Channel, IndicatorName
+from controller.core.decision import Cause, Culprit, IndicatorStatus
+from controller.core.model import CgroupId, Channel, IndicatorName
 
-__all__ = ("eviction_candidates", "eviction_cases", "known_deviation")
+__all__ = ("causes", "eviction_candidates", "eviction_cases", "known_deviation")
 
 # From this demand on every knob of a channel counts as at its strictest setting.
 _AT_STOP = 0.99
+# This many culprits are named; the deviation of a service rarely has more large causes.
+_NAMED = 5
 
 
 def eviction_cases(
@@ -50,25 +56,54 @@ def eviction_candidates(case: Case, cpu: CpuChannel, context: TickContext) -> li
     """Return the workloads that may be evicted for *case*, each with its blame."""
     # The blame is divided among all best-effort workloads, also those that may not be evicted.
     best_effort = context.workload_index.best_effort
-    if case.channel is Channel.CPU:
-        culprits = cpu.blame_for(case.service, context.tracker.blame)
-        blame = {cgroup: culprits.get(cgroup, 0.0) for cgroup in best_effort}
-    else:
-        wants = context.usage.of(case.channel).wants
-        blame = {cgroup: wants.get(cgroup, 0.0) for cgroup in best_effort}
+    blame = _blame(case.channel, case.service, cpu, context)
     share = (case.be_share or 0.0) / (sum(blame.values()) or 1.0)
     return [
         Candidate(
             cgroup=cgroup,
             name=workload.name,
-            blame=blame[cgroup],
-            share=share * blame[cgroup],
+            blame=blame.get(cgroup, 0.0),
+            share=share * blame.get(cgroup, 0.0),
             priority=workload.priority,
             size=context.tracker.cpu_use.get(cgroup, 0.0),
         )
         for cgroup, workload in best_effort.items()
         if workload.evictable
     ]
+
+
+def causes(
+    channels: Iterable[ChannelLoops], cpu: CpuChannel, context: TickContext
+) -> tuple[Cause, ...]:
+    """Return the cause of every channel that squeezes, or whose worst service suffers."""
+    found = []
+    for loops in channels:
+        loop, demand = loops.selected, loops.demand
+        if loop is None or (demand.applied <= 0 and (loop.filtered_deviation or 0.0) <= 0):
+            continue
+        be_share = _share(loops, loop.service, context)
+        blame = _blame(demand.channel, loop.service, cpu, context)
+        part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
+        largest = nlargest(_NAMED, blame, key=blame.__getitem__)
+        culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each] > 0)
+        found.append(
+            Cause(
+                channel=demand.channel, service=loop.service, be_share=be_share, culprits=culprits
+            )
+        )
+    return tuple(found)
+
+
+def _blame(
+    channel: Channel, service: str, cpu: CpuChannel, context: TickContext
+) -> Mapping[CgroupId, float]:
+    """Return the contributions of best-effort workloads, in the unit of ``Eviction.blame``."""
+    best_effort = context.workload_index.best_effort
+    if channel is Channel.CPU:
+        culprits = cpu.blame_for(service, context.tracker.blame)
+        return {cgroup: wait for cgroup, wait in culprits.items() if cgroup in best_effort}
+    wants = context.usage.of(channel).wants
+    return {cgroup: wants[cgroup] for cgroup in best_effort if cgroup in wants}
 
 
 def known_deviation(

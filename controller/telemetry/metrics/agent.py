@@ -204,3 +204,23 @@ def _store(report: TickReport) -> Iterator[Metric]:
     for document, count in sorted(report.store.lost.items()):
         lost.add_metric([document], count)
     yield lost
+    if not report.history.enabled:
+        return
+    yield GaugeMetricFamily(
+        "sweetpoint_history_problem",
+        "1 while the history on disk cannot be written.",
+        value=float(bool(report.history.problem)),
+    )
+    records = CounterMetricFamily(
+        "sweetpoint_history_lost_records",
+        "Records of the history that were not stored.",
+        labels=["stream"],
+    )
+    records.add_metric(["moments"], report.history.lost_moments)
+    records.add_metric(["snapshots"], report.history.lost_snapshots)
+    yield records
+    yield CounterMetricFamily(
+        "sweetpoint_history_cpu_seconds",
+        "CPU time of the thread that writes the history.",
+        value=report.history.cpu_s,
+    )

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from controller.host.names import printable_name, utf8
+from controller.host.names import printable, printable_name, utf8
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,15 @@ def test_bytes_that_are_not_utf8_are_shown_by_their_numbers(raw: bytes, name: st
 def test_any_text_is_json_that_other_programs_can_read(text: str) -> None:
     encoded = utf8(json.dumps(text, ensure_ascii=False)).decode()
     assert json.loads(encoded) == text.encode(errors="backslashreplace").decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("größe \U0001f600 \\x1b", "größe \U0001f600 \\x1b"),
+        ("\x1b[2Jx\r\n\x07\x7f\x9b", r"\x1b[2Jx\r\n\x07\x7f\x9b"),
+        ("a\u202eb\u200b\ufeff\udcff", r"a\u202eb\u200b\ufeff\udcff"),
+    ],
+)
+def test_no_character_controls_the_terminal(text: str, shown: str) -> None:
+    assert printable(text) == shown

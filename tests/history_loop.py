@@ -1,0 +1,87 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A closed loop over a simulated node that writes a history, in simulated time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from controller.agent.history.files import DIRECTORY, HistoryFiles, Tick
+from controller.agent.history.records import MOMENTS, Line, Moment, decode
+from controller.config.sections.agent import HistoryConfig
+from controller.core.decision import Plan
+from controller.core.model import Mode
+from controller.core.planner import Planner
+from controller.core.settings import Settings
+from controller.host.ring import RingReader
+from tests.closed_loop import TICK_NS, TICKS_PER_S
+
+# 2026-01-01T00:00:00Z
+EPOCH_NS = 1_767_225_600 * 10**9
+CONFIG = HistoryConfig(enabled=True, max_bytes=64 << 20, interval_ns=2 * 10**9)
+
+
+class RecordedLoop:
+    """Runs of an agent on *node*, whose history lies in *data_dir*.
+
+    Time starts at ``EPOCH_NS`` and goes on over the runs.
+    """
+
+    def __init__(self, node: object, settings: Settings, data_dir: Path) -> None:
+        self.node = node
+        self.settings = settings
+        self.data_dir = data_dir
+        self.tick = 0
+        self.anew = False
+        self.start()
+
+    @property
+    def now_ns(self) -> int:
+        return self.tick * TICK_NS
+
+    def start(self) -> None:
+        """Start an agent; the one before was killed, unless ``stop`` was called."""
+        self.planner = Planner(self.settings, self.node.workloads)
+        self.files = HistoryFiles(self.data_dir, CONFIG, lambda time_ns: EPOCH_NS + time_ns)
+        self.outcomes = ()
+        self.workloads = self.node.workloads
+        self.latest = None
+
+    def stop(self) -> None:
+        self.files.close(self.latest, self.now_ns)
+
+    def step(self) -> Plan:
+        if self.node.workloads != self.workloads:
+            self.workloads = self.node.workloads
+            self.planner.set_workloads(self.workloads)
+        self.latest = self.node.snapshot(self.now_ns)
+        plan = self.planner.step(self.latest, self.outcomes)
+        enforcing = self.settings.mode is Mode.ENFORCE
+        self.outcomes = self.node.execute(plan.actions) if enforcing else ()
+        self.files.add(
+            Tick(self.latest, plan, self.outcomes, self.workloads, self.settings, self.anew)
+        )
+        self.anew = False
+        if self.tick % TICKS_PER_S == 0:
+            self.files.write(self.latest)
+        self.tick += 1
+        return plan
+
+    def run(self, seconds: float, each: Callable[[Plan], None] | None = None) -> list[Plan]:
+        plans = []
+        for _ in range(round(seconds * TICKS_PER_S)):
+            plans.append(self.step())
+            if each is not None:
+                each(plans[-1])
+        return plans
+
+
+def read_lines(data_dir: Path, stream: str = MOMENTS) -> list[Line | str]:
+    return list(decode(RingReader(data_dir / DIRECTORY, stream).lines()))
+
+
+def records(data_dir: Path, stream: str = MOMENTS) -> list[object]:
+    return [each.record for each in read_lines(data_dir, stream) if isinstance(each, Line)]
+
+
+def read_moments(data_dir: Path) -> list[Moment]:
+    return [each for each in records(data_dir) if isinstance(each, Moment)]
