@@ -40,12 +40,14 @@ import time
 
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
+from controller.agent.learned import LearnedStore
 from controller.agent.node import Node
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
 from controller.agent.self_budget import CostMeter
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
+from controller.core.learning.state import LearnedIndicator
 from controller.core.model import Mode, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC, format_duration
@@ -105,7 +107,8 @@ class Agent:
         self._node = Node(loaded)
         self._follower = ConfigFollower(source, loaded, self._node)
         self._outcomes: tuple[Outcome, ...] = ()
-        self._make_planner()
+        self._learned_store = LearnedStore(self._store)
+        self._make_planner(self._learned_store.first)
         self._cost = CostMeter(
             self._config.budget,
             DETAILS,
@@ -184,12 +187,13 @@ class Agent:
 
     def _reset(self) -> None:
         self._outcomes = ()
-        self._make_planner()
+        self._make_planner(self._planner.learned)
         self._next_refresh_ns = 0
 
-    def _make_planner(self) -> None:
+    def _make_planner(self, learned: tuple[LearnedIndicator, ...]) -> None:
+        self._initial_learned = learned
         history = self._initial_evictions = self._node.eviction_history
-        self._planner = Planner(self._config.settings, self._node.workloads, history)
+        self._planner = Planner(self._config.settings, self._node.workloads, history, learned)
         # What the next entry of the recording must contain for a replay.
         self._new_planner = self._new_settings = self._new_workloads = True
 
@@ -214,6 +218,8 @@ class Agent:
         if self._cost.poll(started_ns) and self._cost.cost is not None:
             self._node.sampler.shed(self._cost.cost.shed)
         self._publish(snapshot, plan, started_ns)
+        if self._learned_store.is_due(started_ns):
+            self._learned_store.write(self._planner.learned)
         self._heartbeat.beat()
         if self._history is not None:
             # Last, because it wakes another thread.
@@ -255,6 +261,7 @@ class Agent:
                 plan=plan,
                 anew=self._new_planner,
                 past_evictions=self._initial_evictions if self._new_planner else None,
+                learned=self._initial_learned if self._new_planner else (),
                 settings=self._config.settings if self._new_settings else None,
                 workloads=self._node.workloads if self._new_workloads else None,
             )
@@ -337,6 +344,7 @@ class Agent:
 
     def _close(self) -> None:
         self._node.restore()
+        self._learned_store.write(self._planner.learned)
         if self._recorder is not None:
             self._recorder.close()
         if self._http is not None:

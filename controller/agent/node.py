@@ -37,7 +37,7 @@ from controller.core.model import (
     Workload,
 )
 from controller.core.workload_index import diff_workloads
-from controller.host.facts import find_cgroup_layout, find_disks, memory_bytes
+from controller.host.facts import cpu_model, find_cgroup_layout, find_disks, memory_bytes
 from controller.kube.cleanup import remove_taint_note, write_taint_note
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.cluster import Cluster
@@ -129,7 +129,12 @@ class Node:
             config = replace(config, settings=self.cluster.with_profiles(config.settings))
         links = () if self.links is None else self.links.facts
         host = replace(config.settings.host, links=links, resctrl=self.resctrl.facts)
-        host = replace(host, memory_bytes=memory_bytes(), disks=find_disks(config.disks))
+        host = replace(
+            host,
+            memory_bytes=memory_bytes(),
+            disks=find_disks(config.disks),
+            cpu_model=cpu_model(),
+        )
         return replace(config, settings=replace(config.settings, host=host))
 
     def reconfigure(self, config: Config, workloads: tuple[Workload, ...]) -> None:

@@ -21,6 +21,7 @@ from controller.config.profile_set import base_name
 from controller.config.yaml_document import ConfigError
 from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
+from controller.core.learning.state import LearnedIndicator
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
@@ -37,8 +38,8 @@ class RecordingError(Exception):
 class Entry:
     """One tick. ``settings`` and ``workloads`` are present if they changed before this tick.
 
-    ``anew``: a new planner was made, with the history ``past_evictions``, as at the start and after
-    an abandoned tick.
+    ``anew``: a new planner was made, with the history ``past_evictions`` and what was ``learned``,
+    as at the start and after an abandoned tick.
     """
 
     snapshot: Snapshot
@@ -46,6 +47,7 @@ class Entry:
     plan: Plan
     anew: bool = False
     past_evictions: EvictionHistory | None = None
+    learned: tuple[LearnedIndicator, ...] = ()
     settings: Settings | None = None
     workloads: tuple[Workload, ...] | None = None
 
@@ -121,7 +123,7 @@ def replay(
             entry = replace(entry, workloads=workloads)
             _check_profiles(settings, workloads)
         if entry.anew and wanted is not None and entry.workloads is not None:
-            planner = Planner(wanted, entry.workloads, entry.past_evictions)
+            planner = Planner(wanted, entry.workloads, entry.past_evictions, entry.learned)
         elif planner is None:
             raise RecordingError("the recording does not start with settings and workloads")
         elif entry.settings is not None and wanted is not None:

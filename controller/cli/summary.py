@@ -220,7 +220,10 @@ def _sweet_point(spec: IndicatorSpec) -> str:
     by_load = [
         f"{format_value(spec, each.sweet_point)} above load {each.above:g}" for each in spec.bins
     ]
-    return ", ".join([format_value(spec, spec.sweet_point), *by_load])
+    given = [] if spec.sweet_point is None else [format_value(spec, spec.sweet_point)]
+    if spec.learn:
+        return f"learned, {given[0]} until it is sure" if given else "learned"
+    return ", ".join([*given, *by_load])
 
 
 def _indicator_off(

@@ -39,7 +39,7 @@ __all__ = (
     "raw_default",
 )
 
-_PYDANTIC_STEPS = ("<mapping>", "<auto>", "[key]")
+_PYDANTIC_STEPS = ("<mapping>", "<auto>", "<text>", "[key]")
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import math
 from typing import NamedTuple
 
-from controller.config.models import GainsModel, IndicatorModel
+from controller.config.models import GainsModel, IndicatorModel, LearnModel
 from controller.core.control.tuning import auto_gains
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import Gains, IndicatorSpec, LoadBin
@@ -36,7 +36,8 @@ class _Kind(NamedTuple):
     is significant; empty: a hundredth of the sweet point. ``min_samples`` is the number of events
     that an evaluation needs; ``None``: the indicator is not computed from events. ``period_ns`` is
     the time between two readings, 0 if there is one in every tick. ``load`` converts the load of a
-    bin; ``None``: the sweet point does not depend on the load.
+    bin; ``None``: a profile has one sweet point for all loads. ``can_learn``: what is normal for a
+    service can be its sweet point.
     """
 
     parse: Callable[[str], float]
@@ -47,6 +48,7 @@ class _Kind(NamedTuple):
     window_ns: int = NS_PER_SEC
     period_ns: int = 0
     load: Callable[[str], float] | None = None
+    can_learn: bool = False
 
 
 def _figure(text: str) -> float:
@@ -60,7 +62,7 @@ def _has_unit(text: str) -> bool:
 
 def _waits(min_samples: int) -> _Kind:
     # 50 us is the width of the histogram's buckets near a sweet point of 0.2 ms.
-    return _Kind(parse_duration, "50us", min_samples=min_samples)
+    return _Kind(parse_duration, "50us", min_samples=min_samples, can_learn=True)
 
 
 def _counter(tolerance: float) -> _Kind:
@@ -73,12 +75,20 @@ def _counter(tolerance: float) -> _Kind:
         tolerance=tolerance,
         period_ns=NS_PER_SEC,
         load=parse_cpus,
+        can_learn=True,
     )
 
 
 def _pressure(channel: Channel) -> _Kind:
     # Pressure is read once a second; a shorter window would hold less than two readings.
-    return _Kind(parse_ratio, "0.1%", channel, window_ns=2 * NS_PER_SEC, period_ns=NS_PER_SEC)
+    return _Kind(
+        parse_ratio,
+        "0.1%",
+        channel,
+        window_ns=2 * NS_PER_SEC,
+        period_ns=NS_PER_SEC,
+        can_learn=True,
+    )
 
 
 # min_samples: a percentile of few waits is noise. runq_delay_p99 and wait_ratio are shares of time,
@@ -90,7 +100,7 @@ _KINDS = {
     IndicatorName.RUNQ_P95: _waits(20),
     IndicatorName.RUNQ_P99: _waits(20),
     IndicatorName.RUNQ_DELAY_P99: _waits(0),
-    IndicatorName.WAIT_RATIO: _Kind(parse_ratio, "0.1%", min_samples=0),
+    IndicatorName.WAIT_RATIO: _Kind(parse_ratio, "0.1%", min_samples=0, can_learn=True),
     IndicatorName.CPI: _counter(1.1),
     IndicatorName.LLC_MPKI: _counter(1.5),
     IndicatorName.CPU_PER_PACKET: _Kind(
@@ -102,6 +112,7 @@ _KINDS = {
         window_ns=2 * NS_PER_SEC,
         period_ns=NS_PER_SEC,
         load=parse_rate,
+        can_learn=True,
     ),
     IndicatorName.NET_RATE: _Kind(parse_bandwidth, "100kbit", Channel.NETWORK),
     IndicatorName.NET_BACKLOG: _Kind(parse_duration, "10us", Channel.NETWORK, 0),
@@ -123,16 +134,26 @@ def read_indicator(
     """
     kind = _KINDS[name]
     window_ns = kind.window_ns if model.window is None else model.window
-    sweet_point = _number(("sweet_point",), model.sweet_point, kind.parse, report)
+    text, learn = _sweet_point(model)
+    sweet_point = None
+    if text is not None:
+        sweet_point = _number(("sweet_point",), text, kind.parse, report)
+    if learn and not kind.can_learn:
+        can = ", ".join(each for each, other in _KINDS.items() if other.can_learn)
+        report(("sweet_point",), f"{name} needs a value; {can} can be learned")
+        return None
+    if learn and model.bins:
+        report(("bins",), "cannot be set where the sweet point is learned")
     smallest = model.resolution or kind.resolution
     if smallest:
         resolution = _number(("resolution",), smallest, kind.parse, report)
     else:
-        resolution = sweet_point / 100
+        resolution = (sweet_point or 0.0) / 100
     bins = _bins(name, model, report)
-    if math.isnan(sweet_point) or math.isnan(resolution):
+    if math.isnan(sweet_point or 0.0) or math.isnan(resolution):
         return None
-    if not 0 < resolution < min(sweet_point, *(each.sweet_point for each in bins), math.inf):
+    points = (sweet_point, *(each.sweet_point for each in bins))
+    if not 0 < resolution < min((each for each in points if each is not None), default=math.inf):
         report(("resolution",), "must be above 0 and below the sweet point")
     if model.filter > 10 * window_ns:
         report(("filter",), "must be at most ten times the window")
@@ -155,7 +176,8 @@ def read_indicator(
         channel=model.channel or kind.channel,
         gains=_gains(model, window_ns, max(tick_ns, kind.period_ns)),
         bins=bins,
-        is_time=_is_time(kind, model.sweet_point),
+        is_time=kind.parse is parse_duration or (kind.parse is _figure and _has_unit(text or "")),
+        learn=learn,
     )
 
 
@@ -169,8 +191,12 @@ def format_value(spec: IndicatorSpec, value: float) -> str:
     return format_bandwidth(value) if parse is parse_bandwidth else f"{value:.4g}"
 
 
-def _is_time(kind: _Kind, sweet_point: str) -> bool:
-    return kind.parse is parse_duration or (kind.parse is _figure and _has_unit(sweet_point))
+def _sweet_point(model: IndicatorModel) -> tuple[str | None, bool]:
+    """Return the text of the sweet point, if there is one, and whether it is to be learned."""
+    given = model.sweet_point
+    if isinstance(given, LearnModel):
+        return given.until_sure, True
+    return (None, True) if given == "learn" else (given, False)
 
 
 def _bins(name: IndicatorName, model: IndicatorModel, report: Report) -> tuple[LoadBin, ...]:

@@ -28,6 +28,7 @@ __all__ = (
     "GainsModel",
     "IndicatorModel",
     "KnobModel",
+    "LearnModel",
     "LoadBinModel",
     "ProfileModel",
     "WorkloadModel",
@@ -59,14 +60,28 @@ class LoadBinModel(Strict):
     sweet_point: Measure
 
 
+class LearnModel(Strict):
+    """A sweet point that is learned; ``until_sure`` holds until that is done."""
+
+    learn: Literal[True]
+    until_sure: Measure | None = None
+
+
+def _sweet_point_kind(value: object) -> str:
+    return "<mapping>" if isinstance(value, dict | LearnModel) else "<text>"
+
+
 class IndicatorModel(Strict):
     """The sweet point of one indicator and the parameters of its control loop.
 
-    The defaults of tolerance, resolution, window, min_samples and channel depend on the
-    indicator.
+    The sweet point is a value, ``learn``, or ``{learn: true, until_sure: VALUE}``. The defaults of
+    tolerance, resolution, window, min_samples and channel depend on the indicator.
     """
 
-    sweet_point: Measure
+    sweet_point: Annotated[
+        Annotated[Measure, Tag("<text>")] | Annotated[LearnModel, Tag("<mapping>")],
+        Discriminator(_sweet_point_kind),
+    ]
     bins: Annotated[list[LoadBinModel], Field(max_length=16)] = raw_default([])
     tolerance: Annotated[float, Field(gt=1, le=100)] | None = None
     resolution: Measure | None = None

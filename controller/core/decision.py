@@ -17,6 +17,7 @@ __all__ = (
     "Failure",
     "Indicator",
     "IndicatorStatus",
+    "LearnedReport",
     "LoopReport",
     "OffLoop",
     "Outcome",
@@ -46,7 +47,8 @@ class Indicator:
     per 1,000 instructions, bytes/s for rates. ``samples`` is the number of events behind it: waits,
     thousands of instructions, packets. ``worst`` is the cgroup of the worst workload,
     ``sweet_point`` that of the load bin of that workload; ``None`` where the sweet point does not
-    depend on the load.
+    depend on the load. ``load`` is the load of that workload, in CPUs or, for ``cpu_per_packet``,
+    in packets per second; 0 where the indicator has none.
     """
 
     service: str
@@ -56,6 +58,8 @@ class Indicator:
     status: IndicatorStatus
     worst: CgroupId | None = None
     sweet_point: float | None = None
+    # Not compared, because recordings of earlier versions have no load.
+    load: float = field(default=0.0, compare=False)
 
 
 class ChannelState(StrEnum):
@@ -96,7 +100,8 @@ class Demand:
 class LoopReport:
     """State of one loop after a tick, for metrics, log and recording.
 
-    ``is_time``: ``value`` and ``sweet_point`` are in ns. ``demand`` is in [0, 1].
+    ``is_time``: ``value`` and ``sweet_point`` are in ns. ``demand`` is in [0, 1]. Without a
+    ``sweet_point``, which is the case while it is learned, the loop demands nothing.
     """
 
     service: str
@@ -104,12 +109,32 @@ class LoopReport:
     channel: Channel
     status: IndicatorStatus
     value: float | None
-    sweet_point: float
+    sweet_point: float | None
     deviation: float | None
     filtered_deviation: float | None
     demand: float
     selected: bool
     is_time: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedReport:
+    """What is learned about one indicator of a service.
+
+    ``sweet_point`` is in force at the present load, in ns with ``is_time``; with ``is_sure`` at
+    least that of one load is learned. ``certainty`` (0 to 1) is that at the present load, from
+    ``windows`` undisturbed windows at all loads. ``disturbance`` says why the last window did not
+    count; empty: it did.
+    """
+
+    service: str
+    indicator: IndicatorName
+    sweet_point: float | None
+    is_sure: bool
+    certainty: float
+    windows: int
+    disturbance: str
+    is_time: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +269,4 @@ class Plan:
     eviction: Eviction | None = None
     off: tuple[OffLoop, ...] = ()
     causes: tuple[Cause, ...] = field(default=(), compare=False)
+    learned: tuple[LearnedReport, ...] = ()

@@ -155,7 +155,8 @@ class Workload(NamedTuple):
     ``evictable`` is false for DaemonSet and static pods; of two workloads with equal blame the one
     of lower ``priority`` is evicted first. ``limit_cpus`` and ``limit_memory_bytes`` are what a
     best-effort workload requested, which it never exceeds; ``None``: nothing requested. The limits
-    of egress and ingress hold on links that the agent shapes.
+    of egress and ingress hold on links that the agent shapes. ``image`` identifies what a pod runs,
+    because what was learned about one image does not hold for another; empty: not known.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Workload(NamedTuple):
     limit_egress_bytes_per_s: int | None = None
     limit_ingress_bytes_per_s: int | None = None
     may_idle: bool = True
+    image: str = ""
 
 
 class WorkloadSample(NamedTuple):

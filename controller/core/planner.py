@@ -44,6 +44,8 @@ from controller.core.control.service_knobs import service_actions
 from controller.core.decision import Action, Outcome, Plan
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knob_values import cpus_of, quota_text, write_order
+from controller.core.learning.learner import SweetPointLearner
+from controller.core.learning.state import LearnedIndicator
 from controller.core.model import (
     SERVICE_KNOBS,
     CgroupId,
@@ -75,6 +77,7 @@ class Planner:
         "_knobs",
         "_ladders",
         "_last_ns",
+        "_learner",
         "_loops",
         "_quotas",
         "_requested_limits",
@@ -92,14 +95,16 @@ class Planner:
         settings: Settings,
         workloads: Sequence[Workload],
         past_evictions: EvictionHistory | None = None,
+        learned: Sequence[LearnedIndicator] = (),
     ) -> None:
-        """Create a planner; *past_evictions* are those of the planner that it replaces.
+        """Create a planner; *past_evictions* and *learned* are those of one that it replaces.
 
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
         self._settings = settings
         self._workloads = tuple(workloads)
-        self._workload_index = WorkloadIndex(self._workloads, settings.profiles)
+        self._learner = SweetPointLearner(learned)
+        self._workload_index = self._indexed(self._workloads, settings)
         self._tracker = IndicatorTracker()
         self._usage = ResourceUsage()
         self._knobs = KnobState()
@@ -150,7 +155,7 @@ class Planner:
         :raises KeyError: a profile that is in use is missing; the old settings stay.
         """
         workloads = self._workloads if workloads is None else tuple(workloads)
-        workload_index = WorkloadIndex(workloads, settings.profiles)
+        workload_index = self._indexed(workloads, settings)
         before, self._settings = self._settings, settings
         self._workloads = workloads
         self._workload_index = workload_index
@@ -176,9 +181,18 @@ class Planner:
 
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
-        self._workload_index = WorkloadIndex(workloads, self._settings.profiles)
+        self._workload_index = self._indexed(workloads, self._settings)
         self._workloads = tuple(workloads)
         self._blocked = None
+
+    def _indexed(self, workloads: Sequence[Workload], settings: Settings) -> WorkloadIndex:
+        """Return the index of *workloads*, with what is learned in the profiles.
+
+        :raises KeyError: a latency-sensitive workload names a profile that does not exist.
+        """
+        return self._learner.set_workloads(
+            WorkloadIndex(workloads, settings.profiles), settings.host
+        )
 
     def step(self, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Plan:
         """Return the plan for *snapshot*; *outcomes* are those of the last plan's actions."""
@@ -216,9 +230,17 @@ class Planner:
             knobs=self._knobs,
             usage=self._usage,
         )
-        grants = self._step_channels(specs, context, hold=dt_ns == 0 or dt_ns > 2 * tick_ns)
+        hold = dt_ns == 0 or dt_ns > 2 * tick_ns
+        grants = self._step_channels(specs, context, hold)
         actions = self._actions(grants, snapshot.core_overlap_ratio, context)
         self._knobs.commit(actions)
+        self._workload_index = self._learner.update(
+            (each for loops in self._loops.values() for each in loops.indicators),
+            self._tracker,
+            self._settings.host.cpus,
+            now_ns,
+            hold,
+        )
         return self._plan(actions, context, snapshot.evictions)
 
     def _step_channels(
@@ -242,6 +264,7 @@ class Planner:
         self, actions: tuple[Action, ...], context: TickContext, answers: Sequence[EvictionAnswer]
     ) -> Plan:
         active = [loops for loops in self._loops.values() if loops]
+        indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in self._ladders if each.loops]
         rung = self._cpu.rung
         eviction = self._evictions.step(
@@ -257,13 +280,14 @@ class Planner:
             actions=actions,
             demands=(self._cpu.loops.demand, *(each.loops.demand for each in ladders)),
             loops=tuple(report for loops in active for report in loops.reports),
-            indicators=tuple(each for loops in active for each in loops.indicators),
+            indicators=indicators,
             off=tuple(each for loops in active for each in loops.off),
             verdicts=(
                 *self._decision_log.update(self._cpu, ladders, context, self._workloads),
                 *self._cookies.verdicts,
                 *self._evictions.verdicts,
                 *self._knobs.reports,
+                *self._learner.verdicts,
             ),
             quota_ceiling_cpus=rung.ceiling.amount,
             quota_granted_cpus=rung.total,
@@ -271,7 +295,13 @@ class Planner:
             eviction=eviction,
             causes=causes(active, self._cpu, context),
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
+            learned=self._learner.reports,
         )
+
+    @property
+    def learned(self) -> tuple[LearnedIndicator, ...]:
+        """What is learned about the services, for the planner that replaces this one."""
+        return self._learner.learned
 
     @property
     def past_evictions(self) -> EvictionHistory:

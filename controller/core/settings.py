@@ -79,10 +79,12 @@ class IndicatorSpec:
     not move. ``window_ns`` is the window over which the value is computed, ``filter_ns`` the time
     constant of the low-pass after it, ``min_samples`` the fewest events behind a value. ``bins``,
     by rising load, replace the sweet point where it depends on the load, as that of CPI does.
+    ``learn``: the sweet point is learned, and ``sweet_point`` holds until that is sure; ``None``:
+    nothing does.
     """
 
     name: IndicatorName
-    sweet_point: float
+    sweet_point: float | None
     tolerance: float
     resolution: float
     dead_zone: float
@@ -93,6 +95,7 @@ class IndicatorSpec:
     gains: Gains
     bins: tuple[LoadBin, ...] = ()
     is_time: bool = False
+    learn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,13 +195,17 @@ class DiskFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """Facts of the machine that the core needs; ``None``: the resource cannot be controlled."""
+    """Facts of the machine that the core needs; ``None``: the resource cannot be controlled.
+
+    ``cpu_model`` is the name of the CPU; empty: not known.
+    """
 
     cpus: int
     resctrl: ResctrlFacts | None = None
     links: tuple[LinkFacts, ...] = ()
     memory_bytes: int | None = None
     disks: tuple[DiskFacts, ...] = ()
+    cpu_model: str = ""
 
 
 class CoreMode(StrEnum):

@@ -9,7 +9,8 @@ object.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -27,11 +28,15 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service: latency-sensitive workloads that have their indicators in common."""
+    """A service: latency-sensitive workloads that have their indicators in common.
+
+    ``image`` identifies what its workloads run; empty: not known.
+    """
 
     name: str
     profile: Profile
     cgroups: tuple[CgroupId, ...]
+    image: str = ""
 
 
 class WorkloadIndex:
@@ -93,6 +98,7 @@ class WorkloadIndex:
                 name=name,
                 profile=profiles[group[0].profile],
                 cgroups=tuple(each.cgroup for each in group),
+                image=" ".join(sorted({each.image for each in group})),
             )
             for name, group in members.items()
         }
@@ -101,6 +107,20 @@ class WorkloadIndex:
         self.longest_window_ns = max(
             (spec.window_ns for profile in self.profiles for spec in profile.indicators), default=0
         )
+
+    def with_profiles(self, profiles: Mapping[str, Profile]) -> "WorkloadIndex":
+        """Return this index with other *profiles*, by service; itself if there are none.
+
+        Only the indicators of a profile may differ.
+        """
+        if not profiles:
+            return self
+        index = copy.copy(self)
+        index.services = {
+            name: replace(service, profile=profiles[name]) if name in profiles else service
+            for name, service in self.services.items()
+        }
+        return index
 
 
 class WorkloadDiff(NamedTuple):

@@ -7,6 +7,7 @@ features the kernel has is checked in ``controller.doctor``.
 """
 
 from collections.abc import Container, Iterable
+import contextlib
 from dataclasses import dataclass
 from functools import cache
 import logging
@@ -29,6 +30,7 @@ __all__ = (
     "Mount",
     "boot_id",
     "core_siblings",
+    "cpu_model",
     "die_with_parent",
     "find_cgroup_layout",
     "find_disks",
@@ -43,6 +45,9 @@ _log = logging.getLogger(__name__)
 
 _CPU_DIR = Path("/sys/devices/system/cpu")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# x86, POWER, ARM (arch/*/kernel/*: show_cpuinfo).
+_MODEL = re.compile(r"^(?:model name|cpu|CPU part)\s*: *(.+)$", re.MULTILINE)
+_MAX_MODEL = 128
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 
 
@@ -163,6 +168,14 @@ def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
 def memory_bytes() -> int:
     """Return the size of this host's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the name of the first CPU's model; empty where the kernel does not tell it."""
+    with contextlib.suppress(OSError):
+        found = _MODEL.search(cpuinfo.read_text(encoding="utf-8", errors="replace"))
+        return found[1][:_MAX_MODEL] if found else ""
+    return ""
 
 
 def online_cpus() -> tuple[int, ...]:

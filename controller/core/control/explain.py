@@ -158,7 +158,7 @@ def explain_eviction(eviction: Eviction, plan: Plan, *, named: bool = True) -> s
 
 def describe_loop(loop: LoopReport) -> str:
     """Return an indicator's value against its sweet point."""
-    if loop.value is None:
+    if loop.value is None or loop.sweet_point is None:
         return _compare(loop)
     value, sweet_point = _format(loop, loop.value), _format(loop, loop.sweet_point)
     times = f" ({loop.value / loop.sweet_point:.1f} times)" if loop.sweet_point > 0 else ""
@@ -193,6 +193,8 @@ def _compare(loop: LoopReport) -> str:
     """Return the short form of ``describe_loop``: ``web runq_p99 12ms > 3ms``."""
     if loop.value is None:
         return f"{loop.service} {loop.indicator} {loop.status}"
+    if loop.sweet_point is None:
+        return f"{loop.service} {loop.indicator} {_format(loop, loop.value)}, no sweet point yet"
     sign = ">" if loop.value > loop.sweet_point else "<="
     value, sweet_point = _format(loop, loop.value), _format(loop, loop.sweet_point)
     return f"{loop.service} {loop.indicator} {value} {sign} {sweet_point}"

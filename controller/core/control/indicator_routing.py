@@ -73,11 +73,12 @@ class IndicatorRouting:
 
     def _of(self, channel: Channel, workload_index: WorkloadIndex) -> Specs:
         # Hundreds of services share a few profiles, and so the tuples.
-        by_profile: dict[tuple[str, Channel | None], tuple[IndicatorSpec, ...]] = {}
+        # By identity, because learned profiles have the name of the one that they are made from.
+        by_profile: dict[tuple[int, Channel | None], tuple[IndicatorSpec, ...]] = {}
         found = {}
         for name, service in workload_index.services.items():
             own = self._assigned.get(name)
-            key = (service.profile.name, own)
+            key = (id(service.profile), own)
             if key not in by_profile:
                 by_profile[key] = _specs_of(service.profile, channel, own)
             if specs := by_profile[key]:

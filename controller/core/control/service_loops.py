@@ -283,12 +283,15 @@ def _update_loop(loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bo
             loop.deviation = LOWEST
         elif indicator.status is IndicatorStatus.FRESH and indicator.value is not None:
             sweet_point = _sweet_point(indicator, loop.spec)
-            loop.deviation = deviation(indicator.value, sweet_point, loop.spec)
+            if sweet_point is None:
+                loop.deviation = LOWEST  # not learned yet
+            else:
+                loop.deviation = deviation(indicator.value, sweet_point, loop.spec)
     loop.moved = loop.deviation is not None and not hold
     if loop.deviation is not None and not hold:
         filtered = loop.filter.update(loop.deviation, dt_s, loop.spec.filter_ns / 1e9)
         loop.pid.update(dead_zone(filtered, loop.spec.dead_zone), dt_s)
 
 
-def _sweet_point(indicator: Indicator, spec: IndicatorSpec) -> float:
+def _sweet_point(indicator: Indicator, spec: IndicatorSpec) -> float | None:
     return spec.sweet_point if indicator.sweet_point is None else indicator.sweet_point

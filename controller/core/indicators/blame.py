@@ -145,6 +145,11 @@ class BlameTracker:
         share = self._shares.get(service)
         return None if share is None else share.ratio
 
+    def inflicted(self, service: str) -> float:
+        """Return the wait that best-effort work inflicts on *service*, in CPUs."""
+        share = self._shares.get(service)
+        return 0.0 if share is None else share.best_effort
+
     def update(
         self,
         blame: tuple[Blame, ...],

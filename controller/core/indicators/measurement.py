@@ -29,8 +29,11 @@ class Measured(NamedTuple):
 STALE = Measured(IndicatorStatus.STALE)
 
 
-def sweet_point_at(spec: IndicatorSpec, load: float) -> float:
-    """Return the sweet point of a workload with *load*, in the unit of ``Measured.load``."""
+def sweet_point_at(spec: IndicatorSpec, load: float) -> float | None:
+    """Return the sweet point of a workload with *load*, in the unit of ``Measured.load``.
+
+    ``None``: it is not learned yet.
+    """
     sweet_point = spec.sweet_point
     for each in spec.bins:
         if load >= each.above:
@@ -55,7 +58,7 @@ def service_indicator(
         if measured.status is IndicatorStatus.FRESH or status is IndicatorStatus.STALE:
             status = measured.status
         if measured.value is not None:
-            factor = measured.value / sweet_point_at(spec, measured.load)
+            factor = measured.value / (sweet_point_at(spec, measured.load) or 1.0)
             excess = factor if spec.tolerance > 1 else -factor
             if worst is None or excess > worst[0]:
                 worst = (excess, cgroup, measured)
@@ -71,4 +74,5 @@ def service_indicator(
         status=status,
         worst=worst[1],
         sweet_point=sweet_point_at(spec, worst[2].load) if spec.bins else None,
+        load=worst[2].load,
     )

@@ -16,6 +16,7 @@ from controller.core.units import NS_PER_SEC
 from controller.telemetry.metrics.agent import agent_families, counter_families
 from controller.telemetry.metrics.knobs import control_group, core_scheduling, knob_families
 from controller.telemetry.metrics.kubernetes import kube_families
+from controller.telemetry.metrics.learned import learned_families
 from controller.telemetry.metrics.text import Labels, filled, labelled_samples, page, seconds
 from controller.telemetry.metrics.workloads import (
     cache_use,
@@ -59,6 +60,7 @@ class Exporter:
 
     def _families(self, report: TickReport) -> Iterator[Metric]:
         yield from _loops(report)
+        yield from learned_families(report)
         yield from _channels(report)
         yield from knob_families(report)
         yield from workload_families(report)
@@ -85,7 +87,7 @@ def _loops(report: TickReport) -> Iterator[Metric]:
         (
             "indicator_sweet_point",
             "Sweet point of the indicator, in its unit: the value that it should not exceed.",
-            lambda loop: loop.sweet_point / _scale(loop),
+            lambda loop: None if loop.sweet_point is None else loop.sweet_point / _scale(loop),
         ),
         (
             "loop_deviation",

@@ -8,6 +8,7 @@ command, what is kept is bounded, and a pod without a valid identity is refused 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 import re
 from typing import Any
 
@@ -68,8 +69,9 @@ class Pod:
 
     ``uid`` is the id in the name of the pod's cgroup. ``oversized`` has the keys of annotations
     that were dropped for their length. ``images`` has the last parts of the names of the images,
-    without tag and digest. ``grace_s`` is the time that the pod may take to stop, in seconds.
-    ``requests`` has the amounts of extended resources for best-effort work, by resource name.
+    without tag and digest, ``image_key`` is a hash of the full names. ``grace_s`` is the time that
+    the pod may take to stop, in seconds. ``requests`` has the amounts of extended resources
+    for best-effort work, by resource name.
 
     ``mirror``: the mirror pod of a static pod, an API object that kubelet makes for it. Its ``uid``
     here is the hash of the manifest and not the UUID of the object. Any pod can have the annotation
@@ -90,6 +92,7 @@ class Pod:
     terminating: bool = False
     oversized: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    image_key: str = ""
     grace_s: int = 30
     requests: Mapping[str, int] = field(default_factory=dict)
 
@@ -143,6 +146,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         oversized=oversized,
         grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),
         images=tuple(sorted(set(_images(spec)))),
+        image_key=_image_key(spec),
         requests=extended_requests(spec),
     )
 
@@ -206,6 +210,13 @@ def _owner(meta: Mapping[str, Any]) -> Owner | None:
             if isinstance(kind, str) and kind.isalnum() and len(kind) <= 63 and name:
                 return Owner(kind=kind, name=name)
     return None
+
+
+def _image_key(spec: Mapping[str, Any]) -> str:
+    """Return a hash of the names of all images, with tag and digest; empty without a name."""
+    names = [each.get("image") for each in items(spec, "containers")[:_MAX_CONTAINERS]]
+    known = "\0".join(sorted(name[:1024] for name in names if isinstance(name, str)))
+    return blake2b(known.encode(errors="replace"), digest_size=8).hexdigest() if known else ""
 
 
 def _images(spec: Mapping[str, Any]) -> Iterator[str]:

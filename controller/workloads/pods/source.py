@@ -305,6 +305,7 @@ class KubernetesSource:
             limit_memory_bytes=limit_bytes,
             limit_egress_bytes_per_s=network.egress,
             limit_ingress_bytes_per_s=network.ingress,
+            image="" if pod is None or qos is not QosClass.LS else pod.image_key,
         )
         return workload, "; ".join(filter(None, problems)) or None
 

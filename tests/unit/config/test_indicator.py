@@ -92,6 +92,23 @@ def test_sweet_points_by_load() -> None:
     assert per_packet.bins == (LoadBin(5000.0, 6e3),)
 
 
+LEARNED = ("runq_p50", "runq_p95", "runq_p99", "runq_delay_p99", "wait_ratio", "cpi", "llc_mpki")
+
+
+@pytest.mark.parametrize("name", [*LEARNED, "cpu_per_packet", "psi_cpu", "psi_memory", "psi_io"])
+def test_a_sweet_point_that_is_learned(name: str) -> None:
+    spec = good(name, sweet_point="learn")
+    assert (spec.learn, spec.sweet_point) == (True, None)
+    assert good(name, sweet_point={"learn": True}) == spec
+    assert spec.is_time is name.startswith(("runq", "cpu_per"))
+
+
+def test_a_sweet_point_until_the_learned_one_is_sure() -> None:
+    spec = good("runq_p99", sweet_point={"learn": True, "until_sure": "4ms"})
+    assert (spec.learn, spec.sweet_point) == (True, 4e6)
+    assert not good("runq_p99", sweet_point="4ms").learn
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "where", "message"),
     [
@@ -140,6 +157,26 @@ def test_sweet_points_by_load() -> None:
             {"sweet_point": "8us", "bins": [{"above": "1cpu", "sweet_point": "7us"}]},
             "bins",
             "'1cpu' is not a rate such as 2/s",
+        ),
+        ("service", {"sweet_point": "learn"}, "sweet_point", "service needs a value; runq_p50"),
+        ("net_rate", {"sweet_point": "learn"}, "sweet_point", "net_rate needs a value; runq_p50"),
+        (
+            "cpi",
+            {"sweet_point": {"learn": True, "until_sure": "2ms"}},
+            "sweet_point",
+            "'2ms' is not a number without a unit",
+        ),
+        (
+            "cpi",
+            {"sweet_point": {"learn": True, "until_sure": 0.001}},
+            "resolution",
+            "must be above 0 and below the sweet point",
+        ),
+        (
+            "cpi",
+            {"sweet_point": "learn", "bins": [{"above": "1cpu", "sweet_point": 2}]},
+            "bins",
+            "cannot be set where the sweet point is learned",
         ),
         (
             "cpu_per_packet",

@@ -9,6 +9,7 @@ import pytest
 from controller.host.facts import (
     CgroupLayout,
     HostError,
+    cpu_model,
     find_cgroup_layout,
     online_cpus,
     possible_cpus,
@@ -87,3 +88,21 @@ def test_cpus_of_this_machine() -> None:
     online = online_cpus()
     assert online
     assert set(online) <= set(possible_cpus())
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        (
+            "processor\t: 0\nmodel\t\t: 106\nmodel name\t: Some CPU @ 2.6 GHz\n",
+            "Some CPU @ 2.6 GHz",
+        ),
+        ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n", "0xd40"),
+        ("model name : " + "x" * 500, "x" * 128),
+        ("", ""),
+    ],
+)
+def test_the_model_of_the_cpu(text: str, model: str, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    assert cpu_model(tmp_path / "cpuinfo") == model
+    assert cpu_model(tmp_path / "none") == ""

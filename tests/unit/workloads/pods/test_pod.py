@@ -81,3 +81,16 @@ def test_the_qos_class_of_a_pod_whose_status_has_none_yet(
     del raw["status"]["qosClass"]
     raw["spec"]["containers"] = [{"resources": each} for each in resources]
     assert parse_pod(raw).qos_class == expected
+
+
+def test_the_key_of_the_images_changes_with_the_tag_and_not_with_the_order() -> None:
+    def key(*images: object) -> str:
+        containers = [{"name": f"c{n}", "image": image} for n, image in enumerate(images)]
+        raw = raw_running_pod()
+        raw["spec"]["containers"] = containers
+        return parse_pod(raw).image_key
+
+    assert key("web:1", "sidecar:1") == key("sidecar:1", "web:1")
+    assert len({key("web:1"), key("web:2"), key("web:1", "web:1"), key("registry/web:1")}) == 4
+    assert key() == key(None, 5) == ""
+    assert len(key("x" * 10**6, "\ud800")) == 16

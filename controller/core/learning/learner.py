@@ -1,0 +1,299 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Learns the sweet points that profiles ask for, and puts them into the services' profiles.
+
+A value counts once per window of its indicator, while nothing disturbs the service
+(``quiet.QuietMonitor``). What was learned for another image of the service or another model of the
+CPU is forgotten. Where the service reports its own latency and has an objective for it, the sweet
+point is raised to what the objective allows (``relation.Relation``), never lowered.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.core.decision import Indicator, IndicatorStatus, LearnedReport, Verdict
+from controller.core.indicators.measurement import sweet_point_at
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.learning.quiet import Disturbance, QuietMonitor
+from controller.core.learning.state import LearnedIndicator, State, inflation
+from controller.core.model import IndicatorName
+from controller.core.settings import HostFacts, IndicatorSpec, Profile
+from controller.core.units import NS_PER_SEC, format_duration
+from controller.core.workload_index import Service, WorkloadIndex
+
+__all__ = ("SweetPointLearner",)
+
+_Key = tuple[str, IndicatorName]
+
+# How often new sweet points take effect. A change ends the quiescence of the services.
+_APPLY_NS = 10 * NS_PER_SEC
+# A change below this is not applied.
+_SAME = 0.02
+# Parts of a window over which the indicators are spread, so that one tick does not evaluate all.
+_SPREAD = 5
+# A latency varies by factors.
+_OWN_TOLERANCE = 2.0
+# Most indicators of services that are kept, also of those that are not on the node now.
+_MAX_STATES = 1000
+
+
+@dataclass(slots=True)
+class _Task:
+    """An indicator of a present service that is learned; ``spec`` is as it is configured.
+
+    ``in_force`` is the specification with the learned sweet points, ``due_ns`` the time of the next
+    window; ``None``: not known yet. ``own`` is the state of the service's own latency and
+    ``objective_ns`` the sweet point of that; ``None``: it has none.
+    """
+
+    service: Service
+    spec: IndicatorSpec
+    state: State
+    in_force: IndicatorSpec
+    own: State | None
+    objective_ns: float | None
+    due_ns: int | None = None
+    report: LearnedReport | None = None
+
+
+class SweetPointLearner:
+    """What is learned about all services.
+
+    ``reports`` (one per learned indicator) and ``verdicts`` are those of the last ``update``.
+    """
+
+    __slots__ = (
+        "_apply_ns",
+        "_configured",
+        "_in_force",
+        "_quiet",
+        "_states",
+        "_tasks",
+        "reports",
+        "verdicts",
+    )
+
+    def __init__(self, past: Sequence[LearnedIndicator] = ()) -> None:
+        """*past* was learned by an earlier object (``learned``)."""
+        self._states: dict[_Key, State] = {
+            (each.service, each.indicator): State.restored(each)
+            for each in past[-_MAX_STATES:]
+            if each.is_sane
+        }
+        self._tasks: dict[_Key, _Task] = {}
+        self._quiet = QuietMonitor()
+        self._configured = self._in_force = WorkloadIndex((), {})
+        self._apply_ns = 0
+        self.reports: tuple[LearnedReport, ...] = ()
+        self.verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def learned(self) -> tuple[LearnedIndicator, ...]:
+        """What is known, that of the services seen last at the end; for a later object."""
+        return tuple(state.record(*key) for key, state in self._states.items() if state.loads)
+
+    def set_workloads(self, configured: WorkloadIndex, host: HostFacts) -> WorkloadIndex:
+        """Take the workloads with the profiles as configured; return them with learned profiles."""
+        before, self._tasks = self._tasks, {}
+        for service in configured.services.values():
+            wanted = [spec for spec in service.profile.indicators if spec.learn]
+            if not wanted:
+                continue
+            made_for = host.cpu_model, service.image
+            objective_ns = _objective_ns(service)
+            own = None
+            if objective_ns is not None:
+                own = self._state((service.name, IndicatorName.SERVICE), made_for, _OWN_TOLERANCE)
+            for spec in wanted:
+                key = service.name, spec.name
+                task = before.get(key)
+                self._tasks[key] = _Task(
+                    service=service,
+                    spec=spec,
+                    state=self._state(key, made_for, spec.tolerance),
+                    in_force=spec if task is None or task.spec != spec else task.in_force,
+                    own=own,
+                    objective_ns=objective_ns,
+                    due_ns=None if task is None else task.due_ns,
+                    report=None if task is None else task.report,
+                )
+        while len(self._states) > _MAX_STATES + len(self._tasks):
+            del self._states[next(iter(self._states))]
+        self._configured = configured
+        self.reports = self._known_reports()
+        self._put_in_force(anew=True)
+        return self._in_force
+
+    def _state(self, key: _Key, made_for: tuple[str, str], tolerance: float) -> State:
+        state = self._states.pop(key, None)
+        if state is None or not state.holds_for(*made_for, tolerance):
+            state = State(*made_for, tolerance)
+        state.image = made_for[1] or state.image
+        self._states[key] = state  # at the end: used last
+        return state
+
+    def update(
+        self,
+        indicators: Iterable[Indicator],
+        tracker: IndicatorTracker,
+        cpus: int,
+        now_ns: int,
+        hold: bool,
+    ) -> WorkloadIndex:
+        """Take the *indicators* of one tick; return the workloads with learned profiles.
+
+        *hold*: this tick is the first one after a gap. The result is the same object until a sweet
+        point changes.
+        """
+        self.verdicts = ()
+        if not self._tasks:
+            return self._in_force
+        self._quiet.update(tracker, self._configured, cpus, now_ns, hold)
+        found = {(each.service, each.name): each for each in indicators}
+        observed = False
+        for number, (key, task) in enumerate(self._tasks.items()):
+            if task.due_ns is None:
+                # Not all in the same tick.
+                task.due_ns = now_ns + number % _SPREAD * task.spec.window_ns // _SPREAD
+            indicator = found.get(key)
+            if now_ns < task.due_ns or indicator is None:
+                continue
+            task.due_ns = now_ns + task.spec.window_ns
+            own = found.get((task.service.name, IndicatorName.SERVICE))
+            self._observe(task, indicator, own, tracker)
+            observed = True
+        if observed:
+            self.reports = self._known_reports()
+        if now_ns >= self._apply_ns:
+            self._apply_ns = now_ns + _APPLY_NS
+            self._put_in_force()
+        return self._in_force
+
+    def _known_reports(self) -> tuple[LearnedReport, ...]:
+        known = (task.report for task in self._tasks.values())
+        return tuple(each for each in known if each is not None)
+
+    def _observe(
+        self,
+        task: _Task,
+        indicator: Indicator,
+        own: Indicator | None,
+        tracker: IndicatorTracker,
+    ) -> None:
+        disturbance = _missing(indicator) or self._quiet.disturbance(
+            task.service, task.spec, tracker
+        )
+        value = indicator.value
+        own_ns = own.value if own is not None and own.status is IndicatorStatus.FRESH else None
+        if value is not None and disturbance is Disturbance.NONE:
+            task.state.add(value, indicator.load, task.spec.resolution)
+            if task.own is not None and own_ns is not None:
+                task.own.add(own_ns, 0.0, 1.0)
+        if value is not None and own_ns and task.own is not None and task.objective_ns:
+            normal_ns, median = task.own.median_at(0.0), task.state.median_at(indicator.load)
+            if normal_ns is not None and median is not None:
+                x = inflation(task.spec.name, value, median, normal_ns)
+                task.state.relation.add(x, own_ns / task.objective_ns)
+        normal = task.state.normal_at(indicator.load)
+        task.report = LearnedReport(
+            service=task.service.name,
+            indicator=task.spec.name,
+            sweet_point=sweet_point_at(task.in_force, indicator.load),
+            is_sure=bool(task.state.sure),
+            certainty=0.0 if normal is None else normal.certainty,
+            windows=task.state.windows,
+            disturbance=str(disturbance),
+            is_time=task.spec.is_time,
+        )
+
+    def _put_in_force(self, anew: bool = False) -> None:
+        """Compute the sweet points of all services; small changes are left out."""
+        verdicts: list[Verdict] = []
+        changed = anew
+        specs: dict[str, dict[IndicatorName, IndicatorSpec]] = {}
+        for (service, name), task in self._tasks.items():
+            own_ns = None if task.own is None else task.own.median_at(0.0)
+            wanted = task.state.spec(task.spec, own_ns)
+            if not _is_same(task.in_force, wanted):
+                verdicts += _explain(task, wanted)
+                task.in_force = wanted
+                changed = True
+            if task.in_force is not task.spec:
+                specs.setdefault(service, {})[name] = task.in_force
+        self.verdicts = tuple(verdicts)
+        if changed:
+            services = self._configured.services
+            self._in_force = self._configured.with_profiles(
+                {name: _with_specs(services[name].profile, each) for name, each in specs.items()}
+            )
+
+
+def _objective_ns(service: Service) -> float | None:
+    """Return the sweet point of the service's own latency; ``None`` if it has none."""
+    return next(
+        (
+            spec.sweet_point
+            for spec in service.profile.indicators
+            if spec.name is IndicatorName.SERVICE and spec.is_time
+        ),
+        None,
+    )
+
+
+def _missing(indicator: Indicator) -> Disturbance:
+    if indicator.status is IndicatorStatus.STALE:
+        return Disturbance.NO_DATA
+    if indicator.status is IndicatorStatus.IDLE:
+        return Disturbance.NO_LOAD
+    return Disturbance.FEW_EVENTS if indicator.value is None else Disturbance.NONE
+
+
+def _with_specs(profile: Profile, specs: Mapping[IndicatorName, IndicatorSpec]) -> Profile:
+    return replace(
+        profile, indicators=tuple(specs.get(spec.name, spec) for spec in profile.indicators)
+    )
+
+
+def _is_same(before: IndicatorSpec, after: IndicatorSpec) -> bool:
+    """Whether the sweet points of *after* are so close to those of *before* that these stay."""
+    if before is after:
+        return True
+    if [each.above for each in before.bins] != [each.above for each in after.bins]:
+        return False
+    points = [
+        (old, new)
+        for old, new in zip(_points(before), _points(after), strict=True)
+        if old is not new
+    ]
+    return all(
+        old is not None and new is not None and abs(new - old) <= _SAME * old for old, new in points
+    )
+
+
+def _points(spec: IndicatorSpec) -> list[float | None]:
+    return [spec.sweet_point, *(each.sweet_point for each in spec.bins)]
+
+
+def _explain(task: _Task, wanted: IndicatorSpec) -> list[Verdict]:
+    """Return the verdict that a sweet point has become sure, or is not any more."""
+    was_sure, is_sure = task.in_force is not task.spec, wanted is not task.spec
+    if was_sure is is_sure:
+        return []
+    if is_sure:
+        known = [each for each in _points(wanted) if each is not None]
+        text = f"learned a sweet point of {_range(known, task.spec)}"
+    else:
+        text = "what was learned does not hold any more"
+    given = task.spec.sweet_point
+    if given is not None:
+        text += f"; that of the profile is {_range([given], task.spec)}"
+    text += f" ({task.state.windows} undisturbed windows)"
+    return [Verdict(subject=f"{task.service.name} {task.spec.name}", text=text)]
+
+
+def _range(points: Sequence[float], spec: IndicatorSpec) -> str:
+    texts = [
+        format_duration(point) if spec.is_time else f"{point:.3g}"
+        for point in dict.fromkeys((min(points), max(points)))
+    ]
+    return " to ".join(texts)

@@ -1,0 +1,136 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a service is undisturbed, so that its indicators show what is normal for it.
+
+Best-effort work and work outside all workloads must use hardly any CPU. On the cpu channel it also
+suffices that best-effort work inflicts hardly any wait, because there the probe measures who
+delays whom; on the other channels only idleness proves that nothing is disturbed.
+"""
+
+from enum import StrEnum
+
+from controller.core.decision import IndicatorStatus
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.model import Channel, IndicatorName
+from controller.core.settings import IndicatorSpec
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import Service, WorkloadIndex
+
+__all__ = ("Disturbance", "QuietMonitor")
+
+# Share of all CPUs that best-effort work may use, and work outside all workloads. The latter
+# includes the clients of the services, kubelet and the kernel, which are there all the time.
+_IDLE_SHARE = 0.03
+_OUTSIDE_SHARE = 1 / 3
+_STEAL_SHARE = 0.05
+# Part of a service's on-CPU time that best-effort work may inflict as wait. A percentile of 99 is
+# above one in a hundred waits, and a wait is shorter than the work between two of them.
+_INFLICTED_SHARE = 0.005
+# Part of the time in which the service's own quota may throttle it.
+_THROTTLED_SHARE = 0.01
+# Time until caches and queues have recovered from a disturbance.
+_SETTLE_NS = 3 * NS_PER_SEC
+
+
+class Disturbance(StrEnum):
+    """Why the values of a service are not taken as normal."""
+
+    NONE = ""
+    BEST_EFFORT = "best-effort work is running"
+    OUTSIDE = "work outside all workloads uses more than a third of the CPUs"
+    STEAL = "the hypervisor takes CPU time"
+    THROTTLED = "the service is throttled by its own quota"
+    SUFFERS = "the service does not keep its own objective"
+    SETTLING = "a disturbance has just ended"
+    NO_DATA = "there is no data"
+    NO_LOAD = "the service hardly runs"
+    FEW_EVENTS = "there are too few events for a value"
+
+
+class QuietMonitor:
+    """Follows what disturbs the whole node; asked per service for what disturbs that service."""
+
+    __slots__ = ("_last_ns", "_now_ns")
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+        # Of each disturbance of the node, when it was last present.
+        self._last_ns: dict[Disturbance, int] = {}
+
+    def update(
+        self,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
+        cpus: int,
+        now_ns: int,
+        hold: bool,
+    ) -> None:
+        """Take one tick on a machine of *cpus* CPUs; *hold*: it is the first one after a gap."""
+        self._now_ns = now_ns
+        best_effort = workload_index.best_effort
+        use = sum(each for cgroup, each in tracker.active.items() if cgroup in best_effort)
+        for disturbance, present in (
+            (Disturbance.BEST_EFFORT, use > _IDLE_SHARE * cpus),
+            (Disturbance.OUTSIDE, tracker.outside_cpus > _OUTSIDE_SHARE * cpus),
+            (Disturbance.STEAL, (tracker.steal_cpus or 0.0) > _STEAL_SHARE * cpus),
+            (Disturbance.NO_DATA, hold or not tracker.probe_alive),
+        ):
+            if present:
+                self._last_ns[disturbance] = now_ns
+
+    def disturbance(
+        self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
+    ) -> Disturbance:
+        """Return what disturbs the indicator *spec* of *service* now, or has just disturbed it."""
+        present = self._node(service, spec, tracker)
+        if present is not Disturbance.NONE:
+            return present
+        need = tracker.cpu_need.get(service.name)
+        if need is None or need.oncpu < service.profile.idle_oncpu_ratio:
+            return Disturbance.NO_LOAD
+        if _is_throttled(service, spec, tracker):
+            return Disturbance.THROTTLED
+        if _misses_objective(service, tracker):
+            return Disturbance.SUFFERS
+        return Disturbance.NONE
+
+    def _node(
+        self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
+    ) -> Disturbance:
+        settled_ns = self._now_ns - spec.window_ns - _SETTLE_NS
+        for disturbance, at_ns in self._last_ns.items():
+            if disturbance is Disturbance.BEST_EFFORT and _harmless(service, spec, tracker):
+                continue
+            if at_ns == self._now_ns:
+                return disturbance
+            if at_ns > settled_ns:
+                return Disturbance.SETTLING
+        return Disturbance.NONE
+
+
+def _harmless(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) -> bool:
+    """Whether best-effort work is known to inflict hardly any wait on the service."""
+    need = tracker.cpu_need.get(service.name)
+    if spec.channel is not Channel.CPU or need is None:
+        return False
+    return tracker.blame.inflicted(service.name) <= _INFLICTED_SHARE * need.oncpu
+
+
+def _is_throttled(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) -> bool:
+    for cgroup in service.cgroups:
+        reading = tracker.reading(cgroup, spec)
+        if reading is not None and reading.throttled_ns is not None:
+            # Summed over threads, as the on-CPU time is.
+            wanted_ns = reading.oncpu_ratio * reading.span_ns + reading.throttled_ns
+            if reading.throttled_ns > _THROTTLED_SHARE * max(reading.span_ns, wanted_ns):
+                return True
+    return False
+
+
+def _misses_objective(service: Service, tracker: IndicatorTracker) -> bool:
+    for spec in service.profile.indicators:
+        if spec.name is IndicatorName.SERVICE:
+            own = tracker.indicator(service, spec)
+            if own is not None and own.status is IndicatorStatus.FRESH and own.value is not None:
+                return spec.sweet_point is not None and own.value > spec.sweet_point
+    return False

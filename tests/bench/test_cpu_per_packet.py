@@ -1,0 +1,183 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time per packet of memcached and redis beside best-effort work of several kinds.
+
+Blocks with a neighbour lie between blocks without one, because the speed of a virtual machine
+varies over minutes by more than the effect: the figure of a pair is the ratio of a block to the
+mean of its two quiet neighbours. The best-effort work runs under sched-idle, so it hardly delays
+the service; what remains is its use of caches and memory.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import os
+from pathlib import Path
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import pytest
+
+from controller.agent.sampler import Sampler
+from controller.core.model import CgroupId, QosClass, Workload
+from controller.demo.programs import Process, free_port, start
+from controller.host.facts import CgroupLayout
+from tests.helpers import remove_cgroup
+from tests.kernel.samplers import open_sampler
+
+pytestmark = [pytest.mark.bench, pytest.mark.kernel]
+
+# Three rounds take four minutes; SWEETPOINT_ROUNDS sets another number.
+ROUNDS = int(os.environ.get("SWEETPOINT_ROUNDS", "3"))
+BLOCK_S = 10.0
+SETTLE_S = 1.0
+RATE = 4_000
+CONNECTIONS = 8
+NEIGHBOURS: Mapping[str, tuple[str, ...]] = {
+    "stream": ("--stream",),
+    "cpu": ("--cpu",),
+    "matrix": ("--matrix",),
+    "nothing": (),
+}
+SERVICES: Mapping[str, tuple[Callable[[int], list[str]], str]] = {
+    "memcached": (
+        lambda port: ["memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", str(port), "-t", "2"],
+        "get sweetpoint",
+    ),
+    "redis": (
+        lambda port: ["redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1"],
+        "GET sweetpoint",
+    ),
+}
+
+
+class Counters(NamedTuple):
+    """Counters of the service: on-CPU time and inflicted wait in ns, packets, picks by a CPU."""
+
+    oncpu_ns: int
+    inflicted_ns: int
+    packets: int
+    picks: int
+
+    def __sub__(self, other: "Counters") -> "Counters":
+        return Counters(*(mine - others for mine, others in zip(self, other, strict=True)))
+
+    @property
+    def ns_per_packet(self) -> float:
+        return self.oncpu_ns / self.packets
+
+
+class Scene:
+    """The cgroups of a service and of its neighbour, which is under sched-idle."""
+
+    def __init__(self, cpu: Path, cgroup2: Path, layout: CgroupLayout, home: Path) -> None:
+        self.home = home
+        self._parents = tuple(dict.fromkeys((cpu, cgroup2)))
+        for parent in self._parents:
+            for name in ("service", "batch"):
+                (parent / name).mkdir(parents=True, exist_ok=True)
+        (cpu / "batch" / "cpu.idle").write_text("1")
+        # Tasks outside these cgroups shall not delay the service either.
+        weight = "cpu.weight" if layout.version == "v2" else "cpu.shares"
+        (cpu / "service" / weight).write_text("10000")
+        service = cpu / "service"
+        self.workload = Workload(
+            name="service",
+            cgroup=CgroupId(layout.hierarchy, service.stat().st_ino),
+            path=f"/{service.relative_to(layout.mount)}",
+            qos=QosClass.LS,
+            service="service",
+            profile="",
+        )
+
+    def start(self, cgroup: str, name: str, command: list[str]) -> Process:
+        def join() -> None:
+            for parent in self._parents:
+                (parent / cgroup / "cgroup.procs").write_text("0")
+
+        return start(name, command, self.home, join=join)
+
+
+@pytest.fixture
+def scene(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iterator[Scene]:
+    if cgroup_layout.unified is None:
+        pytest.skip("no cgroup2 tree is mounted")
+    cgroup2 = cgroup_layout.unified / cgroup_root.name
+    yield Scene(cgroup_root, cgroup2, cgroup_layout, tmp_path)
+    remove_cgroup(cgroup2)
+
+
+@pytest.fixture
+def sampler(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Sampler]:
+    with open_sampler(cgroup_layout, tmp_path) as sampler:
+        yield sampler
+
+
+def counters(sampler: Sampler) -> Counters:
+    """Return the service's counters so far."""
+    (sample,) = sampler.poll().workloads
+    oncpu_ns, inflicted_ns = sample.oncpu_ns, sample.wait_inflicted_ns
+    sent, received = sample.tx_packets, sample.rx_packets
+    assert oncpu_ns is not None and inflicted_ns is not None
+    assert sent is not None and received is not None
+    return Counters(oncpu_ns, inflicted_ns, sent + received, sample.waits or 0)
+
+
+def measure(sampler: Sampler, scene: Scene, options: tuple[str, ...]) -> Counters:
+    """Run one block beside stress-ng with *options*."""
+    with contextlib.ExitStack() as stack:
+        if options:
+            cpus = str(os.cpu_count())
+            batch = scene.start("batch", "stress-ng", ["stress-ng", *options, cpus])
+            stack.callback(batch.stop, signal.SIGINT)
+        time.sleep(SETTLE_S)
+        before = counters(sampler)
+        time.sleep(BLOCK_S - SETTLE_S)
+        return counters(sampler) - before
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_cpu_time_per_packet(service: str, scene: Scene, sampler: Sampler) -> None:
+    command_for, request = SERVICES[service]
+    port = free_port()
+    sampler.set_workloads((scene.workload,))
+    ratios: dict[str, list[float]] = {name: [] for name in NEIGHBOURS}
+    blocks: dict[str, list[Counters]] = {name: [] for name in NEIGHBOURS}
+    quiet: list[Counters] = []
+    with contextlib.ExitStack() as stack:
+        server = scene.start("service", service, command_for(port))
+        stack.callback(server.stop)
+        time.sleep(1.0)
+        load = Path(__file__).with_name("kv_load.py")
+        words = [str(port), str(RATE), str(CONNECTIONS), request]
+        client = subprocess.Popen([sys.executable, "-S", str(load), *words])
+        stack.callback(client.wait)
+        stack.callback(client.kill)
+        time.sleep(2.0)
+        before = measure(sampler, scene, ())
+        for _ in range(ROUNDS):
+            for name, options in NEIGHBOURS.items():
+                block = measure(sampler, scene, options)
+                after = measure(sampler, scene, ())
+                alone_ns = (before.ns_per_packet + after.ns_per_packet) / 2
+                ratios[name].append(block.ns_per_packet / alone_ns)
+                blocks[name].append(block)
+                quiet.append(after)
+                before = after
+        assert client.poll() is None
+    print(f"\n{service}, {RATE} requests/s, alone: {_describe(quiet)}")
+    for name, values in ratios.items():
+        print(f"  {name}: {_describe(blocks[name])}")
+        print("    ratios", " ".join(f"{value:.3f}" for value in sorted(values)))
+    assert statistics.median(ratios["stream"]) > statistics.median(ratios["nothing"])
+
+
+def _describe(blocks: list[Counters]) -> str:
+    whole = Counters(*map(sum, zip(*blocks, strict=True)))
+    return (
+        f"{whole.ns_per_packet:.0f} ns per packet, {whole.picks / whole.packets:.2f} picks per "
+        f"packet, inflicted wait {whole.inflicted_ns / whole.oncpu_ns:.1%} of on-CPU time"
+    )

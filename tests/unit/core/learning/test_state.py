@@ -1,0 +1,148 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sweet points by load, their bounds, and the records of what is learned."""
+
+from dataclasses import replace
+import json
+import math
+
+import pytest
+
+from controller.core.indicators.measurement import sweet_point_at
+from controller.core.learning.state import LearnedIndicator, LearnedLoad, State, inflation, value_at
+from controller.core.model import IndicatorName
+from controller.core.settings import IndicatorSpec
+from tests.closed_loop import make_spec
+
+SPEC = replace(make_spec(4e6), learn=True)
+
+
+def learned(values: dict[float, float], spec: IndicatorSpec = SPEC, windows: int = 100) -> State:
+    """Return a state that saw each value of *values* at its load."""
+    state = State("cpu", "image", spec.tolerance)
+    for load, value in values.items():
+        for _ in range(windows):
+            state.add(value, load, spec.resolution)
+    return state
+
+
+def points(state: State, loads: list[float], spec: IndicatorSpec = SPEC) -> list[float]:
+    wanted = state.spec(spec, None)
+    return [round((sweet_point_at(wanted, load) or 0.0) / 1e6, 1) for load in loads]
+
+
+def test_the_sweet_point_lies_half_a_tolerance_above_what_is_normal() -> None:
+    assert points(learned({1.0: 2e6}), [1.0]) == [pytest.approx(2.83, abs=0.15)]
+
+
+def test_each_load_has_its_own_sweet_point_and_others_that_of_the_profile() -> None:
+    state = learned({0.5: 1.5e6, 4.0: 6e6})
+    # Up to an octave away the nearest load counts; 4 ms is the profile's.
+    assert points(state, [0.1, 0.3, 0.5, 0.9, 1.5, 3.0, 4.0, 7.9, 12.0]) == [
+        4.0, 2.1, 2.1, 2.1, 4.0, 8.4, 8.4, 8.4, 4.0,
+    ]  # fmt: skip
+
+
+def test_without_a_value_in_the_profile_the_nearest_load_counts() -> None:
+    spec = replace(SPEC, sweet_point=None)
+    state = learned({0.5: 1.5e6, 4.0: 6e6}, spec)
+    assert points(state, [0.001, 0.5, 1.3, 1.5, 4.0, 100.0], spec) == [2.1, 2.1, 2.1, 2.1, 8.4, 8.4]
+    assert State("", "", 2.0).spec(spec, None) is spec
+
+
+def test_the_sweet_point_stays_within_a_factor_of_four_of_the_profile() -> None:
+    assert points(learned({1.0: 1e5}), [1.0]) == [1.0]
+    assert points(learned({1.0: 1e9}), [1.0]) == [16.0]
+    least = replace(SPEC, sweet_point=None)
+    assert points(learned({1.0: 0.0}, least), [1.0], least) == [0.5]
+
+
+def test_what_is_not_sure_changes_nothing() -> None:
+    assert learned({1.0: 2e6}, windows=50).spec(SPEC, None) is SPEC
+
+
+def test_pressure_has_one_sweet_point() -> None:
+    spec = replace(SPEC, name=IndicatorName.PSI_MEMORY, sweet_point=0.1, resolution=0.001)
+    wanted = learned({0.0: 0.05}, spec).spec(spec, None)
+    assert wanted.bins == ()
+    assert wanted.sweet_point == pytest.approx(0.07, rel=0.05)
+
+
+def test_an_objective_raises_the_sweet_point_to_what_it_allows() -> None:
+    state = learned({1.0: 2e6})
+    own_ns = 5e6
+    for step in range(2000):
+        value = 2e6 + 8e6 * (step % 100) / 100
+        # Latency is the normal one and the wait: the objective of 12 ms allows waits of 7 ms.
+        state.relation.add(
+            inflation(SPEC.name, value, 2e6, own_ns), (own_ns + value + 1e4 * (step % 7)) / 12e6
+        )
+    raised = state.spec(SPEC, own_ns).sweet_point, sweet_point_at(state.spec(SPEC, own_ns), 1.0)
+    assert raised[1] == pytest.approx(6.8e6, rel=0.06)
+    # Without a known latency of its own, or with an objective that is always missed: not below.
+    assert sweet_point_at(state.spec(SPEC, None), 1.0) == pytest.approx(2.8e6, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "median"),
+    [
+        (IndicatorName.RUNQ_P99, 7e6, 2e6),
+        (IndicatorName.WAIT_RATIO, 0.2, 0.01),
+        (IndicatorName.CPI, 1.5, 1.2),
+        (IndicatorName.CPU_PER_PACKET, 9e3, 7e3),
+    ],
+)
+def test_a_value_follows_from_its_inflation(
+    name: IndicatorName, value: float, median: float
+) -> None:
+    x = inflation(name, value, median, 5e6)
+    assert x > 0
+    assert value_at(name, x, median, 5e6) == pytest.approx(value)
+
+
+def test_a_record_restores_the_state_through_json() -> None:
+    state = learned({0.5: 1.5e6, 4.0: 6e6, 9.0: 1e6}, windows=77)
+    state.relation.add(0.3, 0.9)
+    record = state.record("web", SPEC.name)
+    again = State.restored(record)
+    assert again.record("web", SPEC.name) == record
+    assert again.spec(SPEC, None) == state.spec(SPEC, None)
+    assert len(json.dumps(record)) < 2000
+
+
+def test_a_state_holds_for_one_image_and_one_cpu() -> None:
+    state = State("cpu", "image", 2.0)
+    assert state.holds_for("cpu", "image", 2.0)
+    assert state.holds_for("cpu", "", 2.0)  # a pod that the API server does not list now
+    assert not state.holds_for("cpu", "other", 2.0)
+    assert not state.holds_for("another cpu", "image", 2.0)
+    assert not state.holds_for("cpu", "image", 1.5)
+    assert State("cpu", "", 2.0).holds_for("cpu", "image", 2.0)
+
+
+def test_the_number_of_loads_is_bounded() -> None:
+    state = learned({2.0**n: 2e6 for n in range(40)}, windows=11)
+    state.add(2e6, 1e300, 1.0)
+    state.add(2e6, 1e-300, 1.0)
+    assert len(state.loads) == 12
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tolerance": math.nan},
+        {"tolerance": 1.0},
+        {"tolerance": -2.0},
+        {"sums": (math.inf,)},
+        {"kept": ((1, math.nan),)},
+        {"loads": (LearnedLoad(1, 5, math.inf, False, ((), ())),)},
+        {"loads": (LearnedLoad(1, -5, 1.0, False, ((), ())),)},
+        {"loads": (LearnedLoad(1, 5, 1.0, True, (((1, math.nan),), ())),)},
+        {"loads": (LearnedLoad(1, 5, 1.0, True, ((), ())),) * 13},
+        {"loads": (LearnedLoad(1, 5, None, True, ((), ())),)},
+    ],
+)
+def test_a_record_with_impossible_numbers_is_not_sane(change: dict[str, object]) -> None:
+    good = LearnedIndicator("web", SPEC.name, "cpu", "image", 2.0)
+    assert good.is_sane
+    assert not good._replace(**change).is_sane  # type: ignore[arg-type]
