@@ -3,17 +3,17 @@
 """``sweetpoint simulate``: policies side by side on simulated nodes."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 import json
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, WRONG, fail
+from controller.cli.common import DONE, FAILED, WRONG, fail
 
 if TYPE_CHECKING:
-    from controller.simulation.run import Run, Task
+    from controller.simulation.comparison import Comparison
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -26,110 +26,154 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Runs policies on simulated nodes: services that answer requests beside best-effort jobs. "
         "Printed are the share of seconds in which the p99 of a service was above its objective, "
         "the work of the jobs in effective CPUs, and the knobs written per minute. A run of "
-        "240 s takes one to three seconds. docs/SIMULATION.md describes nodes and policies."
+        "240 s takes one to four seconds. docs/SIMULATION.md describes nodes and policies."
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--scenario",
         action="extend",
         nargs="+",
         metavar="NAME",
-        help="scenarios (default: all; see --list)",
+        help="scenarios or groups of scenarios (default: main; see --list)",
     )
-    parser.add_argument(
+    add(
         "--policy",
         action="extend",
         nargs="+",
         metavar="NAME",
-        help="policies (default: all; see --list)",
+        help="policies (default: all but the oracle; see --list)",
     )
-    parser.add_argument(
+    add(
         "--profile",
         type=Path,
         metavar="FILE",
         help="profile of the services for the policy 'sweetpoint' (default: the shipped default)",
     )
-    parser.add_argument(
+    add(
         "--seeds",
         type=_count,
         default=1,
         metavar="N",
         help="runs with the seeds 1 to N; with more than one, means have 95 %% intervals",
     )
-    parser.add_argument(
-        "--seconds", type=_count, default=240, metavar="S", help="length of a run (default: 240)"
-    )
-    parser.add_argument(
+    add("--seconds", type=_count, default=240, metavar="S", help="length of a run (default: 240)")
+    add(
         "--warm-up",
         type=_count,
         default=60,
         metavar="S",
         help="seconds at the start that do not count (default: 60)",
     )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.add_argument("--list", action="store_true", help="list scenarios and policies, and end")
+    add(
+        "--tune",
+        action="store_true",
+        help="search the best settings of the published policies for each scenario first "
+        "(up to 28 more runs for each)",
+    )
+    add("--json", action="store_true", help="print the results as JSON")
+    add(
+        "--plot",
+        type=Path,
+        metavar="FILE.svg",
+        help="draw p99 and work over time, of the first seed",
+    )
+    add("--list", action="store_true", help="list scenarios and policies, and end")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Return the exit code: 0 done, 2 an unknown name, an invalid profile or too few seconds."""
+    """Return the exit code: 0 done, 1 the plot cannot be written, 2 wrong use or profile."""
     from controller.config.yaml_document import ConfigError
-    from controller.simulation.policies.registry import policies
-    from controller.simulation.run import Task
-    from controller.simulation.scenarios import SCENARIOS
+    from controller.simulation.comparison import compare
+    from controller.simulation.policies.registry import ORACLE, policies
+    from controller.simulation.scenarios import GROUPS, SCENARIOS
+    from controller.simulation.search import Budget
 
     try:
         entries = policies(arguments.profile)
     except ConfigError as error:
         return fail(error, WRONG)
     if arguments.list:
-        for title, texts in (
-            ("scenarios", {name: each.title for name, each in SCENARIOS.items()}),
-            ("policies", {name: each.title for name, each in entries.items()}),
-        ):
-            print(f"{title}:")
-            width = max(map(len, texts))
-            print("\n".join(f"  {name:{width}}  {text}" for name, text in texts.items()))
+        for group, names in GROUPS.items():
+            _list(f"scenarios of {group}", {name: SCENARIOS[name].title for name in names})
+        _list("policies", {name: each.title for name, each in entries.items()})
         return DONE
     if arguments.seconds <= arguments.warm_up:
         return fail("--seconds must be more than --warm-up", WRONG)
+    default = [name for name in entries if name != ORACLE]
     try:
-        scenarios = [SCENARIOS[name] for name in _unique(arguments.scenario or SCENARIOS)]
-        chosen = {name: entries[name] for name in _unique(arguments.policy or entries)}
+        scenarios = [SCENARIOS[name] for name in _expand(arguments.scenario or ["main"], GROUPS)]
+        chosen = {name: entries[name] for name in _unique(arguments.policy or default)}
     except KeyError as error:
         return fail(f"no scenario or policy named {error} (see --list)", WRONG)
-    tasks = [
-        Task(scenario, name, entry.factory, seed)
-        for scenario in scenarios
-        for name, entry in chosen.items()
-        for seed in range(1, arguments.seeds + 1)
-    ]
-    runs = _run(tasks, arguments.seconds, arguments.warm_up)
-    _print(runs, {each.name: each.title for each in scenarios}, arguments.json)
+    progress = _Progress()
+    comparison = compare(
+        scenarios,
+        chosen,
+        seeds=range(1, arguments.seeds + 1),
+        budget=Budget(arguments.seconds, arguments.warm_up),
+        tune=arguments.tune,
+        progress=progress.show,
+    )
+    progress.end()
+    _print(comparison, arguments.json)
+    if arguments.plot is not None:
+        return _plot(comparison, arguments.plot)
     return DONE
 
 
-def _run(tasks: "list[Task]", seconds: int, warm_up: int) -> "list[Run]":
-    from controller.simulation.run import run
+class _Progress:
+    """One line on stderr that is overwritten, if stderr is a terminal."""
 
-    runs = []
-    shown = sys.stderr.isatty()
-    for number, task in enumerate(tasks, 1):
-        if shown:
-            text = f"{number}/{len(tasks)} {task.scenario.name} {task.policy} seed {task.seed}"
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        if self._shown:
             print(f"\r{text:79.79}", end="", file=sys.stderr, flush=True)
-        runs.append(run(task, seconds, warm_up))
-    if shown:
-        print(f"\r{'':79}\r", end="", file=sys.stderr, flush=True)
-    return runs
+
+    def end(self) -> None:
+        self.show("")
+        if self._shown:
+            print("\r", end="", file=sys.stderr, flush=True)
 
 
-def _print(runs: "list[Run]", titles: dict[str, str], as_json: bool) -> None:
+def _print(comparison: "Comparison", as_json: bool) -> None:
     from controller.simulation.table import format_table, summarise
 
-    summaries = summarise(runs)
+    summaries = summarise(comparison.runs)
     if as_json:
-        print(json.dumps([asdict(each) for each in summaries], indent=2))
-    else:
-        print(format_table(summaries, titles))
+        settings = [
+            {"scenario": scenario, "policy": policy, "settings": text}
+            for (scenario, policy), text in comparison.settings.items()
+        ]
+        results = [asdict(each) for each in summaries]
+        print(json.dumps({"results": results, "settings": settings}, indent=2))
+        return
+    print(format_table(summaries, comparison.titles))
+    if comparison.settings:
+        print("\nsettings found:")
+        for (scenario, policy), text in comparison.settings.items():
+            print(f"  {scenario} {policy}: {text}")
+
+
+def _plot(comparison: "Comparison", path: Path) -> int:
+    from controller.simulation.plot import draw
+
+    try:
+        path.write_text(draw(comparison.runs, comparison.titles), encoding="utf-8")
+    except OSError as error:
+        return fail(f"{path}: {error.strerror}", FAILED)
+    return DONE
+
+
+def _list(heading: str, texts: Mapping[str, str]) -> None:
+    width = max(map(len, texts))
+    print(f"{heading}:")
+    print("\n".join(f"  {name:{width}}  {text}" for name, text in texts.items()))
+
+
+def _expand(names: Iterable[str], groups: Mapping[str, tuple[str, ...]]) -> list[str]:
+    return _unique(each for name in names for each in groups.get(name, (name,)))
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from controller.simulation.machine import (
     IDLE_WEIGHT,
+    KUBELET_WEIGHT,
     NORMAL_WEIGHT,
     Array,
     Machine,
@@ -26,7 +27,7 @@ from controller.simulation.machine import (
 )
 from controller.simulation.model import Character, Job, Service
 
-__all__ = ("STEP_S", "Conditions", "Knobs", "Traits", "find_conditions")
+__all__ = ("ROWS", "STEP_S", "Conditions", "Knobs", "Traits", "find_conditions")
 
 STEP_S = 0.1
 ROWS = 50
@@ -53,12 +54,15 @@ class Knobs:
 
     @classmethod
     def initial(cls, jobs: int, machine: Machine) -> "Knobs":
-        """Return knobs that limit nothing, for so many *jobs*."""
+        """Return the knobs of so many *jobs* as kubelet leaves them: no limit, a low weight.
+
+        The weight is that of their parent, the besteffort cgroup, which they share.
+        """
         return cls(
             quota=np.full(jobs, math.inf),
             period=np.full(jobs, 0.1),
             idle=np.zeros(jobs, dtype=bool),
-            weight=np.full(jobs, NORMAL_WEIGHT),
+            weight=np.full(jobs, KUBELET_WEIGHT / max(1, jobs)),
             ways=machine.ways,
         )
 
@@ -75,8 +79,12 @@ class Traits:
         self.pressure = _column(characters, "pressure")
         self.working_set = _column(characters, "working_set")
         self.miss_cost = _column(characters, "miss_cost")
-        # The speed of a workload (row) beside another one (column) on the same core.
-        loss = np.outer(_column(characters, "smt_loss"), _column(characters, "smt"))
+        # The workloads as kinds, of equal characters: a thousand jobs are a few kinds.
+        kinds = list(dict.fromkeys(characters))
+        self.kinds = np.zeros((len(characters), len(kinds)))
+        self.kinds[np.arange(len(characters)), [kinds.index(each) for each in characters]] = 1.0
+        # The speed of a workload (row) beside one of a kind (column) on the same core.
+        loss = np.outer(_column(characters, "smt_loss"), _column(kinds, "smt"))
         self.beside = np.clip(1.0 - loss, 0.1, 1.0)
 
 
@@ -87,9 +95,10 @@ class Conditions:
     ``edges`` are the rows' borders in s. ``wanted`` are the CPUs that each workload could use,
     ``running`` those that it uses. ``share`` is the part of its runnable time that a service runs,
     steal apart, ``unthrottled`` the part of each row that its own quota leaves it. ``slowdown`` is
-    the factor that memory puts on each workload's time on a CPU, ``neighbours`` the probability
-    that the other thread of its core runs each workload. ``blocked`` is the probability that a
-    thread that wakes up has to wait for a slice of others, ``rounds`` the number of such slices at
+    the factor that memory puts on each workload's time on a CPU, ``traffic`` the factor
+    on what each moves to and from memory per second of work. ``near_service`` and ``near_job`` are
+    the probabilities that the thread beside one of theirs runs each workload. ``blocked`` is the
+    probability that a thread that wakes up has to wait for others, ``longest_wait_s`` how long at
     most, ``blamed`` the parts of the workloads in such a wait.
     """
 
@@ -99,9 +108,11 @@ class Conditions:
     share: Array
     unthrottled: Array
     slowdown: Array
-    neighbours: Array
+    traffic: Array
+    near_service: Array
+    near_job: Array
     blocked: Array
-    rounds: Array
+    longest_wait_s: Array
     blamed: Array
 
 
@@ -111,15 +122,16 @@ def find_conditions(
     knobs: Knobs,
     busy: Array,
     own_quota: Array,
-    phase: Array,
+    dice: Array,
     start_s: float,
     steal: float,
 ) -> Conditions:
     """Return the conditions of the step at *start_s*.
 
     *busy* is the mean number of workers that each service has work for, *own_quota* its own limit
-    in CPUs. *phase* (0 to 1) is where in its period each job's quota is at time 0, and last that of
-    the jobs' parent. *steal* is the part of the CPU time that the hypervisor takes.
+    in CPUs. *dice* (rows + 1, jobs + 1) are random numbers from 0 to 1: the first row is where in
+    its period each quota is at time 0, the last column is for the jobs' parent. *steal* is the part
+    of the CPU time that the hypervisor takes.
     """
     quotas = np.isfinite(knobs.quota).any() or math.isfinite(knobs.all_quota)
     rows = ROWS if quotas or (busy > own_quota).any() else 1
@@ -127,15 +139,18 @@ def find_conditions(
     count = traits.services
     unthrottled = _unthrottled(edges, busy, own_quota)
     weights = np.full(count + len(traits.threads), NORMAL_WEIGHT)
-    weights[count:] = np.where(knobs.idle, IDLE_WEIGHT, knobs.weight)
+    # cpu.idle is set on the jobs' parent where all of them are idle, so that they share its weight.
+    weights[count:] = np.where(knobs.idle, IDLE_WEIGHT / max(1, knobs.idle.sum()), knobs.weight)
     wanted = np.empty((rows, len(weights)))
     wanted[:, :count] = busy * unthrottled
     threads = traits.threads
     if threads.sum() > knobs.cpuset:
         threads = share_cpus(threads[None, :], weights[count:], knobs.cpuset)[0]
     wanted[:, count:] = threads
+    on, longest = np.ones((rows, len(threads))), math.inf
     if quotas:
-        wanted[:, count:] *= _bursts(edges, wanted, weights, machine.cpus, knobs, phase, count)
+        cover, on, longest = _bursts(edges, wanted, weights, machine.cpus, knobs, dice, count)
+        wanted[:, count:] *= cover
     running = share_cpus(wanted, weights, machine.cpus)
     if quotas:
         _cap(running[:, count:], knobs)
@@ -143,20 +158,25 @@ def find_conditions(
     share = np.where(wanted[:, :count] > _TINY, np.minimum(1.0, share), 1.0)
     running *= 1.0 - steal
     normal = np.concatenate((np.ones(count, dtype=bool), ~knobs.idle))
-    occupied = running[:, normal].sum(axis=1)
+    runnable = np.concatenate((wanted[:, :count], threads * on), axis=1)[:, normal]
     # With a low weight a thread's deadline is late, so that others pass it after its slice.
-    rivals = wanted[:, normal] @ (weights[normal] / NORMAL_WEIGHT)
+    rivals = runnable @ (weights[normal] / NORMAL_WEIGHT)
+    behind = np.maximum(1.0, rivals / machine.cpus) * machine.slice_s
     blamed = np.where(normal, running.mean(axis=0), 0.0)
+    slowdown, traffic = _memory(running, traits, knobs, machine)
+    near_service, near_job = sibling_busy(running, count, knobs.cpuset, machine)
     return Conditions(
         edges=edges,
         wanted=wanted,
         running=running,
         share=share,
         unthrottled=unthrottled,
-        slowdown=_slowdown(running, traits, knobs, machine),
-        neighbours=sibling_busy(running, machine),
-        blocked=np.clip(occupied + 1.0 - machine.cpus * (1.0 - steal), 0.0, 1.0),
-        rounds=np.maximum(1.0, rivals / machine.cpus),
+        slowdown=slowdown,
+        traffic=traffic,
+        near_service=near_service,
+        near_job=near_job,
+        blocked=np.clip(runnable.sum(axis=1) + 1.0 - machine.cpus, 0.0, 1.0),
+        longest_wait_s=np.minimum(behind, longest),
         blamed=blamed / max(float(blamed.sum()), _TINY),
     )
 
@@ -175,19 +195,29 @@ def _bursts(
     weights: Array,
     cpus: float,
     knobs: Knobs,
-    phase: Array,
+    dice: Array,
     count: int,
-) -> Array:
-    """Return which part of each row the quotas let each job run."""
+) -> tuple[Array, Array, float]:
+    """Return what part of each row the quotas let each job run, and the longest burst in s.
+
+    The second result is the same rounded to 0 or 1 at random (*dice*), because a thread that wakes
+    up meets a job that runs or one that is throttled. Periods start at random moments.
+    """
+    phase, dice = dice[0], dice[1:]
     full = share_cpus(wanted.mean(axis=0, keepdims=True), weights, cpus)[0, count:]
     part = np.minimum(1.0, knobs.quota / np.maximum(full, _TINY))
     cover = burst_coverage(edges, part, knobs.period, phase[:-1] * knobs.period)
+    on = dice[:, :-1] < cover
+    bursts = np.where(part < 1.0, part * knobs.period, np.inf)[~knobs.idle]
+    longest = float(bursts.max(initial=0.0))
     total = float(np.minimum(full, knobs.quota).sum())
     if total > knobs.all_quota:
         together = np.array([knobs.all_quota / total])
         period = np.array([knobs.all_period])
-        cover = cover * burst_coverage(edges, together, period, phase[-1:] * period)
-    return np.asarray(cover)
+        whole = burst_coverage(edges, together, period, phase[-1:] * period)
+        cover, on = cover * whole, on & (dice[:, -1:] < whole)
+        longest = min(longest, float(together[0] * period[0]))
+    return np.asarray(cover), on.astype(np.float64), longest
 
 
 def _cap(running: Array, knobs: Knobs) -> None:
@@ -198,17 +228,20 @@ def _cap(running: Array, knobs: Knobs) -> None:
     running *= min(1.0, knobs.all_quota / total)
 
 
-def _slowdown(running: Array, traits: Traits, knobs: Knobs, machine: Machine) -> Array:
-    """Return the factor that latency of the memory and missing cache put on each workload."""
+def _memory(running: Array, traits: Traits, knobs: Knobs, machine: Machine) -> tuple[Array, Array]:
+    """Return the factors of latency and missing cache on each workload's time and traffic."""
     is_job = np.arange(running.shape[1]) >= traits.services
-    throttle = np.where(is_job & machine.resctrl, mba_part(knobs.mba), 1.0)
-    offered = running @ (traits.bandwidth * throttle) / machine.bandwidth
     pressure = traits.pressure * running.mean(axis=0)
     ways = knobs.ways if machine.resctrl else machine.ways
     missing = cache_misses(pressure, traits.working_set, is_job, machine.ways, ways)
-    latency = np.maximum(memory_latency(offered)[:, None], 1.0 / throttle)
-    stall = latency * (1.0 + traits.miss_cost * missing)
-    return np.asarray(1.0 - traits.memory + traits.memory * stall)
+    traffic = 1.0 + traits.miss_cost * missing
+    moved = traits.bandwidth * traffic
+    most = machine.cpu_bandwidth * (mba_part(knobs.mba) if machine.resctrl else 1.0)
+    least = np.where(is_job, moved / most, 1.0)
+    memory = traits.memory * traffic
+    latency = memory_latency(running * moved, memory, least, machine.bandwidth)
+    slowdown = 1.0 - traits.memory + memory * latency[:, None]
+    return np.maximum(slowdown, least), traffic
 
 
 def _column(characters: list[Character], name: str) -> Array:

@@ -7,12 +7,14 @@ with their sources.
 """
 
 from dataclasses import dataclass
+import math
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = (
     "IDLE_WEIGHT",
+    "KUBELET_WEIGHT",
     "NORMAL_WEIGHT",
     "Array",
     "Machine",
@@ -30,6 +32,8 @@ Array = npt.NDArray[np.float64]
 # weight has 1024.
 IDLE_WEIGHT = 3.0
 NORMAL_WEIGHT = 1024.0
+# Weight of the besteffort cgroup that kubelet sets: MinShares, pkg/kubelet/cm/helpers_linux.go.
+KUBELET_WEIGHT = 2.0
 
 # Loaded latency relative to the unloaded one: 1.4 at 70 %, 2.0 at 90 % and 2.5 at 100 % of the
 # bandwidth, like the curves measured for DDR4 and DDR5 servers (Esmaili-Dokht et al., "A Mess of
@@ -39,20 +43,26 @@ _LATENCY_POWER = 4.0
 # Percent of MBA to the part of the bandwidth that is left: 10 % leave 0.23 of it (17.7 to 4 GB/s,
 # intel/intel-cmt-cat issue 183).
 _MBA_BEND = 2.4
+# Below this share of the bandwidth the latency is the unloaded one (within 1 %).
+_UNLOADED = 0.25
+_WORST_LATENCY = 50.0
+_BISECTIONS = 12  # to a thousandth of the latency
+_TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A node: ``bandwidth`` of its memory in bytes/s, cache ``ways``, what can be measured and set.
+    """A node: ``bandwidth`` of its memory in bytes/s and the most that one CPU can move; cache
+    ``ways``; what can be measured (``pmu``) and set.
 
     ``slice_s`` is the scheduler's base slice: 0.7 ms * (1 + log2(8)) with 8 CPUs and more
-    (sysctl_sched_base_slice and update_sysctl, kernel/sched/fair.c). ``steal_ratio`` is the part of
-    the CPU time that a hypervisor takes away.
+    (sysctl_sched_base_slice and update_sysctl, kernel/sched/fair.c).
     """
 
     cpus: int = 16
     threads_per_core: int = 2
     bandwidth: float = 40e9
+    cpu_bandwidth: float = 12e9
     ways: int = 12
     hz: float = 3e9
     slice_s: float = 2.8e-3
@@ -101,28 +111,65 @@ def burst_coverage(edges: Array, part: Array, period: Array, phase: Array) -> Ar
     return np.asarray(np.diff(ran, axis=0) / np.diff(edges)[:, None])
 
 
-def sibling_busy(running: Array, machine: Machine) -> Array:
-    """Return the probability that the other thread of a running thread's core runs each workload.
+def sibling_busy(
+    running: Array, services: int, cpuset: float, machine: Machine
+) -> tuple[Array, Array]:
+    """Return the probability that the other thread of a core runs each workload.
 
-    *running* (rows, workloads) in CPUs. The scheduler prefers idle cores (select_idle_core), so
-    threads share a core only when more of them run than there are cores. The neighbour is a random
-    one of the running threads.
+    *running* (rows, workloads) in CPUs, the first *services* columns are services, the others jobs.
+    The first result is for a service's thread, the second for a job's. The scheduler prefers idle
+    cores (select_idle_core), so threads share a core only when more of them run than there are
+    cores, and the neighbour is then a random one. A *cpuset* confines the jobs to so many CPUs,
+    which are whole cores; the services run on the other cores first.
     """
     if machine.threads_per_core < 2:
-        return np.zeros_like(running)
-    total = np.maximum(running.sum(axis=1), 1e-9)
-    paired = np.clip(2.0 * (total - machine.cores) / total, 0.0, 1.0)
+        nothing = np.zeros_like(running)
+        return nothing, nothing
+    if cpuset >= machine.cpus:
+        everywhere = _neighbours(running, machine.cores)
+        return everywhere, everywhere
+    inside = cpuset / machine.threads_per_core
+    outside = machine.cores - inside
+    total = np.maximum(running[:, :services].sum(axis=1, keepdims=True), _TINY)
+    out = np.minimum(1.0, outside * machine.threads_per_core / total)
+    alone = np.zeros_like(running)
+    alone[:, :services] = running[:, :services] * out
+    mixed = running - alone
+    among_jobs = _neighbours(mixed, inside)
+    return out * _neighbours(alone, outside) + (1.0 - out) * among_jobs, among_jobs
+
+
+def _neighbours(running: Array, cores: float) -> Array:
+    total = np.maximum(running.sum(axis=1), _TINY)
+    paired = np.clip(2.0 * (total - cores) / total, 0.0, 1.0)
     return np.asarray(running * (paired / total)[:, None])
 
 
-def memory_latency(offered: Array) -> Array:
-    """Return the loaded latency relative to the unloaded one at an *offered* share of bandwidth.
+def memory_latency(demand: Array, memory: Array, least: Array, bandwidth: float) -> Array:
+    """Return the loaded latency relative to the unloaded one, for each row.
 
-    Beyond 1 the requests outstanding queue for a saturated memory, so that the latency is
-    proportional to what is offered (Little's law).
+    *demand* (rows, workloads) in bytes/s is what each would move at full speed, *memory* the part
+    of its time alone that it waits for memory, *least* the slowdown that MBA forces on it. A
+    workload that is slowed down moves less, so latency and traffic are found together, by
+    bisection: the latency follows the curve of the memory, and where even its end leaves more
+    traffic than *bandwidth*, it is what makes the traffic equal to the bandwidth.
     """
-    rise = 1.0 + _LATENCY_RISE * np.minimum(offered, 1.0) ** _LATENCY_POWER
-    return np.asarray(rise * np.maximum(offered, 1.0))
+    fits = bool((demand.sum(axis=1) < _UNLOADED * bandwidth).all())
+    low = np.zeros(len(demand))
+    if fits:
+        return np.asarray(low + 1.0)
+    high = np.full(len(demand), math.log(_WORST_LATENCY))
+    part_cpu = 1.0 - memory
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        latency = np.exp(middle)
+        slowdown = np.maximum(part_cpu + memory * latency[:, None], least)
+        used = (demand / slowdown).sum(axis=1) / bandwidth
+        curve = np.minimum(1.0, ((latency - 1.0) / _LATENCY_RISE) ** (1.0 / _LATENCY_POWER))
+        too_low = used > curve
+        low = np.where(too_low, middle, low)
+        high = np.where(too_low, high, middle)
+    return np.asarray(np.exp((low + high) / 2))
 
 
 def mba_part(percent: float) -> float:

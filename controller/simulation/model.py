@@ -48,14 +48,14 @@ class Service:
 
     name: str = "web"
     workers: int = 8
-    work_s: float = 4e-3
+    work_s: float = 2e-3
     work_cv: float = 0.5
-    rate: float = 1500.0
-    slo_s: float = 18e-3
+    rate: float = 3000.0
+    slo_s: float = 9e-3
     quota_cpus: float | None = None
     character: Character = field(
         default_factory=lambda: Character(
-            memory=0.35, bandwidth=0.8e9, pressure=2.0, working_set=5.0, miss_cost=1.0, smt=0.2
+            memory=0.4, bandwidth=0.8e9, pressure=2.0, working_set=5.0, miss_cost=1.8, smt=0.2
         )
     )
 

@@ -15,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.core.indicators.histogram import BUCKETS, LOWER_NS
-from controller.simulation.conditions import STEP_S, Conditions, Knobs, Traits, find_conditions
+from controller.simulation.conditions import (
+    ROWS,
+    STEP_S,
+    Conditions,
+    Knobs,
+    Traits,
+    find_conditions,
+)
 from controller.simulation.machine import Array
 from controller.simulation.model import Job, Scenario, Service
 from controller.simulation.requests import RequestQueue, draw_arrivals
@@ -28,6 +35,10 @@ _WAKE_S = 10e-6
 # How long a virtual CPU stays away when the hypervisor takes it; exponential with this mean.
 _STOLEN_S = 3e-3
 _SLOWEST = 1e-6
+_CACHE_LINE = 64
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+# Misses by references of a program that has all the cache that it uses.
+_MISS_RATIO = 0.08
 _KEEP_STEPS = round(60.0 / STEP_S)
 _LOWER_S = np.array(LOWER_NS) / 1e9
 
@@ -47,6 +58,8 @@ class Counters:
         self.cycles = np.zeros(both)
         self.instructions = np.zeros(both)
         self.memory_bytes = np.zeros(both)
+        self.llc_misses = np.zeros(both)
+        self.llc_references = np.zeros(both)
         self.run_delay = np.zeros(both)
         self.inflicted = np.zeros(services)
         self.blame = np.zeros((services, both))
@@ -125,7 +138,7 @@ class Plant:
             requests = _Requests(service, arrivals, steps, random)
             self._queues.append(_Queue(service, requests))
         self.knobs = Knobs.initial(len(self.jobs), self.machine)
-        self._phase = self._random.random(len(self.jobs) + 1)
+        self._dice = self._random.random((ROWS + 1, len(self.jobs) + 1))
         self.counters = Counters(len(self._queues), len(self.jobs))
         self._traits: dict[tuple[Job, ...], Traits] = {}
 
@@ -172,7 +185,7 @@ class Plant:
             self.knobs,
             np.array(busy),
             np.array(quotas),
-            self._phase,
+            self._dice,
             start,
             steal,
         )
@@ -181,6 +194,8 @@ class Plant:
             self._serve(index, batch, conditions, traits, steal)
         self._work(conditions, traits, steal)
         self.step += 1
+        # Other numbers in each step, as evenly spread as the first ones (golden ratio).
+        self._dice[1:] = (self._dice[1:] + _GOLDEN) % 1.0
 
     def _serve(
         self, index: int, batch: _Batch, now: Conditions, traits: Traits, steal: float
@@ -193,7 +208,7 @@ class Plant:
         row = np.searchsorted(now.edges, batch.times, side="right") - 1
         row = np.minimum(row, len(speed) - 1)
         # What runs beside a request on the other thread of its core, drawn once per request.
-        chances = np.cumsum(now.neighbours[row], axis=1)
+        chances = np.cumsum(now.near_service @ traits.kinds, axis=1)[row]
         left = np.append(traits.beside[index], 1.0)[
             (batch.neighbour[:, None] >= chances).sum(axis=1)
         ]
@@ -215,8 +230,8 @@ class Plant:
         self, batch: _Batch, now: Conditions, row: npt.NDArray[np.intp], steal: float
     ) -> Array:
         """Return how long each request's worker waits for a CPU: behind slices, for the host."""
-        most = now.rounds[row] * self.machine.slice_s
-        slices = np.where(batch.blocked < now.blocked[row], batch.turn * most, 0.0)
+        longest = now.longest_wait_s[row]
+        slices = np.where(batch.blocked < now.blocked[row], batch.turn * longest, 0.0)
         away = -np.log1p(-batch.turn) * _STOLEN_S
         return np.stack((slices, np.where(batch.blocked > 1.0 - steal, away, 0.0)))
 
@@ -228,10 +243,18 @@ class Plant:
         counters.oncpu[index] += oncpu
         counters.cycles[index] += oncpu * self.machine.hz
         counters.instructions[index] += work * self.machine.hz
-        counters.memory_bytes[index] += work * each.service.character.bandwidth
-        beside = float(now.neighbours[:, len(self._queues) :].sum(axis=1).mean())
+        self._count_traffic(index, work * each.service.character.bandwidth, now)
+        beside = float(now.near_service[:, len(self._queues) :].sum(axis=1).mean())
         counters.overlap += (oncpu * beside, oncpu)
         return oncpu
+
+    def _count_traffic(self, which: int | slice, base: Array | float, now: Conditions) -> None:
+        """Count the memory traffic of workloads that would move *base* bytes with all the cache."""
+        counters = self.counters
+        moved = base * now.traffic[which]
+        counters.memory_bytes[which] += moved
+        counters.llc_misses[which] += moved / _CACHE_LINE
+        counters.llc_references[which] += base / _CACHE_LINE / _MISS_RATIO
 
     def _count_waits(
         self, index: int, wake: Array, waits: Array, oncpu: float, now: Conditions
@@ -255,7 +278,7 @@ class Plant:
     def _work(self, now: Conditions, traits: Traits, steal: float) -> None:
         """Let the jobs work for one step, and count the machine's idle time."""
         counters, count = self.counters, len(self._queues)
-        lost = now.neighbours @ (1.0 - traits.beside[count:]).T
+        lost = now.near_job @ traits.kinds @ (1.0 - traits.beside[count:]).T
         speed = np.maximum(0.1, 1.0 - lost) / now.slowdown[:, count:]
         running = now.running[:, count:]
         used = running.mean(axis=0) * STEP_S
@@ -263,7 +286,7 @@ class Plant:
         counters.oncpu[count:] += used
         counters.cycles[count:] += used * self.machine.hz
         counters.instructions[count:] += work * self.machine.hz
-        counters.memory_bytes[count:] += work * traits.bandwidth[count:]
+        self._count_traffic(slice(count, None), work * traits.bandwidth[count:], now)
         counters.work += work
         waiting = np.maximum(0.0, now.wanted[:, count:] - running).mean(axis=0)
         counters.run_delay[count:] += waiting * STEP_S

@@ -13,6 +13,7 @@ import numpy as np
 from controller.core.decision import Outcome
 from controller.core.knob_values import (
     format_bandwidth,
+    format_idle,
     format_masks,
     parse_bandwidth,
     parse_idle,
@@ -36,7 +37,7 @@ from controller.core.planner import Planner
 from controller.core.settings import HostFacts, Profile, ResctrlFacts, SafeState, Settings
 from controller.core.units import NS_PER_SEC
 from controller.demo.simulated_node import KnobTable, make_workload, target_of
-from controller.simulation.machine import Machine
+from controller.simulation.machine import KUBELET_WEIGHT, Machine
 from controller.simulation.plant import Plant
 
 __all__ = ("Planned", "Probes")
@@ -46,9 +47,7 @@ RESERVE_CPUS = 0.1  # default of `reserve` in the configuration
 STALE_TICKS = 5
 GROUP = Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", 77, "sweetpoint-best-effort")
 _FREE_QUOTA = KnobValue("max 100000 0")
-_NORMAL = KnobValue("0 1024")
 _FIRST_SERVICE, _FIRST_JOB = 100, 10_000
-_CACHE_LINE = 64
 _PACKET_BYTES = 500
 
 
@@ -86,7 +85,9 @@ class Planned:
         for workload in self._probes.jobs:
             self._table.add(target_of(workload), Knob.CPU_QUOTA, _FREE_QUOTA)
             if machine.sched_idle:
-                self._table.add(target_of(workload), Knob.SCHED_IDLE, _NORMAL)
+                self._table.add(
+                    target_of(workload), Knob.SCHED_IDLE, format_idle(round(KUBELET_WEIGHT))
+                )
         if resctrl:
             self._table.add(GROUP, Knob.LLC_WAYS, format_masks({0: (1 << machine.ways) - 1}))
             self._table.add(GROUP, Knob.MBA, format_bandwidth({0: 100}))
@@ -165,7 +166,8 @@ class Probes:
             sample = sample._replace(
                 cycles=round(counters.cycles[index]),
                 instructions=round(counters.instructions[index]),
-                llc_misses=round(moved / _CACHE_LINE),
+                llc_misses=round(counters.llc_misses[index]),
+                llc_references=round(counters.llc_references[index]),
                 memory_bandwidth_bytes=round(moved) if machine.resctrl else None,
             )
         if index >= len(self.services):

@@ -34,7 +34,10 @@ class Reading:
     """What was measured since the last reading, as means: CPU use in CPUs, services first.
 
     ``services`` and ``jobs`` are the sums. ``cpi`` is that of each service (0: it did not run),
-    ``bandwidth`` the memory traffic of each workload in bytes/s.
+    ``bandwidth`` the memory traffic of each workload in bytes/s, ``services_delay`` the services'
+    waiting for CPUs in seconds per second. ``requests`` are those of each service per second, and
+    ``miss_ratio`` is each service's cache misses by references (0: none).
+    ``job_work`` is the instructions of the jobs per second.
     """
 
     seconds: float
@@ -43,7 +46,10 @@ class Reading:
     jobs: float
     cpi: Array
     bandwidth: Array
-    run_delay: float
+    services_delay: float
+    requests: Array
+    miss_ratio: Array
+    job_work: float
 
 
 class Meter:
@@ -59,23 +65,25 @@ class Meter:
         seconds = self._last[0] - before[0]
         if seconds <= 0:
             return None
-        used, cycles, instructions, moved, waited = (
-            (new - old) for new, old in zip(self._last[1:], before[1:], strict=True)
+        used, cycles, instructions, moved, waited, packets, misses, references = (
+            new - old for new, old in zip(self._last[1:], before[1:], strict=True)
         )
         count = len(self._plant.scenario.services)
-        ran = instructions[:count] > 0
         cpus = used / seconds
         return Reading(
             seconds=seconds,
             cpus=cpus,
             services=float(cpus[:count].sum()),
             jobs=float(cpus[count:].sum()),
-            cpi=np.where(ran, cycles[:count] / np.where(ran, instructions[:count], 1.0), 0.0),
+            cpi=_ratio(cycles[:count], instructions[:count]),
             bandwidth=moved / seconds,
-            run_delay=float(waited.sum()) / seconds,
+            services_delay=float(waited[:count].sum()) / seconds,
+            requests=packets / 2 / seconds,
+            job_work=float(instructions[count:].sum()) / seconds,
+            miss_ratio=_ratio(misses[:count], references[:count]),
         )
 
-    def _read(self) -> tuple[float, Array, Array, Array, Array, Array]:
+    def _read(self) -> tuple[float, *tuple[Array, ...]]:
         counters = self._plant.counters
         return (
             self._plant.time_s,
@@ -84,4 +92,11 @@ class Meter:
             counters.instructions.copy(),
             counters.memory_bytes.copy(),
             counters.run_delay.copy(),
+            counters.packets.copy(),
+            counters.llc_misses.copy(),
+            counters.llc_references.copy(),
         )
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    return np.asarray(np.divide(part, whole, out=np.zeros_like(part), where=whole > 0))

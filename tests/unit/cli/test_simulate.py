@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from controller.cli.main import main
 
+SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ["--seconds", "4", "--warm-up", "1"]
 
 
@@ -21,15 +23,43 @@ def test_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--scenario", "harmless", "--policy", "sweetpoint", "--seeds", "2", "--json"]
     assert main(["simulate", *arguments, *SHORT]) == 0
-    (summary,) = json.loads(capsys.readouterr().out)
+    (summary,) = json.loads(capsys.readouterr().out)["results"]
     assert (summary["policy"], summary["seeds"]) == ("sweetpoint", 2)
     assert summary["work_cpus"]["low"] <= summary["work_cpus"]["mean"]
+
+
+def test_a_group_stands_for_its_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--scenario", "own-fault", "steal", "--policy", "sched-idle"]
+    assert main(["simulate", *arguments, "--seconds", "2", "--warm-up", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("self-slow-1.4:") == out.count("steal:") == 1
+
+
+def test_draws_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot = tmp_path / "plot.svg"
+    arguments = ["--scenario", "harmless", "--policy", "none", "parties", "--plot", str(plot)]
+    assert main(["simulate", *arguments, *SHORT]) == 0
+    root = ElementTree.fromstring(plot.read_text())
+    assert [each.text for each in root.iter(f"{SVG}text")].count("parties") == 1
+    assert len(list(root.iter(f"{SVG}path"))) == 4  # two policies in two charts
+    capsys.readouterr()
+    missing = str(tmp_path / "missing" / "plot.svg")
+    assert main(["simulate", *arguments[:-1], missing, *SHORT]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_tunes_and_searches_for_the_oracle(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--scenario", "harmless", "--policy", "heracles", "oracle", "--tune"]
+    assert main(["simulate", *arguments, "--seconds", "3", "--warm-up", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "harmless heracles: top_s=" in out
+    assert "harmless oracle: inf, inf, inf" in out
 
 
 def test_lists_scenarios_and_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--list"]) == 0
     out = capsys.readouterr().out
-    assert "one-hurts" in out
+    assert "culprit-changes" in out
     assert "sweetpoint" in out
 
 

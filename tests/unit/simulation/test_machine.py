@@ -61,15 +61,43 @@ def test_coverage_is_the_part_of_the_period_whatever_the_phase() -> None:
 
 def test_threads_share_cores_only_when_there_are_more_than_cores() -> None:
     machine = Machine(cpus=8, threads_per_core=2)
-    assert sibling_busy(np.array([[2.0, 2.0]]), machine)[0] == pytest.approx([0, 0])
-    assert sibling_busy(np.array([[2.0, 6.0]]), machine)[0] == pytest.approx([0.25, 0.75])
+    near, _ = sibling_busy(np.array([[2.0, 2.0]]), 1, np.inf, machine)
+    assert near[0] == pytest.approx([0, 0])
+    near, _ = sibling_busy(np.array([[2.0, 6.0]]), 1, np.inf, machine)
+    assert near[0] == pytest.approx([0.25, 0.75])
     single = Machine(cpus=8, threads_per_core=1)
-    assert sibling_busy(np.array([[2.0, 6.0]]), single).sum() == 0
+    assert sibling_busy(np.array([[2.0, 6.0]]), 1, np.inf, single)[0].sum() == 0
 
 
-def test_memory_latency_rises_with_the_load() -> None:
-    latency = memory_latency(np.array([0.0, 0.7, 0.9, 1.0, 2.0]))
-    assert latency == pytest.approx([1.0, 1.36, 1.98, 2.5, 5.0], abs=0.01)
+def test_a_cpuset_keeps_jobs_off_the_services_cores() -> None:
+    machine = Machine(cpus=8, threads_per_core=2)
+    service, job = sibling_busy(np.array([[4.0, 4.0]]), 1, 4.0, machine)
+    assert service[0] == pytest.approx([1, 0])  # two cores for four threads of the service
+    assert job[0] == pytest.approx([0, 1])
+    service, job = sibling_busy(np.array([[6.0, 2.0]]), 1, 4.0, machine)
+    assert service[0] == pytest.approx([2 / 3 + 1 / 3 / 2, 1 / 3 / 2])
+    assert job[0] == pytest.approx([0.5, 0.5])
+
+
+def latency(demand: float, memory: float = 0.0, least: float = 1.0) -> float:
+    arrays = np.array([[demand]]), np.array([memory]), np.array([least])
+    return float(memory_latency(*arrays, bandwidth=1.0)[0])
+
+
+def test_memory_latency_follows_the_measured_curve() -> None:
+    found = [latency(demand) for demand in (0.1, 0.7, 0.9, 0.99)]
+    assert found == pytest.approx([1.0, 1.36, 1.98, 2.44], abs=0.02)
+
+
+def test_a_saturated_memory_moves_its_bandwidth_and_no_more() -> None:
+    for demand in (2.0, 3.0, 10.0):
+        found = latency(demand, memory=0.5)
+        assert demand / (0.5 + 0.5 * found) == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_workload_that_memory_slows_down_demands_less() -> None:
+    assert 1.0 < latency(0.9, memory=0.8) < latency(0.9)
+    assert latency(0.9, least=3.0) < 1.05
 
 
 def test_mba_at_ten_percent_leaves_what_was_measured() -> None:
