@@ -242,12 +242,16 @@ class LawSettings:
     ``throttled_share``: a service's own quota explains its waits from a share of its time on, not
     from the first nanosecond. ``blame_per_victim``: a cut and an eviction for a service fall on the
     workloads that this service waits for. ``cut_by_signal``: the cut that the cache channel demands
-    is shared by memory traffic, not by waits for a CPU.
+    is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
+    shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
+    for the low-pass.
     """
 
     throttled_share: bool = False
     blame_per_victim: bool = False
     cut_by_signal: bool = False
+    fast_release: bool = False
+    fast_squeeze: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

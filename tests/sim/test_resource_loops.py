@@ -34,11 +34,12 @@ def test_a_graded_knob_settles_within_a_third_of_a_deviation(
 def test_memory_bandwidth_settles_at_the_setting_next_to_the_sweet_point(
     bend: float, seed: int
 ) -> None:
-    """For all shapes of the percent scale; the quota, the last rung, is not needed."""
+    """For all shapes of the percent scale; the quota, the last rung, is needed at first only."""
     node = CacheNode(seed, bend=bend)
     loop = closed(node)
     plans = loop.run(150)
-    assert not writes(plans, Knob.CPU_QUOTA)
+    assert not writes(plans[-60 * TICKS_PER_S :], Knob.CPU_QUOTA)
+    assert plans[-1].quota_granted_cpus is None
     assert 10 <= node.percent < 100
     sweet_point = loop.settings.profiles["default"].indicators[0].sweet_point
     # The setting is strict enough, and the next looser one is not.

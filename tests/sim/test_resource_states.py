@@ -8,6 +8,7 @@ import statistics
 
 import pytest
 
+from controller.core.control.tuning import DEFAULT_LIMITS
 from controller.core.decision import ChannelState, Outcome
 from controller.core.model import (
     Channel,
@@ -132,12 +133,19 @@ def test_a_channel_that_the_profile_switches_off_is_left_alone() -> None:
     assert not any(plan.loops for plan in plans)
 
 
-def test_with_every_knob_at_its_floor_the_culprit_is_evicted() -> None:
-    node = CacheNode(1)
-    node.scale = 1.5
+def evicting(wants: tuple[float, float] = (40e9, 20e9)) -> ClosedLoop:
+    """Return a loop in which best-effort work hurts a service even at its floors, of half a CPU."""
+    node = CacheNode(1, wants=wants)
     settings = resource_settings(node)
-    profile = replace(settings.profiles["default"], evict_enabled=True)
-    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    limits = replace(DEFAULT_LIMITS[Knob.CPU_QUOTA], floor=0.5)
+    profile = replace(
+        settings.profiles["default"], evict_enabled=True, limits={Knob.CPU_QUOTA: limits}
+    )
+    return ClosedLoop(node, replace(settings, profiles={"default": profile}))
+
+
+def test_with_every_knob_at_its_floor_the_culprit_is_evicted() -> None:
+    loop = evicting()
     plans = loop.run(150)
     (eviction,) = [plan.eviction for plan in plans if plan.eviction is not None]
     assert (eviction.name, eviction.channel) == ("batch-0", Channel.CACHE)
@@ -150,11 +158,8 @@ def test_with_every_knob_at_its_floor_the_culprit_is_evicted() -> None:
 def test_the_effect_of_an_eviction_is_verified_on_its_service(
     leaves: tuple[str, ...], verdict: str
 ) -> None:
-    node = CacheNode(1)
-    node.scale = 1.5
-    settings = resource_settings(node)
-    profile = replace(settings.profiles["default"], evict_enabled=True)
-    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    loop = evicting()
+    node: CacheNode = loop.node
     while loop.step().eviction is None:
         assert loop.tick < 150 * TICKS_PER_S
     node.wants = [0.0 for _ in node.wants]
@@ -164,16 +169,12 @@ def test_the_effect_of_an_eviction_is_verified_on_its_service(
     assert text.startswith(f"its eviction {verdict}: ")
 
 
-@pytest.mark.parametrize(("wants", "evicted"), [((17e9, 1e9), []), ((9e9, 9e9), ["batch-1"])])
+@pytest.mark.parametrize(("wants", "evicted"), [((58e9, 2e9), []), ((30e9, 30e9), ["batch-1"])])
 def test_beside_a_culprit_that_is_not_evictable_only_another_culprit_is_evicted(
     wants: tuple[float, float], evicted: list[str]
 ) -> None:
-    node = CacheNode(1, wants=wants)
-    node.scale = 1.5
-    settings = resource_settings(node)
-    profile = replace(settings.profiles["default"], evict_enabled=True)
-    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
-    kept = [each._replace(evictable=each.name != "batch-0") for each in node.workloads]
+    loop = evicting(wants)
+    kept = [each._replace(evictable=each.name != "batch-0") for each in loop.node.workloads]
     loop.planner.set_workloads(kept)
     plans = loop.run(150)
     assert demands(plans[-1:], Channel.CACHE) == [1.0]

@@ -14,6 +14,8 @@ class LawModel(Strict):
     throttled_share: bool = True
     blame_per_victim: bool = True
     cut_by_signal: bool = True
+    fast_release: bool = True
+    fast_squeeze: bool = True
 
 
 def build_law(model: LawModel) -> LawSettings:

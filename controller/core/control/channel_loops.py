@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 
 from controller.core.control.evidence import Evidence
+from controller.core.control.pid import LOWEST
 from controller.core.control.selector import Choice, choose
 from controller.core.control.service_loops import ServiceLoops
 from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop
@@ -31,6 +32,7 @@ class ChannelLoops:
 
     __slots__ = (
         "_channel",
+        "_law",
         "_services",
         "_specs",
         "_stale_ticks",
@@ -46,6 +48,7 @@ class ChannelLoops:
     def __init__(self, channel: Channel, settings: Settings) -> None:
         self._channel = channel
         self._stale_ticks = settings.stale_ticks
+        self._law = settings.law
         self._services: dict[str, ServiceLoops] = {}
         self._specs: Specs | None = None
         self.working = self.safe = False
@@ -62,13 +65,28 @@ class ChannelLoops:
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
         self._stale_ticks = settings.stale_ticks
+        self._law = settings.law
         for loops in self._services.values():
-            loops.reconfigure(self._stale_ticks)
+            loops.reconfigure(self._stale_ticks, self._law)
 
     @property
     def charges(self) -> dict[str, float]:
         """How much, above 0 and up to 1, the squeeze is for each service."""
         return {name: each.charge for name, each in self._services.items() if each.charge > 0}
+
+    @property
+    def excess(self) -> float | None:
+        """The largest deviation, without limits, of the services that ask for the squeeze.
+
+        Of all services if none asks; ``None`` if none is known. Without a service that best-effort
+        work hurts it is the lowest of the scale, however much services suffer.
+        """
+        services = [each for each in self._services.values() if each.may_act]
+        if not services and self._services:
+            return LOWEST
+        asking = [each for each in services if each.charge > 0] or services
+        known = (each.excess for each in asking)
+        return max((value for value in known if value is not None), default=None)
 
     def worst_deviation(self, service: str, without: IndicatorName | None = None) -> float | None:
         """Return the largest filtered deviation of a service; ``None`` if none is known.
@@ -138,7 +156,9 @@ class ChannelLoops:
         for service, each in specs.items():
             loops = before.get(service)
             if loops is None:
-                loops = ServiceLoops(service, self._channel, each, applied, self._stale_ticks)
+                loops = ServiceLoops(
+                    service, self._channel, each, applied, self._stale_ticks, self._law
+                )
             else:
                 loops.set_specs(each, applied, self._stale_ticks)
             self._services[service] = loops

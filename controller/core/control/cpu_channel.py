@@ -8,7 +8,7 @@ from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.cut import Claim, Deeds, relative_harm
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import limits_of
-from controller.core.control.limiters import RateLimiter
+from controller.core.control.release import PacedLimiter
 from controller.core.control.rungs.allocator import ProportionalAllocator
 from controller.core.indicators.blame import BlameTracker
 from controller.core.indicators.tracker import IndicatorTracker
@@ -34,7 +34,7 @@ class CpuChannel:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._limiter = RateLimiter()
+        self._limiter = PacedLimiter()
         self.loops = ChannelLoops(Channel.CPU, settings)
         self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS)
 
@@ -73,7 +73,10 @@ class CpuChannel:
             self._limiter.set(0.0)
         elif not hold:
             limits = limits_of(Knob.CPU_QUOTA, workload_index)
-            self._limiter.limit(choice.wanted, limits, now_ns, dt_s)
+            if self._settings.law.fast_release:
+                self._limiter.limit_paced(choice.wanted, self.loops, limits, now_ns, dt_s)
+            else:
+                self._limiter.limit(choice.wanted, limits, now_ns, dt_s)
         self.loops.track(choice, self._limiter.applied, dt_s)
         if self.loops.safe:
             self._limiter.set(0.0)

@@ -101,6 +101,11 @@ class Ladder:
         """Whether any rung can be moved."""
         return bool(self._usable)
 
+    @property
+    def usable_count(self) -> int:
+        """The number of rungs that can be moved."""
+        return len(self._usable)
+
     def update(self, context: TickContext) -> None:
         """Determine the rungs that are usable now."""
         self._usable = tuple(rung for rung in self.rungs if rung.usable(context))

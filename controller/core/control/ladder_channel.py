@@ -10,7 +10,7 @@ from functools import cache
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import Ladder, Rung, TickContext
-from controller.core.control.limiters import RateLimiter
+from controller.core.control.release import PacedLimiter
 from controller.core.control.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.control.rungs.link_ceiling import LinkCeilingRung
 from controller.core.control.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
@@ -82,6 +82,7 @@ class LadderChannel:
 
     __slots__ = (
         "_cpus",
+        "_law",
         "_limiter",
         "_safe_state",
         "_updated_s",
@@ -101,7 +102,8 @@ class LadderChannel:
         # The second in which the ladder was updated.
         self._updated_s: int | None = None
         self._safe_state = settings.safe_state
-        self._limiter = RateLimiter()
+        self._law = settings.law
+        self._limiter = PacedLimiter()
         self.loops = ChannelLoops(channel, settings)
         self.ladder = Ladder(channel, rungs)
 
@@ -113,6 +115,7 @@ class LadderChannel:
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
         self._safe_state = settings.safe_state
+        self._law = settings.law
         self.loops.reconfigure(settings)
 
     def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
@@ -157,7 +160,13 @@ class LadderChannel:
         else:
             if not hold:
                 limits = ladder.limits(limiter.applied, context.workload_index)
-                limiter.limit(choice.wanted, limits, context.now_ns, context.dt_s)
+                moment = context.now_ns, context.dt_s
+                # A knob with few settings is released setting by setting.
+                if self._law.fast_release and limits.release_spacing_ns < NS_PER_SEC:
+                    count = ladder.usable_count
+                    limiter.limit_paced(choice.wanted, self.loops, limits, *moment, count)
+                else:
+                    limiter.limit(choice.wanted, limits, *moment)
             limiter.set(ladder.apply(limiter.applied, context))
         self.loops.track(choice, limiter.applied, context.dt_s)
         if self.loops.safe:

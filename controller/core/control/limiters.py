@@ -42,15 +42,21 @@ class RateLimiter:
         self.applied = 0.0
         self._last_ns: int | None = None
 
-    def limit(self, wanted: float, limits: KnobLimits, now_ns: int, dt_s: float) -> float:
-        """Move the applied demand towards *wanted* in [0, 1] and return it."""
+    def limit(
+        self, wanted: float, limits: KnobLimits, now_ns: int, dt_s: float, extra: float = 0.0
+    ) -> float:
+        """Move the applied demand towards *wanted* in [0, 1] and return it.
+
+        It may fall by *extra* more than *limits* allow.
+        """
         spacing_ns = max(1, limits.release_spacing_ns)
         last_ns, self._last_ns = self._last_ns, now_ns
         may_release = last_ns is None or now_ns // spacing_ns != last_ns // spacing_ns
         if wanted >= self.applied:
             self.applied = min(wanted, self.applied + limits.squeeze_per_s * dt_s)
-        elif may_release:
-            self.applied = max(wanted, self.applied - limits.release_step)
+        elif may_release or extra > 0:
+            step = limits.release_step if may_release else 0.0
+            self.applied = max(wanted, self.applied - step - extra)
         return self.applied
 
     def set(self, applied: float) -> None:

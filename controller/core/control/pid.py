@@ -25,26 +25,33 @@ from simple_pid import PID
 from controller.core.settings import Gains, IndicatorSpec
 
 __all__ = (
+    "HIGHEST",
     "LOWEST",
     "LowPass",
     "PidLoop",
+    "clip",
     "dead_zone",
     "deviation",
 )
 
 # The ends of the scale of deviations. A service that hardly runs is at the lowest as well.
 LOWEST = -1.0
-_HIGHEST = 2.0
+HIGHEST = 2.0
 
 
 def deviation(value: float, sweet_point: float, spec: IndicatorSpec) -> float:
-    """Return the log ratio of *value* to *sweet_point* to the base tolerance, within [-1, 2].
+    """Return the log ratio of *value* to *sweet_point* to the base tolerance, without limits.
 
     *sweet_point*, in the unit of *value*, is that of *spec* or that of the load bin. A value below
     the resolution of *spec* counts as the resolution.
     """
     ratio = max(value, spec.resolution) / sweet_point
-    return min(_HIGHEST, max(LOWEST, math.log(ratio) / math.log(spec.tolerance)))
+    return math.log(ratio) / math.log(spec.tolerance)
+
+
+def clip(deviation: float) -> float:
+    """Return *deviation* within the ends of the scale of the loops, [-1, 2]."""
+    return min(HIGHEST, max(LOWEST, deviation))
 
 
 class LowPass:
@@ -99,6 +106,14 @@ class PidLoop:
         self._pid.tunings = (gains.kp, gains.kp / gains.ti_s, gains.kp * gains.td_s)
         self._bias += proportional - gains.kp * (self._error or 0.0)
         self._gains = gains
+
+    def begin(self) -> None:
+        """Let the first update count in full, unless there was one.
+
+        Otherwise it has no proportional part, so that a loop begins at the demand that is applied.
+        """
+        if self._error is None:
+            self._error = 0.0
 
     def update(self, error: float, dt_s: float) -> float:
         """Take the deviation *error*, *dt_s* after the last one, and return the demand."""

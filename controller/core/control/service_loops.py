@@ -11,14 +11,23 @@ Missing data: a loop holds its demand for a few ticks, then it is in the safe st
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+import math
 
 from controller.core.control.evidence import Evidence, EvidenceGate
-from controller.core.control.pid import LOWEST, LowPass, PidLoop, dead_zone, deviation
+from controller.core.control.pid import (
+    HIGHEST,
+    LOWEST,
+    LowPass,
+    PidLoop,
+    clip,
+    dead_zone,
+    deviation,
+)
 from controller.core.control.selector import Bid
 from controller.core.decision import ChannelState, Indicator, IndicatorStatus, LoopReport, OffLoop
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import Channel, IndicatorName
-from controller.core.settings import IndicatorSpec
+from controller.core.settings import IndicatorSpec, LawSettings
 from controller.core.workload_index import Service
 
 __all__ = (
@@ -50,6 +59,15 @@ class StaleDataGuard:
 # of 4 s at four times the gain.
 _CHARGE_S = 60.0
 
+# From this deviation on, in so many ticks, a service suffers beyond the noise that the low-pass is
+# for: tolerance times its sweet point before the first squeeze, the end of the scale during one,
+# when loop and noise move the indicator around its sweet point.
+_HIGH = 1.0
+_HIGHER = HIGHEST
+_HIGH_TICKS = 2
+# Below this demand there is no squeeze to speak of.
+_FIRST = 0.05
+
 # A filtered deviation below this has converged to the bottom of the scale.
 _CONVERGED = 0.99 * LOWEST
 
@@ -58,8 +76,9 @@ _CONVERGED = 0.99 * LOWEST
 class _Loop:
     """One loop: the indicator, its deviation, the low-pass, the PID and the guard of its data.
 
-    ``deviation`` is unfiltered, ``moved`` whether the PID was updated in this tick. A loop without
-    an ``indicator`` is off: the host never had a source for it.
+    ``deviation`` is unfiltered, ``excess`` the same without the limits of its scale, ``high_ticks``
+    the number of ticks since when it is high. ``moved``: the PID was updated in this tick. A loop
+    without an ``indicator`` is off: the host never had a source for it.
     """
 
     spec: IndicatorSpec
@@ -68,6 +87,8 @@ class _Loop:
     guard: StaleDataGuard
     indicator: Indicator | None = None
     deviation: float | None = None
+    excess: float | None = None
+    high_ticks: int = 0
     state: ChannelState = ChannelState.FREE
     moved: bool = False
 
@@ -91,6 +112,7 @@ class ServiceLoops:
     __slots__ = (
         "_channel",
         "_gate",
+        "_law",
         "_loops",
         "_names",
         "_quiescent",
@@ -110,7 +132,9 @@ class ServiceLoops:
         specs: Sequence[IndicatorSpec],
         applied: float,
         stale_ticks: int,
+        law: LawSettings,
     ) -> None:
+        self._law = law
         self._service = service
         self._channel = channel
         self._loops: tuple[_Loop, ...] = ()
@@ -137,8 +161,9 @@ class ServiceLoops:
         )
         self._names = frozenset(spec.name for spec in specs)
 
-    def reconfigure(self, stale_ticks: int) -> None:
-        """Take the number of ticks without data in which a loop holds."""
+    def reconfigure(self, stale_ticks: int, law: LawSettings) -> None:
+        """Take the number of ticks without data in which a loop holds, and the parts of the law."""
+        self._law = law
         for loop in self._loops:
             loop.guard.ticks = stale_ticks
 
@@ -154,6 +179,20 @@ class ServiceLoops:
             loop.filter.value if loop.deviation is None else loop.deviation for loop in self._loops
         )
         return max((value or 0.0 for value in known), default=0.0)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the evidence lets the loops squeeze or release."""
+        return self._gate.state in (ChannelState.SQUEEZE, ChannelState.FREE)
+
+    @property
+    def excess(self) -> float | None:
+        """The largest deviation without the limits of its scale, filtered where there is no other.
+
+        ``None`` if none is known.
+        """
+        known = (loop.filter.value if loop.excess is None else loop.excess for loop in self._loops)
+        return max((value for value in known if value is not None), default=None)
 
     @property
     def deviations(self) -> Mapping[IndicatorName, float]:
@@ -179,9 +218,11 @@ class ServiceLoops:
             if self._steady and not hold:
                 return []
             self._resume(applied)
-        loops = self._loops
+        loops, high = self._loops, math.inf
+        if self._law.fast_squeeze:
+            high = _HIGH if applied < _FIRST else _HIGHER
         for loop in loops:
-            _update_loop(loop, tracker.indicator(service, loop.spec), dt_s, hold)
+            _update_loop(loop, tracker.indicator(service, loop.spec), dt_s, hold, high)
         gate = self._gate
         if any(loop.moved for loop in loops):
             hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
@@ -223,7 +264,7 @@ class ServiceLoops:
         points, because the one below it charges less and less.
         """
         worst = max((loop.filter.value or 0.0 for loop in self._loops), default=LOWEST)
-        if self._gate.state not in (ChannelState.SQUEEZE, ChannelState.FREE):
+        if not self.may_act:
             self.charge = 0.0
         elif self._gate.state is ChannelState.SQUEEZE and worst > self.charge:
             self.charge = min(1.0, worst)
@@ -273,22 +314,30 @@ def _loop_for(spec: IndicatorSpec, loop: _Loop | None, applied: float, stale_tic
     return loop
 
 
-def _update_loop(loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bool) -> None:
+def _update_loop(
+    loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bool, high: float
+) -> None:
     loop.indicator = indicator
-    loop.deviation = None
+    loop.deviation = loop.excess = None
     if indicator is not None:
         loop.state = loop.guard.update(indicator.status is IndicatorStatus.STALE)
         if indicator.status is IndicatorStatus.IDLE:
             # The service hardly runs, so nothing can hurt it.
-            loop.deviation = LOWEST
+            loop.deviation = loop.excess = LOWEST
         elif indicator.status is IndicatorStatus.FRESH and indicator.value is not None:
             sweet_point = _sweet_point(indicator, loop.spec)
             if sweet_point is None:
-                loop.deviation = LOWEST  # not learned yet
+                loop.deviation = loop.excess = LOWEST  # not learned yet
             else:
-                loop.deviation = deviation(indicator.value, sweet_point, loop.spec)
+                loop.excess = deviation(indicator.value, sweet_point, loop.spec)
+                loop.deviation = clip(loop.excess)
     loop.moved = loop.deviation is not None and not hold
+    loop.high_ticks = loop.high_ticks + 1 if (loop.deviation or 0.0) >= high else 0
     if loop.deviation is not None and not hold:
+        if loop.high_ticks:
+            loop.pid.begin()
+        if loop.high_ticks >= _HIGH_TICKS:
+            loop.filter.value = max(loop.deviation, loop.filter.value or 0.0)
         filtered = loop.filter.update(loop.deviation, dt_s, loop.spec.filter_ns / 1e9)
         loop.pid.update(dead_zone(filtered, loop.spec.dead_zone), dt_s)
 
