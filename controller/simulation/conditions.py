@@ -39,13 +39,15 @@ class Knobs:
     """What a policy sets, an entry per job; ``all_*`` hold on the jobs' common parent.
 
     Quotas are in CPUs (inf: none) with periods in s. ``cpuset`` is the number of CPUs that jobs may
-    run on. ``ways`` and ``mba`` (percent) are those of all jobs together.
+    run on. ``ways`` and ``mba`` (percent) are those of all jobs together. Jobs in ``evicted`` do
+    not run.
     """
 
     quota: Array
     period: Array
     idle: npt.NDArray[np.bool_]
     weight: Array
+    evicted: npt.NDArray[np.bool_]
     ways: int
     all_quota: float = math.inf
     all_period: float = 0.1
@@ -63,6 +65,7 @@ class Knobs:
             period=np.full(jobs, 0.1),
             idle=np.zeros(jobs, dtype=bool),
             weight=np.full(jobs, KUBELET_WEIGHT / max(1, jobs)),
+            evicted=np.zeros(jobs, dtype=bool),
             ways=machine.ways,
         )
 
@@ -143,7 +146,7 @@ def find_conditions(
     weights[count:] = np.where(knobs.idle, IDLE_WEIGHT / max(1, knobs.idle.sum()), knobs.weight)
     wanted = np.empty((rows, len(weights)))
     wanted[:, :count] = busy * unthrottled
-    threads = traits.threads
+    threads = np.where(knobs.evicted, 0.0, traits.threads)
     if threads.sum() > knobs.cpuset:
         threads = share_cpus(threads[None, :], weights[count:], knobs.cpuset)[0]
     wanted[:, count:] = threads

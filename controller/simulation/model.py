@@ -62,11 +62,15 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A best-effort workload of ``threads`` that always have work."""
+    """A best-effort workload of ``threads`` that always have work.
+
+    ``harmful``: it is the one to be limited; what a policy did is compared with that.
+    """
 
     name: str
     threads: float
     character: Character
+    harmful: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

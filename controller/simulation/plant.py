@@ -116,6 +116,7 @@ class _Queue:
         self.latencies: deque[Array] = deque(maxlen=_KEEP_STEPS)
         self.speed = 1.0  # of a worker that its quota lets run, in the last step
         self.left = 1.0  # speed that the other threads of the cores leave, in the last step
+        self.runs = 1.0  # part of a busy worker's time in which it does not wait to run, likewise
 
 
 class Plant:
@@ -221,6 +222,7 @@ class Plant:
         each.speed = float((now.share[:, index] * (1.0 - steal) / now.slowdown[:, index]).mean())
         if len(work):
             each.left = float(batch.work.sum() / work.sum())
+            each.runs = float(work.sum() / (work + delay).sum())
         oncpu = self._count_work(index, max(0.0, served), now)
         self._count_waits(index, batch.wake, waits, oncpu, now)
         counters.packets[index] += 2 * len(each.latencies[-1])
@@ -297,9 +299,12 @@ class Plant:
 
 
 def _busy(each: _Queue, batch: _Batch) -> float:
-    """Return how many workers have work in this step, on average, at the speed of the last one."""
-    needed = each.queue.backlog_s + float(batch.work.sum()) / each.left
-    return min(float(each.service.workers), needed / each.speed / STEP_S)
+    """Return how many workers run or could run in this step, on average, at the last one's speed.
+
+    A worker that waits behind others' slices is not among them: a job runs in its place.
+    """
+    needed = each.queue.backlog_s + float(batch.work.sum()) / each.left / each.runs
+    return min(float(each.service.workers), needed / each.speed / STEP_S) * each.runs
 
 
 def _bucket(wait_s: Array | float) -> npt.NDArray[np.intp]:

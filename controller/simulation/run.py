@@ -14,34 +14,46 @@ from controller.simulation.policies.policy import Factory
 __all__ = ("Run", "Second", "Task", "run")
 
 _STEPS_PER_S = round(1.0 / STEP_S)
+# Time to find a culprit, and how much lower its quota must be than those of the others.
+_NAMED_S = 5.0
+_MORE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Second:
     """One second: the highest p99 of a service relative to its objective, and the jobs' work.
 
-    ``work_cpus`` is in CPUs that each would be alone on a core. ``p99_ratio`` of ``None``: no
-    request finished.
+    ``job_work_cpus`` is in CPUs that each would be alone on a core. ``p99_ratio`` of ``None``: no
+    request finished. ``right``: a harmful job has a lower quota than all others, relative to what
+    it could use; ``None`` where no job has a quota that limits it, or none or all are harmful, or
+    that changed less than five seconds ago.
     """
 
     p99_ratio: float | None
-    work_cpus: float
+    job_work_cpus: tuple[float, ...]
+    right: bool | None = None
+
+    @property
+    def work_cpus(self) -> float:
+        """The work of all jobs, in effective CPUs."""
+        return sum(self.job_work_cpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """The result of a run.
 
-    ``writes`` is the number of knobs that changed after the warm-up.
+    ``writes`` is the number of knobs that changed after the warm-up, ``evicted`` the jobs that were
+    evicted at any time, with whether they were harmful then.
     """
 
     scenario: str
     policy: str
     seed: int
     seconds: tuple[Second, ...]
-    jobs: int
     writes: int
     warm_up: int
+    evicted: tuple[tuple[str, bool], ...] = ()
 
     @property
     def counted(self) -> tuple[Second, ...]:
@@ -55,14 +67,26 @@ class Run:
         return sum((each.p99_ratio or 0.0) > 1.0 for each in counted) / len(counted)
 
     @property
+    def job_work_cpus(self) -> tuple[float, ...]:
+        """Mean work of each job, in effective CPUs."""
+        columns = zip(*(each.job_work_cpus for each in self.counted), strict=True)
+        return tuple(float(np.mean(column)) for column in columns)
+
+    @property
     def work_cpus(self) -> float:
         """Mean work of the jobs, in effective CPUs."""
-        return float(np.mean([each.work_cpus for each in self.counted]))
+        return sum(self.job_work_cpus)
 
     @property
     def writes_per_min(self) -> float:
         """Knobs written per minute, of all jobs together."""
         return self.writes * 60.0 / len(self.counted)
+
+    @property
+    def right(self) -> float | None:
+        """Share of the seconds with a limited job in which the right one was limited most."""
+        known = [each.right for each in self.counted if each.right is not None]
+        return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +110,45 @@ def run(task: Task, seconds: int, warm_up: int) -> Run:
     policy = task.factory(plant)
     every = max(1, round(policy.interval_s / STEP_S))
     results: list[Second] = []
-    writes, work = 0, 0.0
+    evicted: dict[int, tuple[str, bool]] = {}
+    writes, work = 0, plant.counters.work.copy()
     for step in range(seconds * _STEPS_PER_S):
         if step % every == 0:
             before = _values(plant.knobs)
             policy.step()
             if step >= warm_up * _STEPS_PER_S:
                 writes += len(set(_values(plant.knobs)) - set(before))
+            for index in np.flatnonzero(plant.knobs.evicted).tolist():
+                job = plant.jobs[index]
+                evicted.setdefault(index, (job.name, job.harmful))
         plant.advance()
         if (step + 1) % _STEPS_PER_S == 0:
-            done = float(plant.counters.work.sum())
-            results.append(Second(_worst(plant), done - work))
-            work = done
+            done = plant.counters.work - work
+            work = plant.counters.work.copy()
+            results.append(Second(_worst(plant), tuple(done.tolist()), _is_right(plant)))
     return Run(
         scenario=task.scenario.name,
         policy=task.policy,
         seed=task.seed,
         seconds=tuple(results),
-        jobs=len(plant.jobs),
         writes=writes,
         warm_up=warm_up,
+        evicted=tuple(evicted.values()),
     )
+
+
+def _is_right(plant: Plant) -> bool | None:
+    """Return whether a harmful job is limited most; see ``Second.right``."""
+    now = plant.jobs
+    harmful = np.array([each.harmful for each in now])
+    before = [each.harmful for each in plant.scenario.jobs_at(max(0.0, plant.time_s - _NAMED_S))]
+    if harmful.all() or not harmful.any() or before != harmful.tolist():
+        return None
+    threads = np.array([max(each.threads, 1e-9) for each in now])
+    parts = np.minimum(1.0, plant.knobs.quota / np.minimum(threads, plant.machine.cpus))
+    if parts.min() >= 1.0:
+        return None
+    return bool(parts[harmful].min() < _MORE * parts[~harmful].min())
 
 
 def _worst(plant: Plant) -> float | None:

@@ -28,6 +28,8 @@ CACHE = Character(
     memory=0.4, bandwidth=0.8e9, pressure=25.0, working_set=8.0, miss_cost=1.0, smt=0.2
 )
 
+_HARMLESS_KINDS = (GENTLE,)
+
 # The kernel of a virtual machine without cpu.idle, hardware counters and resctrl.
 _VM = Machine(cpus=8, threads_per_core=1, pmu=False, resctrl=False, sched_idle=False)
 _NO_IDLE = Machine(sched_idle=False)
@@ -43,7 +45,12 @@ _ONSET_S = 90.0
 
 def _jobs(*characters: Character, threads: float = 8.0) -> tuple[Job, ...]:
     return tuple(
-        Job(name=f"job-{index}", threads=threads, character=each)
+        Job(
+            name=f"job-{index}",
+            threads=threads,
+            character=each,
+            harmful=each not in _HARMLESS_KINDS,
+        )
         for index, each in enumerate(characters)
     )
 
@@ -65,6 +72,7 @@ def _one_of(count: int, culprit: Character, turn: int = 0) -> tuple[Job, ...]:
             name=f"job-{index}",
             threads=often if index == turn else rest,
             character=culprit if index == turn else GENTLE,
+            harmful=index == turn,
         )
         for index in range(count)
     )
@@ -242,7 +250,60 @@ def _who() -> list[Scenario]:
                     jobs_at=moving,
                 ),
             ]
-    return found
+    for count in (3, 8):
+        name, title = f"who-wait-{count}", f"one of {count} jobs hurts by waits for a CPU"
+        wait = replace(base, machine=_NO_IDLE, services=(_QUICK,))
+        jobs_at = _taking_turns(60.0, _busy_one_of(count, 0))
+        moving = _taking_turns(60.0, *(_busy_one_of(count, turn) for turn in range(count)))
+        found += [
+            replace(wait, name=name, title=title, jobs_at=jobs_at),
+            replace(
+                wait,
+                name=f"{name}-changing",
+                title=f"{title}, another one every 60 s",
+                jobs_at=moving,
+            ),
+        ]
+    return [*found, _two_services()]
+
+
+def _busy_one_of(count: int, turn: int) -> tuple[Job, ...]:
+    """Return jobs of one thread, and number *turn* with one for every CPU."""
+    return tuple(
+        Job(
+            name=f"job-{index}",
+            threads=16.0 if index == turn else 1.0,
+            character=GENTLE,
+            harmful=index == turn,
+        )
+        for index in range(count)
+    )
+
+
+def _two_services() -> Scenario:
+    """Return a strict service that only job 1 hurts, and a tolerant one that only job 0 slows."""
+    strict = Service(
+        name="strict",
+        workers=4,
+        rate=1500.0,
+        character=replace(_WEB.character, memory=0.03, smt_loss=1.2),
+    )
+    tolerant = Service(
+        name="tolerant",
+        workers=4,
+        rate=1500.0,
+        slo_s=60e-3,
+        character=replace(_WEB.character, memory=0.6, smt_loss=0.1),
+    )
+    stream, loud, gentle = _jobs(STREAM, SMT, GENTLE)
+    jobs = (replace(stream, harmful=False), loud, gentle)
+    return Scenario(
+        name="who-two-services",
+        title="job 0 slows a tolerant service only, job 1 hurts a strict one",
+        load=_CALM_LOAD,
+        jobs_at=lambda _: jobs,
+        services=(strict, tolerant),
+    )
 
 
 _GROUPS = {"main": _main(), "own-fault": _own_fault(), "many": _many(), "who": _who()}

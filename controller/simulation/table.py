@@ -13,7 +13,8 @@ __all__ = ("Estimate", "Summary", "format_table", "summarise")
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
-_HEADINGS = ("policy", "violating %", "work CPUs", "writes/min")
+_HEADINGS = ("policy", "violating %", "work CPUs", "writes/min", "culprit %", "evicted")
+_NOTHING = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,10 @@ class Summary:
     """The runs of one policy in one scenario.
 
     ``violating`` is the share of seconds in which a service exceeded its objective, ``work_cpus``
-    the jobs' work in effective CPUs, ``writes_per_min`` the knobs written per minute.
+    the jobs' work in effective CPUs, ``writes_per_min`` the knobs written per minute. ``right`` is
+    the share of seconds with a limited job in which a harmful one was limited most; ``None``: no
+    such second. ``evicted`` and ``wrongly_evicted`` count jobs in all runs; ``job_work_cpus`` is
+    the mean work of each job.
     """
 
     scenario: str
@@ -39,6 +43,10 @@ class Summary:
     violating: Estimate
     work_cpus: Estimate
     writes_per_min: Estimate
+    right: Estimate | None
+    evicted: int
+    wrongly_evicted: int
+    job_work_cpus: tuple[float, ...]
 
 
 def summarise(runs: Iterable[Run]) -> list[Summary]:
@@ -46,17 +54,25 @@ def summarise(runs: Iterable[Run]) -> list[Summary]:
     groups: dict[tuple[str, str], list[Run]] = {}
     for each in runs:
         groups.setdefault((each.scenario, each.policy), []).append(each)
-    return [
-        Summary(
-            scenario=scenario,
-            policy=policy,
-            seeds=len(group),
-            violating=_estimate([each.violating for each in group]),
-            work_cpus=_estimate([each.work_cpus for each in group]),
-            writes_per_min=_estimate([each.writes_per_min for each in group]),
-        )
-        for (scenario, policy), group in groups.items()
-    ]
+    return [_summary(scenario, policy, group) for (scenario, policy), group in groups.items()]
+
+
+def _summary(scenario: str, policy: str, group: Sequence[Run]) -> Summary:
+    right = [each.right for each in group if each.right is not None]
+    evicted = [harmful for each in group for _, harmful in each.evicted]
+    work = np.array([each.job_work_cpus for each in group]).mean(axis=0)
+    return Summary(
+        scenario=scenario,
+        policy=policy,
+        seeds=len(group),
+        violating=_estimate([each.violating for each in group]),
+        work_cpus=_estimate([each.work_cpus for each in group]),
+        writes_per_min=_estimate([each.writes_per_min for each in group]),
+        right=_estimate(right) if right else None,
+        evicted=len(evicted),
+        wrongly_evicted=evicted.count(False),
+        job_work_cpus=tuple(work.tolist()),
+    )
 
 
 def format_table(summaries: Sequence[Summary], titles: Mapping[str, str]) -> str:
@@ -82,6 +98,8 @@ def _cells(each: Summary) -> Sequence[str]:
         _format(each.violating, 100.0, 1),
         _format(each.work_cpus, 1.0, 2),
         _format(each.writes_per_min, 1.0, 1),
+        _NOTHING if each.right is None else _format(each.right, 100.0, 0),
+        f"{each.evicted} ({each.wrongly_evicted} wrong)" if each.evicted else _NOTHING,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from controller.core.decision import Outcome
+from controller.core.decision import Eviction, Outcome
 from controller.core.knob_values import (
     format_bandwidth,
     format_idle,
@@ -22,6 +22,8 @@ from controller.core.knob_values import (
 )
 from controller.core.model import (
     Blame,
+    EvictionAnswer,
+    EvictionResult,
     Knob,
     KnobValue,
     Mode,
@@ -101,6 +103,15 @@ class Planned:
         for outcome in self._outcomes:
             if outcome.applied is not None:
                 self._apply(outcome.action.target, outcome.action.knob, outcome.applied)
+        if plan.eviction is not None:
+            self._evict(plan.eviction)
+
+    def _evict(self, eviction: Eviction) -> None:
+        """Evict the job at once; the next snapshot has the answer."""
+        self._plant.knobs.evicted[eviction.cgroup.id - _FIRST_JOB] = True
+        self._probes.evict(eviction)
+        self._table.remove(eviction.cgroup.id)
+        self._planner.set_workloads(self._probes.workloads)
 
     def _apply(self, target: Target, knob: Knob, value: KnobValue) -> None:
         knobs = self._plant.knobs
@@ -132,6 +143,7 @@ class Probes:
             make_workload(job.name, _FIRST_JOB + index, QosClass.BE, "")
             for index, job in enumerate(plant.jobs)
         ]
+        self._answers: tuple[EvictionAnswer, ...] = ()
         self._figures: Mapping[str, float | None] = {}
         self._figures_ns = 0
 
@@ -140,15 +152,23 @@ class Probes:
         """The workloads of the node, services first."""
         return (*self.services, *self.jobs)
 
+    def evict(self, eviction: Eviction) -> None:
+        """Remove a job, and answer its eviction in the next snapshot."""
+        self.jobs = [each for each in self.jobs if each.cgroup != eviction.cgroup]
+        self._answers = (
+            EvictionAnswer(eviction.cgroup, eviction.channel, EvictionResult.EVICTED, ""),
+        )
+
     def snapshot(self, table: KnobTable) -> Snapshot:
         """Read everything; the knobs from *table*."""
         plant, counters = self._plant, self._plant.counters
         now_ns = round(plant.time_s * NS_PER_SEC)
         beside, total = counters.overlap
+        answers, self._answers = self._answers, ()
         return Snapshot(
             time_ns=now_ns,
             age_ns=0,
-            workloads=tuple(self._sample(index, each) for index, each in enumerate(self.workloads)),
+            workloads=tuple(map(self._sample, self.workloads)),
             blame=self._blame(),
             system_oncpu_ns=0,
             idle_ns=_ns(counters.idle),
@@ -156,11 +176,17 @@ class Probes:
             knobs=table.readings(),
             services=self._service_readings(now_ns),
             core_overlap_ratio=beside / total if total > 0 else None,
+            evictions=answers,
         )
 
-    def _sample(self, index: int, workload: Workload) -> WorkloadSample:
+    def _column(self, workload: Workload) -> int:
+        """Return the column of a workload in the plant's counters."""
+        id_ = workload.cgroup.id
+        return id_ - _FIRST_SERVICE if id_ < _FIRST_JOB else id_ - _FIRST_JOB + len(self.services)
+
+    def _sample(self, workload: Workload) -> WorkloadSample:
         counters, machine = self._plant.counters, self._plant.machine
-        moved = counters.memory_bytes[index]
+        index = self._column(workload)
         sample = WorkloadSample(workload.cgroup, oncpu_ns=_ns(counters.oncpu[index]))
         if machine.pmu:
             sample = sample._replace(
@@ -168,7 +194,9 @@ class Probes:
                 instructions=round(counters.instructions[index]),
                 llc_misses=round(counters.llc_misses[index]),
                 llc_references=round(counters.llc_references[index]),
-                memory_bandwidth_bytes=round(moved) if machine.resctrl else None,
+                memory_bandwidth_bytes=(
+                    round(counters.memory_bytes[index]) if machine.resctrl else None
+                ),
             )
         if index >= len(self.services):
             return sample
@@ -191,8 +219,8 @@ class Probes:
         counters = self._plant.counters
         pairs = []
         for row, victim in enumerate(self.services):
-            for column, culprit in enumerate(self.workloads):
-                wait = counters.blame[row, column]
+            for culprit in self.workloads:
+                wait = counters.blame[row, self._column(culprit)]
                 if wait > 0:
                     pairs.append(Blame(victim.cgroup, culprit.cgroup, True, _ns(wait)))
             if counters.unknown[row] > 0:

@@ -71,8 +71,9 @@ def test_requests_do_not_depend_on_the_policy() -> None:
     assert work[0] == pytest.approx(work[1], rel=0.01)
 
 
-def test_no_cpu_time_is_made_or_lost() -> None:
-    counters = run(scenario(), idle).counters
+@pytest.mark.parametrize("set_knobs", [idle, None])
+def test_no_cpu_time_is_made_or_lost(set_knobs: Callable[[Knobs], None] | None) -> None:
+    counters = run(scenario(), set_knobs).counters
     assert counters.oncpu.sum() + counters.idle == pytest.approx(16 * SECONDS, rel=0.01)
     assert counters.idle == pytest.approx(0.0, abs=1e-6)
 

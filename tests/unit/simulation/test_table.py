@@ -7,8 +7,8 @@ from controller.simulation.table import format_table, summarise
 
 
 def make_run(policy: str, seed: int, p99_ratio: float, work: float) -> Run:
-    seconds = (Second(p99_ratio, work),) * 10
-    return Run(scenario="s", policy=policy, seed=seed, seconds=seconds, jobs=3, writes=1, warm_up=0)
+    seconds = (Second(p99_ratio, (work,)),) * 10
+    return Run(scenario="s", policy=policy, seed=seed, seconds=seconds, writes=1, warm_up=0)
 
 
 def test_a_summary_per_policy_with_the_interval_of_its_seeds() -> None:
@@ -26,4 +26,4 @@ def test_a_summary_per_policy_with_the_interval_of_its_seeds() -> None:
 def test_the_table_has_a_block_per_scenario() -> None:
     text = format_table(summarise([make_run("a", 1, 1.5, 2.0)]), {"s": "a title"})
     assert text.splitlines()[0] == "s: a title"
-    assert text.splitlines()[2].split() == ["a", "100.0", "2.00", "6.0"]
+    assert text.splitlines()[2].split() == ["a", "100.0", "2.00", "6.0", "-", "-"]
