@@ -9,7 +9,7 @@ from controller.config.sections.law import LawModel, build_law
 from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
 from controller.core.decision import Outcome, Plan
 from controller.core.knob_values import parse_quota
-from controller.core.model import Channel, IndicatorName, Knob, Mode
+from controller.core.model import Channel, IndicatorName, Knob, Mode, Pause
 from controller.core.planner import Planner
 from controller.core.settings import (
     HostFacts,
@@ -91,13 +91,15 @@ class ClosedLoop:
         self.planner = Planner(self.settings, node.workloads)
         self.outcomes: Sequence[Outcome] = ()
         self.tick = 0
+        self.pause: Pause | None = None
 
     def reconfigure(self, settings: Settings) -> None:
         self.settings = settings
         self.planner.reconfigure(settings)
 
     def step(self) -> Plan:
-        plan = self.planner.step(self.node.snapshot(self.tick * TICK_NS), self.outcomes)
+        snapshot = replace(self.node.snapshot(self.tick * TICK_NS), pause=self.pause)
+        plan = self.planner.step(snapshot, self.outcomes)
         enforcing = self.settings.mode is Mode.ENFORCE
         self.outcomes = self.node.execute(plan.actions) if enforcing else ()
         self.tick += 1

@@ -8,7 +8,8 @@ A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
    before it plans.
 2. ``Node.refresh_targets``, every 5 s and after a change, renews the list of knobs to read back.
    The online CPUs are counted again as well.
-3. ``Node.poll`` reads the probes and a part of the knobs. All of it is one ``Snapshot``.
+3. ``Pauses.poll`` finds out what is paused, ``Node.poll`` reads the probes and a part of the
+   knobs. All of it is one ``Snapshot``.
 4. ``Planner.step`` computes a ``Plan`` from the snapshot and from the outcomes of the previous
    tick's writes. It is pure: no clock, no file, no thread.
 5. ``Recorder.write`` appends these inputs and the plan to the recording, if there is one.
@@ -42,6 +43,7 @@ from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
 from controller.agent.learned import LearnedStore
 from controller.agent.node import Node
+from controller.agent.pauses import Pauses
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
 from controller.agent.self_budget import CostMeter
@@ -105,6 +107,7 @@ class Agent:
             self._history = History(loaded.data_dir, loaded.history)
         self._http = self._serve(loaded)
         self._node = Node(loaded)
+        self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
         self._follower = ConfigFollower(source, loaded, self._node)
         self._outcomes: tuple[Outcome, ...] = ()
         self._learned_store = LearnedStore(self._store)
@@ -206,7 +209,7 @@ class Agent:
             self._apply_change(self._follower.refresh_cpus())
             self._next_refresh_ns = started_ns + _REFRESH_NS
             self._node.refresh_targets()
-        snapshot = self._node.poll()
+        snapshot = self._node.poll(self._pauses.poll())
         plan = self._planner.step(snapshot, self._outcomes)
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
@@ -296,6 +299,7 @@ class Agent:
             config_problem=self._follower.problem,
             store=self._store.state,
             history=HistoryState() if self._history is None else self._history.state,
+            pauses=self._pauses.state,
             services=self._node.services.states(started_ns),
             refused_pushes=self._node.services.refused_pushes,
             links=snapshot.links,

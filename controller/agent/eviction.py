@@ -10,7 +10,7 @@ Times in the file are CLOCK_MONOTONIC, which no change of the date affects, toge
 id of the kernel. After a reboot the file is ignored.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 import json
 import logging
 from pathlib import Path
@@ -137,6 +137,10 @@ class EvictionDispatcher:
         pods = () if self._pods is None else self._pods.answers()
         held, self._held_answers = self._held_answers, []
         return (*held, *pods, *self._host.answers())
+
+    def spare(self, paths: Container[str]) -> None:
+        """Thaw the workloads with the cgroups at *paths*, and kill no more of their processes."""
+        self._host.spare(paths)
 
     def reset(self) -> None:
         """Forget frozen workloads; call it after every knob was restored."""

@@ -30,13 +30,15 @@ from controller.core.model import (
     Knob,
     KnobReading,
     Mode,
+    Pause,
     QosClass,
     Snapshot,
     Target,
     TargetKind,
     Workload,
 )
-from controller.core.workload_index import diff_workloads
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import diff_workloads, unpaused
 from controller.host.facts import cpu_model, find_cgroup_layout, find_disks, memory_bytes
 from controller.kube.cleanup import remove_taint_note, write_taint_note
 from controller.kube.client.rate_limit import RateLimitedLogger
@@ -57,6 +59,8 @@ __all__ = ("Node",)
 _log = logging.getLogger(__name__)
 
 _KNOBS = frozenset(Knob)
+# A restore that the kernel refused is tried for up to a second; during a pause again after this.
+_RELEASE_AGAIN_NS = 10 * NS_PER_SEC
 
 
 class Node:
@@ -96,6 +100,9 @@ class Node:
         self._ceded: frozenset[Knob] = frozenset()
         self._own_knobs = _KNOBS
         self.workloads: tuple[Workload, ...] = ()
+        self._pause: Pause | None = None
+        self._steered: tuple[Workload, ...] = ()  # paused ones as system workloads
+        self._released_ns: int | None = None
         # The cgroup of each best-effort workload.
         self._best_effort: dict[CgroupId, Target] = {}
         # Number of workloads with network limits of their own.
@@ -207,16 +214,23 @@ class Node:
         self._best_effort |= {w.cgroup: _own_target(w) for w in change.of_class(QosClass.BE).added}
         self.workloads = workloads
         self.sampler.set_workloads(workloads)
-        self.resctrl.set_workloads(workloads)
+        self._set_steered()
         if self.links is not None:
-            self.links.set_workloads(workloads)
-        elif text := unkept(self._limited, 0, shaped=False):
+            return
+        if text := unkept(self._limited, 0, shaped=False):
             if not self._own_link_problems:
                 _log.warning("%s", text)
             self._own_link_problems = {POD_LIMITS: text}
         else:
             self._own_link_problems = {}
-        self.cores.set_workloads(workloads)
+
+    def _set_steered(self) -> None:
+        """Hand the workloads to the reconcilers, paused ones as system workloads."""
+        self._steered = unpaused(self.workloads, self._pause)
+        self.resctrl.set_workloads(self._steered)
+        if self.links is not None:
+            self.links.set_workloads(self._steered)
+        self.cores.set_workloads(self._steered)
 
     def refresh_targets(self) -> None:
         """Renew the list of knobs to read back: those the agent may write or has written.
@@ -264,13 +278,29 @@ class Node:
             if w.qos is QosClass.LS and w.profile in self._service_knobs
         }
 
-    def poll(self) -> Snapshot:
-        """Read the probes and a part of the knobs; return the input of this tick's plan."""
+    @property
+    def pause_annotation(self) -> str | None:
+        """The text of the Node's annotation for pauses, empty without one or without a cluster.
+
+        ``None``: not known yet.
+        """
+        return "" if self.cluster is None else self.cluster.pause_annotation
+
+    def poll(self, pause: Pause | None) -> Snapshot:
+        """Read the probes and a part of the knobs; return the input of this tick's plan.
+
+        *pause* is in force in this tick.
+        """
+        if pause != self._pause:
+            self._pause = pause
+            self._set_steered()
+            both = zip(self.workloads, self._steered, strict=True)
+            self._evictions.spare({each.path for each, steered in both if each is not steered})
         if self.cluster is not None:
             self.cluster.check()
         measured = self.sampler.poll()
         if self.sampler.reading is not None and self.sampler.reading.rearranged:
-            self.cores.set_workloads(self.workloads)  # slots may have changed hands
+            self.cores.set_workloads(self._steered)  # slots may have changed hands
         self._knob_poller.poll(measured.time_ns)
         return replace(
             measured,
@@ -279,6 +309,7 @@ class Node:
             links=() if self.links is None else self.links.samples(measured.time_ns),
             core_overlap_ratio=self.cores.overlap(measured.time_ns),
             evictions=self._evictions.answers(),
+            pause=pause,
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:
@@ -288,6 +319,9 @@ class Node:
         actions of *plan* write to the objects that they make.
         """
         now_ns = time.monotonic_ns()
+        if plan.released:
+            return self._release(plan, now_ns)
+        self._released_ns = None
         if self.cores.engaged:
             self.sampler.load_moves()
         moves = self.sampler.moves()
@@ -298,6 +332,18 @@ class Node:
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._knob_poller.update(outcomes)
         self.cores.reconcile(now_ns, moves)
+        return outcomes
+
+    def _release(self, plan: Plan, now_ns: int) -> tuple[Outcome, ...]:
+        """Write the actions of *plan* and undo everything else; no reconciler runs."""
+        outcomes = self._executor.execute(plan.actions, now_ns=now_ns)
+        self._knob_poller.update(outcomes)
+        if self._released_ns is None:
+            self._released_ns = now_ns
+            self.restore()
+        elif self._executor.held() and now_ns - self._released_ns >= _RELEASE_AGAIN_NS:
+            self._released_ns = now_ns
+            _log_report(self._executor.restore_all())
         return outcomes
 
     @property

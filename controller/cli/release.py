@@ -3,26 +3,19 @@
 """``sweetpoint release``: restores every knob."""
 
 import argparse
-from pathlib import Path
 import sys
 
-from controller.cli.common import DONE, FAILED, fail
+from controller.cli.common import DONE, FAILED, add_state_dir, fail
 
 __all__ = ("HELP", "add_arguments", "main")
 
 HELP = "restore every knob to its original value"
-_STATE_DIR = Path("/run/sweetpoint")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
     parser.add_argument("--stop", action="store_true", help="stop a running agent first")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        default=_STATE_DIR,
-        help="state directory of the agent (default: %(default)s)",
-    )
+    add_state_dir(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -68,7 +68,8 @@ class ChannelState(StrEnum):
     ``free``: no service exceeds its sweet point. ``squeeze``: one does, with evidence against
     best-effort work. ``self``: its own quota throttles the service. ``steal``: the hypervisor takes
     the CPU. ``not-be``: there is no evidence against best-effort work. ``hold``: data is missing
-    for a few ticks. ``safe``: data is missing for longer, the safe state holds.
+    for a few ticks. ``safe``: data is missing for longer, the safe state holds. ``paused``: the
+    service that suffers is paused.
     """
 
     FREE = "free"
@@ -78,6 +79,7 @@ class ChannelState(StrEnum):
     NOT_BE = "not-be"
     HOLD = "hold"
     SAFE = "safe"
+    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,8 @@ class Plan:
     """All decisions of one tick. In observe mode the actions are reported and not written.
 
     ``causes`` explain the decisions and are not compared: recordings may be older than they.
+    ``released``: everything is paused, so that no knob and no object of the agent's may stay, also
+    where it is not the target of an action.
     """
 
     time_ns: int
@@ -270,3 +274,4 @@ class Plan:
     off: tuple[OffLoop, ...] = ()
     causes: tuple[Cause, ...] = field(default=(), compare=False)
     learned: tuple[LearnedReport, ...] = ()
+    released: bool = False

@@ -26,6 +26,7 @@ __all__ = (
     "KnobValue",
     "LinkSample",
     "Mode",
+    "Pause",
     "QosClass",
     "ServiceReading",
     "Snapshot",
@@ -273,6 +274,28 @@ class KnobReading(NamedTuple):
     original: KnobValue | None = None
 
 
+class Pause(NamedTuple):
+    """What the agent leaves alone in this tick, by order of an administrator.
+
+    ``everything``: every knob has its original value and no workload is evicted. ``services`` are
+    measured and not protected. ``workloads`` are names of best-effort workloads, which are not
+    changed, or of entries of the configuration, which stand for all workloads of theirs
+    (``batch`` for ``batch:one``).
+    """
+
+    everything: bool = False
+    services: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+
+    def covers_service(self, service: str) -> bool:
+        """Return whether *service* is not protected now."""
+        return self.everything or service in self.services
+
+    def covers_workload(self, name: str) -> bool:
+        """Return whether the best-effort workload *name* is not changed now."""
+        return self.everything or name in self.workloads or name.partition(":")[0] in self.workloads
+
+
 class EvictionResult(StrEnum):
     """Result of a requested eviction.
 
@@ -319,7 +342,7 @@ class Snapshot:
     the services' running time during which best-effort work ran on the other thread of the same
     core. ``pressure_ns`` is the time at which the ``psi_*`` counters were read, which does not
     happen in every tick; ``None``: at ``time_ns``. ``evictions`` are the answers since the last
-    snapshot.
+    snapshot. ``pause`` is in force in this tick; ``None``: nothing is paused.
     """
 
     time_ns: int
@@ -336,6 +359,7 @@ class Snapshot:
     pressure_ns: int | None = None
     evictions: tuple[EvictionAnswer, ...] = ()
     unknown_oncpu_ns: int | None = None
+    pause: Pause | None = None
 
 
 class IndicatorName(StrEnum):

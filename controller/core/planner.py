@@ -13,8 +13,13 @@ In observe mode nothing is written and there are no outcomes. The planner contin
 action had been applied, so that a plan contains every change once. The measurements do not react
 to these actions, so a loop that squeezes ends at full demand. When the mode changes, the planner
 discards the assumed values and starts from the readings and from demand zero.
+
+A pause (``Snapshot.pause``) takes effect in its first tick: the knobs of what it covers are
+restored then, without hold-off times, and are not written until it ends. Indicators and loops go
+on; a loop of a paused service tracks the demand of the others.
 """
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
@@ -27,7 +32,7 @@ from controller.core.control.eviction_candidates import (
     known_deviation,
 )
 from controller.core.control.eviction_policy import EvictionHistory, EvictionPolicy
-from controller.core.control.explain import DecisionLog
+from controller.core.control.explain import DecisionLog, describe_pause
 from controller.core.control.grants import GrantActions, RequestedLimits
 from controller.core.control.indicator_routing import IndicatorRouting
 from controller.core.control.knob_state import KnobState
@@ -41,7 +46,7 @@ from controller.core.control.ladder_channel import (
 from controller.core.control.resource_usage import ResourceUsage
 from controller.core.control.sched_idle import SchedIdlePolicy
 from controller.core.control.service_knobs import service_actions
-from controller.core.decision import Action, Outcome, Plan
+from controller.core.decision import Action, Outcome, Plan, Verdict
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knob_values import cpus_of, quota_text, write_order
 from controller.core.learning.learner import SweetPointLearner
@@ -53,6 +58,7 @@ from controller.core.model import (
     EvictionAnswer,
     Knob,
     Mode,
+    Pause,
     Snapshot,
     Target,
     TargetKind,
@@ -79,6 +85,7 @@ class Planner:
         "_last_ns",
         "_learner",
         "_loops",
+        "_pause",
         "_quotas",
         "_requested_limits",
         "_routing",
@@ -103,6 +110,7 @@ class Planner:
         """
         self._settings = settings
         self._workloads = tuple(workloads)
+        self._pause: Pause | None = None
         self._learner = SweetPointLearner(learned)
         self._workload_index = self._indexed(self._workloads, settings)
         self._tracker = IndicatorTracker()
@@ -190,9 +198,8 @@ class Planner:
 
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
-        return self._learner.set_workloads(
-            WorkloadIndex(workloads, settings.profiles), settings.host
-        )
+        index = WorkloadIndex(workloads, settings.profiles, self._pause)
+        return self._learner.set_workloads(index, settings.host)
 
     def step(self, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Plan:
         """Return the plan for *snapshot*; *outcomes* are those of the last plan's actions."""
@@ -202,6 +209,7 @@ class Planner:
         self._last_ns = now_ns
         executed = self._settings.mode is Mode.ENFORCE
         self._knobs.update(snapshot.knobs, outcomes, executed, now_ns)
+        pauses = self._set_pause(snapshot.pause)
         self._tracker.update(
             snapshot,
             self._workload_index,
@@ -241,7 +249,31 @@ class Planner:
             now_ns,
             hold,
         )
-        return self._plan(actions, context, snapshot.evictions)
+        return self._plan(actions, context, snapshot.evictions, pauses)
+
+    def _set_pause(self, pause: Pause | None) -> tuple[Verdict, ...]:
+        """Take the pause of this tick; return what changed, in words."""
+        if pause == self._pause:
+            return ()
+        before = self._workload_index.paused_services
+        self._pause = pause
+        index = self._workload_index = self._indexed(self._workloads, self._settings)
+        self._blocked = None  # every knob is compared with what may be held now
+        self._idle.end_hold()
+        if index.paused_services - before:
+            channels: tuple[CpuChannel | LadderChannel, ...] = (self._cpu, *self._ladders)
+            for channel in channels:
+                if not channel.loops.is_needed(index):
+                    channel.release()
+            if not self._loops[Channel.CACHE].is_needed(index):
+                self._cookies = CookiePolicy(self._settings.core)
+        if self._released:
+            self._evictions = EvictionPolicy(self._settings.eviction, self.past_evictions)
+        return (Verdict(subject="pause", text=describe_pause(pause)),)
+
+    @property
+    def _released(self) -> bool:
+        return self._pause is not None and self._pause.everything
 
     def _step_channels(
         self, specs: Mapping[Channel, Specs], context: TickContext, hold: bool
@@ -261,7 +293,11 @@ class Planner:
         return self._requested_limits.apply(grants, workload_index.cpu_limits)
 
     def _plan(
-        self, actions: tuple[Action, ...], context: TickContext, answers: Sequence[EvictionAnswer]
+        self,
+        actions: tuple[Action, ...],
+        context: TickContext,
+        answers: Sequence[EvictionAnswer],
+        pauses: tuple[Verdict, ...],
     ) -> Plan:
         active = [loops for loops in self._loops.values() if loops]
         indicators = tuple(each for loops in active for each in loops.indicators)
@@ -271,7 +307,7 @@ class Planner:
             context.now_ns,
             eviction_cases(self._cpu, ladders, context),
             lambda case: eviction_candidates(case, self._cpu, context),
-            self._workload_index.best_effort,
+            ChainMap(self._workload_index.best_effort, self._workload_index.paused),
             lambda *loop: known_deviation(self._loops.values(), *loop),
             answers,
         )
@@ -283,6 +319,7 @@ class Planner:
             indicators=indicators,
             off=tuple(each for loops in active for each in loops.off),
             verdicts=(
+                *pauses,
                 *self._decision_log.update(self._cpu, ladders, context, self._workloads),
                 *self._cookies.verdicts,
                 *self._evictions.verdicts,
@@ -294,6 +331,7 @@ class Planner:
             safe=self._safe,
             eviction=eviction,
             causes=causes(active, self._cpu, context),
+            released=self._released,
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
             learned=self._learner.reports,
         )
@@ -316,6 +354,9 @@ class Planner:
     def _actions(
         self, grants: Mapping[CgroupId, float], overlap: float | None, context: TickContext
     ) -> tuple[Action, ...]:
+        if self._released:
+            # Nothing else may act: the safe state moves knobs too.
+            return tuple(self._restore_ineligible(context.now_ns)) if context.resync else ()
         quota_loops = self._loops[Channel.CPU]
         if self._shared_quota.part > self._cpu.demand:
             quota_loops = self._loops[Channel.CACHE]
@@ -350,11 +391,13 @@ class Planner:
         return self._idle.actions(self._workload_index.profiles, *common)
 
     def _restore_ineligible(self, now_ns: int) -> list[Action]:
-        """Restore the knobs that are held on cgroups on which the agent may not hold them now."""
+        """Restore the knobs that are held on targets on which the agent may not hold them now."""
+        paused = self._workload_index.paused
         actions = []
         for target, knob in self._knobs.held():
             if not self._is_eligible(target, knob):
-                text = "no longer a best-effort workload"
+                is_paused = self._released or (target.scope, target.id) in paused
+                text = "paused" if is_paused else "no longer a best-effort workload"
                 action = self._knobs.restore(target.scope, target.id, knob, text, now_ns)
                 if action is not None:
                     actions.append(action)
@@ -362,6 +405,8 @@ class Planner:
 
     def _is_eligible(self, target: Target, knob: Knob) -> bool:
         """Whether the agent may hold *knob* on *target*."""
+        if self._released:
+            return False
         if target.kind is not TargetKind.CGROUP:
             return True
         cgroup = CgroupId(target.scope, target.id)

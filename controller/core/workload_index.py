@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from controller.core.knob_values import IDLE, lowest_weight
-from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.model import CgroupId, Pause, QosClass, Target, Workload
 from controller.core.settings import Profile
 
 __all__ = (
@@ -23,6 +23,7 @@ __all__ = (
     "WorkloadDiff",
     "WorkloadIndex",
     "diff_workloads",
+    "unpaused",
 )
 
 
@@ -30,13 +31,15 @@ __all__ = (
 class Service:
     """A service: latency-sensitive workloads that have their indicators in common.
 
-    ``image`` identifies what its workloads run; empty: not known.
+    ``image`` identifies what its workloads run; empty: not known. One that is ``paused`` is
+    measured, and not protected.
     """
 
     name: str
     profile: Profile
     cgroups: tuple[CgroupId, ...]
     image: str = ""
+    paused: bool = False
 
 
 class WorkloadIndex:
@@ -44,7 +47,9 @@ class WorkloadIndex:
 
     ``best_effort`` and ``system`` map cgroups to workloads, ``sensitive`` maps the cgroups of
     latency-sensitive workloads to the names of their services; all in the order of the list.
-    ``profiles`` are those in use by a service, ``longest_window_ns`` the longest of their windows.
+    Best-effort workloads that are paused are in ``paused`` and, since they are measured and never
+    changed, in ``system``. ``paused_services`` are names. ``profiles`` are those in use by a
+    service that is not paused, ``longest_window_ns`` is the longest window of any service.
     ``idle_targets`` are the cgroups on which cpu.idle is set for best-effort work, with its value:
     idle, or the lowest weight where the cgroup may not be idle. ``cpu_limits``
     (CPUs) and ``memory_limits`` (bytes) are the limits that best-effort workloads requested
@@ -57,20 +62,32 @@ class WorkloadIndex:
         "idle_targets",
         "longest_window_ns",
         "memory_limits",
+        "paused",
+        "paused_services",
         "profiles",
         "sensitive",
         "services",
         "system",
     )
 
-    def __init__(self, workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> None:
-        """Sort *workloads*; *profiles* are by name.
+    def __init__(
+        self,
+        workloads: Sequence[Workload],
+        profiles: Mapping[str, Profile],
+        pause: Pause | None = None,
+    ) -> None:
+        """Sort *workloads*; *profiles* are by name, *pause* is in force.
 
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
         by_class: dict[QosClass, dict[CgroupId, Workload]] = {qos: {} for qos in QosClass}
+        self.paused: dict[CgroupId, Workload] = {}
         for workload in workloads:
-            by_class[workload.qos][workload.cgroup] = workload
+            if _is_paused(workload, pause):
+                self.paused[workload.cgroup] = workload
+                by_class[QosClass.SYSTEM][workload.cgroup] = workload
+            else:
+                by_class[workload.qos][workload.cgroup] = workload
         self.best_effort = by_class[QosClass.BE]
         self.system = by_class[QosClass.SYSTEM]
         self.cpu_limits = {
@@ -84,9 +101,9 @@ class WorkloadIndex:
             if each.limit_memory_bytes is not None
         }
         self.idle_targets = {
-            CgroupId(each.idle_at.scope, each.idle_at.id) if each.idle_at else cgroup: (
-                IDLE if each.may_idle else lowest_weight(cgroup.hierarchy)
-            )
+            CgroupId(each.idle_at.scope, each.idle_at.id)
+            if each.idle_at and not self._has_paused(each.idle_at)
+            else cgroup: IDLE if each.may_idle else lowest_weight(cgroup.hierarchy)
             for cgroup, each in self.best_effort.items()
         }
         self.sensitive = {cgroup: each.service for cgroup, each in by_class[QosClass.LS].items()}
@@ -99,13 +116,17 @@ class WorkloadIndex:
                 profile=profiles[group[0].profile],
                 cgroups=tuple(each.cgroup for each in group),
                 image=" ".join(sorted({each.image for each in group})),
+                paused=pause is not None and pause.covers_service(name),
             )
             for name, group in members.items()
         }
-        in_use = {service.profile.name: service.profile for service in self.services.values()}
+        services = self.services.values()
+        self.paused_services = frozenset(each.name for each in services if each.paused)
+        in_use = {each.profile.name: each.profile for each in services if not each.paused}
         self.profiles = tuple(in_use.values())
         self.longest_window_ns = max(
-            (spec.window_ns for profile in self.profiles for spec in profile.indicators), default=0
+            (spec.window_ns for service in services for spec in service.profile.indicators),
+            default=0,
         )
 
     def with_profiles(self, profiles: Mapping[str, Profile]) -> "WorkloadIndex":
@@ -121,6 +142,29 @@ class WorkloadIndex:
             for name, service in self.services.items()
         }
         return index
+
+    def _has_paused(self, target: Target) -> bool:
+        """Return whether a knob of *target* acts on a workload that is paused."""
+        return any(each.path.startswith(f"{target.path}/") for each in self.paused.values())
+
+
+def _is_paused(workload: Workload, pause: Pause | None) -> bool:
+    return (
+        pause is not None and workload.qos is QosClass.BE and pause.covers_workload(workload.name)
+    )
+
+
+def unpaused(workloads: tuple[Workload, ...], pause: Pause | None) -> tuple[Workload, ...]:
+    """Return *workloads*, with those of best-effort that are paused as system workloads.
+
+    The same object if none is.
+    """
+    if pause is None or not any(_is_paused(each, pause) for each in workloads):
+        return workloads
+    return tuple(
+        each._replace(qos=QosClass.SYSTEM) if _is_paused(each, pause) else each
+        for each in workloads
+    )
 
 
 class WorkloadDiff(NamedTuple):

@@ -168,8 +168,8 @@ def open_directory(path: Path) -> int:
     return fd
 
 
-def read_file(path: Path) -> bytes:
-    """Return the content of the file *path*, which is no link.
+def read_file(path: Path, at_most: int = -1) -> bytes:
+    """Return the content of the file *path*, which is no link; the first *at_most* bytes of it.
 
     :raises OSError: the file cannot be read, or does not belong to root alone; the text is in
         ``strerror``.
@@ -177,7 +177,7 @@ def read_file(path: Path) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         check_owner(fd, path)
-        return file.read()
+        return file.read(at_most)
 
 
 def check_owner(fd: int, path: Path) -> None:

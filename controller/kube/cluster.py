@@ -15,15 +15,17 @@ import time
 from controller.config.load import DEFAULT_PROFILE
 from controller.config.profile_set import base_name
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.core.control.explain import describe_pause
 from controller.core.decision import Plan
-from controller.core.model import Knob, Mode, Snapshot, Workload
+from controller.core.model import Knob, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Profile, Settings
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
 from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.worker import Worker
-from controller.kube.events import Events
+from controller.kube.events import Events, Regarding
+from controller.kube.node_pause import NodePause
 from controller.kube.pod_eviction import PodEvictions
 from controller.kube.pod_watcher import PodWatcher
 from controller.kube.profile_configmap import ConfigMapProfiles
@@ -98,6 +100,8 @@ class Cluster:
         self._capacity = ClusterCapacity(
             self._api, self._worker, config.capacity, config.node, layout
         )
+        self._node_pause = NodePause(self._api, self._worker, config.node)
+        self._pause: Pause | None = None
         self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR)
         self._ceded: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
@@ -175,10 +179,25 @@ class Cluster:
         self, snapshot: Snapshot, plan: Plan, workloads: tuple[Workload, ...], mode: Mode
     ) -> None:
         """Update Events and capacity with *plan*, which was made from *snapshot*."""
+        self._report_pause(snapshot.pause)
         self._squeezes.update(plan, mode)
         pods = self._pods.pods.values()
-        enforcing = mode is Mode.ENFORCE
+        enforcing = mode is Mode.ENFORCE and not plan.released
         self._capacity.update(snapshot, plan, workloads, pods, enforcing=enforcing)
+
+    @property
+    def pause_annotation(self) -> str | None:
+        """The text of the Node's annotation for pauses, see ``NodePause``."""
+        return self._node_pause.text
+
+    def _report_pause(self, pause: Pause | None) -> None:
+        if pause == self._pause:
+            return
+        self._pause = pause
+        reason = "ProtectionResumed" if pause is None else "ProtectionPaused"
+        node = self._config.node
+        note = f"pause {describe_pause(pause)}"
+        self._events.emit(Regarding("Node", "", node, node), reason, note, "Warning")
 
     @property
     def state(self) -> ClusterState:

@@ -6,7 +6,7 @@ Both need ``eviction.standalone``, and act only on the cgroup of the workload it
 Freezing is a knob like the others: it is journaled, and undone when the agent ends for any reason.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 import errno
 from pathlib import Path
 from typing import NamedTuple
@@ -79,6 +79,11 @@ class HostEvictions:
         for target in [each for each, due_ns in self._thaw_ns.items() if now_ns >= due_ns]:
             del self._thaw_ns[target]
             self._executor.execute([_freezing(target, "1", "0")], now_ns=now_ns)
+
+    def spare(self, paths: Container[str]) -> None:
+        """Thaw the workloads with the cgroups at *paths*, and kill no more of their processes."""
+        self._kills = [each for each in self._kills if each.target.path not in paths]
+        self._thaw_ns |= {each: 0 for each in self._thaw_ns if each.path in paths}
 
     def answers(self) -> Iterator[EvictionAnswer]:
         """Yield the results since the last call."""

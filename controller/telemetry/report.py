@@ -23,6 +23,7 @@ from controller.core.model import (
     Workload,
     WorkloadSample,
 )
+from controller.host.pause_file import PauseState
 from controller.host.store import StoreState
 from controller.kube.state import ClusterState
 from controller.probes.service_level.ledger import ServiceState
@@ -121,6 +122,7 @@ class TickReport:
     unmeasured: Mapping[QosClass, int] = field(default_factory=dict)
     store: StoreState = field(default_factory=StoreState)
     history: HistoryState = field(default_factory=HistoryState)
+    pauses: PauseState = field(default_factory=PauseState)
 
 
 def _set_event() -> threading.Event:
@@ -182,6 +184,8 @@ class PublishedState:
         if report is None:
             return
         yield "mode", report.mode
+        yield "pauses", [{**p._asdict(), "source": source} for source, p in report.pauses.entries]
+        yield "pause_problems", dict(report.pauses.problems)
         yield "time_ns", report.time_ns
         yield "data_age_ns", report.age_ns
         yield (

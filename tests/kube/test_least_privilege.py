@@ -125,6 +125,13 @@ def test_the_policy_allows_only_the_taint_of_the_own_node(
         ({"spec": {"unschedulable": True}}, "labels"),
     ):
         assert word in refusal(agent, "PATCH", path, change)
+    # Whether an agent is paused is decided by others.
+    pause = {"metadata": {"annotations": {"sweetpoint.dev/pause": "1h"}}}
+    assert "sweetpoint.dev/pause" in refusal(agent, "PATCH", path, pause)
+    cluster.admin.patch(path, pause)
+    lifted = {"metadata": {"annotations": {"sweetpoint.dev/pause": None}}}
+    assert "sweetpoint.dev/pause" in refusal(agent, "PATCH", path, lifted)
+    assert taint(agent, node, []) == ""
     own = {"metadata": {"annotations": {"sweetpoint.dev/overloaded": "1"}}}
     assert refusal(agent, "PATCH", path, own) == ""
     offer = {"status": {"capacity": {"sweetpoint.dev/cpu": "1"}}}

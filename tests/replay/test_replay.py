@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from controller.core.decision import Outcome, Plan
-from controller.core.model import Knob, KnobValue, Snapshot, Workload
+from controller.core.model import Knob, KnobValue, Pause, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.demo.simulated_node import SimulatedNode
@@ -20,7 +20,7 @@ Input = tuple[Snapshot, tuple[Outcome, ...], Settings | None, tuple[Workload, ..
 
 
 def record() -> tuple[tuple[Workload, ...], list[Input], list[Plan]]:
-    """Record a minute with a reload, a removed workload, a foreign value, a refusal and a gap."""
+    """Record a minute with a reload, a removed workload, a foreign value, a gap, and pauses."""
     node = SimulatedNode(11, wants=(0.8, 0.6, 0.4), services=2, request_rate=700.0)
     start = node.workloads
     settings = make_settings()
@@ -42,7 +42,10 @@ def record() -> tuple[tuple[Workload, ...], list[Input], list[Plan]]:
         if tick == 200:
             node.refused = {(node.best_effort[1].cgroup.id, Knob.CPU_QUOTA)}
         node.blind = 220 <= tick < 235
-        snapshot = node.snapshot(tick * TICK_NS)
+        pause = Pause(everything=True) if 250 <= tick < 260 else None
+        if 270 <= tick < 280:
+            pause = Pause(services=("web-0",), workloads=("batch-0",))
+        snapshot = replace(node.snapshot(tick * TICK_NS), pause=pause)
         inputs.append((snapshot, outcomes, new_settings, new_workloads))
         plan = planner.step(snapshot, outcomes)
         plans.append(plan)

@@ -38,6 +38,7 @@ _STATE = (
     ("self", "blue"),
     ("steal", "purple"),
     ("not-be", "#8e8e8e"),
+    ("paused", "#5794f2"),
 )
 
 
@@ -194,8 +195,8 @@ def demand() -> list[Builder[Panel]]:
         states(
             "State of the channels",
             "squeeze: best-effort work is limited. Not squeezed: self, the service is throttled by "
-            "its own quota; steal, the hypervisor takes CPU time; not-be, best-effort work is not "
-            "the cause. hold, safe: data are missing.",
+            "its own quota; steal, the hypervisor takes CPU time; paused, the service is paused; "
+            "not-be, best-effort work is not the cause. hold, safe: data are missing.",
             (coded("channel_state", "state", _STATE, "channel"), _CHANNEL),
             _STATE,
         ),

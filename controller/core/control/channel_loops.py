@@ -21,6 +21,11 @@ __all__ = ("ChannelLoops", "Specs")
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 
 
+# From this deviation on a service may owe its state to the present demand: the lower end of the
+# dead zone in which a loop keeps a demand.
+_NEAR = -0.1
+
+
 class ChannelLoops:
     """The loops of all services on one channel; true if there is any service.
 
@@ -136,8 +141,17 @@ class ChannelLoops:
             )
         )
 
+    def is_needed(self, workload_index: WorkloadIndex) -> bool:
+        """Return whether a service that is not paused is near its sweet point or exceeds it."""
+        deviations = (
+            self.worst_deviation(name)
+            for name, service in workload_index.services.items()
+            if not service.paused
+        )
+        return any(each is not None and each > _NEAR for each in deviations)
+
     def shift(self, by: float) -> None:
-        """Add *by* to the demand of every loop, because the scale of the demand changed."""
+        """Add *by* to the demand of every loop: the scale changed, or the demand was set."""
         for loops in self._services.values():
             loops.shift(by)
 

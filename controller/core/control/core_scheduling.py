@@ -234,7 +234,7 @@ class CookiePolicy:
             needed=demand.wanted > 0 and demand.state is ChannelState.SQUEEZE,
             possible=bool(context.knobs.movable(Knob.CORE_COOKIE, context.now_ns)),
             yields=yields,
-            services=bool(context.workload_index.services) and not loops.safe,
+            services=bool(context.workload_index.profiles) and not loops.safe,
             overlap=overlap,
             deviation=deviation,
         )

@@ -48,6 +48,12 @@ class CpuChannel:
         self._settings = settings
         self.loops.reconfigure(settings)
 
+    def release(self) -> None:
+        """Set the demand to 0 at once and remove all grants, without a hold-off time."""
+        self.loops.shift(-self._limiter.applied)
+        self._limiter.set(0.0)
+        self.rung.release()
+
     def step(
         self,
         tracker: IndicatorTracker,

@@ -32,7 +32,7 @@ def eviction_cases(
     for loops in (cpu.loops, *(each.loops for each in ladders)):
         loop = loops.selected
         service = None if loop is None else context.workload_index.services.get(loop.service)
-        if loop is None or service is None:
+        if loop is None or service is None or service.paused:
             continue
         at_stop = loops.demand.applied >= _AT_STOP
         cases.append(

@@ -21,12 +21,13 @@ from controller.core.decision import (
     RungReport,
     Verdict,
 )
-from controller.core.model import Channel, Knob, Workload
+from controller.core.model import Channel, Knob, Pause, Workload
 from controller.core.units import format_bytes, format_cpus, format_duration
 
 __all__ = (
     "DecisionLog",
     "describe_loop",
+    "describe_pause",
     "explain_eviction",
     "selected",
 )
@@ -50,6 +51,7 @@ _INHIBITED = {
     ChannelState.SELF: "best-effort is not squeezed: the service was throttled by its own quota",
     ChannelState.STEAL: "best-effort is not squeezed: the host takes CPU time away",
     ChannelState.NOT_BE: "best-effort is not squeezed: not caused by best-effort",
+    ChannelState.PAUSED: "best-effort is not squeezed: the service is paused",
 }
 
 
@@ -163,6 +165,20 @@ def describe_loop(loop: LoopReport) -> str:
     value, sweet_point = _format(loop, loop.value), _format(loop, loop.sweet_point)
     times = f" ({loop.value / loop.sweet_point:.1f} times)" if loop.sweet_point > 0 else ""
     return f"{loop.service} {loop.indicator} {value}, its sweet point is {sweet_point}{times}"
+
+
+def describe_pause(pause: Pause | None) -> str:
+    """Return what *pause* covers and what that means; ``None``: the last one ended."""
+    if pause is None:
+        return "ended: services are protected again"
+    if pause.everything:
+        return "everything: every knob is restored, no service is protected, nothing is evicted"
+    parts = [
+        f"{kind} {', '.join(names)}"
+        for kind, names in (("services", pause.services), ("workloads", pause.workloads))
+        if names
+    ]
+    return f"{' and '.join(parts)}: their knobs are restored"
 
 
 def selected(plan: Plan, demand: Demand) -> LoopReport | None:

@@ -118,6 +118,12 @@ class LadderChannel:
         self._law = settings.law
         self.loops.reconfigure(settings)
 
+    def release(self) -> None:
+        """Set the demand to 0 and release every knob at once."""
+        self.loops.shift(-self._limiter.applied)
+        self._limiter.set(0.0)
+        self.ladder.release()
+
     def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
         """Advance all loops and move the ladder to their demand; on *hold* the demand stays."""
 

@@ -35,7 +35,7 @@ def _burst_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int)
             quota = None if original is None else parse_quota(original)
             if quota is None:
                 continue
-            burst_us = service.profile.cpu_burst_us
+            burst_us = 0 if service.paused else service.profile.cpu_burst_us
             if quota.quota_us is None or burst_us <= quota.burst_us:
                 text = _restore_reason(service, quota, knobs.value(*key))
                 action = knobs.restore(*key, text, now_ns)
@@ -50,6 +50,8 @@ def _burst_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int)
 
 def _restore_reason(service: Service, original: Quota, current: KnobValue | None) -> str:
     now = original if current is None else parse_quota(current)
+    if service.paused:
+        return f"restore cpu.quota: {service.name} is paused"
     if (now.quota_us, now.period_us) == (original.quota_us, original.period_us):
         return f"restore cpu.quota: profile {service.profile.name} asks for no larger burst"
     return f"restore cpu.quota: {service.name} is latency-sensitive now"

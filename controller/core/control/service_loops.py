@@ -224,7 +224,9 @@ class ServiceLoops:
         for loop in loops:
             _update_loop(loop, tracker.indicator(service, loop.spec), dt_s, hold, high)
         gate = self._gate
-        if any(loop.moved for loop in loops):
+        if service.paused:
+            gate.state = ChannelState.PAUSED
+        elif any(loop.moved for loop in loops):
             hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
             gate.update(
                 hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
@@ -236,6 +238,8 @@ class ServiceLoops:
             # A loop that holds demands at most what is applied now.
             demand = loop.pid.demand if loop.moved else min(loop.pid.demand, applied)
             filtered = loop.filter.value or 0.0
+            if service.paused and filtered <= 0:
+                continue  # only a service that suffers gives the channel its state
             bids.append(Bid(service.name, loop.spec.name, demand, filtered, gate.state))
         return bids
 

@@ -183,8 +183,33 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
     for probe, reason in report.probe_fallbacks.items():
         fallbacks.add_metric([probe, reason], 1)
     yield fallbacks
+    yield from _pauses(report)
     yield from _store(report)
     yield from agent_cost(report.cost)
+
+
+def _pauses(report: TickReport) -> Iterator[Metric]:
+    labels = ("scope", "name", "source")
+    paused = GaugeMetricFamily(
+        "sweetpoint_paused", "1 for a pause that is in force.", labels=labels
+    )
+    ends = GaugeMetricFamily(
+        "sweetpoint_pause_end_timestamp_seconds",
+        "Time at which a pause ends, in seconds since the epoch.",
+        labels=labels,
+    )
+    for source, (scope, name, until_s) in report.pauses.entries:
+        paused.add_metric([scope, name, source], 1)
+        ends.add_metric([scope, name, source], until_s)
+    yield from (paused, ends)
+    problems = GaugeMetricFamily(
+        "sweetpoint_pause_problem",
+        "1 for a source of pauses that cannot be used, with the reason.",
+        labels=["source", "reason"],
+    )
+    for source, reason in report.pauses.problems:
+        problems.add_metric([source, reason], 1)
+    yield problems
 
 
 def _store(report: TickReport) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from controller.core.model import Channel, Knob
+from controller.host.pause_file import PauseEntry, PauseState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
@@ -28,9 +29,15 @@ def test_promtool_accepts_the_page() -> None:
         time.monotonic_ns(),
         monitor=monitor,
         probe_problems={"net": "no cgroup2 tree"},
+        pauses=PauseState(
+            entries=(("file", PauseEntry("service", '\udcff "\n', 1.8e9)),),
+            problems=(("node", "no time"),),
+        ),
         workloads=(web._replace(name='\udcff\\ "\n'), *others),
     )
     page = Exporter(published).render()
+    assert b'sweetpoint_paused{name="\\\\udcff \\"\\n",scope="service",source="file"} 1.0' in page
+    assert b'sweetpoint_pause_problem{reason="no time",source="node"} 1.0' in page
     assert b'sweetpoint_tick_duration_recent_seconds{percentile="50"} 0.002' in page
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=page, capture_output=True, check=False

@@ -1,0 +1,172 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The pauses in force: those of the file on this host and that of the Node's annotation.
+
+The file is examined in every tick with one stat(2), so that a pause takes effect in the next tick.
+A source that cannot be used is reported, once in the log and in ``state`` as long as it lasts, and
+is ignored.
+
+The end of the annotation is stored with its text. A duration counts from the moment when it was
+first read, also after a restart, and a restarted agent knows the pause before the API server
+answers.
+"""
+
+from collections.abc import Callable, Iterator
+import json
+import logging
+from pathlib import Path
+import time
+
+from controller.core.model import Pause
+from controller.host.pause_file import (
+    EVERYTHING,
+    LONGEST_S,
+    SERVICE,
+    WORKLOAD,
+    PauseEntry,
+    PauseError,
+    PauseState,
+    parse_end,
+    pause_file,
+    read_pauses,
+)
+from controller.host.state_dir import read_file, write_json
+
+__all__ = ("Pauses",)
+
+_log = logging.getLogger(__name__)
+
+_FILE, _NODE = "file", "node"
+_STORED = "pause-node.json"
+_MAX_STORED_BYTES = 1024
+
+# The text of the Node's annotation: its text, empty without one, ``None`` before the first answer.
+Annotation = Callable[[], str | None]
+
+
+class Pauses:
+    """The pauses of this host; for the control thread.
+
+    ``state`` is as of the last ``poll``.
+
+    :param annotation: returns the text of the Node's annotation (see ``Annotation``).
+    :param wall_clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        annotation: Annotation = lambda: "",
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._file = _FilePauses(state_dir)
+        self._node = _NodePause(state_dir, annotation, wall_clock())
+        self._wall_clock = wall_clock
+        self._pause: Pause | None = None
+        self.state = PauseState()
+
+    def poll(self) -> Pause | None:
+        """Return what is paused now; the same object as long as nothing changes."""
+        now_s = self._wall_clock()
+        entries = [(_FILE, each) for each in self._file.poll(now_s) if each.until_s > now_s]
+        node = self._node.poll(now_s)
+        if node is not None and node.until_s > now_s:
+            entries.append((_NODE, node))
+        problems = tuple(
+            (source, text)
+            for source, text in ((_FILE, self._file.problem), (_NODE, self._node.problem))
+            if text
+        )
+        if (tuple(entries), problems) != (self.state.entries, self.state.problems):
+            self.state = PauseState(entries=tuple(entries), problems=problems)
+            self._pause = _pause(entry for _, entry in entries)
+        return self._pause
+
+
+def _pause(entries: Iterator[PauseEntry]) -> Pause | None:
+    found = [*entries]
+    if not found:
+        return None
+    if any(each.scope == EVERYTHING for each in found):
+        return Pause(everything=True)
+
+    def names(scope: str) -> tuple[str, ...]:
+        return tuple(sorted({each.name for each in found if each.scope == scope}))
+
+    return Pause(services=names(SERVICE), workloads=names(WORKLOAD))
+
+
+class _FilePauses:
+    """The file; ``problem`` is why it cannot be used, empty if it can."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._path = pause_file(state_dir)
+        self._seen: tuple[int, ...] | None = None
+        self._entries: tuple[PauseEntry, ...] = ()
+        self.problem = ""
+
+    def poll(self, now_s: float) -> tuple[PauseEntry, ...]:
+        seen = _identity(self._path)
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._entries = read_pauses(self._state_dir, now_s)
+                self.problem = ""
+            except PauseError as error:
+                self._entries, self.problem = (), str(error)
+                _log.error("%s: the pauses in it are ignored", error)
+        return self._entries
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+class _NodePause:
+    """The annotation; ``problem`` is why it is ignored, empty if it is not."""
+
+    def __init__(self, state_dir: Path, annotation: Annotation, now_s: float) -> None:
+        self._path = state_dir / _STORED
+        self._annotation = annotation
+        self._text, self._entry = _read_stored(self._path, now_s)
+        self.problem = ""
+
+    def poll(self, now_s: float) -> PauseEntry | None:
+        text = self._annotation()
+        if text is not None and text != self._text:
+            self._text = text
+            self._take(text, now_s)
+        return self._entry
+
+    def _take(self, text: str, now_s: float) -> None:
+        self._entry, self.problem = None, ""
+        if text:
+            try:
+                self._entry = PauseEntry(EVERYTHING, "", parse_end(text, now_s))
+            except PauseError as error:
+                self.problem = str(error)
+                _log.error("annotation of the node: %s: ignored", error)
+        try:
+            if self._entry is None:
+                self._path.unlink(missing_ok=True)
+            else:
+                write_json(self._path, {"text": text, "until_s": self._entry.until_s})
+        except OSError as error:
+            _log.warning("%s: a restart will count the pause from its start again", error)
+
+
+def _read_stored(path: Path, now_s: float) -> tuple[str, PauseEntry | None]:
+    """Return the text and the pause that an earlier run stored; nothing from a damaged file."""
+    try:
+        stored = json.loads(read_file(path, at_most=_MAX_STORED_BYTES))
+        text, until_s = stored["text"], float(stored["until_s"])
+        if not isinstance(text, str) or not 0 <= until_s < now_s + 2 * LONGEST_S:
+            return "", None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return "", None
+    return text, PauseEntry(EVERYTHING, "", until_s)

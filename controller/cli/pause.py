@@ -1,0 +1,96 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint pause``: has the agent of this host give back knobs for a while."""
+
+import argparse
+from collections.abc import Iterator
+import contextlib
+from datetime import UTC, datetime
+import time
+from typing import TYPE_CHECKING
+
+from controller.cli.common import DONE, FAILED, WRONG, add_state_dir, fail
+
+if TYPE_CHECKING:
+    from controller.host.pause_file import PauseEntry
+
+__all__ = ("HELP", "add_arguments", "add_names", "describe", "main", "names")
+
+HELP = "give back knobs for a while, and go on measuring"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the sub-command to *parser*."""
+    parser.add_argument(
+        "--for",
+        dest="end",
+        default="30m",
+        metavar="TIME",
+        help="how long, such as 30m or 4h, or the end as 2030-01-31T18:00:00Z; at most seven days "
+        "(default: %(default)s)",
+    )
+    add_names(parser)
+    add_state_dir(parser)
+
+
+def add_names(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name services and workloads to *parser*."""
+    parser.add_argument(
+        "--service",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this service, which is not protected then (may be given again)",
+    )
+    parser.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this best-effort workload, which is not touched then (may be given again)",
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Return the exit code: 0 done, 1 the file cannot be written, 2 not a duration or a name."""
+    from controller.host.pause_file import PauseEntry, PauseError, change_pauses, parse_end
+    from controller.host.state_dir import owners
+
+    now_s = time.time()
+    try:
+        until_s = parse_end(arguments.end, now_s)
+        if until_s <= now_s:
+            return fail(f"--for: {arguments.end!a} has passed", WRONG)
+        added = [PauseEntry(scope, name, until_s) for scope, name in names(arguments)]
+        entries = change_pauses(arguments.state_dir, added, (), now_s)
+    except PauseError as error:
+        return fail(error, WRONG)
+    except OSError as error:
+        return fail(f"{arguments.state_dir}: {error.strerror}; run as root", FAILED)
+    print(describe(entries))
+    if not owners(arguments.state_dir):
+        print("no agent runs with this state directory now; one that is started obeys")
+    return DONE
+
+
+def names(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Yield (scope, name) of what the options name; everything without any."""
+    from controller.host.pause_file import EVERYTHING, SERVICE, WORKLOAD
+
+    if not arguments.service and not arguments.workload:
+        yield EVERYTHING, ""
+    for name in arguments.service:
+        yield SERVICE, name
+    for name in arguments.workload:
+        yield WORKLOAD, name
+
+
+def describe(entries: "tuple[PauseEntry, ...]") -> str:
+    """Return the pauses of this host as text, one in a line."""
+    lines = []
+    for scope, name, until_s in entries:
+        what = ascii(name)[1:-1]
+        with contextlib.suppress(ValueError, OverflowError):
+            end = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="seconds")
+            lines.append(f"paused until {end}: {scope} {what}".rstrip())
+    return "\n".join(lines) or "nothing is paused"
