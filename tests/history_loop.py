@@ -15,8 +15,8 @@ from controller.core.settings import Settings
 from controller.host.ring import RingReader
 from tests.closed_loop import TICK_NS, TICKS_PER_S
 
-# 2026-01-01T00:00:00Z
-EPOCH_NS = 1_767_225_600 * 10**9
+# 2020-01-01T00:00:00Z
+EPOCH_NS = 1_577_836_800 * 10**9
 CONFIG = HistoryConfig(enabled=True, max_bytes=64 << 20, interval_ns=2 * 10**9)
 
 

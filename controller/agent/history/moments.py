@@ -3,7 +3,8 @@
 """Thinning of ticks to moments: what happened in the ticks since the last one is put together."""
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from typing import TypeVar
 
 from controller.agent.history.records import Foreign, Moment, Use, Write
@@ -97,7 +98,7 @@ class MomentBuilder:
         mode: Mode,
     ) -> None:
         """Take one tick; *outcomes* are those of the actions of *plan*, none in observe mode."""
-        if workloads is not self._workloads:
+        if workloads is not self._workloads and workloads != self._workloads:
             self._set_workloads(workloads)
         if snapshot.knobs is not self._readings:
             if mode is Mode.ENFORCE and self._held:
@@ -161,7 +162,11 @@ class MomentBuilder:
         self._granted = {c: cpus for c, cpus in self._granted.items() if c in self._best_effort}
 
     def _find_foreign(self, readings: tuple[KnobReading, ...]) -> None:
-        for reading in readings:
+        # Most records are the same objects as before; there are two or more per workload.
+        before = self._readings
+        same_length = len(before) == len(readings)
+        changed = compress(readings, map(is_not, before, readings)) if same_length else readings
+        for reading in changed:
             if reading.original is None:
                 place = reading.target, reading.knob
                 held = self._held.get(place)

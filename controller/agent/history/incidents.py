@@ -1,0 +1,196 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Incidents: what happened to one workload or one service, put together from moments.
+
+Times are ns since 1970. A squeeze lasts while the agent holds a graded knob that limits the
+workload; knobs of all best-effort work (cache ways, memory bandwidth, a link's ceiling) count for
+each of them. A suffering lasts while the filtered deviation of a service's loop is above 0. Whether
+something helped is judged like the effect of an eviction: the deviation fell by a tenth.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.core.decision import IndicatorStatus, LoopReport
+from controller.core.model import Channel, Knob, KnobValue, Mode
+
+__all__ = (
+    "HELP",
+    "Coverage",
+    "Eviction",
+    "Gap",
+    "Held",
+    "Incident",
+    "Note",
+    "NoteKind",
+    "Share",
+    "Squeeze",
+    "Suffering",
+    "helped",
+)
+
+# The smallest fall of the deviation that counts as help, as in core.control.eviction_policy.
+HELP = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A workload and its part, 0 to 1, of what hurt the service."""
+
+    workload: str
+    share: float
+
+
+@dataclass(slots=True)
+class Held:
+    """A knob during an incident; ``strictest`` is the value that limited most, ``last`` the last.
+
+    ``target`` is the path of a cgroup, or the name of a link or group.
+    """
+
+    knob: Knob
+    target: str
+    before: KnobValue
+    strictest: KnobValue
+    last: KnobValue
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Effect:
+    """The deviation of a loop when an incident began, at its highest, 30 s later, and at the end.
+
+    ``below_after_ns``: the time from the begin until it was at the sweet point again, or below;
+    ``None``: never.
+    """
+
+    before: float | None = None
+    highest: float | None = None
+    highest_ns: int = 0
+    after: float | None = None
+    last: float | None = None
+    below_after_ns: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Incident:
+    """What all kinds of incidents have; ``ended_ns`` is ``None`` while one lasts."""
+
+    began_ns: int
+    ended_ns: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Squeeze(Incident):
+    """A time in which a workload was limited (in observe mode: would have been).
+
+    ``service`` is the one that suffered most on ``channel`` when it began, ``loop`` its loop at the
+    highest deviation. ``be_share`` is best-effort's part of the cause, ``own_share`` the largest
+    part of this workload. ``use_before_cpus`` is the CPU use in the time before, ``use_cpus`` the
+    average of ``use_ns`` while limited. ``ended_by`` says why it ended.
+    """
+
+    mode: Mode
+    channel: Channel | None = None
+    service: str | None = None
+    loop: LoopReport | None = None
+    be_share: float | None = None
+    own_share: float | None = None
+    culprits: tuple[Share, ...] = ()
+    knobs: list[Held] = field(default_factory=list)
+    use_before_cpus: float | None = None
+    use_cpus: float | None = None
+    use_ns: int = 0
+    effect: Effect = field(default_factory=Effect)
+    ended_by: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Suffering(Incident):
+    """A time in which a service was above its sweet point on ``channel``.
+
+    ``states_ns`` is how long the channel was in each state. ``limited`` are the knobs that were
+    moved on the channel meanwhile. ``others`` are services that suffered more, which the channel
+    followed instead.
+    """
+
+    mode: Mode
+    channel: Channel
+    loop: LoopReport
+    be_share: float | None = None
+    culprits: tuple[Share, ...] = ()
+    states_ns: dict[str, int] = field(default_factory=dict)
+    limited: list[Held] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    effect: Effect = field(default_factory=Effect)
+    ended_by: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Eviction(Incident):
+    """An eviction that was decided: its reason, the answers to it, the verdict on its effect."""
+
+    workload: str
+    channel: Channel
+    service: str
+    reason: str
+    answers: list[str] = field(default_factory=list)
+    effect: str = ""
+
+
+class NoteKind(StrEnum):
+    """What a note is about."""
+
+    FOREIGN = "foreign"
+    REFUSED = "refused"
+    ORDER = "order"
+    NO_DATA = "no-data"
+    MODE = "mode"
+    VERDICT = "verdict"
+
+
+@dataclass(slots=True, kw_only=True)
+class Note(Incident):
+    """A single event, in a sentence."""
+
+    kind: NoteKind
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Gap(Incident):
+    """From the last record of a run to the start of the next one; ``reason`` says why it ended.
+
+    The agent ended somewhere in between: a quiet run has a record a minute.
+    """
+
+    reason: str
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What the history knows of the time that was asked for.
+
+    ``observed_ns`` is the time in which an agent ran. ``unreadable`` counts what was left out.
+    """
+
+    since_ns: int
+    until_ns: int
+    first_ns: int | None = None
+    last_ns: int | None = None
+    observed_ns: int = 0
+    unreadable: int = 0
+    dropped: int = 0
+
+
+def helped(effect: Effect) -> bool | None:
+    """Return whether the deviation fell from its highest within 30 s; ``None``: not known."""
+    now = effect.after if effect.after is not None else effect.last
+    if effect.highest is None or now is None:
+        return None
+    return effect.highest - now >= HELP
+
+
+def suffers(loop: LoopReport) -> bool:
+    """Whether the service of *loop* is above its sweet point, with data."""
+    return loop.status is IndicatorStatus.FRESH and (loop.filtered_deviation or 0.0) > 0

@@ -1,0 +1,235 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads moments in order and tells a story of them, as incidents: what all stories need.
+
+That is the workloads, the runs of the agent, and the time between two moments. ``WorkloadStory``
+and ``ServiceStory`` decide which moments matter.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+
+from controller.agent.history.incidents import (
+    Coverage,
+    Effect,
+    Eviction,
+    Gap,
+    Held,
+    Incident,
+    Share,
+)
+from controller.agent.history.records import Line, Moment, Start, Stop, Write
+from controller.core.decision import Cause, LoopReport
+from controller.core.knob_values import is_stricter
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    Knob,
+    Workload,
+)
+from controller.core.units import NS_PER_SEC
+
+__all__ = ("CHANNELS", "ORDER", "Evictions", "Story", "held_knob", "measure", "move")
+
+# A longer time between two lines of a run is not observed: a line a minute is written at least.
+_LONGEST_NS = 90 * NS_PER_SEC
+# The time after which the effect of an action is looked at, as for an eviction.
+_EFFECT_NS = 30 * NS_PER_SEC
+
+# Knobs that order tasks and do not limit an amount; they are held while a service is present.
+ORDER = {Knob.SCHED_IDLE: "sched-idle", Knob.CORE_COOKIE: "core-scheduling cookie"}
+CHANNELS = {
+    Knob.CPU_QUOTA: (Channel.CPU, Channel.CACHE),
+    Knob.LLC_WAYS: (Channel.CACHE,),
+    Knob.MBA: (Channel.CACHE,),
+    Knob.TC_CEILING: (Channel.NETWORK,),
+    Knob.MEMORY_HIGH: (Channel.MEMORY,),
+    Knob.IO_WEIGHT: (Channel.IO,),
+    Knob.IO_MAX: (Channel.IO,),
+}
+
+
+class Story(ABC):
+    """Takes the lines of the history, the oldest first; ``incidents`` are those found so far.
+
+    ``workloads`` are the present ones, ``known`` all that were ever seen, by name.
+    """
+
+    def __init__(self, coverage: Coverage) -> None:
+        self.coverage = coverage
+        self.incidents: list[Incident] = []
+        self.workloads: tuple[Workload, ...] = ()
+        self.names: dict[CgroupId, str] = {}
+        self.known: dict[str, Workload] = {}
+        self._wall_ns: int | None = None
+        self._ran_ns: int | None = None
+        self._stopped = False
+        self._boot_id = ""
+
+    def read(self, lines: Iterable[Line | str]) -> None:
+        """Take all *lines* up to the end of the time that was asked for."""
+        for line in lines:
+            if isinstance(line, str):
+                self.coverage.unreadable += 1
+            elif line.wall_ns > self.coverage.until_ns:
+                break
+            else:
+                self._feed(line)
+        self.close(None, "")
+        self.incidents = [
+            each
+            for each in self.incidents
+            if each.ended_ns is None or each.ended_ns >= self.coverage.since_ns
+        ]
+        self.incidents.sort(key=lambda each: each.began_ns)
+
+    def _feed(self, line: Line) -> None:
+        wall_ns, record = line
+        if isinstance(record, Start):
+            self._take_start(wall_ns, record)
+        elif isinstance(record, Stop):
+            self.close(wall_ns, "the agent was stopped, and restored every knob")
+            self._stopped = True
+        elif isinstance(record, Moment):
+            if record.workloads is not None:
+                self._set_workloads(record.workloads)
+            if record.anew:
+                self.close(wall_ns, "an error in the agent, which restored every knob")
+            self._observe(wall_ns)
+            self.coverage.dropped += record.dropped
+            self.take(wall_ns, record)
+        self._wall_ns = wall_ns
+        if not isinstance(record, Start):
+            self._ran_ns = wall_ns
+
+    def _take_start(self, wall_ns: int, start: Start) -> None:
+        if start.workloads:
+            self._set_workloads(start.workloads)
+        if start.new_run:
+            if self._ran_ns is not None:
+                self._note_gap(self._ran_ns, wall_ns, start)
+            self._wall_ns = None
+            self._stopped = False
+        elif self._wall_ns is None:
+            # What the files before this one told: these knobs were held then.
+            self.begin(wall_ns, start.writes, start.mode)
+        self._boot_id = start.boot_id
+
+    def _note_gap(self, since_ns: int, until_ns: int, start: Start) -> None:
+        if start.boot_id != self._boot_id:
+            reason = "the machine was booted"
+        elif self._stopped:
+            reason = "the agent was stopped"
+        else:
+            reason = "the agent ended without notice (killed, or crashed)"
+        self.close(since_ns, f"{reason}, and every knob was restored")
+        self.incidents.append(Gap(began_ns=since_ns, ended_ns=until_ns, reason=reason))
+
+    def _observe(self, wall_ns: int) -> None:
+        coverage = self.coverage
+        if wall_ns < coverage.since_ns:
+            return
+        coverage.first_ns = coverage.first_ns or wall_ns
+        coverage.last_ns = wall_ns
+        if self._wall_ns is not None:
+            elapsed_ns = wall_ns - max(self._wall_ns, coverage.since_ns)
+            if 0 < elapsed_ns <= _LONGEST_NS:
+                coverage.observed_ns += elapsed_ns
+
+    def elapsed_ns(self, wall_ns: int) -> int:
+        """Return the time since the last moment of the run; 0: there was none."""
+        if self._wall_ns is None:
+            return 0
+        return max(0, min(wall_ns - self._wall_ns, _LONGEST_NS))
+
+    def shares(self, cause: Cause) -> tuple[Share, ...]:
+        """Return the culprits of *cause* by name."""
+        return tuple(
+            Share(self.names.get(each.cgroup, f"cgroup {each.cgroup.id}"), round(each.share, 4))
+            for each in cause.culprits
+        )
+
+    def _set_workloads(self, workloads: tuple[Workload, ...]) -> None:
+        self.workloads = workloads
+        self.names.update((each.cgroup, each.name) for each in workloads)
+        self.known.update((each.name, each) for each in workloads)
+        self.workloads_changed()
+
+    def workloads_changed(self) -> None:  # noqa: B027 - not every story needs it
+        """Take a new list of workloads."""
+
+    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:  # noqa: B027
+        """Take knobs that were held before the first line that was read."""
+
+    @abstractmethod
+    def take(self, wall_ns: int, moment: Moment) -> None:
+        """Take a moment."""
+
+    @abstractmethod
+    def close(self, wall_ns: int | None, reason: str) -> None:
+        """Close what lasts, because the agent ended; ``None``: it goes on."""
+
+
+class Evictions:
+    """The evictions that concern one story, and what came of them."""
+
+    def __init__(self) -> None:
+        self._open: dict[CgroupId, Eviction] = {}
+
+    def take(
+        self, wall_ns: int, moment: Moment, name: str | None, service: str | None
+    ) -> Iterator[Eviction]:
+        """Yield new evictions of the workload *name*, or for *service*; complete earlier ones."""
+        for each in moment.evictions:
+            if each.name == name or each.service == service:
+                eviction = Eviction(
+                    began_ns=wall_ns,
+                    ended_ns=wall_ns,
+                    workload=each.name,
+                    channel=each.channel,
+                    service=each.service,
+                    reason=each.reason,
+                )
+                self._open[each.cgroup] = eviction
+                yield eviction
+        for answer in moment.answers:
+            if answer.cgroup in self._open:
+                text = f"{answer.result}: {answer.message}" if answer.message else answer.result
+                self._open[answer.cgroup].answers.append(text)
+        for verdict in moment.verdicts:
+            if verdict.text.startswith("its eviction"):
+                for eviction in self._open.values():
+                    if eviction.workload == verdict.subject:
+                        eviction.effect = verdict.text
+                        eviction.ended_ns = wall_ns
+
+
+def measure(incident: Incident, effect: Effect, wall_ns: int, loop: LoopReport) -> bool:
+    """Take the deviation of *loop* into *effect*; return whether it is the highest so far."""
+    deviation = loop.filtered_deviation
+    if deviation is None:
+        return False
+    if effect.before is None:
+        effect.before = deviation
+    effect.last = deviation
+    if effect.highest is None or deviation > effect.highest:
+        effect.highest, effect.highest_ns = deviation, wall_ns
+        effect.after = effect.below_after_ns = None
+        return True
+    if effect.after is None and wall_ns - effect.highest_ns >= _EFFECT_NS:
+        effect.after = deviation
+    if deviation <= 0 and effect.below_after_ns is None:
+        effect.below_after_ns = wall_ns - incident.began_ns
+    return False
+
+
+def held_knob(write: Write) -> Held:
+    """Return the record of a knob that begins with *write*."""
+    return Held(write.knob, write.target.path, write.before, write.value, write.value, write.reason)
+
+
+def move(held: Held, write: Write) -> None:
+    """Take a later *write* of the knob into *held*."""
+    held.last = write.value
+    if is_stricter(write.knob, write.value, held.strictest):
+        held.strictest = write.value

@@ -1,0 +1,204 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The story of a best-effort workload: when and why it was limited, and whether that helped."""
+
+from collections.abc import Iterable
+
+from controller.agent.history.incidents import Coverage, Held, Note, NoteKind, Squeeze, suffers
+from controller.agent.history.records import Moment, Write
+from controller.agent.history.story import (
+    CHANNELS,
+    ORDER,
+    Evictions,
+    Story,
+    held_knob,
+    measure,
+    move,
+)
+from controller.core.decision import ChannelState, LoopReport
+from controller.core.model import Channel, Knob, QosClass, Target, TargetKind
+
+__all__ = ("WorkloadStory",)
+
+_Place = tuple[Target, Knob]
+_OTHER_CAUSES = {
+    ChannelState.SELF: "the service was throttled by its own quota",
+    ChannelState.STEAL: "the host takes CPU time away",
+    ChannelState.NOT_BE: "best-effort is not the cause",
+    ChannelState.HOLD: "there is no data",
+    ChannelState.SAFE: "there is no data, safe state",
+}
+
+
+class WorkloadStory(Story):
+    """The story of the best-effort workload *name*."""
+
+    def __init__(self, name: str, coverage: Coverage) -> None:
+        super().__init__(coverage)
+        self._name = name
+        self._own: set[tuple[str, int]] = set()
+        self._idle: set[tuple[str, int]] = set()
+        self._best_effort = False
+        self._present = False
+        self._squeeze: Squeeze | None = None
+        self._open: dict[_Place, Held] = {}
+        self._ordered: set[Knob] = set()
+        self._evictions = Evictions()
+
+    def workloads_changed(self) -> None:
+        """Find the cgroups of the workload."""
+        found = [each for each in self.workloads if each.name == self._name]
+        self._present = bool(found)
+        if not found:
+            return
+        self._best_effort = any(each.qos is QosClass.BE for each in found)
+        self._own = {(each.cgroup.hierarchy, each.cgroup.id) for each in found}
+        self._idle = {each.idle_at[1:3] for each in found if each.idle_at is not None} | self._own
+
+    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
+        """Take knobs that were held before the first line that was read."""
+        moment = Moment(time_ns=0, mode=mode, writes=writes)  # type: ignore[arg-type]
+        self._take_writes(wall_ns, moment)
+
+    def take(self, wall_ns: int, moment: Moment) -> None:
+        """Take a moment."""
+        if self._squeeze is not None and not self._present:
+            self._end(wall_ns, "the workload ended")
+        use = next((u.cpus for u in moment.uses if tuple(u.cgroup) in self._own), None)
+        for foreign in moment.foreign:
+            if self._concerns(foreign.target, foreign.knob):
+                text = (
+                    f"another program set {foreign.knob} of {foreign.target.path} to "
+                    f"{foreign.value!r}, which was {foreign.ours!r} by this agent; its value is "
+                    "the original now"
+                )
+                self._note(wall_ns, NoteKind.FOREIGN, text)
+                self._open.pop((foreign.target, foreign.knob), None)
+                if self._squeeze is not None and not self._open:
+                    self._end(wall_ns, "another program wrote the knob")
+        for outcome in moment.refused:
+            if self._concerns(outcome.action.target, outcome.action.knob):
+                text = f"{outcome.action.knob} of {outcome.action.target.path}: {outcome.message}"
+                self._note(wall_ns, NoteKind.REFUSED, f"the kernel refused a write: {text}")
+        lasting = self._squeeze
+        self._take_writes(wall_ns, moment)
+        if self._squeeze is not None:
+            self._follow(wall_ns, moment, self._squeeze)
+            if self._squeeze is not lasting:
+                self._squeeze.use_before_cpus = use
+            elif use is not None:
+                _average(self._squeeze, use, self.elapsed_ns(wall_ns))
+        self.incidents += self._evictions.take(wall_ns, moment, self._name, None)
+        for verdict in moment.verdicts:
+            paths = {self._path(place) for place in self._open}
+            if verdict.subject in paths and verdict.subject != self._name:
+                self._note(wall_ns, NoteKind.VERDICT, verdict.text)
+
+    def close(self, wall_ns: int | None, reason: str) -> None:
+        """Close what lasts, because the agent ended; ``None``: it goes on."""
+        if wall_ns is not None:
+            if self._squeeze is not None:
+                self._end(wall_ns, reason)
+            self._open.clear()
+            self._ordered.clear()
+
+    def _concerns(self, target: Target, knob: Knob) -> bool:
+        if target.kind is TargetKind.CGROUP:
+            return target[1:3] in (self._idle if knob is Knob.SCHED_IDLE else self._own)
+        return self._best_effort and target.kind in (TargetKind.RESCTRL_GROUP, TargetKind.LINK)
+
+    @staticmethod
+    def _path(place: _Place) -> str:
+        return place[0].path
+
+    def _take_writes(self, wall_ns: int, moment: Moment) -> None:
+        for write in moment.writes:
+            if not self._concerns(write.target, write.knob):
+                continue
+            if write.knob in ORDER:
+                self._take_order(wall_ns, write)
+                continue
+            place = write.target, write.knob
+            if not write.held:
+                if self._open.pop(place, None) is not None and not self._open:
+                    self._end(wall_ns, _end_reason(moment, self._channel))
+                continue
+            if self._squeeze is None:
+                self._squeeze = Squeeze(began_ns=wall_ns, mode=moment.mode)
+                self.incidents.append(self._squeeze)
+            held = self._open.get(place)
+            if held is None:
+                held = held_knob(write)
+                self._open[place] = held
+                self._squeeze.knobs.append(held)
+            move(held, write)
+
+    def _take_order(self, wall_ns: int, write: Write) -> None:
+        if write.held is (write.knob in self._ordered):
+            return
+        (self._ordered.add if write.held else self._ordered.discard)(write.knob)
+        on = "on" if write.held else "off"
+        self._note(wall_ns, NoteKind.ORDER, f"{ORDER[write.knob]} {on}: {write.reason}")
+
+    @property
+    def _channel(self) -> Channel | None:
+        return None if self._squeeze is None else self._squeeze.channel
+
+    def _follow(self, wall_ns: int, moment: Moment, squeeze: Squeeze) -> None:
+        if squeeze.channel is None:
+            squeeze.channel = _channel_of(self._open, moment)
+        loop = _selected(moment, squeeze.channel)
+        if loop is not None and squeeze.service is None:
+            squeeze.service = loop.service
+        if (
+            loop is not None
+            and loop.service == squeeze.service
+            and measure(squeeze, squeeze.effect, wall_ns, loop)
+        ):
+            squeeze.loop = loop
+        for cause in moment.causes:
+            if cause.channel is squeeze.channel and cause.service == squeeze.service:
+                shares = self.shares(cause)
+                own = max((s.share for s in shares if s.workload == self._name), default=None)
+                if squeeze.own_share is None or (own or 0.0) > squeeze.own_share:
+                    squeeze.own_share, squeeze.culprits = own, shares
+                    squeeze.be_share = cause.be_share
+
+    def _end(self, wall_ns: int, reason: str) -> None:
+        if self._squeeze is not None:
+            self._squeeze.ended_ns = wall_ns
+            self._squeeze.ended_by = reason
+            self._squeeze = None
+        self._open.clear()
+
+    def _note(self, wall_ns: int, kind: NoteKind, text: str) -> None:
+        self.incidents.append(Note(began_ns=wall_ns, ended_ns=wall_ns, kind=kind, text=text))
+
+
+def _selected(moment: Moment, channel: Channel | None) -> LoopReport | None:
+    return next((each for each in moment.loops if each.selected and each.channel is channel), None)
+
+
+def _channel_of(places: Iterable[_Place], moment: Moment) -> Channel | None:
+    """Return the channel with the largest demand that one of the knobs of *places* belongs to."""
+    possible = {channel for _, knob in places for channel in CHANNELS.get(knob, ())}
+    demands = [each for each in moment.demands if each.channel in possible]
+    return max(demands, key=lambda each: each.applied).channel if demands else None
+
+
+def _end_reason(moment: Moment, channel: Channel | None) -> str:
+    demand = next((each for each in moment.demands if each.channel is channel), None)
+    if demand is not None and demand.state in _OTHER_CAUSES:
+        return f"released: {_OTHER_CAUSES[demand.state]}"
+    suffering = sorted({each.service for each in moment.loops if suffers(each)})
+    if suffering:
+        return f"released, although {suffering[0]} suffers"
+    return "released: no service is above its sweet point"
+
+
+def _average(squeeze: Squeeze, use_cpus: float, elapsed_ns: int) -> None:
+    total_ns = squeeze.use_ns + elapsed_ns
+    if total_ns:
+        before = squeeze.use_cpus or 0.0
+        squeeze.use_cpus = before + (use_cpus - before) * elapsed_ns / total_ns
+        squeeze.use_ns = total_ns

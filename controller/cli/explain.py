@@ -1,0 +1,145 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint explain``: what happened to a workload or a service, from the history on disk."""
+
+import argparse
+from dataclasses import asdict
+from datetime import datetime, time, timedelta
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.common import DONE, FAILED, WRONG, fail
+
+if TYPE_CHECKING:
+    from controller.agent.history.ask import Answer
+
+__all__ = ("DATA_DIR", "HELP", "add_arguments", "clock", "main", "span_ns")
+
+HELP = "say when and why a workload was limited or evicted, or a service suffered"
+DATA_DIR = Path("/var/lib/sweetpoint")
+# Around the time that --at names.
+_AROUND = timedelta(seconds=60)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the sub-command to *parser*."""
+    parser.add_argument("name", help="workload or service; of a pod also its name only")
+    parser.add_argument(
+        "--since", default="24h", metavar="TIME", help="2h, or a time (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--at", metavar="TIME", help="only what lasted at this time: 03:10, 2026-01-31T03:10"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--data-dir", type=Path, default=DATA_DIR, help="of the agent (default: %(default)s)"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Return the exit code: 0 done, 1 no such name or no history, 2 not a time."""
+    from controller.agent.history.ask import UnknownNameError, ask
+    from controller.host.names import printable
+
+    try:
+        since_ns, until_ns = span_ns(arguments.since, arguments.at, datetime.now().astimezone())
+    except ValueError as error:
+        return fail(error, WRONG)
+    try:
+        answer = ask(arguments.data_dir, arguments.name, since_ns, until_ns)
+    except UnknownNameError as error:
+        hint = f"; did you mean {', '.join(map(printable, error.close))}?" if error.close else ""
+        return fail(f"the history has no {printable(arguments.name)!r}{hint}", FAILED)
+    except OSError as error:
+        return fail(f"no history in {arguments.data_dir}: {error.strerror}", FAILED)
+    for problem in answer.problems:
+        print(f"sweetpoint: left out: {printable(problem)}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(_plain(answer), indent=2))
+        return DONE
+    from controller.cli.explain_text import text
+
+    for line in text(answer):
+        print(line)
+    return DONE
+
+
+def span_ns(since: str, at: str | None, now: datetime) -> tuple[int, int]:
+    """Return the first and the last ns since 1970 that *since* and *at* name.
+
+    :param now: an aware time; a time without a date is the last one before it.
+    :raises ValueError: one of them is not a time.
+    """
+    if at is not None:
+        middle = _moment(at, now)
+        return _ns(middle - _AROUND), _ns(middle + _AROUND)
+    from controller.core.units import UnitError, parse_duration
+
+    try:
+        return max(0, _ns(now) - parse_duration(since)), _ns(now)
+    except UnitError:
+        return _ns(_moment(since, now)), _ns(now)
+
+
+def clock(time_ns: int) -> str:
+    """Return *time_ns* (since 1970) as a time of day of this host."""
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    try:
+        clock_time = time.fromisoformat(text)
+    except ValueError:
+        try:
+            return datetime.fromisoformat(text).astimezone()
+        except (ValueError, OverflowError):
+            raise ValueError(
+                f"{text!r} is not a time such as 2h, 03:10 or 2026-01-31T03:10"
+            ) from None
+    found = datetime.combine(now.date(), clock_time, clock_time.tzinfo or now.tzinfo)
+    return found if found <= now else found - timedelta(days=1)
+
+
+def _ns(moment: datetime) -> int:
+    return round(moment.timestamp() * 1e6) * 1000
+
+
+def _plain(answer: "Answer") -> dict[str, Any]:
+    """Return *answer* with plain types; times are RFC 3339, other keys keep their units."""
+    from controller.agent.history.incidents import Squeeze, Suffering, helped
+
+    incidents = []
+    for each in answer.story.incidents:
+        fields = asdict(each)
+        began, ended = fields.pop("began_ns"), fields.pop("ended_ns")
+        extra = {}
+        if isinstance(each, Squeeze | Suffering):
+            extra["helped"] = helped(each.effect)
+        incidents.append(
+            {
+                "kind": type(each).__name__.lower(),
+                "began": _rfc3339(began),
+                "ended": None if ended is None else _rfc3339(ended),
+                **fields,
+                **extra,
+            }
+        )
+    coverage = asdict(answer.story.coverage)
+    times: dict[str, str | None] = {
+        key[:-3]: _rfc3339(coverage.pop(key)) for key in ("since_ns", "until_ns")
+    }
+    for key in ("first_ns", "last_ns"):
+        value = coverage.pop(key)
+        times[key[:-3]] = None if value is None else _rfc3339(value)
+    return {
+        "name": answer.name,
+        "class": answer.qos,
+        "coverage": {**times, **coverage},
+        "incidents": incidents,
+    }
+
+
+def _rfc3339(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")

@@ -1,0 +1,226 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The text of ``sweetpoint explain``: one paragraph for each incident."""
+
+from collections.abc import Iterable, Iterator
+
+from controller.agent.history.ask import Answer
+from controller.agent.history.incidents import (
+    Coverage,
+    Effect,
+    Eviction,
+    Gap,
+    Held,
+    Incident,
+    Note,
+    NoteKind,
+    Share,
+    Squeeze,
+    Suffering,
+    helped,
+)
+from controller.cli.explain import clock
+from controller.core.control.explain import describe_loop
+from controller.core.knob_values import parse_amount, parse_quota
+from controller.core.model import Knob, KnobValue, Mode, QosClass
+from controller.core.units import NS_PER_SEC, format_bytes, format_cpus, format_duration
+from controller.host.names import printable
+
+__all__ = ("lasted", "text")
+
+_WIDTH = 10
+# What was done about a service while its channel was in a state.
+_STATES = {
+    "squeeze": "best-effort was limited",
+    "free": "within the dead zone, or not long enough: nothing was done",
+    "self": "it was throttled by its own quota, so best-effort was not squeezed for it",
+    "steal": "the host took CPU time away, so best-effort was not squeezed for it",
+    "not-be": "best-effort was not the cause, so it was not squeezed",
+    "hold": "no data: the last demand was held",
+    "safe": "no data: safe state",
+}
+_NOTES = {
+    NoteKind.FOREIGN: "foreign write",
+    NoteKind.REFUSED: "refused write",
+    NoteKind.ORDER: "order",
+    NoteKind.NO_DATA: "data",
+    NoteKind.MODE: "mode",
+    NoteKind.VERDICT: "note",
+}
+
+
+def text(answer: Answer) -> Iterator[str]:
+    """Yield the lines of *answer*, for a terminal: no character of a name controls it."""
+    for line in _lines(answer):
+        yield printable(line)
+
+
+def _lines(answer: Answer) -> Iterator[str]:
+    coverage, incidents = answer.story.coverage, answer.story.incidents
+    kind = "service" if answer.is_service else f"{answer.qos} workload"
+    yield f"{answer.name}: {kind}, {clock(coverage.since_ns)} to {clock(coverage.until_ns)}"
+    yield from _coverage(coverage)
+    if not any(_touches(each) for each in incidents):
+        yield _untouched(answer)
+    for incident in incidents:
+        yield ""
+        yield from _paragraph(incident)
+
+
+def _coverage(coverage: Coverage) -> Iterator[str]:
+    asked_ns = coverage.until_ns - coverage.since_ns
+    if coverage.first_ns is None:
+        yield "The history holds nothing of this time."
+        return
+    yield f"An agent ran for {lasted(coverage.observed_ns)} of these {lasted(asked_ns)}."
+    if coverage.first_ns - coverage.since_ns > 120 * NS_PER_SEC:
+        yield f"The history begins at {clock(coverage.first_ns)}."
+    if coverage.unreadable:
+        yield f"{coverage.unreadable} parts of it cannot be read, so incidents may be missing."
+    if coverage.dropped:
+        yield f"{coverage.dropped} texts of it were too many to be stored."
+
+
+def _touches(incident: Incident) -> bool:
+    return isinstance(incident, Squeeze | Suffering | Eviction) or (
+        isinstance(incident, Note) and incident.kind in (NoteKind.FOREIGN, NoteKind.REFUSED)
+    )
+
+
+def _untouched(answer: Answer) -> str:
+    if answer.is_service:
+        return "It was never above a sweet point for longer than its dead zone allows."
+    if answer.qos is QosClass.SYSTEM:
+        return "It is of class system: it is measured, and never touched."
+    return "It was not touched: no limit was set on it, and its eviction was not asked for."
+
+
+def _paragraph(incident: Incident) -> Iterator[str]:
+    if isinstance(incident, Squeeze):
+        yield from _squeeze(incident)
+    elif isinstance(incident, Suffering):
+        yield from _suffering(incident)
+    elif isinstance(incident, Eviction):
+        yield from _eviction(incident)
+    elif isinstance(incident, Gap):
+        ended_ns = incident.ended_ns or incident.began_ns
+        yield (
+            f"{clock(incident.began_ns)}  last record of an agent: {incident.reason}; "
+            f"the next one started at {clock(ended_ns)}, with every knob restored"
+        )
+    elif isinstance(incident, Note):
+        yield f"{clock(incident.began_ns)}  {_NOTES[incident.kind]}: {incident.text}"
+
+
+def _squeeze(squeeze: Squeeze) -> Iterator[str]:
+    verb = "limited" if squeeze.mode is Mode.ENFORCE else "would have been limited (observe mode)"
+    reason = f" because of {squeeze.service} on {squeeze.channel}" if squeeze.service else ""
+    yield f"{clock(squeeze.began_ns)}  {verb} {_for(squeeze)}{reason}"
+    if squeeze.loop is not None:
+        yield _row("why", f"at worst {describe_loop(squeeze.loop)}")
+    yield from _evidence(squeeze.be_share, squeeze.culprits)
+    for held in squeeze.knobs:
+        yield _row("limit", _knob(held))
+    if squeeze.use_cpus is not None:
+        before = squeeze.use_before_cpus
+        earlier = "" if before is None else f"{format_cpus(before)} before, "
+        yield _row("use", f"{earlier}{format_cpus(squeeze.use_cpus)} on average while limited")
+    if squeeze.loop is not None:
+        yield from _effect(squeeze.effect, observed=squeeze.mode is Mode.OBSERVE)
+    if squeeze.ended_by:
+        yield _row("end", squeeze.ended_by)
+
+
+def _suffering(suffering: Suffering) -> Iterator[str]:
+    yield f"{clock(suffering.began_ns)}  suffered on {suffering.channel} {_for(suffering)}"
+    yield _row("what", f"at worst {describe_loop(suffering.loop)}")
+    yield from _evidence(suffering.be_share, suffering.culprits)
+    for state, time_ns in sorted(suffering.states_ns.items(), key=lambda item: -item[1]):
+        if time_ns:
+            yield _row("state", f"{state} for {lasted(time_ns)}: {_STATES.get(state, '')}")
+    if suffering.others:
+        yield _row("others", f"the channel also followed {', '.join(suffering.others[:5])}")
+    tried = "tried" if suffering.mode is Mode.ENFORCE else "would try"
+    moved = [each for each in suffering.limited if each.strictest != each.before]
+    for held in moved[:10]:
+        yield _row(tried, _knob(held))
+    if len(moved) > 10:
+        yield _row(tried, f"and {len(moved) - 10} more")
+    yield from _effect(suffering.effect, observed=not suffering.limited)
+    if suffering.ended_by:
+        yield _row("end", suffering.ended_by)
+
+
+def _eviction(eviction: Eviction) -> Iterator[str]:
+    yield (
+        f"{clock(eviction.began_ns)}  eviction of {eviction.workload} because of "
+        f"{eviction.service} on {eviction.channel}"
+    )
+    yield _row("why", eviction.reason)
+    for answer in eviction.answers:
+        yield _row("answer", answer)
+    yield _row("effect", eviction.effect or "not known: it was not verified in this time")
+
+
+def _evidence(be_share: float | None, culprits: Iterable[Share]) -> Iterator[str]:
+    if be_share is None:
+        return
+    named = ", ".join(f"{each.workload} {each.share:.0%}" for each in culprits)
+    yield _row("evidence", f"best-effort caused {be_share:.0%} of it{named and f': {named}'}")
+
+
+def _effect(effect: Effect, *, observed: bool) -> Iterator[str]:
+    if effect.before is None or effect.highest is None:
+        return
+    after = effect.after if effect.after is not None else effect.last
+    line = f"deviation {effect.before:.2f} at the begin, {effect.highest:.2f} at worst"
+    if after is not None:
+        when = "30s later" if effect.after is not None else "at the end"
+        line += f", {after:.2f} {when}"
+    if effect.below_after_ns is not None:
+        line += f"; at the sweet point after {lasted(effect.below_after_ns)}"
+    verdict = helped(effect)
+    if not observed and verdict is not None:
+        line += ": it helped" if verdict else ": it did not help within 30s"
+    yield _row("effect", line)
+
+
+def _knob(held: Held) -> str:
+    before, strictest = _value(held.knob, held.before), _value(held.knob, held.strictest)
+    last = "" if held.last == held.strictest else f", {_value(held.knob, held.last)} at last"
+    return f"{held.knob} of {held.target}: {before} -> {strictest} at the strictest{last}"
+
+
+def _value(knob: Knob, value: KnobValue) -> str:
+    try:
+        if knob is Knob.CPU_QUOTA:
+            cpus = parse_quota(value).cpus
+            return "unlimited" if cpus is None else format_cpus(cpus)
+        if knob is Knob.MEMORY_HIGH:
+            amount = parse_amount(value)
+            return "unlimited" if amount == float("inf") else format_bytes(amount)
+    except ValueError:
+        pass  # a value of another program, in a form of its own
+    return str(value)
+
+
+def _for(incident: Incident) -> str:
+    if incident.ended_ns is None:
+        return "since then"
+    return f"for {lasted(incident.ended_ns - incident.began_ns)}"
+
+
+def lasted(time_ns: int) -> str:
+    """Return a time as people say it: ``1h 5min``, ``3min 20s``, ``12s``."""
+    seconds = round(time_ns / NS_PER_SEC)
+    if seconds < 1:
+        return format_duration(time_ns) if time_ns else "0s"
+    hours, rest = divmod(seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
+    first = next(index for index, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count}{unit}" for count, unit in parts[first : first + 2] if count)
+
+
+def _row(label: str, value: str) -> str:
+    return f"    {label:<{_WIDTH}}{value}"

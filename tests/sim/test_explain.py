@@ -1,0 +1,314 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Staged incidents on simulated nodes: ``sweetpoint explain`` names the true cause of each."""
+
+from collections.abc import Callable
+from dataclasses import replace
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.cli.main import main
+from controller.core.decision import Plan
+from controller.core.model import (
+    Channel,
+    EvictionAnswer,
+    EvictionResult,
+    Knob,
+    KnobValue,
+    Mode,
+    QosClass,
+    Snapshot,
+)
+from controller.demo.simulated_node import SimulatedNode
+from tests.closed_loop import make_settings
+from tests.history_loop import RecordedLoop
+from tests.resource_loop import channel_of, resource_settings
+from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+
+START = "2020-01-01T00:00:00+00:00"
+Explain = Callable[..., str]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def explain(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
+    """Run the command; return what it prints."""
+
+    def run(name: str, *options: str, code: int = 0) -> str:
+        options = options or ("--since", START)
+        assert main(["explain", name, "--data-dir", str(data_dir), *options]) == code
+        out, err = capsys.readouterr()
+        return out if code == 0 else err
+
+    return run
+
+
+def incidents(text: str, kind: str) -> list[dict[str, Any]]:
+    return [each for each in json.loads(text)["incidents"] if each["kind"] == kind]
+
+
+def cpu_loop(data_dir: Path, *wants: float, mode: Mode = Mode.ENFORCE) -> RecordedLoop:
+    return RecordedLoop(SimulatedNode(3, wants=wants), make_settings(mode=mode), data_dir)
+
+
+def test_two_culprits_on_cpu(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 0.0, 0.0, 0.0)
+    loop.run(60)
+    loop.node.wants = [1.2, 0.5, 0.0]
+    loop.run(120)
+    loop.node.wants = [0.0, 0.0, 0.0]
+    loop.run(120)
+    loop.stop()
+    text = explain("batch-0")
+    assert "limited for" in text and "because of web-0 on cpu" in text
+    assert "cpu.quota of /batch-0: unlimited -> 0." in text
+    assert "released: no service is above its sweet point" in text
+    (squeeze,) = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert (squeeze["channel"], squeeze["service"]) == ("cpu", "web-0")
+    shares = {each["workload"]: each["share"] for each in squeeze["culprits"]}
+    assert shares["batch-0"] > 1.5 * shares["batch-1"] > 0.2
+    assert squeeze["be_share"] > 0.9
+    assert squeeze["helped"]
+    assert squeeze["use_before_cpus"] == pytest.approx(1.2, rel=0.1)
+    assert squeeze["use_cpus"] < 0.6
+    (suffering,) = incidents(explain("web-0", "--json", "--since", START), "suffering")
+    assert list(suffering["states_ns"]) == ["squeeze"]
+    assert {each["target"] for each in suffering["limited"]} == {"/batch-0", "/batch-1"}
+    assert suffering["began"] < squeeze["ended"]
+
+
+@pytest.mark.parametrize("kind", [CacheNode, NetworkNode, MemoryNode, DiskNode])
+def test_each_channel(kind: type[ResourceNode], data_dir: Path, explain: Explain) -> None:
+    node = kind(1)
+    loop = RecordedLoop(node, resource_settings(node), data_dir)
+    loop.run(120)
+    loop.stop()
+    channel = channel_of(node)
+    knobs = {
+        Channel.CACHE: {Knob.LLC_WAYS, Knob.MBA},
+        Channel.NETWORK: {Knob.TC_CEILING},
+        Channel.MEMORY: {Knob.MEMORY_HIGH},
+        Channel.IO: {Knob.IO_WEIGHT, Knob.IO_MAX},
+    }[channel]
+    (squeeze,) = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert (squeeze["channel"], squeeze["service"]) == (channel, "web")
+    assert {each["knob"] for each in squeeze["knobs"]} & knobs
+    assert squeeze["be_share"] > 0.2
+    first = max(squeeze["culprits"], key=lambda each: each["share"])
+    assert first["workload"] == "batch-0"  # which wants most of the resource
+    assert squeeze["helped"]
+    text = explain("web")
+    assert f"suffered on {channel}" in text
+    assert "squeeze for" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "words"),
+    [
+        ({"throttled_ratio": 0.5}, "self", "throttled by its own quota"),
+        ({"steal_ratio": 0.9}, "steal", "CPU time away"),
+    ],
+)
+def test_a_service_that_suffers_for_another_reason(
+    data_dir: Path, explain: Explain, change: dict[str, float], state: str, words: str
+) -> None:
+    loop = cpu_loop(data_dir, 0.0, 0.0)
+    for name, value in change.items():
+        setattr(loop.node, name, value)
+    loop.run(30)
+    loop.node.wants = [1.2, 0.5]
+    loop.run(60)
+    loop.stop()
+    text = explain("web-0")
+    assert "suffered on cpu" in text
+    assert f"{state} for " in text and words in text
+    # In the first tick the other cause is not known yet; what it wrote was taken back.
+    (squeeze,) = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert squeeze["ended_by"].startswith("released: ") and words in squeeze["ended_by"]
+
+
+def test_a_workload_that_was_never_touched(data_dir: Path, explain: Explain) -> None:
+    node = SimulatedNode(3, wants=(1.2, 0.5))
+    quiet = node.best_effort[1]._replace(name="daemon", qos=QosClass.SYSTEM)
+    node.best_effort[1] = quiet
+    loop = RecordedLoop(node, make_settings(), data_dir)
+    loop.run(60)
+    loop.stop()
+    assert "of class system: it is measured, and never touched" in explain("daemon")
+    untouched = cpu_loop(data_dir.with_name("quiet"), 0.0, 0.0)
+    untouched.run(60)
+    untouched.stop()
+    options = ("--since", START, "--data-dir", str(data_dir.with_name("quiet")))
+    text = explain("batch-1", *options)
+    assert "It was not touched: no limit was set on it" in text
+    assert "It was never above a sweet point" in explain("web-0", *options)
+
+
+def test_a_foreign_write(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 1.2, 0.5)
+    loop.run(40)
+    loop.node.write(loop.node.best_effort[0], Knob.CPU_QUOTA, KnobValue("70000 100000 0"))
+    loop.run(20)
+    loop.stop()
+    text = explain("batch-0")
+    assert "another program set cpu.quota of /batch-0 to '70000 100000 0'" in text
+    assert "another program wrote the knob" in text
+    # It was stricter, so it was written again over the foreign value.
+    assert [each["ended_by"] for each in incidents(explain("batch-0", "--json"), "squeeze")] == []
+    squeezes = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert [each["ended_by"] for each in squeezes] == [
+        "another program wrote the knob",
+        "the agent was stopped, and restored every knob",
+    ]
+    assert "another program" not in explain("batch-1")
+
+
+def test_a_gap_between_runs(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 1.2, 0.5)
+    loop.run(60)
+    loop.tick += 5 * 100  # killed, and started again after 100 s
+    loop.start()
+    loop.run(60)
+    loop.stop()
+    text = explain("batch-0")
+    assert "the agent ended without notice (killed, or crashed)" in text
+    assert "the next one started at" in text
+    first, second = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert "ended without notice" in first["ended_by"]
+    assert "stopped" in second["ended_by"]
+    (gap,) = incidents(explain("batch-0", "--json", "--since", START), "gap")
+    assert gap["began"] == first["ended"] < gap["ended"] <= second["began"]
+
+
+def test_no_data(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 1.2, 0.5)
+    loop.run(40)
+    loop.node.blind = True
+    loop.run(20)
+    loop.node.blind = False
+    loop.run(20)
+    loop.stop()
+    text = explain("web-0")
+    assert "data: no data on cpu" in text
+    assert "data: data again" in text
+
+
+class Evicting(RecordedLoop):
+    """A loop in which an eviction is answered, and its victim ends three seconds later."""
+
+    answers: tuple[EvictionAnswer, ...] = ()
+    leave_tick = -1
+
+    def step(self) -> Plan:
+        plan = super().step()
+        self.node.answers = ()
+        if plan.eviction is not None:
+            victim = plan.eviction
+            answer = EvictionAnswer(
+                victim.cgroup, victim.channel, EvictionResult.EVICTED, "within its budget"
+            )
+            self.node.answers = (answer,)
+            self.leave_tick = self.tick + 15
+        if self.tick == self.leave_tick:
+            self.node.leave(0)
+        return plan
+
+
+class AnsweringNode(SimulatedNode):
+    """A node whose snapshots have answers to evictions."""
+
+    answers: tuple[EvictionAnswer, ...] = ()
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        return replace(super().snapshot(now_ns), evictions=self.answers)
+
+
+def test_an_eviction_and_its_effect(data_dir: Path, explain: Explain) -> None:
+    settings = make_settings()
+    profile = replace(settings.profiles["default"], evict_enabled=True, evict_after_ns=20 * 10**9)
+    settings = replace(settings, profiles={"default": profile})
+    # A plant on which even the floor is too much.
+    node = AnsweringNode(3, wants=(1.2, 0.0))
+    node.plant = replace(node.plant, p99_ns=200e6)
+    loop = Evicting(node, settings, data_dir)
+    loop.run(180)
+    loop.stop()
+    (eviction,) = incidents(explain("batch-0", "--json", "--since", START), "eviction")[:1]
+    assert (eviction["channel"], eviction["service"]) == ("cpu", "web-0")
+    assert eviction["answers"] == ["evicted: within its budget"]
+    text = explain("batch-0")
+    assert "eviction of batch-0 because of web-0 on cpu" in text
+    assert "every knob has been at its stop" in text
+    assert "the workload ended" in text
+    assert "its eviction helped: deviation 1.99 before" in text
+    assert "eviction of batch-0" in explain("web-0")
+    assert "eviction of batch-0" not in explain("batch-1")
+
+
+def test_observe_mode_says_would(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 1.2, 0.5, mode=Mode.OBSERVE)
+    loop.run(60)
+    loop.stop()
+    text = explain("batch-0")
+    assert "would have been limited (observe mode)" in text
+    assert "it helped" not in text and "it did not help" not in text
+    assert "would try" in explain("web-0")
+
+
+def test_at_a_time(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 0.0, 0.0)
+    loop.run(300)
+    loop.node.wants = [1.2, 0.5]
+    loop.run(60)
+    loop.node.wants = [0.0, 0.0]
+    loop.run(600)
+    loop.stop()
+    assert "limited since then" in explain("batch-0", "--at", "2020-01-01T00:05:30Z")
+    assert "It was not touched" in explain("batch-0", "--at", "2020-01-01T00:02:00Z")
+    assert "It was not touched" in explain("batch-0", "--at", "2020-01-01T00:15:00Z")
+    # Of the last day, which is the default.
+    assert "The history holds nothing of this time" in explain("batch-0", "--since", "24h")
+
+
+def test_names_are_found_and_cannot_control_the_terminal(data_dir: Path, explain: Explain) -> None:
+    node = SimulatedNode(3, wants=(1.2, 0.5, 0.1))
+    evil = "ns/x\x1b]0;owned\x07\u202e"
+    for index, name in enumerate(("ns/job", evil, "other/job")):
+        node.best_effort[index] = node.best_effort[index]._replace(name=name)
+    node.sensitive[0] = node.sensitive[0]._replace(name="ns/web-abc", service="ns/we\x9bb")
+    loop = RecordedLoop(node, make_settings(), data_dir)
+    loop.run(40)
+    loop.stop()
+    assert "did you mean ns/job, other/job?" in explain("job", "--since", START, code=1)
+    for name in ("ns/web-abc", "web-abc", "ns/we\x9bb", "ns/job", evil):
+        text = explain(name, "--since", START)
+        assert text.replace("\n", "").isprintable()
+    assert r"ns/x\x1b]0;owned\x07\u202e" in explain("ns/job")
+    error = explain("\x1b[2J", "--since", START, code=1)
+    assert error.rstrip("\n").isprintable()
+    assert json.loads(explain(evil, "--json"))["name"] == evil
+
+
+def test_damage_is_said(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 1.2, 0.5)
+    loop.run(120)
+    loop.stop()
+    (file,) = (data_dir / "history").glob("moments-*")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 :][:50] = b""
+    data[len(data) // 2 : len(data) // 2 + 50] = bytes(50)
+    file.write_bytes(data)
+    assert "parts of it cannot be read, so incidents may be missing" in explain("batch-0")
+
+
+def test_errors_are_one_line(data_dir: Path, explain: Explain) -> None:
+    assert "no history in" in explain("x", "--since", "2h", code=1)
+    assert "'yesterday' is not a time" in explain("x", "--since", "yesterday", code=2)
+    assert "is not a time" in explain("x", "--at", "25:00", code=2)

@@ -1,0 +1,63 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Times on the command line and in texts of ``sweetpoint explain``."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from controller.cli.explain import span_ns
+from controller.cli.explain_text import lasted
+from controller.core.units import NS_PER_SEC
+
+ZONE = timezone(timedelta(hours=2))
+NOW = datetime(2020, 5, 17, 3, 30, tzinfo=ZONE)
+NOW_NS = round(NOW.timestamp()) * NS_PER_SEC
+HOUR_NS = 3600 * NS_PER_SEC
+
+
+@pytest.mark.parametrize(
+    ("since", "before_ns"),
+    [
+        ("2h", 2 * HOUR_NS),
+        ("90s", 90 * NS_PER_SEC),
+        ("03:00", HOUR_NS // 2),
+        ("04:00", 24 * HOUR_NS - HOUR_NS // 2),  # of yesterday
+        ("2020-05-17T01:30:00+02:00", 2 * HOUR_NS),
+        ("2020-05-16T23:30:00Z", 2 * HOUR_NS),
+    ],
+)
+def test_since(since: str, before_ns: int) -> None:
+    assert span_ns(since, None, NOW) == (NOW_NS - before_ns, NOW_NS)
+
+
+def test_a_time_before_1970_is_that() -> None:
+    assert span_ns("9999999h", None, NOW) == (0, NOW_NS)
+
+
+def test_at_is_the_minute_around() -> None:
+    minute_ns = 60 * NS_PER_SEC
+    middle_ns = NOW_NS - HOUR_NS
+    assert span_ns("24h", "02:30", NOW) == (middle_ns - minute_ns, middle_ns + minute_ns)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "25:00", "2020-13-01", "-2h", "9" * 400])
+def test_what_is_not_a_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time"):
+        span_ns(text, None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (0, "0s"),
+        (200_000_000, "200ms"),
+        (59 * NS_PER_SEC, "59s"),
+        (252 * NS_PER_SEC, "4min 12s"),
+        (HOUR_NS, "1h"),
+        (HOUR_NS + 61 * NS_PER_SEC, "1h 1min"),
+        (50 * HOUR_NS, "50h"),
+    ],
+)
+def test_lasted(time_ns: int, text: str) -> None:
+    assert lasted(time_ns) == text
