@@ -14,6 +14,7 @@ from controller.cli.common import DONE, FAILED, WRONG, fail
 
 if TYPE_CHECKING:
     from controller.simulation.comparison import Comparison
+    from controller.simulation.model import Scenario
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -42,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="NAME",
         help="policies (default: all but the oracle; see --list)",
+    )
+    add(
+        "--recording",
+        type=Path,
+        metavar="FILE",
+        help="a recording (run --record) whose load and jobs become the scenario 'recording'",
     )
     add(
         "--profile",
@@ -81,7 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Return the exit code: 0 done, 1 the plot cannot be written, 2 wrong use or profile."""
+    """Return the exit code.
+
+    0 done, 1 the plot cannot be written or the recording cannot be read, 2 wrong use or profile.
+    """
+    from controller.agent.recording import RecordingError
     from controller.config.yaml_document import ConfigError
     from controller.simulation.comparison import compare
     from controller.simulation.policies.registry import ORACLE, policies
@@ -100,11 +111,17 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.seconds <= arguments.warm_up:
         return fail("--seconds must be more than --warm-up", WRONG)
     default = [name for name in entries if name != ORACLE]
+    named = _expand(arguments.scenario or (() if arguments.recording else ["main"]), GROUPS)
     try:
-        scenarios = [SCENARIOS[name] for name in _expand(arguments.scenario or ["main"], GROUPS)]
+        scenarios = [SCENARIOS[name] for name in named]
         chosen = {name: entries[name] for name in _unique(arguments.policy or default)}
     except KeyError as error:
         return fail(f"no scenario or policy named {error} (see --list)", WRONG)
+    if arguments.recording is not None:
+        try:
+            scenarios.append(_recorded(arguments.recording))
+        except (RecordingError, ValueError, OSError) as error:
+            return fail(error, FAILED)
     progress = _Progress()
     comparison = compare(
         scenarios,
@@ -119,6 +136,17 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.plot is not None:
         return _plot(comparison, arguments.plot)
     return DONE
+
+
+def _recorded(path: Path) -> "Scenario":
+    from controller.agent.recording import read
+    from controller.simulation.recorded import Recorded
+
+    recorded = Recorded()
+    for entry in read(path):
+        host = None if entry.settings is None else entry.settings.host
+        recorded.update(entry.snapshot, entry.workloads, host)
+    return recorded.scenario(f"the load and the jobs of {path.name}")
 
 
 class _Progress:

@@ -44,6 +44,7 @@ class Service:
     ``work_s`` is the mean time of a request alone on the node, log-normal with the coefficient of
     variation ``work_cv``. ``rate`` is the arrivals per second at a load of 1, ``slo_s`` the
     objective for the p99 of every second. ``quota_cpus`` is a limit of its own, of 100 ms periods.
+    ``load`` replaces the load of the scenario.
     """
 
     name: str = "web"
@@ -53,6 +54,7 @@ class Service:
     rate: float = 3000.0
     slo_s: float = 9e-3
     quota_cpus: float | None = None
+    load: Load | None = None
     character: Character = field(
         default_factory=lambda: Character(
             memory=0.4, bandwidth=0.8e9, pressure=2.0, working_set=5.0, miss_cost=1.8, smt=0.2

@@ -133,7 +133,7 @@ class Plant:
         for index, service in enumerate(scenario.services, 1):
             random = np.random.default_rng((seed, index))
             times = np.arange(steps * 10, dtype=np.float64) * (STEP_S / 10)
-            level = scenario.load(times, random)
+            level = (service.load or scenario.load)(times, random)
             rate = service.rate * np.maximum(level, 0.0)
             arrivals = draw_arrivals(rate, STEP_S / 10, random)
             requests = _Requests(service, arrivals, steps, random)

@@ -1,12 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 import json
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from controller.agent.recording import Entry, Recorder
 from controller.cli.main import main
+from controller.demo.simulated_node import SimulatedNode
+from tests.closed_loop import TICK_NS, ClosedLoop
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ["--seconds", "4", "--warm-up", "1"]
@@ -80,3 +84,23 @@ def test_an_invalid_profile_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["simulate", "--profile", str(profile), *SHORT]) == 2
     assert "cpi" in capsys.readouterr().err
     assert main(["simulate", "--profile", str(tmp_path / "missing.yaml"), *SHORT]) == 2
+
+
+def test_a_recording_becomes_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "recording"
+    node = SimulatedNode(1, wants=(1.0, 0.5))
+    loop = ClosedLoop(node)
+    with Recorder(path) as recorder:
+        for tick in range(20):
+            snapshot = node.snapshot(tick * TICK_NS)
+            plan = loop.planner.step(snapshot, ())
+            entry = Entry(snapshot=snapshot, outcomes=(), plan=plan)
+            if tick == 0:
+                entry = replace(entry, anew=True, settings=loop.settings, workloads=node.workloads)
+            recorder.write(entry)
+    arguments = ["--recording", str(path), "--policy", "none", "koordinator"]
+    assert main(["simulate", *arguments, *SHORT]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("recording: the load and the jobs of recording\n")
+    assert main(["simulate", "--recording", str(tmp_path / "missing"), *SHORT]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
