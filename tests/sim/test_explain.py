@@ -76,10 +76,12 @@ def test_two_culprits_on_cpu(data_dir: Path, explain: Explain) -> None:
     assert shares["batch-0"] > 1.5 * shares["batch-1"] > 0.2
     assert squeeze["be_share"] > 0.9
     assert squeeze["helped"]
-    assert squeeze["use_before_cpus"] == pytest.approx(1.2, rel=0.1)
-    assert squeeze["use_cpus"] < 0.6
+    # The moment in which it was limited counts as before.
+    assert 1.2 * 1.1 >= squeeze["use_before_cpus"] > 2 * squeeze["use_cpus"]
     (suffering,) = incidents(explain("web-0", "--json", "--since", START), "suffering")
-    assert list(suffering["states_ns"]) == ["squeeze"]
+    states = suffering["states_ns"]
+    assert set(states) <= {"squeeze", "free"}
+    assert states["squeeze"] > 10 * 10**9
     assert {each["target"] for each in suffering["limited"]} == {"/batch-0", "/batch-1"}
     assert suffering["began"] < squeeze["ended"]
 
@@ -129,9 +131,11 @@ def test_a_service_that_suffers_for_another_reason(
     text = explain("web-0")
     assert "suffered on cpu" in text
     assert f"{state} for " in text and words in text
-    # In the first tick the other cause is not known yet; what it wrote was taken back.
-    (squeeze,) = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
-    assert squeeze["ended_by"].startswith("released: ") and words in squeeze["ended_by"]
+    # If it was limited at first, while the other cause was not known, that was taken back.
+    squeezes = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert len(squeezes) <= 1
+    assert all(words in each["ended_by"] for each in squeezes)
+    assert squeezes or "was not touched" in explain("batch-0")
 
 
 def test_a_workload_that_was_never_touched(data_dir: Path, explain: Explain) -> None:
@@ -270,7 +274,7 @@ def test_at_a_time(data_dir: Path, explain: Explain) -> None:
     loop.node.wants = [0.0, 0.0]
     loop.run(600)
     loop.stop()
-    assert "limited since then" in explain("batch-0", "--at", "2020-01-01T00:05:30Z")
+    assert "because of web-0 on cpu" in explain("batch-0", "--at", "2020-01-01T00:05:30Z")
     assert "It was not touched" in explain("batch-0", "--at", "2020-01-01T00:02:00Z")
     assert "It was not touched" in explain("batch-0", "--at", "2020-01-01T00:15:00Z")
     # Of the last day, which is the default.
