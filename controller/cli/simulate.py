@@ -166,18 +166,25 @@ class _Progress:
 
 
 def _print(comparison: "Comparison", as_json: bool) -> None:
+    from controller.simulation.frontier import format_frontier, frontier
     from controller.simulation.table import format_table, summarise
 
     summaries = summarise(comparison.runs)
+    verdicts = frontier(summaries, comparison.scenarios)
     if as_json:
         settings = [
             {"scenario": scenario, "policy": policy, "settings": text}
             for (scenario, policy), text in comparison.settings.items()
         ]
         results = [asdict(each) for each in summaries]
-        print(json.dumps({"results": results, "settings": settings}, indent=2))
+        compared = [asdict(each) for each in verdicts]
+        whole = {"results": results, "settings": settings, "frontier": compared}
+        print(json.dumps(whole, indent=2))
         return
     print(format_table(summaries, comparison.titles))
+    if verdicts and len(verdicts) < len(summaries):
+        print("\nfrontier:")
+        print(format_frontier(verdicts))
     if comparison.settings:
         print("\nsettings found:")
         for (scenario, policy), text in comparison.settings.items():

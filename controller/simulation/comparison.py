@@ -20,9 +20,14 @@ __all__ = ("Comparison", "compare")
 class Comparison:
     """All runs; ``settings`` in words of each scenario and policy whose settings were searched."""
 
-    titles: Mapping[str, str]
+    scenarios: Mapping[str, Scenario]
     runs: list[Run] = field(default_factory=list)
     settings: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """The titles of the scenarios by name."""
+        return {name: each.title for name, each in self.scenarios.items()}
 
 
 def compare(
@@ -39,7 +44,7 @@ def compare(
     The oracle's quotas are always searched, the settings of policies with variants if *tune*.
     *progress* gets a line before each run.
     """
-    result = Comparison({each.name: each.title for each in scenarios})
+    result = Comparison({each.name: each for each in scenarios})
     total = len(scenarios) * len(policies)
     for scenario in scenarios:
         for name, entry in policies.items():

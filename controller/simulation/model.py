@@ -52,7 +52,7 @@ class Service:
     work_s: float = 2e-3
     work_cv: float = 0.5
     rate: float = 3000.0
-    slo_s: float = 9e-3
+    slo_s: float = 9.5e-3
     quota_cpus: float | None = None
     load: Load | None = None
     character: Character = field(
@@ -81,7 +81,7 @@ class Scenario:
 
     ``jobs_at`` gives the jobs at a time in s, always as many with the same names; ``slow_at`` is
     the factor on the services' own work, ``steal_at`` the part of the CPU time that the hypervisor
-    takes.
+    takes. ``restless``: the load or the culprit changes faster than every 30 s.
     """
 
     name: str
@@ -92,3 +92,4 @@ class Scenario:
     machine: Machine = field(default_factory=Machine)
     slow_at: Callable[[float], float] = lambda _: 1.0
     steal_at: Callable[[float], float] = lambda _: 0.0
+    restless: bool = False

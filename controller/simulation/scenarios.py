@@ -119,12 +119,14 @@ def _main() -> list[Scenario]:
         replace(
             base,
             name="culprit-changes",
+            restless=True,
             title="another job hurts every 20 s",
             jobs_at=_moving(STREAM, 3, 20.0),
         ),
         replace(
             base,
             name="character-changes",
+            restless=True,
             title="one job turns harmful and harmless every 20 s",
             jobs_at=_taking_turns(
                 20.0, _jobs(STREAM, GENTLE, GENTLE), _jobs(GENTLE, GENTLE, GENTLE)
@@ -137,13 +139,18 @@ def _main() -> list[Scenario]:
             load=steps(0.25, 0.9, every_s=30.0),
         ),
         replace(
-            base, name="square", title="square wave of 7 s, 30 and 80 %", load=square(0.3, 0.8, 7.0)
+            base,
+            name="square",
+            restless=True,
+            title="square wave of 7 s, 30 and 80 %",
+            load=square(0.3, 0.8, 7.0),
         ),
         replace(
             base,
             name="bursty",
-            title="bursts of 300 ms at 100 %, 55 % on average",
-            load=bursty(0.55, 1.0),
+            restless=True,
+            title="bursts of 300 ms at 85 %, 50 % on average",
+            load=bursty(0.5, 0.85),
         ),
         replace(
             base,
