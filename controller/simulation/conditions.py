@@ -40,7 +40,7 @@ class Knobs:
 
     Quotas are in CPUs (inf: none) with periods in s. ``cpuset`` is the number of CPUs that jobs may
     run on. ``ways`` and ``mba`` (percent) are those of all jobs together. Jobs in ``evicted`` do
-    not run.
+    not run. ``cookie``: the jobs carry a core-scheduling cookie, and the services do not.
     """
 
     quota: Array
@@ -52,6 +52,7 @@ class Knobs:
     all_quota: float = math.inf
     all_period: float = 0.1
     cpuset: float = math.inf
+    cookie: bool = False
     mba: float = 100.0
 
     @classmethod
@@ -147,8 +148,13 @@ def find_conditions(
     wanted = np.empty((rows, len(weights)))
     wanted[:, :count] = busy * unthrottled
     threads = np.where(knobs.evicted, 0.0, traits.threads)
-    if threads.sum() > knobs.cpuset:
-        threads = share_cpus(threads[None, :], weights[count:], knobs.cpuset)[0]
+    cpuset = knobs.cpuset
+    if knobs.cookie:
+        # A core that runs a service runs no job; services spread over idle cores first.
+        free = max(0.0, machine.cores - float(wanted[:, :count].sum(axis=1).mean()))
+        cpuset = min(cpuset, machine.threads_per_core * free)
+    if threads.sum() > cpuset:
+        threads = share_cpus(threads[None, :], weights[count:], cpuset)[0]
     wanted[:, count:] = threads
     on, longest = np.ones((rows, len(threads))), math.inf
     if quotas:
@@ -167,7 +173,7 @@ def find_conditions(
     behind = np.maximum(1.0, rivals / machine.cpus) * machine.slice_s
     blamed = np.where(normal, running.mean(axis=0), 0.0)
     slowdown, traffic = _memory(running, traits, knobs, machine)
-    near_service, near_job = sibling_busy(running, count, knobs.cpuset, machine)
+    near_service, near_job = sibling_busy(running, count, cpuset, machine)
     return Conditions(
         edges=edges,
         wanted=wanted,

@@ -167,6 +167,7 @@ def _values(knobs: Knobs) -> list[tuple[str, int, object]]:
         ("cpuset", -1, knobs.cpuset),
         ("ways", -1, knobs.ways),
         ("mba", -1, knobs.mba),
+        ("cookie", -1, knobs.cookie),
     ]
     quotas = zip(knobs.quota.tolist(), knobs.period.tolist(), strict=True)
     values += [("quota", index, quota) for index, quota in enumerate(quotas)]

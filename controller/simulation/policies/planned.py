@@ -36,7 +36,15 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.core.planner import Planner
-from controller.core.settings import HostFacts, Profile, ResctrlFacts, SafeState, Settings
+from controller.core.settings import (
+    CoreMode,
+    CoreSettings,
+    HostFacts,
+    Profile,
+    ResctrlFacts,
+    SafeState,
+    Settings,
+)
 from controller.core.units import NS_PER_SEC
 from controller.demo.simulated_node import KnobTable, make_workload, target_of
 from controller.simulation.machine import KUBELET_WEIGHT, Machine
@@ -48,6 +56,8 @@ TICK_NS = 200_000_000
 RESERVE_CPUS = 0.1  # default of `reserve` in the configuration
 STALE_TICKS = 5
 GROUP = Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", 77, "sweetpoint-best-effort")
+_CORES = Target(TargetKind.CORE_GROUP, "core", 1, "best-effort")
+_NO_COOKIE = KnobValue("0")
 _FREE_QUOTA = KnobValue("max 100000 0")
 _FIRST_SERVICE, _FIRST_JOB = 100, 10_000
 _PACKET_BYTES = 500
@@ -56,18 +66,27 @@ _PACKET_BYTES = 500
 class Planned:
     """The planner with *profiles*, one for each service in order.
 
-    *resctrl*: the planner may use it where the machine has it.
+    *resctrl*: the planner may use it where the machine has it; *cookies*: core scheduling as well,
+    in mode auto.
     """
 
     interval_s = TICK_NS / NS_PER_SEC
 
-    def __init__(self, plant: Plant, profiles: Sequence[Profile], resctrl: bool = True) -> None:
+    def __init__(
+        self,
+        plant: Plant,
+        profiles: Sequence[Profile],
+        resctrl: bool = True,
+        cookies: bool = False,
+    ) -> None:
         self._plant = plant
         self._probes = Probes(plant, [each.name for each in profiles])
         self._table = KnobTable()
         self._outcomes: tuple[Outcome, ...] = ()
         uses_resctrl = resctrl and plant.machine.resctrl
         self._add_knobs(uses_resctrl)
+        if cookies:
+            self._table.add(_CORES, Knob.CORE_COOKIE, _NO_COOKIE)
         settings = Settings(
             tick_ns=TICK_NS,
             host=HostFacts(
@@ -79,6 +98,7 @@ class Planned:
             safe_state=SafeState.STATIC,
             stale_ticks=STALE_TICKS,
             mode=Mode.ENFORCE,
+            core=CoreSettings(CoreMode.AUTO if cookies else CoreMode.OFF),
         )
         self._planner = Planner(settings, self._probes.workloads)
 
@@ -126,6 +146,8 @@ class Planned:
             knobs.ways = parse_masks(value)[0].bit_count()
         elif knob is Knob.MBA:
             knobs.mba = float(parse_bandwidth(value)[0])
+        elif knob is Knob.CORE_COOKIE:
+            knobs.cookie = value != _NO_COOKIE
 
 
 class Probes:

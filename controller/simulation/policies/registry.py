@@ -177,6 +177,10 @@ def _own(profile: Path | None) -> dict[str, Entry]:
         f"{OURS}-cpi-resctrl": Entry(
             title="the same with cache ways and MBA", factory=partial(_planned, profile=cpi)
         ),
+        f"{OURS}-cpi-cookies": Entry(
+            title="the same with core scheduling (mode auto) as well",
+            factory=partial(_planned, profile=cpi, cookies=True),
+        ),
         f"{OURS}-objective": Entry(
             title="the planner with 0.8 of the objective as sweet point of the service's p99",
             factory=_for_objective,
@@ -205,8 +209,8 @@ def _with_settings(
     return policy(plant, settings)
 
 
-def _planned(plant: Plant, profile: Profile, resctrl: bool = True) -> Policy:
-    return Planned(plant, [profile] * len(plant.scenario.services), resctrl)
+def _planned(plant: Plant, profile: Profile, resctrl: bool = True, cookies: bool = False) -> Policy:
+    return Planned(plant, [profile] * len(plant.scenario.services), resctrl, cookies)
 
 
 def _for_objective(plant: Plant) -> Policy:

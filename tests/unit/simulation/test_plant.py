@@ -177,6 +177,19 @@ def test_a_shared_core_slows_both_down() -> None:
     assert plant.counters.work.sum() < 0.75 * plant.counters.oncpu[1:].sum()
 
 
+def test_a_cookie_keeps_jobs_off_the_services_cores_at_the_cost_of_idle_time() -> None:
+    def with_cookie(knobs: Knobs) -> None:
+        knobs.idle[:] = True
+        knobs.cookie = True
+
+    loud = scenario(replace(CALM, smt=0.4))
+    plant, free = run(loud, with_cookie), run(loud, idle)
+    assert plant.counters.overlap[0] == 0.0 < free.counters.overlap[0]
+    assert plant.counters.cycles[0] / plant.counters.instructions[0] == pytest.approx(1.0, abs=0.01)
+    # As many CPUs are idle as services run on: 3.0 on average.
+    assert plant.counters.idle / SECONDS == pytest.approx(3.0, rel=0.1)
+
+
 def test_steal_slows_down_without_a_culprit() -> None:
     stolen = replace(scenario(), steal_at=lambda _: 0.3)
     plant, free = run(stolen, idle), run(scenario(), idle)

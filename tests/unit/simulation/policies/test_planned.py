@@ -71,6 +71,18 @@ def test_the_planner_limits_the_jobs_that_make_a_service_wait() -> None:
     assert np.all(plant.knobs.period < 0.1)
 
 
+def test_cookies_are_set_where_services_share_cores_and_suffer() -> None:
+    plant = Plant(SCENARIOS["bandwidth"], 1, 60)
+    policy = policies()["sweetpoint-cpi-cookies"].factory(plant)
+    seen = set()
+    for step in range(600):
+        if step % 2 == 0:
+            policy.step()
+        seen.add(plant.knobs.cookie)
+        plant.advance()
+    assert seen == {False, True}
+
+
 def test_an_eviction_ends_the_job() -> None:
     (spec,) = make_settings(make_spec(sweet_point_ns=1e4)).profiles["default"].indicators
     assert spec.name is IndicatorName.RUNQ_P99
