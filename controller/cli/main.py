@@ -24,6 +24,7 @@ from controller.cli import (
     run,
     schema,
     simulate,
+    top,
 )
 from controller.cli.common import FAILED
 
@@ -44,6 +45,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "run": run,
     "doctor": doctor,
     "demo": demo,
+    "top": top,
     "pause": pause,
     "resume": resume,
     "release": release,

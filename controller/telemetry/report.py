@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import threading
 from typing import Any
 
-from controller.core.decision import Outcome, Plan
+from controller.core.decision import Outcome, Plan, Verdict
 from controller.core.model import (
     Blame,
     CgroupId,
@@ -40,6 +40,7 @@ __all__ = (
 
 _DURATIONS = 600
 _MAX_TEXTS = 100
+_VERDICTS = 50
 # Longest wait of a reader for the end of a tick.
 _YIELD_S = 0.1
 
@@ -137,8 +138,9 @@ class PublishedState:
 
     ``report`` is replaced and never modified, so a reader must read the attribute once and use that
     object. A reader with much work calls ``yield_to_tick`` from time to time, because all threads
-    share one interpreter. ``between_ticks`` is set while no tick runs. ``http_listen_failures`` is
-    written by the HTTP server: how often it could not listen on its address.
+    share one interpreter. ``between_ticks`` is set while no tick runs. ``verdicts`` are the last
+    50, with the times of their plans. ``http_listen_failures`` is written by the HTTP server: how
+    often it could not listen on its address.
     """
 
     report: TickReport | None = None
@@ -149,6 +151,7 @@ class PublishedState:
     reloads: dict[str, int] = field(default_factory=dict)
     http_listen_failures: int = 0
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
+    verdicts: deque[tuple[int, Verdict]] = field(default_factory=lambda: deque(maxlen=_VERDICTS))
 
     def yield_to_tick(self) -> bool:
         """Wait for the end of a running tick, at most 0.1 s; return whether it ended."""
@@ -157,13 +160,17 @@ class PublishedState:
     def count(
         self, plan: Plan, outcomes: tuple[Outcome, ...], evictions: tuple[EvictionAnswer, ...] = ()
     ) -> None:
-        """Count the channel states of *plan*, the results of its writes, and eviction answers."""
+        """Count the channel states of *plan*, the results of its writes, and eviction answers.
+
+        The verdicts of *plan* are kept.
+        """
         for answer in evictions:
             eviction = answer.channel, answer.result
             self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
         for demand in plan.demands:
             decision = demand.channel, demand.state
             self.decisions[decision] = self.decisions.get(decision, 0) + 1
+        self.verdicts.extend((plan.time_ns, verdict) for verdict in plan.verdicts)
         for outcome in outcomes:
             key = outcome.action.knob, _result(outcome)
             self.writes[key] = self.writes.get(key, 0) + 1
@@ -199,9 +206,20 @@ class PublishedState:
                 "failed": report.failed_ticks,
             },
         )
-        yield "workloads", [w._asdict() for w in report.workloads]
+        oncpu = {sample.cgroup: sample.oncpu_ns for sample in report.samples}
+        yield (
+            "workloads",
+            [{**w._asdict(), "oncpu_ns": oncpu.get(w.cgroup)} for w in report.workloads],
+        )
         yield "left_out", report.left_out[:_MAX_TEXTS]
         yield "plan", report.plan
+        yield (
+            "decisions",
+            [
+                {"time_ns": time_ns, "subject": verdict.subject, "text": verdict.text}
+                for time_ns, verdict in self.verdicts.copy()
+            ],
+        )
         wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
         yield "knobs", [_knob_status(reading, wanted) for reading in report.knobs]
         yield "agent", report.cost

@@ -39,7 +39,7 @@ def test_every_line_of_the_lock_is_a_version_with_hashes() -> None:
 
 def test_the_dependencies_of_the_project_are_locked_in_suitable_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for text in project["dependencies"]:
+    for text in (*project["dependencies"], *project["optional-dependencies"]["top"]):
         requirement = Requirement(text)
         assert locked()[requirement.name.lower()] in requirement.specifier, text
 

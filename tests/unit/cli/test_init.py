@@ -135,6 +135,18 @@ def test_on_this_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         return
     assert code == 0
     assert main(["check", "--config", str(file)]) == 0
+    assert "mode: observe" in file.read_text()
+
+
+def test_an_existing_file_is_replaced_only_by_force(
+    tmp_path: Path,
+    v1: CgroupLayout,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controller.host.facts.find_cgroup_layout", lambda: v1)
+    file = tmp_path / "new" / "config.yaml"
+    file.parent.mkdir()
     file.write_text("mine\n")
     assert main(["init", "--write", str(file)]) == 1
     assert "exists; --force replaces it" in capsys.readouterr().err

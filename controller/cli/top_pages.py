@@ -1,0 +1,152 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where ``sweetpoint top`` gets its pages: /statusz of an address, or the agent of a node."""
+
+import argparse
+from collections.abc import Generator, Mapping
+import http.client
+import json
+from pathlib import Path
+import shutil
+import subprocess
+import threading
+import time
+from typing import Any
+import urllib.error
+import urllib.request
+
+from controller.host.facts import die_with_parent
+
+__all__ = ("Page", "SourceError", "pages")
+
+_TIMEOUT_S = 5.0
+# A page about a thousand workloads has less than one MiB.
+_MAX_BYTES = 32 << 20
+_IN_IMAGE = "/opt/sweetpoint/bin/sweetpoint"  # deploy/Dockerfile
+_LABEL = "app.kubernetes.io/name=sweetpoint"
+
+Page = Mapping[str, Any]
+
+
+class SourceError(Exception):
+    """There is no page now; the message says why."""
+
+
+def pages(arguments: argparse.Namespace, stop: threading.Event) -> Generator[Page, None, None]:
+    """Yield the pages of the selected agent, every ``interval`` seconds, until *stop* is set.
+
+    :raises SourceError: the first page cannot be had; later ones are tried again.
+    :raises ConfigError: neither an address nor a node is given, and the configuration is invalid.
+    """
+    if arguments.node is not None:
+        yield from _pages_of_node(arguments)
+        return
+    url, token_file = _address(arguments)
+    first = True
+    while not stop.is_set():
+        began_s = time.monotonic()
+        try:
+            page = _fetch(url, token_file)
+        except SourceError:
+            if first or arguments.once:
+                raise
+        else:
+            yield page
+        first = False
+        if arguments.once:
+            return
+        stop.wait(max(0.0, began_s + arguments.interval - time.monotonic()))
+
+
+def _address(arguments: argparse.Namespace) -> tuple[str, Path | None]:
+    from controller.config.load import load
+
+    if arguments.url is not None:
+        if not arguments.url.startswith(("http://", "https://")):
+            raise SourceError("--url must begin with http:// or https://")
+        return arguments.url.rstrip("/"), arguments.token_file
+    config = load(arguments.config)
+    if config.http is None:
+        raise SourceError(f"{arguments.config}: http is off, so the agent has no pages")
+    host, port = config.http
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - any address
+    where = f"[{host}]" if ":" in host else host
+    return f"http://{where}:{port}", arguments.token_file or config.http_token_file
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection, which would take the token to another server."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _fetch(url: str, token_file: Path | None) -> Page:
+    headers = {}
+    try:
+        if token_file is not None:
+            headers["Authorization"] = f"Bearer {token_file.read_text(encoding='ascii').strip()}"
+        request = urllib.request.Request(f"{url}/statusz", headers=headers)  # noqa: S310 - http(s)
+        # Without the proxies of the environment: the page is that of a host, mostly of this one.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            data = answer.read(_MAX_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        hint = "; see --token-file" if error.code in (401, 403) else ""
+        raise SourceError(f"{url}/statusz: HTTP {error.code}{hint}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise SourceError(f"{url}/statusz: {reason}; does the agent run?") from None
+    return _parse(data, url)
+
+
+def _parse(data: bytes | str, where: str) -> Page:
+    try:
+        page = json.loads(data) if len(data) <= _MAX_BYTES else None
+    except (ValueError, RecursionError):
+        page = None
+    if not isinstance(page, dict):
+        raise SourceError(f"{where}: not a page of an agent")
+    return page
+
+
+def _pages_of_node(arguments: argparse.Namespace) -> Generator[Page, None, None]:
+    """Yield pages that this command, run in the pod of the node's agent, prints."""
+    if shutil.which("kubectl") is None:
+        raise SourceError("--node needs kubectl")
+    namespace, pod = _agent_pod(arguments.node)
+    inside = [_IN_IMAGE, "top", "--raw", "--interval", f"{arguments.interval:g}"]
+    inside += ["--once"] if arguments.once else []
+    command = ["kubectl", "exec", "-n", namespace, pod, "--", *inside]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        # The thread that draws may end while another one waits for a line of kubectl.
+        preexec_fn=die_with_parent,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            while line := process.stdout.readline(_MAX_BYTES + 1):
+                yield _parse(line, f"{namespace}/{pod}")
+        finally:
+            process.terminate()
+    if not arguments.once or process.returncode != 0:
+        raise SourceError(f"kubectl exec in {namespace}/{pod} ended: {process.returncode}")
+
+
+def _agent_pod(node: str) -> tuple[str, str]:
+    selectors = ("-l", _LABEL, f"--field-selector=spec.nodeName={node},status.phase=Running")
+    columns = "jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{'\\n'}{end}"
+    command = ["kubectl", "get", "pods", "--all-namespaces", *selectors, "-o", columns]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        raise SourceError("kubectl get pods: no answer within 60 s") from None
+    if done.returncode != 0:
+        raise SourceError(f"kubectl get pods: {done.stderr.strip()[:400]}")
+    found = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 2]
+    if not found:
+        raise SourceError(f"no agent runs on node {node!r} (no pod with the label {_LABEL})")
+    return found[0][0], found[0][1]

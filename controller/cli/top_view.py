@@ -1,0 +1,311 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What ``sweetpoint top`` shows: rows made from /statusz, and how they change from page to page.
+
+The page comes from the network, and perhaps from an agent of another version. A field that is
+missing or of another type is left out; no text reaches the terminal with control characters in it.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+import fnmatch
+from typing import Any, NamedTuple
+
+from controller.core.knob_values import parse_quota
+from controller.core.model import KnobValue
+from controller.core.units import NS_PER_SEC, format_bandwidth, format_cpus, format_duration
+from controller.host.names import printable
+
+__all__ = ("ChannelRow", "ServiceRow", "Tracker", "View", "WorkloadRow", "bar", "spark")
+
+_TREND = 60
+_MOST_NAME = 64
+_RATIOS = ("wait_ratio", "net_drops", "psi_cpu", "psi_memory", "psi_io")
+_SPARKS = "▁▂▃▄▅▆▇█"
+# The bar and the trend end at this multiple of the sweet point.
+_FULL = 2.0
+
+
+class ServiceRow(NamedTuple):
+    """An indicator of a service. ``ratio`` is value / sweet point; ``trend`` are past ratios."""
+
+    service: str
+    indicator: str
+    channel: str
+    status: str
+    value: str
+    sweet_point: str
+    ratio: float | None
+    trend: tuple[float | None, ...]
+
+
+class WorkloadRow(NamedTuple):
+    """A best-effort workload: its quota, its use and its part in what hurts services."""
+
+    name: str
+    allowance: str
+    use_cpus: float | None
+    blame: float
+    harms: str
+
+
+class ChannelRow(NamedTuple):
+    """A channel: why it squeezes or not, how hard, for which service, and its knobs."""
+
+    channel: str
+    state: str
+    demand: float
+    service: str
+    knobs: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One page. ``notes`` are warnings, ``decisions`` the last ones, the newest first."""
+
+    head: str
+    notes: tuple[str, ...]
+    services: tuple[ServiceRow, ...]
+    workloads: tuple[WorkloadRow, ...]
+    channels: tuple[ChannelRow, ...]
+    decisions: tuple[str, ...]
+
+
+def bar(ratio: float | None, width: int) -> str:
+    """Return a bar whose middle is the sweet point: ``#`` up to it, ``!`` beyond."""
+    if ratio is None:
+        return " " * width
+    filled = round(min(ratio, _FULL) / _FULL * width)
+    return "".join("#" if at < width // 2 else "!" for at in range(filled)).ljust(width, ".")
+
+
+def spark(trend: Iterable[float | None], width: int) -> str:
+    """Return the last *width* ratios as a line of blocks; a gap where none was known."""
+    shown = [*trend][-width:]
+    top = len(_SPARKS) - 1
+    return "".join(
+        " " if each is None else _SPARKS[round(min(each, _FULL) / _FULL * top)] for each in shown
+    ).rjust(width)
+
+
+class Tracker:
+    """Makes views from successive pages of one agent.
+
+    :param pattern: a glob; services and workloads whose names do not match it are left out.
+    :param sort: ``harm`` (worst first), ``use`` (most CPU first) or ``name``.
+    """
+
+    def __init__(self, pattern: str = "*", sort: str = "harm") -> None:
+        self.pattern = pattern
+        self.sort = sort
+        self._trends: dict[tuple[str, str], deque[float | None]] = {}
+        # CPU time by cgroup, and the time of that page.
+        self._oncpu: dict[str, float] = {}
+        self._time_ns: float | None = None
+        self._use: dict[str, float] = {}
+
+    def update(self, page: Mapping[str, Any]) -> View:
+        """Return the view of *page*, the data of /statusz."""
+        self._update_use(page)
+        self._update_trends(_records(_mapping(page.get("plan")).get("loops")))
+        return self.again(page)
+
+    def again(self, page: Mapping[str, Any]) -> View:
+        """Return the view of the last *page* once more, with another filter or order."""
+        plan = _mapping(page.get("plan"))
+        loops = _records(plan.get("loops"))
+        return View(
+            head=_head(page, plan),
+            notes=tuple(_notes(page)),
+            services=self._services(loops),
+            workloads=self._workloads(page, plan),
+            channels=tuple(_channels(plan)),
+            decisions=tuple(_decisions(page)),
+        )
+
+    def _update_trends(self, loops: list[Mapping[str, Any]]) -> None:
+        keys = [(_text(each.get("service")), _text(each.get("indicator"))) for each in loops]
+        self._trends = {key: self._trends.get(key, deque(maxlen=_TREND)) for key in keys}
+        for key, loop in zip(keys, loops, strict=True):
+            self._trends[key].append(_ratio(loop))
+
+    def _update_use(self, page: Mapping[str, Any]) -> None:
+        time_ns = _number(page.get("time_ns"))
+        found = {
+            _text(each.get("path")): oncpu_ns
+            for each in _records(page.get("workloads"))
+            if (oncpu_ns := _number(each.get("oncpu_ns"))) is not None
+        }
+        last_ns, before = self._time_ns, self._oncpu
+        if time_ns is None or time_ns == last_ns:
+            return
+        self._time_ns, self._oncpu, self._use = time_ns, found, {}
+        if last_ns is not None and time_ns > last_ns:
+            self._use = {
+                path: max(0.0, oncpu_ns - before[path]) / (time_ns - last_ns)
+                for path, oncpu_ns in found.items()
+                if path in before
+            }
+
+    def _services(self, loops: list[Mapping[str, Any]]) -> tuple[ServiceRow, ...]:
+        rows = [self._service(loop) for loop in loops]
+        rows = [row for row in rows if fnmatch.fnmatchcase(row.service, self.pattern)]
+        if self.sort == "name":
+            return tuple(sorted(rows, key=lambda row: (row.service, row.indicator)))
+        return tuple(sorted(rows, key=lambda row: -(row.ratio or 0.0)))
+
+    def _service(self, loop: Mapping[str, Any]) -> ServiceRow:
+        service, indicator = _text(loop.get("service")), _text(loop.get("indicator"))
+        is_time = loop.get("is_time") is True
+        value, sweet_point = _number(loop.get("value")), _number(loop.get("sweet_point"))
+        return ServiceRow(
+            service=service,
+            indicator=indicator,
+            channel=_text(loop.get("channel")),
+            status=_text(loop.get("status")),
+            value=_amount(indicator, value, is_time),
+            sweet_point=_amount(indicator, sweet_point, is_time),
+            ratio=_ratio(loop),
+            trend=tuple(self._trends[service, indicator]),
+        )
+
+    def _workloads(
+        self, page: Mapping[str, Any], plan: Mapping[str, Any]
+    ) -> tuple[WorkloadRow, ...]:
+        knobs = {
+            (_text(each.get("path")), _text(each.get("knob"))): _text(each.get("applied"))
+            for each in _records(page.get("knobs"))
+        }
+        blame, harms = _blame(plan)
+        rows = []
+        for each in _records(page.get("workloads")):
+            name, path = _text(each.get("name")), _text(each.get("path"))
+            if each.get("qos") != "best-effort" or not fnmatch.fnmatchcase(name, self.pattern):
+                continue
+            cgroup = str(each.get("cgroup"))
+            rows.append(
+                WorkloadRow(
+                    name=name,
+                    allowance=_allowance(path, knobs),
+                    use_cpus=self._use.get(path),
+                    blame=blame.get(cgroup, 0.0),
+                    harms=", ".join(sorted(harms.get(cgroup, ()))),
+                )
+            )
+        if self.sort == "name":
+            return tuple(sorted(rows))
+        if self.sort == "use":
+            return tuple(sorted(rows, key=lambda row: -(row.use_cpus or 0.0)))
+        return tuple(sorted(rows, key=lambda row: (-row.blame, -(row.use_cpus or 0.0))))
+
+
+def _head(page: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    tick = _mapping(page.get("tick"))
+    took, p99 = _number(tick.get("duration_ns")), _number(tick.get("duration_p99_ns"))
+    parts = [_text(page.get("mode")) or "not ready"]
+    if (granted := _number(plan.get("quota_granted_cpus"))) is not None:
+        parts.append(f"best-effort may use {format_cpus(granted)}")
+    if took is not None and p99 is not None:
+        parts.append(f"tick {format_duration(took)}, p99 {format_duration(p99)}")
+    cost = _number(_mapping(page.get("agent")).get("used_cpus"))
+    if cost is not None:
+        parts.append(f"agent {format_cpus(cost)}")
+    return " | ".join(parts)
+
+
+def _notes(page: Mapping[str, Any]) -> Iterator[str]:
+    for each in _records(page.get("pauses")):
+        yield f"paused: {_text(each.get('scope'))} {_text(each.get('name'))}".rstrip()
+    for source, problem in _mapping(page.get("pause_problems")).items():
+        yield f"pause of the {_text(source)} is ignored: {_text(problem)}"
+    for probe, problem in _mapping(page.get("probes")).items():
+        yield f"probe {_text(probe)} is off: {_text(problem)}"
+    if problem := _text(page.get("config_problem")):
+        yield f"configuration: {problem}"
+    if _mapping(page.get("plan")).get("safe") is True:
+        yield "no data: safe state"
+
+
+def _channels(plan: Mapping[str, Any]) -> Iterator[ChannelRow]:
+    rungs: dict[str, list[str]] = {}
+    for each in _records(plan.get("rungs")):
+        usable = each.get("usable") is True
+        if usable:
+            rungs.setdefault(_text(each.get("channel")), []).append(_text(each.get("setting")))
+    for demand in _records(plan.get("demands")):
+        channel = _text(demand.get("channel"))
+        yield ChannelRow(
+            channel=channel,
+            state=_text(demand.get("state")),
+            demand=_number(demand.get("applied")) or 0.0,
+            service=_text(demand.get("service")),
+            knobs=", ".join(rungs.get(channel, [])),
+        )
+
+
+def _decisions(page: Mapping[str, Any]) -> Iterator[str]:
+    now_ns = _number(page.get("time_ns")) or 0.0
+    for each in reversed(_records(page.get("decisions"))):
+        age_s = (now_ns - (_number(each.get("time_ns")) or 0.0)) / NS_PER_SEC
+        yield f"{age_s:6.0f}s ago  {_text(each.get('subject'))}: {_text(each.get('text'), 400)}"
+
+
+def _blame(plan: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, set[str]]]:
+    """Return the largest part of each best-effort cgroup in a cause, and the services it hurts."""
+    blame: dict[str, float] = {}
+    harms: dict[str, set[str]] = {}
+    for cause in _records(plan.get("causes")):
+        for culprit in _records(cause.get("culprits")):
+            cgroup, share = str(culprit.get("cgroup")), _number(culprit.get("share")) or 0.0
+            blame[cgroup] = max(share, blame.get(cgroup, 0.0))
+            harms.setdefault(cgroup, set()).add(_text(cause.get("service")))
+    return blame, harms
+
+
+def _allowance(path: str, knobs: Mapping[tuple[str, str], str]) -> str:
+    parts = []
+    quota = knobs.get((path, "cpu.quota"))
+    try:
+        cpus = None if quota is None else parse_quota(KnobValue(quota)).cpus
+    except ValueError:
+        cpus = None
+    parts.append("no quota" if cpus is None else format_cpus(cpus))
+    level = path
+    while level:
+        if knobs.get((level, "cpu.idle")) == "1":
+            parts.append("idle")
+            break
+        level = level.rpartition("/")[0]
+    return ", ".join(parts)
+
+
+def _amount(indicator: str, value: float | None, is_time: bool) -> str:
+    if value is None:
+        return "-"
+    if is_time:
+        return format_duration(value)
+    if indicator in _RATIOS:
+        return f"{100 * value:.3g}%"
+    return format_bandwidth(value) if indicator == "net_rate" else f"{value:.4g}"
+
+
+def _ratio(loop: Mapping[str, Any]) -> float | None:
+    value, sweet_point = _number(loop.get("value")), _number(loop.get("sweet_point"))
+    return None if value is None or not sweet_point else max(0.0, value / sweet_point)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e30 else None
+
+
+def _text(value: object, most: int = _MOST_NAME) -> str:
+    return printable(value[:most]) if isinstance(value, str) else ""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _records(value: object) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,0 +1,260 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint top``: pages of a real server become rows; hostile pages become nothing worse."""
+
+from collections.abc import Iterator
+import io
+import json
+import os
+from pathlib import Path
+import pty
+import subprocess
+import sys
+import time
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import pytest
+
+from controller.cli.main import main
+from controller.cli.top import plain
+from controller.cli.top_screen import draw
+from controller.cli.top_view import Tracker, bar, spark
+from controller.core.decision import Cause, Culprit, Plan, Verdict
+from controller.core.model import CgroupId, Channel, Knob, KnobReading, KnobValue
+from controller.demo.programs import free_port
+from controller.host.pause_file import PauseEntry, PauseState
+from controller.telemetry.http import StatusServer
+from controller.telemetry.report import PublishedState
+from tests.reports import JOB, report
+
+rich = pytest.importorskip("rich.console")
+
+
+def published(time_ns: int = 10**9, oncpu_ns: int = 0) -> PublishedState:
+    """Return the state of an agent that squeezes a job for a service, and is paused."""
+    first = report(time_ns)
+    plan = first.plan
+    culprits = (Culprit(CgroupId("cpu", 7), 0.8),)
+    cause = Cause(channel=Channel.CPU, service="web", be_share=0.9, culprits=culprits)
+    state = PublishedState()
+    state.report = report(
+        time_ns,
+        plan=Plan(
+            time_ns=time_ns,
+            demands=plan.demands,
+            loops=plan.loops,
+            causes=(cause,),
+            quota_granted_cpus=0.5,
+        ),
+        knobs=(
+            KnobReading(JOB, Knob.CPU_QUOTA, KnobValue("25000 50000 0"), KnobValue("max 1 0")),
+            KnobReading(JOB._replace(path="/batch"), Knob.SCHED_IDLE, KnobValue("1")),
+        ),
+        samples=tuple(each._replace(oncpu_ns=oncpu_ns) for each in first.samples),
+        pauses=PauseState(entries=(("file", PauseEntry("service", "db\x1b", 1e9)),)),
+        probe_problems={"net": "no cgroup2 tree"},
+    )
+    state.count(Plan(time_ns=0, verdicts=(Verdict(subject="web", text="squeezed\x1b[31m"),)), ())
+    return state
+
+
+def page(state: PublishedState) -> dict[str, Any]:
+    port = free_port()
+    server = StatusServer(state, ("127.0.0.1", port), healthy_ns=10**9)
+    try:
+        import urllib.request
+
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/statusz", timeout=5) as answer:
+            return dict(json.load(answer))
+    finally:
+        server.close()
+
+
+def test_a_page_becomes_rows() -> None:
+    tracker = Tracker()
+    tracker.update(page(published(10**9, 10**9)))
+    view = tracker.update(page(published(3 * 10**9, 2 * 10**9)))
+    assert "enforce" in view.head and "best-effort may use 0.50cpu" in view.head
+    assert view.notes[:2] == (r"paused: service db\x1b", "probe net is off: no cgroup2 tree")
+    (service,) = view.services
+    assert service[:6] == ("web", "runq_p99", "cpu", "fresh", "3ms", "2ms")
+    assert service.ratio == 1.5
+    assert service.trend == (1.5, 1.5)
+    (job,) = view.workloads
+    # sched-idle lies on the cgroup above the job.
+    assert job == ("job", "0.50cpu, idle", 0.5, 0.8, "web")
+    (channel,) = view.channels
+    assert (channel.state, channel.demand, channel.service) == ("squeeze", 0.2, "web")
+    assert view.decisions == (r"     3s ago  web: squeezed\x1b[31m",)
+
+
+def test_filter_and_order() -> None:
+    first = page(published())
+    jobs = [
+        {"name": f"job{i}", "qos": "best-effort", "path": f"/j{i}", "cgroup": ["cpu", i]}
+        for i in range(3)
+    ]
+    first["workloads"] = [{**job, "oncpu_ns": 0} for job in jobs]
+    second = {**first, "time_ns": first["time_ns"] + 10**9}
+    second["workloads"] = [{**job, "oncpu_ns": i * 10**8} for i, job in enumerate(jobs)]
+    tracker = Tracker(sort="use")
+    tracker.update(first)
+    assert [each.name for each in tracker.update(second).workloads] == ["job2", "job1", "job0"]
+    tracker.sort = "name"
+    assert [each.name for each in tracker.again(second).workloads] == ["job0", "job1", "job2"]
+    tracker.pattern = "*2"
+    view = tracker.again(second)
+    assert [each.name for each in view.workloads] == ["job2"]
+    assert view.services == ()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=10,
+)
+FIELDS = st.sampled_from(
+    ["plan", "workloads", "knobs", "decisions", "pauses", "probes", "tick", "agent", "time_ns"]
+)
+INNER = st.sampled_from(
+    [
+        *("loops", "demands", "rungs", "causes", "service", "indicator", "value", "sweet_point"),
+        *("channel", "culprits", "share", "cgroup", "path", "name", "qos", "oncpu_ns", "applied"),
+    ]
+)
+RECORDS = st.lists(st.dictionaries(INNER, JSON, max_size=6), max_size=3)
+
+
+PAGES = st.dictionaries(
+    FIELDS, JSON | RECORDS | st.dictionaries(INNER, RECORDS, max_size=3), max_size=5
+)
+
+
+@given(st.lists(PAGES, max_size=2))
+@settings(max_examples=60, deadline=None)
+def test_any_page_is_shown_without_control_characters(pages: list[dict[str, Any]]) -> None:
+    tracker = Tracker()
+    for each in pages:
+        view = tracker.update(each)
+        assert all(line.isprintable() for line in plain(view, detail=True))
+        console = rich.Console(file=io.StringIO(), width=80, force_terminal=False)
+        console.print(draw(view, detail=True, height=24, hint=""))
+
+
+def test_bar_and_trend() -> None:
+    assert bar(None, 4) == "    "
+    assert [bar(ratio, 8) for ratio in (0.0, 0.5, 1.0, 1.5, 9.0)] == [
+        *("........", "##......", "####....", "####!!..", "####!!!!")
+    ]
+    assert spark([0.0, None, 1.0, 9.0], 6) == "  ▁ ▅█"
+
+
+@pytest.fixture
+def agent() -> Iterator[str]:
+    port = free_port()
+    server = StatusServer(published(), ("127.0.0.1", port), healthy_ns=10**9)
+    yield f"http://127.0.0.1:{port}"
+    server.close()
+
+
+def test_in_a_pipe_it_prints_plain_lines(agent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--once", "--url", agent]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "service web runq_p99 3ms of 2ms (1.50 times) [#####!!!..] cpu fresh" in lines
+    assert "workload job 0.50cpu, idle, uses -, 80% of what hurts web" in lines
+    assert "channel cpu squeeze 20% web" in lines
+    assert main(["top", "--once", "--raw", "--url", agent]) == 0
+    assert json.loads(capsys.readouterr().out)["mode"] == "enforce"
+
+
+def test_the_address_and_the_token_are_those_of_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    token, config = tmp_path / "token", tmp_path / "config.yaml"
+    token.write_text("secret-of-sixteen-characters\n")
+    config.write_text(
+        f"http: 0.0.0.0:{port}\nhttp_token_file: {token}\n"
+        "workloads: [{name: a, cgroup: /a, class: best-effort}]\n"
+    )
+    address = ("127.0.0.1", port)
+    server = StatusServer(published(), address, healthy_ns=10**9, token_file=token)
+    try:
+        assert main(["top", "--once", "--config", str(config)]) == 0
+        assert "service web" in capsys.readouterr().out
+        assert main(["top", "--once", "--url", f"http://127.0.0.1:{port}"]) == 1
+        assert "see --token-file" in capsys.readouterr().err
+    finally:
+        server.close()
+    assert main(["top", "--once", "--config", str(config)]) == 1
+    assert "does the agent run?" in capsys.readouterr().err
+
+
+def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--url", "file:///etc/passwd"]) == 1
+    assert main(["top", "--config", str(tmp_path / "missing.yaml")]) == 2
+    assert main(["top", "--interval", "0", "--url", "http://127.0.0.1:1"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+KUBECTL = """\
+#!/bin/sh
+case "$1" in
+get) [ "$6" != "--field-selector=spec.nodeName=n1,status.phase=Running" ] || echo ns agent-x ;;
+exec)
+    run="/opt/sweetpoint/bin/sweetpoint top --raw --interval 2 --once"
+    [ "$*" = "exec -n ns agent-x -- $run" ] && cat page ;;
+esac
+"""
+
+
+def test_the_agent_of_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL)
+    kubectl.chmod(0o755)
+    (tmp_path / "page").write_text(json.dumps(page(published())) + "\n")
+    assert main(["top", "--once", "--node", "n1"]) == 0
+    assert "service web" in capsys.readouterr().out
+    assert main(["top", "--once", "--node", "n2"]) == 1
+    assert "no agent runs on node 'n2'" in capsys.readouterr().err
+    (tmp_path / "page").write_text("<html>\n")
+    assert main(["top", "--once", "--node", "n1"]) == 1
+    assert "not a page of an agent" in capsys.readouterr().err
+
+
+def test_on_a_terminal_it_draws_and_obeys_keys(agent: str) -> None:
+    """The screen is shown, ``s`` changes the order, ``q`` ends, the terminal is as before."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "controller.cli.main", "top", "--url", agent]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    process = subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=subprocess.STDOUT, env=environment
+    )
+    os.close(slave)
+    shown = b""
+    try:
+        shown = read_until(master, shown, b"order (harm)")
+        assert b"runq_p99" in shown and b"3ms" in shown
+        assert b"\x1b[31m]" not in shown
+        os.write(master, b"s")
+        shown = read_until(master, shown, b"order (use)")
+        os.write(master, b"q")
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def read_until(fd: int, shown: bytes, wanted: bytes) -> bytes:
+    deadline = time.monotonic() + 60
+    while wanted not in shown:
+        assert time.monotonic() < deadline, shown
+        shown += os.read(fd, 65536)
+    return shown
