@@ -38,13 +38,14 @@ _STATES = {
     "not-be": "best-effort was not the cause, so it was not squeezed",
     "hold": "no data: the last demand was held",
     "safe": "no data: safe state",
+    "paused": "it was paused, so best-effort was not squeezed for it",
 }
 _NOTES = {
     NoteKind.FOREIGN: "foreign write",
     NoteKind.REFUSED: "refused write",
     NoteKind.ORDER: "order",
     NoteKind.NO_DATA: "data",
-    NoteKind.MODE: "mode",
+    NoteKind.PAUSE: "pause",
     NoteKind.VERDICT: "note",
 }
 

@@ -19,6 +19,7 @@ from controller.core.model import (
     Knob,
     KnobValue,
     Mode,
+    Pause,
     QosClass,
     Snapshot,
 )
@@ -226,12 +227,35 @@ class Evicting(RecordedLoop):
 
 
 class AnsweringNode(SimulatedNode):
-    """A node whose snapshots have answers to evictions."""
+    """A node whose snapshots have answers to evictions, and a pause."""
 
     answers: tuple[EvictionAnswer, ...] = ()
+    pause: Pause | None = None
 
     def snapshot(self, now_ns: int) -> Snapshot:
-        return replace(super().snapshot(now_ns), evictions=self.answers)
+        found = super().snapshot(now_ns)
+        return replace(found, evictions=self.answers, pause=self.pause)
+
+
+@pytest.mark.parametrize(
+    "pause", [Pause(everything=True), Pause(workloads=("batch-0",)), Pause(services=("web-0",))]
+)
+def test_a_pause(data_dir: Path, explain: Explain, pause: Pause) -> None:
+    node = AnsweringNode(3, wants=(1.2, 0.5))
+    loop = RecordedLoop(node, make_settings(), data_dir)
+    loop.run(40)
+    node.pause = pause
+    loop.run(60)
+    node.pause = None
+    loop.run(40)
+    loop.stop()
+    first, second = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert first["ended_by"] == "released: paused"
+    assert "stopped" in second["ended_by"]
+    assert ("pause: begins" in explain("batch-0")) is pause.covers_workload("batch-0")
+    service = explain("web-0")
+    assert ("pause: begins" in service) is pause.covers_service("web-0")
+    assert ("paused for" in service) is pause.covers_service("web-0")
 
 
 def test_an_eviction_and_its_effect(data_dir: Path, explain: Explain) -> None:

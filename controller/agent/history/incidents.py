@@ -145,7 +145,7 @@ class NoteKind(StrEnum):
     REFUSED = "refused"
     ORDER = "order"
     NO_DATA = "no-data"
-    MODE = "mode"
+    PAUSE = "pause"
     VERDICT = "verdict"
 
 

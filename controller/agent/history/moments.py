@@ -110,6 +110,8 @@ class MomentBuilder:
         else:
             for action in plan.actions:
                 self._take_assumed(action)
+        if plan.released:
+            self._release_all()
         self._keep(self._verdicts, plan.verdicts)
         self._keep(self._answers, snapshot.evictions)
         if plan.eviction is not None:
@@ -145,6 +147,7 @@ class MomentBuilder:
             be_use_cpus=use_cpus,
             cut_cpus=cut_cpus,
             workloads=self._new_workloads,
+            pause=snapshot.pause,
             dropped=self._dropped,
         )
         self._clear()
@@ -217,6 +220,13 @@ class MomentBuilder:
         self._held.pop(place, None)
         if place[1] is Knob.CPU_QUOTA:
             self._granted.pop(CgroupId(place[0].scope, place[0].id), None)
+
+    def _release_all(self) -> None:
+        """Everything is paused: what the plan did not restore went with the kernel's objects."""
+        for place, held in list(self._held.items()):
+            self._writes[place] = held._replace(held=False, reason="paused")
+            self._release(place)
+        self._originals.clear()
 
     def _uses(self, snapshot: Snapshot, plan: Plan) -> tuple[tuple[Use, ...], float | None, float]:
         """Return the largest uses of interest, the use of all best-effort work, and the cut."""

@@ -36,6 +36,7 @@ from controller.core.model import (
     Knob,
     KnobValue,
     Mode,
+    Pause,
     Target,
     Workload,
 )
@@ -126,7 +127,8 @@ class Moment:
     that the kernel refused. ``uses`` are those of the limited and of the culprits, the largest
     first; ``cut_cpus`` is the sum over all limited workloads of what they used beyond their quotas,
     which is above 0 only in observe mode, where nothing limits them. ``workloads``: the list, if it
-    changed. ``dropped`` counts texts and writes that were too many for the moment.
+    changed. ``pause`` is in force at the end of the moment. ``dropped`` counts texts and writes
+    that were too many for the moment.
     """
 
     time_ns: int
@@ -146,6 +148,7 @@ class Moment:
     be_use_cpus: float | None = None
     cut_cpus: float = 0.0
     workloads: tuple[Workload, ...] | None = None
+    pause: Pause | None = None
     dropped: int = 0
 
 

@@ -46,6 +46,7 @@ class ServiceStory(Story):
                     loops[loop.channel] = loop
         for channel in {*loops, *self._open}:
             self._take_channel(wall_ns, moment, channel, loops.get(channel), elapsed_ns)
+        self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_service(self._name))
         self.incidents += self._evictions.take(wall_ns, moment, None, self._name)
         self._take_no_data(wall_ns, moment)
 

@@ -7,7 +7,7 @@ and ``ServiceStory`` decide which moments matter.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from controller.agent.history.incidents import (
     Coverage,
@@ -16,6 +16,8 @@ from controller.agent.history.incidents import (
     Gap,
     Held,
     Incident,
+    Note,
+    NoteKind,
     Share,
 )
 from controller.agent.history.records import Line, Moment, Start, Stop, Write
@@ -25,6 +27,7 @@ from controller.core.model import (
     CgroupId,
     Channel,
     Knob,
+    Pause,
     Workload,
 )
 from controller.core.units import NS_PER_SEC
@@ -65,6 +68,7 @@ class Story(ABC):
         self._ran_ns: int | None = None
         self._stopped = False
         self._boot_id = ""
+        self._paused = False
 
     def read(self, lines: Iterable[Line | str]) -> None:
         """Take all *lines* up to the end of the time that was asked for."""
@@ -141,6 +145,17 @@ class Story(ABC):
         if self._wall_ns is None:
             return 0
         return max(0, min(wall_ns - self._wall_ns, _LONGEST_NS))
+
+    def take_pause(
+        self, wall_ns: int, pause: Pause | None, covers: Callable[[Pause], bool]
+    ) -> None:
+        """Note the begin and the end of a pause that *covers* what the story is about."""
+        paused = pause is not None and covers(pause)
+        if paused is not self._paused:
+            self._paused = paused
+            text = "begins: it is left alone, and its knobs are restored" if paused else "ends"
+            note = Note(began_ns=wall_ns, ended_ns=wall_ns, kind=NoteKind.PAUSE, text=text)
+            self.incidents.append(note)
 
     def shares(self, cause: Cause) -> tuple[Share, ...]:
         """Return the culprits of *cause* by name."""

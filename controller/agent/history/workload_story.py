@@ -88,6 +88,7 @@ class WorkloadStory(Story):
                 self._squeeze.use_before_cpus = use
             elif use is not None:
                 _average(self._squeeze, use, self.elapsed_ns(wall_ns))
+        self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_workload(self._name))
         self.incidents += self._evictions.take(wall_ns, moment, self._name, None)
         for verdict in moment.verdicts:
             paths = {self._path(place) for place in self._open}
@@ -187,6 +188,8 @@ def _channel_of(places: Iterable[_Place], moment: Moment) -> Channel | None:
 
 
 def _end_reason(moment: Moment, channel: Channel | None) -> str:
+    if moment.pause is not None:
+        return "released: paused"
     demand = next((each for each in moment.demands if each.channel is channel), None)
     if demand is not None and demand.state in _OTHER_CAUSES:
         return f"released: {_OTHER_CAUSES[demand.state]}"
