@@ -29,6 +29,7 @@ from controller.core.units import UnitError, parse_cpus, parse_duration, parse_r
 __all__ = (
     "RATE",
     "RATIO",
+    "RATIO_ABOVE",
     "Measure",
     "Quantity",
     "Strict",
@@ -149,6 +150,7 @@ def cpus(least: str, most: str) -> Quantity:
 
 
 RATIO = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "0", "1")
+RATIO_ABOVE = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "1%", "1000%")
 RATE = Quantity(parse_rate, r"^[0-9]+(\.[0-9]+)? */ *s$", "0.01/s", "100/s")
 
 # A value whose unit depends on the indicator or knob; it stays text until that is known.

@@ -36,8 +36,8 @@ class _Kind(NamedTuple):
     is significant; empty: a hundredth of the sweet point. ``min_samples`` is the number of events
     that an evaluation needs; ``None``: the indicator is not computed from events. ``period_ns`` is
     the time between two readings, 0 if there is one in every tick. ``load`` converts the load of a
-    bin; ``None``: a profile has one sweet point for all loads. ``can_learn``: what is normal for a
-    service can be its sweet point.
+    bin; ``None``: a profile has one sweet point for all loads. ``allow`` is how far above
+    what is normal a learned sweet point lies; ``None``: it cannot be learned.
     """
 
     parse: Callable[[str], float]
@@ -48,7 +48,7 @@ class _Kind(NamedTuple):
     window_ns: int = NS_PER_SEC
     period_ns: int = 0
     load: Callable[[str], float] | None = None
-    can_learn: bool = False
+    allow: float | None = None
 
 
 def _figure(text: str) -> float:
@@ -62,10 +62,10 @@ def _has_unit(text: str) -> bool:
 
 def _waits(min_samples: int) -> _Kind:
     # 50 us is the width of the histogram's buckets near a sweet point of 0.2 ms.
-    return _Kind(parse_duration, "50us", min_samples=min_samples, can_learn=True)
+    return _Kind(parse_duration, "50us", min_samples=min_samples, allow=1.0)
 
 
-def _counter(tolerance: float) -> _Kind:
+def _counter(tolerance: float, allow: float) -> _Kind:
     # The counters of tasks that stay on a CPU are read once a second.
     return _Kind(
         parse_number,
@@ -75,7 +75,7 @@ def _counter(tolerance: float) -> _Kind:
         tolerance=tolerance,
         period_ns=NS_PER_SEC,
         load=parse_cpus,
-        can_learn=True,
+        allow=allow,
     )
 
 
@@ -87,7 +87,7 @@ def _pressure(channel: Channel) -> _Kind:
         channel,
         window_ns=2 * NS_PER_SEC,
         period_ns=NS_PER_SEC,
-        can_learn=True,
+        allow=1.0,
     )
 
 
@@ -100,9 +100,9 @@ _KINDS = {
     IndicatorName.RUNQ_P95: _waits(20),
     IndicatorName.RUNQ_P99: _waits(20),
     IndicatorName.RUNQ_DELAY_P99: _waits(0),
-    IndicatorName.WAIT_RATIO: _Kind(parse_ratio, "0.1%", min_samples=0, can_learn=True),
-    IndicatorName.CPI: _counter(1.1),
-    IndicatorName.LLC_MPKI: _counter(1.5),
+    IndicatorName.WAIT_RATIO: _Kind(parse_ratio, "0.1%", min_samples=0, allow=1.0),
+    IndicatorName.CPI: _counter(1.1, 0.25),
+    IndicatorName.LLC_MPKI: _counter(1.5, 1.0),
     IndicatorName.CPU_PER_PACKET: _Kind(
         parse_duration,
         "10ns",
@@ -112,7 +112,7 @@ _KINDS = {
         window_ns=2 * NS_PER_SEC,
         period_ns=NS_PER_SEC,
         load=parse_rate,
-        can_learn=True,
+        allow=0.25,
     ),
     IndicatorName.NET_RATE: _Kind(parse_bandwidth, "100kbit", Channel.NETWORK),
     IndicatorName.NET_BACKLOG: _Kind(parse_duration, "10us", Channel.NETWORK, 0),
@@ -138,8 +138,8 @@ def read_indicator(
     sweet_point = None
     if text is not None:
         sweet_point = _number(("sweet_point",), text, kind.parse, report)
-    if learn and not kind.can_learn:
-        can = ", ".join(each for each, other in _KINDS.items() if other.can_learn)
+    if learn and kind.allow is None:
+        can = ", ".join(each for each, other in _KINDS.items() if other.allow is not None)
         report(("sweet_point",), f"{name} needs a value; {can} can be learned")
         return None
     if learn and model.bins:
@@ -178,6 +178,7 @@ def read_indicator(
         bins=bins,
         is_time=kind.parse is parse_duration or (kind.parse is _figure and _has_unit(text or "")),
         learn=learn,
+        allow=_allowed(model, kind) if learn else 0.0,
     )
 
 
@@ -197,6 +198,11 @@ def _sweet_point(model: IndicatorModel) -> tuple[str | None, bool]:
     if isinstance(given, LearnModel):
         return given.until_sure, True
     return (None, True) if given == "learn" else (given, False)
+
+
+def _allowed(model: IndicatorModel, kind: _Kind) -> float:
+    given = model.sweet_point.allow if isinstance(model.sweet_point, LearnModel) else None
+    return kind.allow or 0.0 if given is None else given
 
 
 def _bins(name: IndicatorName, model: IndicatorModel, report: Report) -> tuple[LoadBin, ...]:

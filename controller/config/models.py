@@ -11,7 +11,17 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
-from controller.config.fields import RATE, RATIO, Measure, Strict, Text, cpus, duration, raw_default
+from controller.config.fields import (
+    RATE,
+    RATIO,
+    RATIO_ABOVE,
+    Measure,
+    Strict,
+    Text,
+    cpus,
+    duration,
+    raw_default,
+)
 from controller.config.sections.agent import BudgetModel, CountersModel, HistoryModel
 from controller.config.sections.eviction import EvictionModel
 from controller.config.sections.knobs import CORE_GROUP, CoreSchedulingModel, IoModel, ResctrlModel
@@ -61,10 +71,15 @@ class LoadBinModel(Strict):
 
 
 class LearnModel(Strict):
-    """A sweet point that is learned; ``until_sure`` holds until that is done."""
+    """A sweet point that is learned; ``until_sure`` holds until that is done.
+
+    ``allow`` is how far above what is normal the sweet point lies; its default depends on the
+    indicator.
+    """
 
     learn: Literal[True]
     until_sure: Measure | None = None
+    allow: Annotated[float, RATIO_ABOVE] | None = None
 
 
 def _sweet_point_kind(value: object) -> str:

@@ -80,7 +80,7 @@ class IndicatorSpec:
     constant of the low-pass after it, ``min_samples`` the fewest events behind a value. ``bins``,
     by rising load, replace the sweet point where it depends on the load, as that of CPI does.
     ``learn``: the sweet point is learned, and ``sweet_point`` holds until that is sure; ``None``:
-    nothing does.
+    nothing does. The learned one lies the ratio ``allow`` above what is normal.
     """
 
     name: IndicatorName
@@ -96,6 +96,7 @@ class IndicatorSpec:
     bins: tuple[LoadBin, ...] = ()
     is_time: bool = False
     learn: bool = False
+    allow: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,7 @@ class SweetPointLearner:
     @property
     def learned(self) -> tuple[LearnedIndicator, ...]:
         """What is known, that of the services seen last at the end; for a later object."""
-        return tuple(state.record(*key) for key, state in self._states.items() if state.loads)
+        return tuple(state.record(*key) for key, state in self._states.items() if state.windows)
 
     def set_workloads(self, configured: WorkloadIndex, host: HostFacts) -> WorkloadIndex:
         """Take the workloads with the profiles as configured; return them with learned profiles."""
@@ -186,9 +186,10 @@ class SweetPointLearner:
         value = indicator.value
         own_ns = own.value if own is not None and own.status is IndicatorStatus.FRESH else None
         if value is not None and disturbance is Disturbance.NONE:
-            task.state.add(value, indicator.load, task.spec.resolution)
+            spec = task.spec
+            task.state.add(value, indicator.load, spec.resolution, spec.window_ns)
             if task.own is not None and own_ns is not None:
-                task.own.add(own_ns, 0.0, 1.0)
+                task.own.add(own_ns, 0.0, 1.0, spec.window_ns)
         if value is not None and own_ns and task.own is not None and task.objective_ns:
             normal_ns, median = task.own.median_at(0.0), task.state.median_at(indicator.load)
             if normal_ns is not None and median is not None:
@@ -199,8 +200,8 @@ class SweetPointLearner:
             service=task.service.name,
             indicator=task.spec.name,
             sweet_point=sweet_point_at(task.in_force, indicator.load),
-            is_sure=bool(task.state.sure),
-            certainty=0.0 if normal is None else normal.certainty,
+            is_sure=task.state.is_sure,
+            certainty=normal.certainty,
             windows=task.state.windows,
             disturbance=str(disturbance),
             is_time=task.spec.is_time,

@@ -17,17 +17,14 @@ _FURTHEST_BIN = 4000
 # Windows after which the older half fades to half of its weight: two hours of one-second windows.
 _MEMORY = 7200.0
 # With fewer windows a 95th percentile is the maximum.
-LEAST_WINDOWS = 60
+LEAST_WINDOWS = 30
 # Windows of one half before the other half's turn: the halves then differ by what varies over
 # seconds, which single windows would hide.
-_BLOCK = 10
+_BLOCK = 5
 # Halves that differ by more than this describe two states of the service, not one.
-_SPREAD = 0.5
-# The sweet point lies at least this far above the median, so that half of the tolerance is left
-# for the noise of an indicator that hardly varied while it was learned.
-_MARGIN = 0.5
+_DIFFER = 0.5
 _QUANTILE = 0.95
-# A point that was sure is not below this certainty.
+# What was sure is not below this certainty.
 _KEEP = 0.25
 
 
@@ -59,74 +56,81 @@ class Distribution:
             self.total = sum(self._bins.values())
 
 
-def quantile(parts: Iterable[Distribution], share: float) -> float | None:
-    """Return the value that *share* of all counts in *parts* do not exceed; ``None``: no counts."""
+def quantile(parts: Iterable[Distribution], share: float) -> float:
+    """Return the value that *share* of all counts in *parts* do not exceed; 0 without counts."""
     bins: dict[int, float] = {}
     for part in parts:
         for number, count in part.bins.items():
             bins[number] = bins.get(number, 0.0) + count
     left = share * sum(bins.values())
+    number = 0
     for number in sorted(bins):
         left -= bins[number]
         if left <= 0:
-            return number * _WIDTH
-    return max(bins, default=0) * _WIDTH if bins else None
+            break
+    return number * _WIDTH
 
 
 class Normal:
     """The values at one load, in two halves that are filled in turn.
 
-    ``windows`` is the number of values so far, ``certainty`` says how far they can be relied on, 0
-    to 1: whether there are enough, and the halves agree. ``point`` is the sweet point, to be used
-    while ``is_sure``; ``None``: it was never sure. From then on it moves by at most one tolerance
-    while the number of windows doubles, so a bad hour after a good week moves it by per cents.
+    ``windows`` is the number of values so far, ``spread`` the distance between their 5th and 95th
+    percentile as of the last block, ``certainty`` says how far they can be relied on, 0 to 1:
+    whether there are enough, and the halves agree. ``middle`` and ``high`` are the median and the
+    95th percentile, to be used while ``is_sure``; ``None``: that was never so. From then on they
+    move by at most one tolerance while the number of windows doubles, so a bad hour after a good
+    week moves them by per cents.
     """
 
-    __slots__ = ("certainty", "halves", "is_sure", "point", "windows")
+    __slots__ = ("certainty", "halves", "high", "is_sure", "middle", "spread", "windows")
 
     def __init__(
         self,
         halves: tuple[Distribution, Distribution] | None = None,
         windows: int = 0,
-        point: float | None = None,
+        middle: float | None = None,
+        high: float | None = None,
         is_sure: bool = False,
     ) -> None:
         """The arguments are those of an earlier object."""
         self.halves = halves or (Distribution(), Distribution())
         self.windows = windows
-        self.point = point
+        self.middle = middle
+        self.high = high
         self.is_sure = is_sure
-        self.certainty = self._certainty()
+        self._assess(LEAST_WINDOWS)
 
-    @property
-    def median(self) -> float:
-        """The median; there must be a value."""
-        return quantile(self.halves, 0.5) or 0.0
+    def sweet_point(self, above: float) -> float:
+        """Return the sweet point: *above* the median, or the 95th percentile if that is higher."""
+        return max((self.middle or 0.0) + above, self.high or 0.0)
 
-    def add(self, value: float) -> None:
-        """Take the value of one window."""
+    def add(self, value: float, least: int = LEAST_WINDOWS) -> None:
+        """Take the value of one window; *least* is the fewest windows to be sure."""
         self.halves[self.windows // _BLOCK % 2].add(value)
         self.windows += 1
         if self.windows % _BLOCK == 0:
-            self._update_point()
+            self._update(least)
 
-    def _certainty(self) -> float:
-        spread = 0.0
-        for share in (0.5, _QUANTILE):
-            ends = [quantile((half,), share) for half in self.halves]
-            if ends[0] is None or ends[1] is None:
-                return 0.0
-            spread = max(spread, abs(ends[0] - ends[1]))
-        return min(1.0, self.windows / LEAST_WINDOWS) * min(1.0, _SPREAD / max(spread, _WIDTH))
+    def _assess(self, least: int) -> None:
+        self.certainty = self.spread = 0.0
+        if all(half.total for half in self.halves):
+            differ = max(
+                abs(quantile(self.halves[:1], share) - quantile(self.halves[1:], share))
+                for share in (0.5, _QUANTILE)
+            )
+            enough = min(1.0, self.windows / least)
+            self.certainty = enough * min(1.0, _DIFFER / max(differ, _WIDTH))
+            self.spread = quantile(self.halves, _QUANTILE) - quantile(self.halves, 1.0 - _QUANTILE)
 
-    def _update_point(self) -> None:
-        self.certainty = self._certainty()
+    def _update(self, least: int) -> None:
+        self._assess(least)
         self.is_sure = self.certainty >= (_KEEP if self.is_sure else 1.0)
-        if not self.is_sure:
-            return
-        wanted = max(self.median + _MARGIN, quantile(self.halves, _QUANTILE) or 0.0)
-        if self.point is None:
-            self.point = wanted
-            return
+        if self.is_sure:
+            self.middle = self._moved(self.middle, quantile(self.halves, 0.5))
+            self.high = self._moved(self.high, quantile(self.halves, _QUANTILE))
+
+    def _moved(self, before: float | None, wanted: float) -> float:
+        if before is None:
+            return wanted
         most = _BLOCK / min(float(self.windows), 2 * _MEMORY)
-        self.point += max(-most, min(most, wanted - self.point))
+        return before + max(-most, min(most, wanted - before))

@@ -4,7 +4,8 @@
 
 The load of a workload is divided into half octaves, because what is normal changes with it: a busy
 service handles several requests per wake-up, and queues behind itself. A load of which nothing is
-known takes the sweet points of a load up to an octave away, and beyond that the one of the profile.
+known takes the sweet points of a load up to an octave away; beyond that the one for all loads, if
+the values differ by little, else the one of the profile.
 """
 
 from collections.abc import Mapping
@@ -12,10 +13,11 @@ from dataclasses import replace
 import math
 from typing import NamedTuple
 
-from controller.core.learning.normal import Distribution, Normal
+from controller.core.learning.normal import LEAST_WINDOWS, Distribution, Normal
 from controller.core.learning.relation import Relation
 from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec, LoadBin
+from controller.core.units import NS_PER_SEC
 
 __all__ = ("LearnedIndicator", "LearnedLoad", "State")
 
@@ -23,12 +25,18 @@ _PER_OCTAVE = 2
 _REACH = _PER_OCTAVE
 _MAX_LOADS = 12
 _FURTHEST_LOAD = 200
+# In records, the number of what is known at all loads.
+_WHOLE = 1000
+# Tolerances by which the values at all loads may differ for one sweet point at all of them.
+_SAME_AT_ALL_LOADS = 1.0
 # The learned sweet point lies within this factor of the one in the profile.
 _BOUND = 4.0
 # Where the profile has none: at least this many resolutions, so that values which are zero without
 # best-effort work do not become a demand for zero.
 _LEAST_RESOLUTIONS = 10.0
 _MAX_LOST = 0.99
+# Undisturbed time at a load that a sweet point needs.
+_LEAST_NS = 60 * NS_PER_SEC
 
 _WAITS = (
     IndicatorName.RUNQ_P50,
@@ -36,9 +44,12 @@ _WAITS = (
     IndicatorName.RUNQ_P99,
     IndicatorName.RUNQ_DELAY_P99,
 )
-# Pressure has no load, so all of its values are those of load 0.
-_WITHOUT_LOAD = (IndicatorName.PSI_CPU, IndicatorName.PSI_MEMORY, IndicatorName.PSI_IO)
-_SHARES = (IndicatorName.WAIT_RATIO, *_WITHOUT_LOAD)
+_SHARES = (
+    IndicatorName.WAIT_RATIO,
+    IndicatorName.PSI_CPU,
+    IndicatorName.PSI_MEMORY,
+    IndicatorName.PSI_IO,
+)
 
 
 class LearnedLoad(NamedTuple):
@@ -46,7 +57,8 @@ class LearnedLoad(NamedTuple):
 
     load: int
     windows: int
-    point: float | None
+    middle: float | None
+    high: float | None
     is_sure: bool
     halves: tuple[tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
 
@@ -55,8 +67,8 @@ class LearnedIndicator(NamedTuple):
     """What is known about an indicator of a service, in plain types, to be kept across restarts.
 
     It holds for one ``image`` of the service and one ``cpu_model``; an empty text: not known.
-    Values are logarithms to the base ``tolerance``. ``sums``, ``margin`` and ``kept`` are the state
-    of the ``Relation``.
+    Values are logarithms to the base ``tolerance``. ``sums`` and ``kept`` are the state of the
+    ``Relation``.
     """
 
     service: str
@@ -66,29 +78,30 @@ class LearnedIndicator(NamedTuple):
     tolerance: float
     loads: tuple[LearnedLoad, ...] = ()
     sums: tuple[float, ...] = ()
-    margin: float = 0.0
     kept: tuple[tuple[int, float], ...] = ()
 
     @property
     def is_sane(self) -> bool:
         """Whether all numbers are finite and in range: a damaged file must not lead to a crash."""
-        numbers = (self.tolerance, *self.sums, self.margin, *(c for _, c in self.kept))
-        points = [each.point for each in self.loads if each.point is not None]
+        numbers = (self.tolerance, *self.sums, *(c for _, c in self.kept))
+        points = [
+            point for each in self.loads for point in (each.middle, each.high) if point is not None
+        ]
         counts = [count for each in self.loads for half in each.halves for _, count in half]
         return (
             all(map(math.isfinite, (*numbers, *points, *counts)))
             and self.tolerance > 0
             and self.tolerance != 1
-            and len(self.loads) <= _MAX_LOADS
+            and len(self.loads) <= _MAX_LOADS + 1
             and all(each.windows >= 0 for each in self.loads)
-            and all(each.point is not None or not each.is_sure for each in self.loads)
+            and all(None not in (each.middle, each.high) or not each.is_sure for each in self.loads)
         )
 
 
 def load_number(load: float) -> int:
-    """Return the number of the half octave of *load*; 0 where the indicator has no load."""
+    """Return the number of the half octave of *load*."""
     if load <= 0:
-        return 0
+        return -_FURTHEST_LOAD
     return max(-_FURTHEST_LOAD, min(_FURTHEST_LOAD, math.floor(_PER_OCTAVE * math.log2(load))))
 
 
@@ -99,11 +112,11 @@ def _least_load(number: int) -> float:
 class State:
     """What is learned about one indicator of one service.
 
-    ``loads`` are the normal values by the number of the load, ``relation`` is that to the service's
-    own latency. The others: see ``LearnedIndicator``.
+    ``loads`` are the normal values by the number of the load, ``whole`` those at all loads,
+    ``relation`` is that to the service's own latency. The others: see ``LearnedIndicator``.
     """
 
-    __slots__ = ("_scale", "cpu_model", "image", "loads", "relation", "tolerance")
+    __slots__ = ("_scale", "cpu_model", "image", "loads", "relation", "tolerance", "whole")
 
     def __init__(self, cpu_model: str, image: str, tolerance: float) -> None:
         self.cpu_model = cpu_model
@@ -111,6 +124,7 @@ class State:
         self.tolerance = tolerance
         self._scale = math.log(tolerance)
         self.loads: dict[int, Normal] = {}
+        self.whole = Normal()
         self.relation = Relation()
 
     @classmethod
@@ -119,13 +133,18 @@ class State:
         state = cls(past.cpu_model, past.image, past.tolerance)
         for each in past.loads:
             first, second = (Distribution(half) for half in each.halves)
-            state.loads[each.load] = Normal((first, second), each.windows, each.point, each.is_sure)
-        state.relation = Relation(past.sums, past.margin, Distribution(past.kept))
+            halves = first, second
+            normal = Normal(halves, each.windows, each.middle, each.high, each.is_sure)
+            if each.load == _WHOLE:
+                state.whole = normal
+            else:
+                state.loads[each.load] = normal
+        state.relation = Relation(past.sums, Distribution(past.kept))
         return state
 
     def record(self, service: str, indicator: IndicatorName) -> LearnedIndicator:
         """Return the record from which an equal state is restored."""
-        sums, margin, kept = self.relation.state
+        sums, kept = self.relation.state
         return LearnedIndicator(
             service=service,
             indicator=indicator,
@@ -136,14 +155,14 @@ class State:
                 LearnedLoad(
                     number,
                     each.windows,
-                    each.point,
+                    each.middle,
+                    each.high,
                     each.is_sure,
                     (tuple(each.halves[0].bins.items()), tuple(each.halves[1].bins.items())),
                 )
-                for number, each in self.loads.items()
+                for number, each in {_WHOLE: self.whole, **self.loads}.items()
             ),
             sums=sums,
-            margin=margin,
             kept=tuple(kept.bins.items()),
         )
 
@@ -155,70 +174,84 @@ class State:
             and (image == self.image or not (image and self.image))
         )
 
-    def add(self, value: float, load: float, resolution: float) -> None:
-        """Take the value of an undisturbed window at *load*."""
-        number = load_number(load)
-        normal = self.loads.get(number)
-        if normal is None:
-            if len(self.loads) >= _MAX_LOADS:
-                del self.loads[min(self.loads, key=lambda each: self.loads[each].windows)]
-            normal = self.loads[number] = Normal()
-        normal.add(math.log(max(value, resolution)) / self._scale)
-
-    @property
-    def sure(self) -> Mapping[int, float]:
-        """The sure sweet points by number of the load, in the unit of the indicator."""
-        return {
-            number: math.exp(each.point * self._scale)
-            for number, each in sorted(self.loads.items())
-            if each.is_sure and each.point is not None
-        }
-
     @property
     def windows(self) -> int:
-        """The number of undisturbed windows, at all loads."""
-        return sum(each.windows for each in self.loads.values())
+        """The number of undisturbed windows."""
+        return self.whole.windows
 
-    def normal_at(self, load: float) -> Normal | None:
-        """Return what is known at *load*, else at the load with most windows."""
-        found = self.loads.get(load_number(load))
-        return found or max(self.loads.values(), key=lambda each: each.windows, default=None)
+    @property
+    def is_sure(self) -> bool:
+        """Whether the sweet point of at least one load is sure."""
+        return self._holds_everywhere or any(each.is_sure for each in self.loads.values())
+
+    @property
+    def _holds_everywhere(self) -> bool:
+        """Whether the values at all loads together give a sweet point: they differ by little."""
+        return self.whole.is_sure and (not self.loads or self.whole.spread <= _SAME_AT_ALL_LOADS)
+
+    def add(self, value: float, load: float, resolution: float, window_ns: int) -> None:
+        """Take the value of an undisturbed window at *load*; 0: the indicator has no load."""
+        least = max(LEAST_WINDOWS, _LEAST_NS // window_ns)
+        scaled = math.log(max(value, resolution)) / self._scale
+        self.whole.add(scaled, least)
+        if load > 0:
+            self._at(load_number(load)).add(scaled, least)
+
+    def _at(self, number: int) -> Normal:
+        if number not in self.loads and len(self.loads) >= _MAX_LOADS:
+            del self.loads[min(self.loads, key=lambda each: self.loads[each].windows)]
+        return self.loads.setdefault(number, Normal())
+
+    def normal_at(self, load: float) -> Normal:
+        """Return what is known at *load*: there, at the nearest sure load, or at all loads."""
+        number = load_number(load)
+        here = self.loads.get(number, self.whole)
+        if here.is_sure or self._holds_everywhere:
+            return here if here.is_sure else self.whole
+        sure = [each for each, normal in self.loads.items() if normal.is_sure]
+        nearest = min(sure, key=lambda each: (abs(each - number), each), default=None)
+        return here if nearest is None else self.loads[nearest]
 
     def median_at(self, load: float) -> float | None:
-        """Return the normal value at *load* or the nearest sure one; ``None``: none is sure."""
-        number = load_number(load)
-        sure = [each for each, normal in self.loads.items() if normal.is_sure]
-        if not sure:
+        """Return the normal value at *load*; ``None``: it is not sure."""
+        normal = self.normal_at(load)
+        if not normal.is_sure or normal.middle is None:
             return None
-        nearest = min(sure, key=lambda each: (abs(each - number), each))
-        return math.exp(self.loads[nearest].median * self._scale)
+        return math.exp(normal.middle * self._scale)
 
     def spec(self, configured: IndicatorSpec, own_ns: float | None) -> IndicatorSpec:
         """Return *configured* with the learned sweet points.
 
         *own_ns*: the service's own latency while it is undisturbed; ``None``: not known.
         """
-        points = {
-            number: _bounded(self._raised(configured, number, point, own_ns), configured)
-            for number, point in self.sure.items()
-            if (number == 0) or configured.name not in _WITHOUT_LOAD
-        }
-        if not points:
+        if not self.is_sure:
             return configured
-        if configured.name in _WITHOUT_LOAD:
-            return replace(configured, sweet_point=points[0], bins=())
-        first, *others = _by_load(points, configured.sweet_point)
+        points = {
+            number: self._sweet_point(configured, normal, own_ns)
+            for number, normal in sorted(self.loads.items())
+            if normal.is_sure
+        }
+        default = configured.sweet_point
+        if self._holds_everywhere:
+            default = self._sweet_point(configured, self.whole, own_ns)
+        if not points:
+            return replace(configured, sweet_point=default, bins=())
+        first, *others = _by_load(points, default)
         return replace(configured, sweet_point=first.sweet_point, bins=tuple(others))
 
-    def _raised(
-        self, spec: IndicatorSpec, number: int, point: float, own_ns: float | None
-    ) -> float:
-        """Return the value that the service's objective allows, if that is above *point*."""
-        allowed = self.relation.allowed
-        if allowed is None or allowed <= 0 or own_ns is None:
-            return point
-        median = math.exp(self.loads[number].median * self._scale)
-        return max(point, value_at(spec.name, allowed, median, own_ns))
+    def _sweet_point(self, spec: IndicatorSpec, normal: Normal, own_ns: float | None) -> float:
+        """Return what the objective allows or, if that is not known, what the profile allows.
+
+        It is never below the 95th percentile of what is normal.
+        """
+        allowed, above = self.relation.allowed, 0.0
+        if allowed is None or own_ns is None:
+            allowed, above = self.relation.step, math.log1p(spec.allow) / abs(self._scale)
+        point = math.exp(normal.sweet_point(above) * self._scale)
+        if allowed is not None and allowed > 0 and own_ns is not None:
+            median = math.exp((normal.middle or 0.0) * self._scale)
+            point = max(point, value_at(spec.name, allowed, median, own_ns))
+        return _bounded(point, spec)
 
 
 def _bounded(point: float, configured: IndicatorSpec) -> float:

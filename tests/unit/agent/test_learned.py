@@ -20,7 +20,7 @@ NAME = IndicatorName.RUNQ_P99
 def learned(service: str, windows: int = 100) -> LearnedIndicator:
     state = State("cpu", "image", 2.0)
     for number in range(windows):
-        state.add(1e6 + 1e5 * (number % 7), 0.5, 5e4)
+        state.add(1e6 + 1e5 * (number % 7), 0.5, 5e4, NS_PER_SEC)
     return state.record(service, NAME)
 
 

@@ -109,6 +109,12 @@ def test_a_sweet_point_until_the_learned_one_is_sure() -> None:
     assert not good("runq_p99", sweet_point="4ms").learn
 
 
+def test_how_far_above_normal_a_learned_sweet_point_lies() -> None:
+    assert good("cpi", sweet_point="learn").allow == 0.25
+    assert good("runq_p99", sweet_point="learn").allow == 1.0
+    assert good("cpi", sweet_point={"learn": True, "allow": "8%"}).allow == 0.08
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "where", "message"),
     [

@@ -38,6 +38,7 @@ SPEC = replace(
     min_samples=100,
     channel=Channel.CACHE,
     learn=True,
+    allow=0.07,
 )
 OWN = replace(
     make_spec(), name=IndicatorName.SERVICE, sweet_point=5e6, resolution=1e3, min_samples=0

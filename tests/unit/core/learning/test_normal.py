@@ -29,7 +29,7 @@ def test_quantiles_of_two_distributions_together() -> None:
     assert quantile((first,), 0.5) == pytest.approx(24.0, abs=1.0)
     assert quantile((first, second), 0.5) == pytest.approx(49.0, abs=1.0)
     assert quantile((first, second), 0.95) == pytest.approx(94.0, abs=1.0)
-    assert quantile((Distribution(),), 0.5) is None
+    assert quantile((Distribution(),), 0.5) == 0.0
 
 
 def test_old_counts_fade() -> None:
@@ -43,28 +43,28 @@ def test_old_counts_fade() -> None:
 
 
 def test_the_point_is_sure_after_enough_windows_and_not_before() -> None:
-    normal = filled(noise(LEAST_WINDOWS - 10))
-    assert normal.point is None
+    normal = filled(noise(LEAST_WINDOWS - 5))
+    assert not normal.is_sure
     assert 0 < normal.certainty < 1
-    for value in noise(10, seed=2):
+    for value in noise(5, seed=2):
         normal.add(value)
     assert normal.certainty == 1.0
     assert normal.is_sure
-    # Above nearly all of the values, and within one tolerance of the median.
-    assert normal.point is not None
-    assert 5.3 <= normal.point <= 5.75
-
-
-def test_a_value_that_never_varies_leaves_half_a_tolerance() -> None:
-    normal = filled([5.0] * 100)
-    assert normal.point == 5.5
+    # Above nearly all of the values, however little is allowed.
+    assert 5.3 <= normal.sweet_point(0.0) <= 5.5
+    assert 5.9 <= normal.sweet_point(1.0) <= 6.1
+    assert filled(noise(59)).is_sure
+    slow = Normal()
+    for value in noise(59):
+        slow.add(value, least=60)
+    assert not slow.is_sure
 
 
 def test_values_of_two_states_are_not_sure() -> None:
-    """Half of the time beside a hog: the state changes every ten seconds."""
+    """Half of the time beside a hog: the state changes every five seconds."""
     values = []
-    for block in range(30):
-        values += noise(10, seed=block, mean=5.0 + 2.0 * (block % 2))
+    for block in range(60):
+        values += noise(5, seed=block, mean=5.0 + 2.0 * (block % 2))
     normal = filled(values)
     assert not normal.is_sure
     assert normal.certainty < 0.5
@@ -72,30 +72,31 @@ def test_values_of_two_states_are_not_sure() -> None:
 
 def test_a_bad_hour_moves_a_sure_point_by_little() -> None:
     normal = filled(noise(3600))
-    before = normal.point
-    assert before is not None
+    before = normal.sweet_point(0.5)
     for value in noise(600, seed=3, mean=7.0):
         normal.add(value)
-    assert normal.point is not None
-    assert before <= normal.point < before + 0.2
+    assert normal.is_sure
+    assert before <= normal.sweet_point(0.5) < before + 0.2
 
 
 def test_a_state_that_lasts_is_followed() -> None:
     normal = filled(noise(600))
     for value in noise(20_000, seed=3, mean=7.0):
         normal.add(value)
-    assert normal.point == pytest.approx(7.6, abs=0.3)
+    assert normal.middle == pytest.approx(7.0, abs=0.1)
 
 
 def test_an_object_made_from_the_parts_of_another_goes_on_alike() -> None:
     normal = filled(noise(333))
     halves = tuple(Distribution(half.bins.items()) for half in normal.halves)
-    other = Normal((halves[0], halves[1]), normal.windows, normal.point, normal.is_sure)
-    assert (other.certainty, other.median) == (normal.certainty, normal.median)
+    other = Normal(
+        (halves[0], halves[1]), normal.windows, normal.middle, normal.high, normal.is_sure
+    )
+    assert (other.certainty, other.spread) == (normal.certainty, normal.spread)
     for value in noise(500, seed=4, mean=5.2):
         normal.add(value)
         other.add(value)
-    assert other.point == normal.point
+    assert (other.middle, other.high) == (normal.middle, normal.high)
 
 
 def test_damaged_bins_are_left_out() -> None:

@@ -12,9 +12,10 @@ from controller.core.indicators.measurement import sweet_point_at
 from controller.core.learning.state import LearnedIndicator, LearnedLoad, State, inflation, value_at
 from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec
+from controller.core.units import NS_PER_SEC
 from tests.closed_loop import make_spec
 
-SPEC = replace(make_spec(4e6), learn=True)
+SPEC = replace(make_spec(4e6), learn=True, allow=0.4)
 
 
 def learned(values: dict[float, float], spec: IndicatorSpec = SPEC, windows: int = 100) -> State:
@@ -22,7 +23,7 @@ def learned(values: dict[float, float], spec: IndicatorSpec = SPEC, windows: int
     state = State("cpu", "image", spec.tolerance)
     for load, value in values.items():
         for _ in range(windows):
-            state.add(value, load, spec.resolution)
+            state.add(value, load, spec.resolution, NS_PER_SEC)
     return state
 
 
@@ -31,7 +32,7 @@ def points(state: State, loads: list[float], spec: IndicatorSpec = SPEC) -> list
     return [round((sweet_point_at(wanted, load) or 0.0) / 1e6, 1) for load in loads]
 
 
-def test_the_sweet_point_lies_half_a_tolerance_above_what_is_normal() -> None:
+def test_the_sweet_point_lies_above_what_is_normal_as_far_as_the_profile_allows() -> None:
     assert points(learned({1.0: 2e6}), [1.0]) == [pytest.approx(2.83, abs=0.15)]
 
 
@@ -39,15 +40,24 @@ def test_each_load_has_its_own_sweet_point_and_others_that_of_the_profile() -> N
     state = learned({0.5: 1.5e6, 4.0: 6e6})
     # Up to an octave away the nearest load counts; 4 ms is the profile's.
     assert points(state, [0.1, 0.3, 0.5, 0.9, 1.5, 3.0, 4.0, 7.9, 12.0]) == [
-        4.0, 2.1, 2.1, 2.1, 4.0, 8.4, 8.4, 8.4, 4.0,
+        4.0, 2.1, 2.1, 2.1, 4.0, 8.3, 8.3, 8.3, 4.0,
     ]  # fmt: skip
 
 
 def test_without_a_value_in_the_profile_the_nearest_load_counts() -> None:
     spec = replace(SPEC, sweet_point=None)
     state = learned({0.5: 1.5e6, 4.0: 6e6}, spec)
-    assert points(state, [0.001, 0.5, 1.3, 1.5, 4.0, 100.0], spec) == [2.1, 2.1, 2.1, 2.1, 8.4, 8.4]
+    assert points(state, [0.001, 0.5, 1.3, 1.5, 4.0, 100.0], spec) == [2.1, 2.1, 2.1, 2.1, 8.3, 8.3]
     assert State("", "", 2.0).spec(spec, None) is spec
+
+
+def test_values_that_hardly_depend_on_the_load_are_sure_together() -> None:
+    """Seven windows at each of nine loads: none has enough, all together have."""
+    state = learned({2.0**n: 2e6 * 1.05**n for n in range(-4, 5)}, windows=7)
+    wanted = state.spec(SPEC, None)
+    assert wanted.bins == ()
+    assert wanted.sweet_point == pytest.approx(2.9e6, rel=0.1)
+    assert not learned({2.0**n: 2e6 * 1.3**n for n in range(-4, 5)}, windows=7).is_sure
 
 
 def test_the_sweet_point_stays_within_a_factor_of_four_of_the_profile() -> None:
@@ -63,24 +73,35 @@ def test_what_is_not_sure_changes_nothing() -> None:
 
 def test_pressure_has_one_sweet_point() -> None:
     spec = replace(SPEC, name=IndicatorName.PSI_MEMORY, sweet_point=0.1, resolution=0.001)
-    wanted = learned({0.0: 0.05}, spec).spec(spec, None)
+    state = learned({0.0: 0.05}, spec)
+    assert state.loads == {}
+    wanted = state.spec(spec, None)
     assert wanted.bins == ()
     assert wanted.sweet_point == pytest.approx(0.07, rel=0.05)
 
 
-def test_an_objective_raises_the_sweet_point_to_what_it_allows() -> None:
+@pytest.mark.parametrize("allow", [0.01, 0.4, 9.0])
+def test_the_objective_decides_where_it_is_known_what_it_allows(allow: float) -> None:
     state = learned({1.0: 2e6})
     own_ns = 5e6
+    spec = replace(SPEC, allow=allow)
     for step in range(2000):
         value = 2e6 + 8e6 * (step % 100) / 100
         # Latency is the normal one and the wait: the objective of 12 ms allows waits of 7 ms.
         state.relation.add(
             inflation(SPEC.name, value, 2e6, own_ns), (own_ns + value + 1e4 * (step % 7)) / 12e6
         )
-    raised = state.spec(SPEC, own_ns).sweet_point, sweet_point_at(state.spec(SPEC, own_ns), 1.0)
-    assert raised[1] == pytest.approx(6.8e6, rel=0.06)
-    # Without a known latency of its own, or with an objective that is always missed: not below.
+    assert sweet_point_at(state.spec(spec, own_ns), 1.0) == pytest.approx(6.8e6, rel=0.06)
+    # Without a known latency of its own the profile decides.
     assert sweet_point_at(state.spec(SPEC, None), 1.0) == pytest.approx(2.8e6, rel=0.05)
+
+
+def test_an_objective_that_is_missed_anyway_leaves_what_is_normal() -> None:
+    state = learned({1.0: 2e6})
+    for step in range(2000):
+        value = 2e6 + 8e6 * (step % 100) / 100
+        state.relation.add(inflation(SPEC.name, value, 2e6, 5e6), (5e6 + value) / 7.05e6)
+    assert sweet_point_at(state.spec(SPEC, 5e6), 1.0) == pytest.approx(2e6, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +128,7 @@ def test_a_record_restores_the_state_through_json() -> None:
     again = State.restored(record)
     assert again.record("web", SPEC.name) == record
     assert again.spec(SPEC, None) == state.spec(SPEC, None)
-    assert len(json.dumps(record)) < 2000
+    assert len(json.dumps(record)) < 3000
 
 
 def test_a_state_holds_for_one_image_and_one_cpu() -> None:
@@ -122,8 +143,8 @@ def test_a_state_holds_for_one_image_and_one_cpu() -> None:
 
 def test_the_number_of_loads_is_bounded() -> None:
     state = learned({2.0**n: 2e6 for n in range(40)}, windows=11)
-    state.add(2e6, 1e300, 1.0)
-    state.add(2e6, 1e-300, 1.0)
+    state.add(2e6, 1e300, 1.0, NS_PER_SEC)
+    state.add(2e6, 1e-300, 1.0, NS_PER_SEC)
     assert len(state.loads) == 12
 
 
@@ -135,11 +156,11 @@ def test_the_number_of_loads_is_bounded() -> None:
         {"tolerance": -2.0},
         {"sums": (math.inf,)},
         {"kept": ((1, math.nan),)},
-        {"loads": (LearnedLoad(1, 5, math.inf, False, ((), ())),)},
-        {"loads": (LearnedLoad(1, -5, 1.0, False, ((), ())),)},
-        {"loads": (LearnedLoad(1, 5, 1.0, True, (((1, math.nan),), ())),)},
-        {"loads": (LearnedLoad(1, 5, 1.0, True, ((), ())),) * 13},
-        {"loads": (LearnedLoad(1, 5, None, True, ((), ())),)},
+        {"loads": (LearnedLoad(1, 5, math.inf, 1.0, False, ((), ())),)},
+        {"loads": (LearnedLoad(1, -5, 1.0, 1.0, False, ((), ())),)},
+        {"loads": (LearnedLoad(1, 5, 1.0, 1.0, True, (((1, math.nan),), ())),)},
+        {"loads": (LearnedLoad(1, 5, 1.0, 1.0, True, ((), ())),) * 14},
+        {"loads": (LearnedLoad(1, 5, 1.0, None, True, ((), ())),)},
     ],
 )
 def test_a_record_with_impossible_numbers_is_not_sane(change: dict[str, object]) -> None:
