@@ -31,7 +31,16 @@ def libbpf() -> ctypes.CDLL:
 
     :raises OSError: the library is missing.
     """
-    return ctypes.CDLL("libbpf.so.1", use_errno=True)
+    library = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    library.libbpf_set_print(None)  # what it would print is raised as an error
+    library.btf__parse_raw.restype = ctypes.c_void_p
+    library.btf__free.argtypes = (ctypes.c_void_p,)
+    library.btf__find_by_name_kind.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32)
+    library.btf__type_by_id.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+    library.btf__type_by_id.restype = ctypes.c_void_p
+    library.btf__name_by_offset.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+    library.btf__name_by_offset.restype = ctypes.c_char_p
+    return library
 
 
 class HashMap:
