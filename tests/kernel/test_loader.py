@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 from dataclasses import replace
 import importlib.util
+import os
 from pathlib import Path
 import shutil
 import time
@@ -51,6 +52,18 @@ def test_tracepoint_that_does_not_exist_is_an_error() -> None:
     spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="no_such")
     with pytest.raises(LoadError, match="no_such"):
         load(spec)
+
+
+def test_only_the_descriptors_of_a_loaded_program_stay_open() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    bad = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="no_such")
+    with pytest.raises(LoadError):
+        load(bad)
+    assert set(os.listdir("/proc/self/fd")) == before
+    spec = replace(bad, tracepoint="sched_switch")  # refused as a typed program
+    with load(spec) as loaded:
+        assert len(os.listdir("/proc/self/fd")) == len(before) + len(loaded.fds)
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.fixture

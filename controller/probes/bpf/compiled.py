@@ -12,6 +12,7 @@ pointers with plain loads, see ``bpf/include/typed.h``.
 from collections.abc import Mapping
 import ctypes
 from dataclasses import dataclass
+from functools import cache
 import os
 from pathlib import Path
 import struct
@@ -19,7 +20,15 @@ from typing import Any, NamedTuple, Self
 
 from controller.probes.bpf.libbpf import libbpf
 
-__all__ = ("Compiled", "MapSpec", "Maps", "ProgramType", "attach_tracepoint", "load_program")
+__all__ = (
+    "Compiled",
+    "MapSpec",
+    "Maps",
+    "ProgramType",
+    "attach_tracepoint",
+    "create_map",
+    "load_program",
+)
 
 _INSTRUCTION = struct.Struct("=BBhi")  # struct bpf_insn: opcode, registers, offset, immediate
 _LOAD_64 = 0x18  # BPF_LD | BPF_IMM | BPF_DW, which takes two instructions
@@ -120,14 +129,11 @@ class _MapOptions(ctypes.Structure):
 
 
 class Maps:
-    """The maps of *compiled*, created in the kernel; ``fds`` are their descriptors by name.
+    """The maps of *compiled* in the kernel; ``fds`` are their descriptors by name."""
 
-    :raises OSError: libbpf is missing, or the kernel refuses a map.
-    """
-
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: Compiled, fds: Mapping[str, int]) -> None:
         self._compiled = compiled
-        self.fds = {name: _create_map(name, spec) for name, spec in compiled.maps.items()}
+        self.fds = fds
 
     def code(self, function: str) -> bytes:
         """Return the instructions of *function* with the descriptors of these maps.
@@ -197,10 +203,8 @@ def load_program(
         log_buf=ctypes.addressof(log),
     )
     if typed_for is not None:
-        type_id = library.libbpf_find_vmlinux_btf_id(typed_for.encode(), _TRACE_RAW_TP)
-        if type_id <= 0:
-            raise OSError(-type_id, f"{typed_for} in the kernel's BTF: {os.strerror(-type_id)}")
-        options.attach_btf_id, options.expected_attach_type = type_id, _TRACE_RAW_TP
+        options.attach_btf_id = _tracepoint_type(typed_for)
+        options.expected_attach_type = _TRACE_RAW_TP
     program: int = library.bpf_prog_load(
         program_type,
         name.encode(),
@@ -213,6 +217,15 @@ def load_program(
         last_lines = log.value.decode(errors="replace").strip().splitlines()[-2:]
         raise OSError(-program, "; ".join([f"{name}: {os.strerror(-program)}", *last_lines]))
     return program
+
+
+@cache
+def _tracepoint_type(tracepoint: str) -> int:
+    # Kept, because libbpf indexes the kernel's types anew in each call, which takes 8 ms.
+    type_id: int = libbpf().libbpf_find_vmlinux_btf_id(tracepoint.encode(), _TRACE_RAW_TP)
+    if type_id <= 0:
+        raise OSError(-type_id, f"{tracepoint} in the kernel's BTF: {os.strerror(-type_id)}")
+    return type_id
 
 
 def attach_tracepoint(program: int, tracepoint: str | None) -> int:
@@ -228,7 +241,11 @@ def attach_tracepoint(program: int, tracepoint: str | None) -> int:
     return link
 
 
-def _create_map(name: str, spec: MapSpec) -> int:
+def create_map(name: str, spec: MapSpec) -> int:
+    """Create a map with the attributes *spec* and return its descriptor.
+
+    :raises OSError: libbpf is missing, or the kernel refuses.
+    """
     options = _MapOptions(sz=ctypes.sizeof(_MapOptions), map_flags=spec.flags)
     fd: int = libbpf().bpf_map_create(
         spec.type,

@@ -1,37 +1,31 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles and attaches a BPF program in a short-lived child and keeps only its descriptors.
+"""Loads and attaches a BPF program, compiled now or by an earlier start.
 
-bcc maps LLVM into its process and never returns the memory (some 110 MiB). So a child process
-runs bcc, or takes the compiled program from the cache, loads it through libbpf, sends the
-descriptors of maps and links over a unix socket and exits. Programs stay attached as long as these
-descriptors are open, and only the agent holds them. This module is the parent's side and, run as
-``python -m controller.probes.bpf.loader``, the child.
+Maps, programs and links are descriptors of this process: programs stay attached as long as these
+are open. Everything is done here through libbpf; only a program that the cache does not have is
+compiled, in a child (``compiler``), because that takes ten times as long and LLVM's memory.
 """
 
-from collections.abc import Mapping
-import ctypes
-from dataclasses import asdict, dataclass, field
-import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 import logging
 import os
 from pathlib import Path
 import re
-import socket
-import subprocess
-import sys
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from controller.host.facts import die_with_parent
 from controller.host.package_data import bpf_dir
 from controller.probes.bpf.compiled import (
     Compiled,
     Maps,
     ProgramType,
     attach_tracepoint,
+    create_map,
     load_program,
 )
+from controller.probes.bpf.compiler import CompileError, compile_source
 from controller.probes.bpf.libbpf import libbpf
 from controller.probes.bpf.program_cache import ProgramCache, cache_key
 
@@ -39,9 +33,8 @@ __all__ = ("LoadError", "Loaded", "ProgramSpec", "load", "use_cache")
 
 _log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 60.0
-_MAX_FDS = 64
 _RAW_TRACEPOINT = "raw_tracepoint__"  # what RAW_TRACEPOINT_PROBE puts before the name
+_MAX_REASON = 1000  # characters
 _cache: Path | None = None
 
 
@@ -94,9 +87,14 @@ class Loaded:
     untyped: str = ""
     program_fds: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """All descriptors, links first."""
+        return (*self.link_fds, *self.map_fds.values(), *self.program_fds.values())
+
     def close(self) -> None:
         """Detach the program and free its maps; may be called more than once."""
-        for fd in (*self.link_fds, *self.map_fds.values(), *self.program_fds.values()):
+        for fd in self.fds:
             os.close(fd)
         self.link_fds.clear()
         self.map_fds.clear()
@@ -121,167 +119,120 @@ def use_cache(directory: Path) -> None:
 
 
 def load(spec: ProgramSpec) -> Loaded:
-    """Load *spec* through a child process and return its descriptors.
+    """Load *spec* and return its descriptors.
 
-    :raises LoadError: bcc is missing, the program does not compile, the kernel refuses it, or
-        the child does not answer within 60 s.
+    :raises LoadError: bcc or libbpf is missing, the program does not compile, or the kernel
+        refuses it.
     """
-    request = json.dumps({**asdict(spec), "cache": None if _cache is None else str(_cache)})
-    channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with channel, child_end:
-        channel.settimeout(_TIMEOUT_S)
-        child = subprocess.Popen(
-            [sys.executable, "-m", "controller.probes.bpf.loader", str(child_end.fileno())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=(child_end.fileno(),),
-            env={**os.environ, "BCC_KERNEL_SOURCE": str(bpf_dir() / "include" / "kernel")},
-        )
-        child_end.close()
-        try:
-            _, errors = child.communicate(request.encode(), _TIMEOUT_S)
-            message, fds, _, _ = socket.recv_fds(channel, 65536, _MAX_FDS)
-        except (subprocess.TimeoutExpired, TimeoutError):
-            child.kill()
-            child.communicate()
-            raise LoadError(f"{spec.source}: no answer of the loader within 60 s") from None
-    for fd in fds:
-        os.set_inheritable(fd, False)
-    answer: dict[str, Any] = (
-        json.loads(message) if message else {"error": _last_line(errors), "maps": []}
-    )
-    if "error" in answer:
-        raise LoadError(f"{spec.source}: {_explain(answer['error'], errors)}")
-    for problem in answer["problems"]:
-        _log.warning("%s: %s", spec.source, problem)
-    names: list[str] = answer["maps"]
-    untyped: str = answer["untyped"]
+    try:
+        loaded = _load(spec)
+    except (CompileError, OSError) as error:
+        raise LoadError(f"{spec.source}: {str(error)[:_MAX_REASON]}") from error
     if spec.tracepoint is not None:
+        untyped = loaded.untyped
         _log.debug("%s: %s", spec.source, f"untyped, {untyped}" if untyped else "typed")
-    maps = dict(zip(names, fds, strict=False))
-    unattached = (*spec.classifiers, *spec.runnable)
-    programs = dict(zip(unattached, fds[len(names) :], strict=False))
-    return Loaded(maps, list(fds[len(maps) + len(programs) :]), untyped, programs)
+    return loaded
 
 
-def _explain(error: str, errors: bytes) -> str:
-    """Append up to three lines of bcc's stderr to its exception, which rarely has the cause."""
-    text = errors.decode(errors="replace")
-    causes = [
-        line
-        for line in text.splitlines()
-        if "error:" in line or "bpf: Failed" in line or "not permitted" in line.lower()
-    ]
-    return "; ".join([error, *causes[:3]])
-
-
-def _last_line(errors: bytes) -> str:
-    lines = errors.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "the loader ended without a message"
-
-
-def _child(channel: socket.socket) -> None:
-    die_with_parent()
-    spec = json.load(sys.stdin)
-    cache = None if spec["cache"] is None else ProgramCache(Path(spec["cache"]))
+def _load(spec: ProgramSpec) -> Loaded:
+    """Load the typed variant, or else the plain one."""
+    if not spec.typed:
+        return _load_variant(spec, typed=False, untyped="not requested")
     try:
-        untyped, fds = _load(spec, cache)
-    except Exception as err:  # bcc raises nothing more specific than Exception
-        channel.send(json.dumps({"error": str(err)[:1000]}).encode())
-    else:
-        problems = [] if cache is None else cache.problems
-        answer = {"maps": spec["maps"], "untyped": untyped[:1000], "problems": problems}
-        socket.send_fds(channel, [json.dumps(answer).encode()], fds)
-    sys.stderr.flush()
-    os._exit(0)  # skips bcc's clean-up at exit, which would detach the programs
+        return _load_variant(spec, typed=True, untyped="")
+    except OSError as error:
+        return _load_variant(spec, typed=False, untyped=str(error)[:_MAX_REASON])
 
 
-def _load(spec: dict[str, Any], cache: ProgramCache | None) -> tuple[str, list[int]]:
-    """Load the typed variant, or else the plain one: (why not typed, descriptors)."""
-    if not spec["typed"]:
-        return "not requested", _load_variant(spec, cache, typed=False)
+def _load_variant(spec: ProgramSpec, *, typed: bool, untyped: str) -> Loaded:
+    compiled = _compiled(spec, typed=typed)
+    opened: list[int] = []
+    loaded: Loaded | None = None
     try:
-        return "", _load_variant(spec, cache, typed=True)
-    except OSError as err:
-        return str(err), _load_variant(spec, cache, typed=False)
+        loaded = _Loading(spec, compiled, typed, opened).load()
+        loaded.untyped = untyped
+        return loaded
+    finally:
+        # After an error all; else those that a link or a map keeps loaded.
+        for fd in set(opened).difference(() if loaded is None else loaded.fds):
+            os.close(fd)
 
 
-def _load_variant(spec: dict[str, Any], cache: ProgramCache | None, *, typed: bool) -> list[int]:
-    compiled = _compiled(spec, cache, typed=typed)
-    maps = Maps(compiled)
-    tracepoint: str | None = spec["tracepoint"]
+class _Loading:
+    """One variant of *spec* on its way into the kernel; all descriptors are added to *opened*."""
 
-    def load_function(name: str, kind: int = ProgramType.RAW_TRACEPOINT, attach: int = 0) -> int:
-        if name not in compiled.functions:
-            raise LoadError(f"no function {name}")
-        return load_program(kind, name, maps.code(name), attach_type=attach)
+    def __init__(
+        self, spec: ProgramSpec, compiled: Compiled, typed: bool, opened: list[int]
+    ) -> None:
+        self._spec = spec
+        self._compiled = compiled
+        self._typed = typed
+        self._opened = opened
+        fds = {name: self._open(create_map(name, each)) for name, each in compiled.maps.items()}
+        self._maps = Maps(compiled, fds)
 
-    def load_traced(name: str) -> int:
-        if typed and tracepoint is not None:
-            return load_program(ProgramType.TRACING, name, maps.code(name), typed_for=tracepoint)
-        return load_function(name)
+    def load(self) -> Loaded:
+        spec = self._spec
+        for array, functions in spec.tail_calls.items():
+            for index, name in enumerate(functions):
+                self._maps.set_tail_call(array, index, self._load_traced(name))
+        programs = {n: self._load_function(n, ProgramType.SCHED_CLS) for n in spec.classifiers}
+        programs |= {name: self._load_function(name) for name in spec.runnable}
+        return Loaded(
+            map_fds={name: self._maps.fds[name] for name in spec.maps},
+            link_fds=list(self._attach()),
+            program_fds=programs,
+        )
 
-    for array, functions in spec["tail_calls"].items():
-        for index, name in enumerate(functions):
-            maps.set_tail_call(array, index, load_traced(name))
-    links: list[int] = []
-    if tracepoint is not None:
-        program = load_traced(tracepoint)
-        links.append(attach_tracepoint(program, None if typed else tracepoint))
-    links += [
-        attach_tracepoint(load_function(name), name.removeprefix(_RAW_TRACEPOINT))
-        for name in compiled.functions
-        if name.startswith(_RAW_TRACEPOINT)
-    ]
-    for name, attach_type in spec["cgroup_skb"].items():
-        function = load_function(name, ProgramType.CGROUP_SKB, attach_type)
-        links.append(_link_to_cgroup(function, spec["cgroup"], attach_type))
-    programs = [load_function(name, ProgramType.SCHED_CLS) for name in spec["classifiers"]]
-    programs += [load_function(name) for name in spec["runnable"]]
-    return [*(maps.fds[name] for name in spec["maps"]), *programs, *links]
+    def _attach(self) -> Iterator[int]:
+        spec = self._spec
+        if spec.tracepoint is not None:
+            program = self._load_traced(spec.tracepoint)
+            name = None if self._typed else spec.tracepoint
+            yield self._open(attach_tracepoint(program, name))
+        for name in self._compiled.functions:
+            if name.startswith(_RAW_TRACEPOINT):
+                program = self._load_function(name)
+                yield self._open(attach_tracepoint(program, name.removeprefix(_RAW_TRACEPOINT)))
+        for name, attach_type in spec.cgroup_skb.items():
+            program = self._load_function(name, ProgramType.CGROUP_SKB, attach_type)
+            yield self._open(_link_to_cgroup(program, spec.cgroup, attach_type))
+
+    def _load_traced(self, name: str) -> int:
+        if not self._typed or self._spec.tracepoint is None:
+            return self._load_function(name)
+        code, traced = self._code(name), self._spec.tracepoint
+        return self._open(load_program(ProgramType.TRACING, name, code, typed_for=traced))
+
+    def _load_function(
+        self, name: str, kind: int = ProgramType.RAW_TRACEPOINT, attach_type: int = 0
+    ) -> int:
+        return self._open(load_program(kind, name, self._code(name), attach_type=attach_type))
+
+    def _code(self, name: str) -> bytes:
+        if name not in self._compiled.functions:
+            raise LoadError(f"{self._spec.source}: no function {name}")
+        return self._maps.code(name)
+
+    def _open(self, fd: int) -> int:
+        self._opened.append(fd)
+        return fd
 
 
-def _compiled(spec: dict[str, Any], cache: ProgramCache | None, *, typed: bool) -> Compiled:
-    source = _source(bpf_dir(), spec["source"])
-    defines: dict[str, int] = {**spec["defines"], "TYPED": int(typed)}
-    if cache is None:
-        return _compile(source, defines)
-    key = cache_key(source, Path(os.environ["BCC_KERNEL_SOURCE"]), defines)
+def _compiled(spec: ProgramSpec, *, typed: bool) -> Compiled:
+    folder = bpf_dir()
+    source = _source(folder, spec.source)
+    defines = {**spec.defines, "TYPED": int(typed)}
+    if _cache is None:
+        return compile_source(source, defines)
+    cache = ProgramCache(_cache)
+    key = cache_key(source, folder / "include" / "kernel", defines)
     compiled = cache.get(key)
     if compiled is None:
-        compiled = _compile(source, defines)
+        compiled = compile_source(source, defines)
         cache.put(key, compiled)
-    return compiled
-
-
-def _compile(source: str, defines: Mapping[str, int]) -> Compiled:
-    try:
-        from bcc import BPF, lib
-    except ImportError as err:
-        raise LoadError(
-            "the Python module bcc is missing: install python3-bpfcc and link it into the "
-            "virtual environment (`make` does both)"
-        ) from err
-    if not hasattr(BPF, "attach_raw_tracepoint"):
-        raise LoadError("the module bcc is not the BPF Compiler Collection: install python3-bpfcc")
-    program = BPF(text=source, cflags=[f"-D{name}={value}" for name, value in defines.items()])
-    lib.bpf_table_name.restype = ctypes.c_char_p
-    lib.bpf_num_tables.restype = ctypes.c_size_t
-    lib.bpf_num_tables.argtypes = (ctypes.c_void_p,)
-    for function in (lib.bpf_table_name, lib.bpf_table_fd_id):
-        function.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    module = program.module
-    maps = {
-        lib.bpf_table_name(module, number).decode(): lib.bpf_table_fd_id(module, number)
-        for number in range(lib.bpf_num_tables(module))
-    }
-    names = [
-        lib.bpf_function_name(module, number).decode()
-        for number in range(lib.bpf_num_functions(module))
-    ]
-    compiled = Compiled.of(maps, {name: program.dump_func(name) for name in names})
-    program.cleanup()  # its maps, and the programs that it has attached by their names
+    for problem in cache.problems:
+        _log.warning("%s: %s", spec.source, problem)
     return compiled
 
 
@@ -291,8 +242,10 @@ def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:
     Not with bcc's attach_func: that replaces attached programs and outlives the process.
     """
     target = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
-    link: int = libbpf().bpf_link_create(program, target, attach_type, None)
-    os.close(target)
+    try:
+        link: int = libbpf().bpf_link_create(program, target, attach_type, None)
+    finally:
+        os.close(target)
     if link < 0:  # libbpf returns the negative errno
         raise OSError(-link, f"cannot attach to {cgroup}: {os.strerror(-link)}")
     return link
@@ -305,7 +258,3 @@ def _source(folder: Path, name: str) -> str:
         return (folder / "include" / match[1]).read_text().replace("#pragma once\n", "")
 
     return re.sub(r'^#include "(\w+\.h)"$', header, (folder / name).read_text(), flags=re.M)
-
-
-if __name__ == "__main__":
-    _child(socket.socket(fileno=int(sys.argv[1])))

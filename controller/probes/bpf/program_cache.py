@@ -9,6 +9,7 @@ it with the agent's rights: only files that root alone could have written are us
 
 from collections.abc import Mapping
 import contextlib
+from functools import cache
 import hashlib
 import importlib.util
 import json
@@ -16,22 +17,25 @@ import os
 from pathlib import Path
 import stat
 
+from controller.probes.bpf.btf import VMLINUX_BTF
 from controller.probes.bpf.compiled import Compiled
 
 __all__ = ("ProgramCache", "cache_key")
 
 _FORMAT = 1
-_BTF = Path("/sys/kernel/btf/vmlinux")
 # Four sources in two variants, of this configuration and a few earlier ones; some 30 KiB each.
 _MAX_FILES = 32
 _MAX_BYTES = 4 << 20
 
 
-def cache_key(source: str, headers: Path, defines: Mapping[str, int]) -> str:
+def cache_key(
+    source: str, headers: Path, defines: Mapping[str, int], *, btf: Path = VMLINUX_BTF
+) -> str:
     """Return the name under which the compiled *source* is kept.
 
     :param headers: the folder of the headers that *source* includes.
-    :raises OSError: the kernel has no BTF, or a header cannot be read.
+    :param btf: the kernel's BTF; a kernel without one has no such file.
+    :raises OSError: a header cannot be read.
     """
     digest = hashlib.sha256()
     bcc = importlib.util.find_spec("bcc")
@@ -46,8 +50,18 @@ def cache_key(source: str, headers: Path, defines: Mapping[str, int]) -> str:
     )
     for part in parts:
         digest.update(hashlib.sha256(part.encode()).digest())
-    digest.update(_BTF.read_bytes())
+    digest.update(_file_digest(btf))
     return digest.hexdigest()
+
+
+@cache
+def _file_digest(path: Path) -> bytes:
+    # Kept, because a kernel has 5 MiB of BTF. Empty without the file.
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except FileNotFoundError:
+        return b""
 
 
 class ProgramCache:

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of compiled programs: what is used, what is ignored with a message, what is dropped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import os
 from pathlib import Path
 
 import pytest
 
 from controller.probes.bpf.compiled import Compiled, MapSpec
-from controller.probes.bpf.program_cache import ProgramCache
+from controller.probes.bpf.program_cache import ProgramCache, cache_key
 
 PROGRAM = Compiled(
     {"runs": MapSpec(2, 4, 8, 1, 1024)}, {"run": bytes(range(16))}, {"run": {0: "runs"}}
@@ -111,3 +111,19 @@ def test_a_directory_that_cannot_be_made_costs_one_line(tmp_path: Path) -> None:
     cache = ProgramCache(tmp_path / "programs")
     cache.put("key", PROGRAM)
     assert len(cache.problems) == 1
+
+
+def test_the_key_names_everything_that_the_program_depends_on(tmp_path: Path) -> None:
+    headers, btf = tmp_path / "include", tmp_path / "btf"
+    (headers / "linux").mkdir(parents=True)
+    (headers / "linux" / "a.h").write_text("")
+    btf.write_bytes(b"btf")
+
+    def key(source: str = "int x;", defines: Mapping[str, int] = {"A": 1}, btf: Path = btf) -> str:
+        return cache_key(source, headers, defines, btf=btf)
+
+    keys = [key(), key("int y;"), key(defines={"A": 2}), key(btf=tmp_path / "none")]
+    assert keys[0] == key()
+    (headers / "linux" / "a.h").write_text("#define A")
+    keys.append(key())
+    assert len(set(keys)) == 5
