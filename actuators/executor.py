@@ -35,6 +35,7 @@ from actuators.ordering import Backoff, group_actions, order_actions
 from actuators.reading import SupportCache, read_knobs
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
+from controller.host.state_dir import JOURNAL
 
 __all__ = ("Executor", "restore_leftovers")
 
@@ -329,7 +330,7 @@ def restore_leftovers(state_dir: Path, actuators: Iterable[Actuator]) -> Restore
 
     :raises JournalError: the journal directory cannot be used.
     """
-    return Executor(Journal(state_dir / "journal"), actuators).restore_all()
+    return Executor(Journal(state_dir / JOURNAL), actuators).restore_all()
 
 
 def _refused_with(action: Action, applied: KnobValue | None, obstacle: Outcome) -> Outcome:

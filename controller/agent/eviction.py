@@ -15,6 +15,7 @@ import json
 import logging
 from pathlib import Path
 import time
+from typing import TYPE_CHECKING
 
 from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.control.explain import explain_eviction
@@ -23,8 +24,10 @@ from controller.core.model import EvictionAnswer, EvictionResult, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import boot_id
 from controller.host.state_dir import write_json
-from controller.kube.pod_eviction import PodEvictions
 from controller.reconcilers.host_eviction import HostEvictions
+
+if TYPE_CHECKING:
+    from controller.kube.pod_eviction import PodEvictions
 
 __all__ = (
     "EvictionDispatcher",
@@ -96,7 +99,7 @@ class EvictionDispatcher:
     :param pods: evictions of pods; ``None`` on a host without Kubernetes.
     """
 
-    def __init__(self, host: HostEvictions, pods: PodEvictions | None, state_dir: Path) -> None:
+    def __init__(self, host: HostEvictions, pods: "PodEvictions | None", state_dir: Path) -> None:
         self._host = host
         self._pods = pods
         self._state_dir = state_dir

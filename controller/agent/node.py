@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 import logging
 import time
+from typing import TYPE_CHECKING
 
 from actuators import registry
 from actuators.base import RestoreReport
@@ -39,20 +40,23 @@ from controller.core.model import (
 )
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import diff_workloads, unpaused
-from controller.host.facts import cpu_model, find_cgroup_layout, find_disks, memory_bytes
-from controller.kube.cleanup import remove_taint_note, write_taint_note
+from controller.host.disks import find_disks
+from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
+from controller.host.state_dir import JOURNAL
 from controller.kube.client.rate_limit import RateLimitedLogger
-from controller.kube.cluster import Cluster
 from controller.probes.bpf.loader import use_cache
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.host_eviction import HostEvictions
-from controller.reconcilers.network.links import ShapedLinks
 from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, unkept
 from controller.reconcilers.resctrl.control_group import ControlGroup
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 from controller.workloads import static
 from controller.workloads.sched_idle import SchedIdlePlacer
+
+if TYPE_CHECKING:
+    from controller.kube.cluster import Cluster
+    from controller.reconcilers.network.links import ShapedLinks
 
 __all__ = ("Node",)
 
@@ -84,10 +88,10 @@ class Node:
         workloads = self._scan_rules(config, strict=True)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
-        self.links = None if config.network is None else ShapedLinks(config.network, self._layout)
+        self.links = self._make_links(config)
         programs = None if self.links is None else self.links.programs
         self._executor = Executor(
-            Journal(config.state_dir / "journal"), registry.build(self._layout, cookies, programs)
+            Journal(config.state_dir / JOURNAL), registry.build(self._layout, cookies, programs)
         )
         self.resctrl = ControlGroup(config.resctrl, self._executor, self._layout)
         self._knob_poller = KnobPoller(self._executor)
@@ -112,20 +116,34 @@ class Node:
             self.sampler.load_moves()
         self.set_workloads(self._idle_placer.place(workloads, time.monotonic_ns()))
         # Last, because the cluster has threads and the probes are loaded in forked children.
-        kubernetes = config.kubernetes
-        self.cluster = (
-            None
-            if kubernetes is None
-            else Cluster(kubernetes, self._layout, lambda: self.sampler.cgroup_changes)
-        )
         self._state_dir = config.state_dir
-        if kubernetes is not None:
-            write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
+        self.cluster = self._make_cluster(config)
         self._evictions = EvictionDispatcher(
             HostEvictions(config.eviction, self._layout, self._executor),
             None if self.cluster is None else self.cluster.evictions,
             config.state_dir,
         )
+
+    # What most hosts do not have is imported where it is configured, because imports are most of
+    # the start's CPU time.
+
+    def _make_links(self, config: Config) -> "ShapedLinks | None":
+        if config.network is None:
+            return None
+        from controller.reconcilers.network.links import ShapedLinks
+
+        return ShapedLinks(config.network, self._layout)
+
+    def _make_cluster(self, config: Config) -> "Cluster | None":
+        kubernetes = config.kubernetes
+        if kubernetes is None:
+            return None
+        from controller.kube.cleanup import write_taint_note
+        from controller.kube.cluster import Cluster
+
+        cluster = Cluster(kubernetes, self._layout, lambda: self.sampler.cgroup_changes)
+        write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
+        return cluster
 
     def complete(self, config: Config) -> Config:
         """Return *config* with the facts of this host and the profiles of the cluster added.
@@ -384,6 +402,8 @@ class Node:
             if opened is not None:
                 opened.close()
         if self.cluster is not None and not self.cluster.may_have_left_objects:
+            from controller.kube.cleanup import remove_taint_note
+
             remove_taint_note(self._state_dir)
 
 

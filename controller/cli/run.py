@@ -4,6 +4,7 @@
 
 import argparse
 import contextlib
+import gc
 import os
 from pathlib import Path
 import signal
@@ -52,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from controller.agent import guardian
     from controller.host.state_dir import Lock, LockError
 
-    code, state_dir = _checked_state_dir(arguments)
+    code, state_dir = _prepare(arguments.config)
     if state_dir is None:
         return code
     try:
@@ -69,11 +70,11 @@ def _run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _checked_state_dir(arguments: argparse.Namespace) -> tuple[int, Path | None]:
-    """Check the configuration; return (exit code, its state directory or ``None``).
+def _prepare(config: Path) -> tuple[int, Path | None]:
+    """Move this process into the agent's own cgroup, and find the state directory.
 
-    In a child, so that the libraries which that needs do not stay in the guardian's memory. The
-    child also moves this process into the agent's own cgroup.
+    In a child, so that what these need does not stay in the guardian's memory. Returns (exit code,
+    state directory), which is ``None`` if *config* cannot be read. The agent checks the rest.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -82,7 +83,7 @@ def _checked_state_dir(arguments: argparse.Namespace) -> tuple[int, Path | None]
         code = FAILED
         try:
             _enter_own_cgroup()  # before the imports that take CPU time
-            code = _send_state_dir(arguments, writer)
+            code = _send_state_dir(config, writer)
         finally:
             sys.stderr.flush()
             os._exit(code)
@@ -99,23 +100,37 @@ def _enter_own_cgroup() -> None:
     enter_own_cgroup((os.getppid(), os.getpid()))
 
 
-def _send_state_dir(arguments: argparse.Namespace, writer: int) -> int:
-    from controller.config.load import ConfigError, load
+def _send_state_dir(config: Path, writer: int) -> int:
+    from controller.config.state_dir import read_state_dir
+    from controller.config.yaml_document import ConfigError
 
     try:
-        config = load(arguments.config)
+        state_dir = read_state_dir(config) or _load_state_dir(config)
     except ConfigError as error:
         return fail(error, WRONG)
     except OSError as error:
         return fail(error, FAILED)
-    os.write(writer, os.fsencode(config.state_dir))
+    os.write(writer, os.fsencode(state_dir))
     return DONE
 
 
+def _load_state_dir(config: Path) -> Path:
+    # Names what is wrong with it.
+    from controller.config.load import load
+
+    return load(config).state_dir
+
+
 def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
-    # Before numpy's library starts threads, which inherit the mask. A signal during a tick would
-    # otherwise be delivered to a thread that does not block it, and a reload would be lost.
+    # Before there are threads, which inherit the mask. A signal during a tick would otherwise be
+    # delivered to a thread that does not block it, and a reload would be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    # numpy's library would start a thread for each CPU, for products of matrices, which the agent
+    # does not compute.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    # The collector would search what the imports make for garbage ten times, and find 0.2 MiB.
+    # The agent's loop enables it.
+    gc.disable()
     from actuators.journal import JournalError
     from controller.agent.agent import Agent, Options
     from controller.agent.guardian import Heartbeat
@@ -142,6 +157,10 @@ def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
 
 
 def _restore(state_dir: Path) -> bool:
+    from controller.host.state_dir import has_records
+
+    if not has_records(state_dir):
+        return True
     from controller.agent.restore import restore_knobs
 
     return restore_knobs(state_dir)

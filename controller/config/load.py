@@ -32,6 +32,7 @@ from controller.config.sections.kubernetes import KubernetesConfig, build_kubern
 from controller.config.sections.law import build_law
 from controller.config.sections.network import NetworkConfig, build_network
 from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
+from controller.config.state_dir import parse_directory
 from controller.config.yaml_document import ConfigError, Document, Loc, read_document
 from controller.core.model import IndicatorName, Mode, QosClass
 from controller.core.settings import DiskSpec, HostFacts, Profile, Settings
@@ -114,9 +115,9 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     http = _parse_http(document, model.http, problems)
     token_file = _parse_token_file(document, model, problems)
     rules = tuple(_rules(document, model.workloads, profiles, problems))
-    directories = {"state_dir": Path(model.state_dir), "data_dir": Path(model.data_dir)}
-    for key, directory in directories.items():
-        if not directory.is_absolute() or ".." in directory.parts:
+    state_dir, data_dir = parse_directory(model.state_dir), parse_directory(model.data_dir)
+    for key, directory in {"state_dir": state_dir, "data_dir": data_dir}.items():
+        if directory is None:
             problems.append(document.problem((key,), "must be an absolute path without '..'"))
     if model.reserve >= cpus:
         problems.append(
@@ -132,12 +133,12 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     )
     network = build_network(document, model.network, problems)
     kubernetes = build_kubernetes(document, model.kubernetes, problems)
-    if problems:
+    if problems or state_dir is None or data_dir is None:
         raise ConfigError(problems)
     return Config(
         path=path,
-        state_dir=directories["state_dir"],
-        data_dir=directories["data_dir"],
+        state_dir=state_dir,
+        data_dir=data_dir,
         http=http,
         http_token_file=token_file,
         workloads=rules,

@@ -29,6 +29,7 @@ from controller.config.sections.kubernetes import KubernetesModel
 from controller.config.sections.law import LawModel
 from controller.config.sections.network import NetworkModel
 from controller.config.sections.service_level import ServiceLevelModel
+from controller.config.state_dir import DEFAULT_STATE_DIR
 from controller.core.model import Channel, IndicatorName, Knob, Mode, QosClass
 from controller.core.settings import SafeState
 
@@ -164,7 +165,7 @@ class ConfigModel(Strict):
 
     mode: Annotated[Mode, Text] = Mode.OBSERVE
     tick: Annotated[int, duration("50ms", "10s")] = raw_default("200ms")
-    state_dir: str = "/run/sweetpoint"
+    state_dir: str = DEFAULT_STATE_DIR
     data_dir: str = "/var/lib/sweetpoint"
     http: str = "127.0.0.1:9464"
     http_token_file: str | None = None

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of this host: cgroup hierarchies, mounts, CPUs, memory, disks, the C library.
+"""Facts of this host: cgroup hierarchies, mounts, CPUs, memory, the C library.
 
 Everything here reads only, except ``die_with_parent``, which changes the calling process. Which
 features the kernel has is checked in ``controller.doctor``.
@@ -10,15 +10,12 @@ from collections.abc import Container, Iterable
 import contextlib
 from dataclasses import dataclass
 from functools import cache
-import logging
 import os
 from pathlib import Path
 import re
 import signal
-import stat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from controller.core.settings import DiskFacts, DiskSpec
 from controller.core.units import parse_cpu_list
 
 if TYPE_CHECKING:
@@ -33,15 +30,12 @@ __all__ = (
     "cpu_model",
     "die_with_parent",
     "find_cgroup_layout",
-    "find_disks",
     "libc",
     "memory_bytes",
     "mounts",
     "online_cpus",
     "possible_cpus",
 )
-
-_log = logging.getLogger(__name__)
 
 _CPU_DIR = Path("/sys/devices/system/cpu")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -209,36 +203,3 @@ def _best(mounts: Iterable[Mount]) -> Mount | None:
 def _unescape(text: str) -> str:
     # proc_pid_mountinfo(5): space, tab, newline and backslash are written as octal escapes.
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
-
-
-def find_disks(disks: Iterable[DiskSpec]) -> tuple[DiskFacts, ...]:
-    """Return the device numbers of those *disks* that exist; problems of the others are logged.
-
-    io.max accepts whole disks only, no partitions (blkg_conf_open_bdev in block/blk-cgroup.c).
-    """
-    found = []
-    for disk in disks:
-        number, problem = _number(disk.device)
-        directory = Path("/sys/dev/block") / number
-        if not problem and not directory.exists():
-            problem = "no such disk"
-        if not problem and (directory / "partition").exists():
-            problem = "it is a partition: use the whole disk"
-        if problem:
-            _log.warning("io.disks: %s is ignored: %s", disk.device, problem)
-        else:
-            found.append(DiskFacts(number, disk.read_bytes_per_s, disk.write_bytes_per_s))
-    return tuple(found)
-
-
-def _number(device: str) -> tuple[str, str]:
-    """Return MAJOR:MINOR of *device* and, if it has none, the reason."""
-    if not device.startswith("/"):
-        return device, ""
-    try:
-        status = Path(device).stat()
-    except OSError as error:
-        return "", error.strerror or str(error)
-    if not stat.S_ISBLK(status.st_mode):
-        return "", "not a block device"
-    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}", ""

@@ -21,9 +21,11 @@ from pathlib import Path
 import stat
 
 __all__ = (
+    "JOURNAL",
     "Lock",
     "LockError",
     "check_owner",
+    "has_records",
     "open_directory",
     "owners",
     "read_file",
@@ -31,6 +33,8 @@ __all__ = (
 )
 
 _log = logging.getLogger(__name__)
+
+JOURNAL = "journal"  # the directory of the records of held knobs
 
 # The file system has no space, no inodes, no quota left, or is read-only.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -151,6 +155,20 @@ def _open_lock(path: Path) -> int:
             return os.dup(directory)
     finally:
         os.close(directory)
+
+
+def has_records(state_dir: Path) -> bool:
+    """Return whether there may be records of held knobs below *state_dir*.
+
+    Without imports: after an agent that ended itself, and at most starts, there are none.
+    """
+    try:
+        with os.scandir(state_dir / JOURNAL) as entries:
+            return next(entries, None) is not None
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # a restore reports what is wrong
 
 
 def open_directory(path: Path) -> int:

@@ -4,11 +4,65 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
-from controller.kube.profile_configmap import ProfilesState
+from controller.core.settings import Profile
 
-__all__ = ("ClusterState", "DescriptorsState", "ReclaimState")
+__all__ = ("ClusterState", "DescriptorsState", "ProfilesState", "ReclaimState", "Reload")
+
+
+_MAX_SHOWN = 3
+
+
+class Reload(StrEnum):
+    """Result of a change: in force, refused as a whole, or the ConfigMap does not exist."""
+
+    APPLIED = "applied"
+    FAILED = "failed"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilesState:
+    """State of the ConfigMap and its profiles.
+
+    ``profiles`` are those in force, applied at ``applied_at_s`` in seconds since the epoch
+    (``None``: never). ``result`` and ``problems`` are those of the last change, of the object with
+    the id ``uid``; ``result`` is ``None`` until the ConfigMap was read. ``unreadable`` is the
+    reason why it cannot be read now, empty if it can. ``reloads`` counts changes by result.
+    """
+
+    config_map: str
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    applied_at_s: float | None = None
+    result: Reload | None = None
+    problems: tuple[str, ...] = ()
+    uid: str = ""
+    unreadable: str = ""
+    reloads: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(Reload, 0))
+
+    @property
+    def note(self) -> str:
+        """Description of the last change for people."""
+        if self.result is Reload.APPLIED:
+            return f"profiles in force: {', '.join(sorted(self.profiles)) or 'none'}"
+        shown = self.problems[:_MAX_SHOWN]
+        more = len(self.problems) - len(shown)
+        hidden = (f"and {more} more problems",) if more else ()
+        return "; ".join((*shown, *hidden, "the profiles stay as they were"))
+
+    def status(self) -> dict[str, Any]:
+        """Return the state for /statusz as plain types."""
+        return {
+            "config_map": self.config_map,
+            "profiles": sorted(self.profiles),
+            "applied_at_s": self.applied_at_s,
+            "result": self.result,
+            "problems": self.problems,
+            "unreadable": self.unreadable,
+            "reloads": dict(self.reloads),
+        }
 
 
 class ReclaimState(NamedTuple):

@@ -9,8 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
 from controller.core.model import CgroupId, EvictionResult, WorkloadSample
-from controller.kube.profile_configmap import ProfilesState
-from controller.kube.state import ClusterState, ReclaimState
+from controller.kube.state import ClusterState, ProfilesState, ReclaimState
 from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter

@@ -10,7 +10,8 @@ import pytest
 
 from controller.kube.client.api import Api
 from controller.kube.client.watch import ConfigMapWatch
-from controller.kube.profile_configmap import ClusterProfiles, Reload
+from controller.kube.profile_configmap import ClusterProfiles
+from controller.kube.state import Reload
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
 

@@ -1,25 +1,18 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Polls all configured service-level sources and receives pushes, in one background thread."""
+"""The last figures of all configured service-level sources, for the control thread."""
 
-import asyncio
 from collections.abc import Mapping
-import logging
-from random import Random
-import threading
+from typing import TYPE_CHECKING
 
-from controller.config.sections.service_level import Push, ServiceLevelConfig, ServiceSource
+from controller.config.sections.service_level import ServiceLevelConfig
 from controller.core.model import ServiceReading
-from controller.probes.service_level.fetch import FetchLoop
-from controller.probes.service_level.ledger import Ledger, ServiceState
-from controller.probes.service_level.poll import poll
-from controller.probes.service_level.push import PushSocket
+from controller.probes.service_level.ledger import ServiceState
+
+if TYPE_CHECKING:
+    from controller.probes.service_level.runner import Runner
 
 __all__ = ("ServiceLevels",)
-
-_log = logging.getLogger(__name__)
-
-_JOIN_TIMEOUT_S = 2.0
 
 
 class ServiceLevels:
@@ -31,7 +24,7 @@ class ServiceLevels:
 
     def __init__(self, config: ServiceLevelConfig | None) -> None:
         self._config: ServiceLevelConfig | None = None
-        self._runner: _Runner | None = None
+        self._runner: Runner | None = None
         self.reconfigure(config)
 
     def reconfigure(self, config: ServiceLevelConfig | None) -> None:
@@ -42,7 +35,10 @@ class ServiceLevels:
         self.close()
         self._config = config
         if config is not None:
-            self._runner = _Runner(config, {ledger.source: ledger for ledger in known})
+            # Here, because asyncio and TLS take a tenth of the start of an agent without sources.
+            from controller.probes.service_level.runner import Runner
+
+            self._runner = Runner(config, {ledger.source: ledger for ledger in known})
 
     @property
     def refused_pushes(self) -> Mapping[str, int]:
@@ -65,47 +61,3 @@ class ServiceLevels:
         if self._runner is not None:
             self._runner.close()
         self._runner = self._config = None
-
-
-class _Runner:
-    """The thread with its event loop, for one configuration."""
-
-    def __init__(self, config: ServiceLevelConfig, known: Mapping[ServiceSource, Ledger]) -> None:
-        self.ledgers = [known.get(source) or Ledger(source) for source in config.sources]
-        self.pushes = self._listen(config)
-        self._loop = FetchLoop()
-        self._thread = threading.Thread(target=self._run, name="service-level", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_JOIN_TIMEOUT_S)
-        if self.pushes is not None:
-            self.pushes.close()
-
-    def _listen(self, config: ServiceLevelConfig) -> PushSocket | None:
-        pushers = {x.source.service: x for x in self.ledgers if isinstance(x.source.source, Push)}
-        if not pushers:
-            return None
-        try:
-            return PushSocket(config, pushers)
-        except OSError as error:
-            _log.error("%s", error)
-            return None
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        random = Random()  # noqa: S311 - jitter is no secret
-        tasks = [
-            self._loop.create_task(poll(ledger, random))
-            for ledger in self.ledgers
-            if not isinstance(ledger.source.source, Push)
-        ]
-        if self.pushes is not None:
-            self.pushes.start(self._loop)
-        self._loop.run_forever()
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0))  # lets aborted connections close
-        self._loop.close()

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from controller.kube.profile_configmap import ProfilesState, Reload
-from controller.kube.state import ClusterState, DescriptorsState
+from controller.kube.state import ClusterState, DescriptorsState, ProfilesState, Reload
 
 __all__ = ("kube_families",)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.host.state_dir import Lock, LockError, owners, read_file
+from controller.host.state_dir import Lock, LockError, has_records, owners, read_file
 
 
 def test_one_lock_at_a_time_with_the_pids_of_its_owners(tmp_path: Path) -> None:
@@ -62,3 +62,16 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").chmod(0o620)
     with pytest.raises(PermissionError, match="others than its owner may write it"):
         read_file(tmp_path / "file")
+
+
+def test_an_empty_journal_needs_no_restore(tmp_path: Path) -> None:
+    assert not has_records(tmp_path)
+    (tmp_path / "journal").mkdir()
+    assert not has_records(tmp_path)
+    (tmp_path / "journal" / "x.bad").write_bytes(b"")
+    assert has_records(tmp_path)
+
+
+def test_a_journal_that_cannot_be_read_may_have_records(tmp_path: Path) -> None:
+    (tmp_path / "journal").write_bytes(b"")
+    assert has_records(tmp_path)

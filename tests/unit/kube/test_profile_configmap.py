@@ -8,7 +8,8 @@ from typing import Any
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
-from controller.kube.profile_configmap import ClusterProfiles, ConfigMapProfiles, Reload
+from controller.kube.profile_configmap import ClusterProfiles, ConfigMapProfiles
+from controller.kube.state import Reload
 from tests.api_stand_in import ApiStandIn
 from tests.closed_loop import make_settings, make_spec
 from tests.kernel.agent import eventually

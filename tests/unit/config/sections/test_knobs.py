@@ -11,7 +11,7 @@ from controller.config.load import Config, ConfigError, load
 from controller.config.sections.knobs import ResctrlConfig
 from controller.core.settings import CoreMode, CoreSettings, DiskSpec
 from controller.core.units import NS_PER_SEC
-from controller.host.facts import find_disks
+from controller.host.disks import find_disks
 
 WORKLOADS = "workloads:\n  - {name: batch, cgroup: /batch, class: best-effort}\n"
 CORE_WORKLOADS = """\

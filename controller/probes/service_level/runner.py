@@ -1,0 +1,65 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Polls all configured service-level sources and receives pushes, in one background thread."""
+
+import asyncio
+from collections.abc import Mapping
+import logging
+from random import Random
+import threading
+
+from controller.config.sections.service_level import Push, ServiceLevelConfig, ServiceSource
+from controller.probes.service_level.fetch import FetchLoop
+from controller.probes.service_level.ledger import Ledger
+from controller.probes.service_level.poll import poll
+from controller.probes.service_level.push import PushSocket
+
+__all__ = ("Runner",)
+
+_log = logging.getLogger(__name__)
+
+_JOIN_TIMEOUT_S = 2.0
+
+
+class Runner:
+    """The thread with its event loop, for one configuration."""
+
+    def __init__(self, config: ServiceLevelConfig, known: Mapping[ServiceSource, Ledger]) -> None:
+        self.ledgers = [known.get(source) or Ledger(source) for source in config.sources]
+        self.pushes = self._listen(config)
+        self._loop = FetchLoop()
+        self._thread = threading.Thread(target=self._run, name="service-level", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_JOIN_TIMEOUT_S)
+        if self.pushes is not None:
+            self.pushes.close()
+
+    def _listen(self, config: ServiceLevelConfig) -> PushSocket | None:
+        pushers = {x.source.service: x for x in self.ledgers if isinstance(x.source.source, Push)}
+        if not pushers:
+            return None
+        try:
+            return PushSocket(config, pushers)
+        except OSError as error:
+            _log.error("%s", error)
+            return None
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        random = Random()  # noqa: S311 - jitter is no secret
+        tasks = [
+            self._loop.create_task(poll(ledger, random))
+            for ledger in self.ledgers
+            if not isinstance(ledger.source.source, Push)
+        ]
+        if self.pushes is not None:
+            self.pushes.start(self._loop)
+        self._loop.run_forever()
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0))  # lets aborted connections close
+        self._loop.close()

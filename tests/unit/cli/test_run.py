@@ -1,0 +1,48 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of a start import: on an overloaded node imports are most of its time."""
+
+import subprocess
+import sys
+
+import pytest
+
+# Of the child that prepares the start, and of an agent without cluster, sources, shaped links and
+# recording.
+_CHILD = "import controller.cli.main, controller.host.own_cgroup, controller.config.state_dir"
+_AGENT = "import controller.agent.agent"
+
+
+def imported(statement: str) -> set[str]:
+    """Return the modules that *statement* imports in a new interpreter."""
+    code = f"{statement}, sys; print(*sys.modules, sep='\\n')"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return set(done.stdout.split())
+
+
+def loaded_of(modules: set[str], names: set[str]) -> set[str]:
+    return {name for name in names if any(f"{each}.".startswith(f"{name}.") for each in modules)}
+
+
+def test_the_child_that_prepares_the_start_imports_no_models() -> None:
+    modules = imported(_CHILD)
+    assert "controller.config.state_dir" in modules
+    heavy = {"pydantic", "numpy", "controller.core.model", "controller.core.settings"}
+    assert not loaded_of(modules, heavy)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"asyncio", "controller.probes.service_level.fetch"},
+        {"kubernetes", "urllib3", "controller.kube.cluster", "controller.kube.client.api"},
+        {"pyroute2", "controller.reconcilers.network.links"},
+        {"prometheus_client", "controller.telemetry.metrics.exporter"},
+        {"bcc", "controller.agent.recording", "controller.doctor", "controller.demo"},
+    ],
+)
+def test_the_agent_imports_what_it_uses(names: set[str]) -> None:
+    modules = imported(_AGENT)
+    assert "controller.agent.node" in modules
+    assert not loaded_of(modules, names)
