@@ -38,13 +38,13 @@ from pathlib import Path
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
 from controller.agent.learned import LearnedStore
 from controller.agent.node import Node
 from controller.agent.pauses import Pauses
+from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
 from controller.agent.self_budget import CostMeter
 from controller.config.load import Config
@@ -58,9 +58,6 @@ from controller.host.store import Store
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import HistoryState, PublishedState, TickReport
-
-if TYPE_CHECKING:
-    from controller.agent.recording import Recorder
 
 __all__ = ("Agent", "Options")
 
@@ -102,7 +99,7 @@ class Agent:
         source = ConfigSource(options.config, options.mode)
         loaded = source.load()
         self._heartbeat = heartbeat
-        self._recorder = None if options.record is None else _recorder(options.record)
+        self._recorder = None if options.record is None else Recorder(options.record)
         self._published = PublishedState()
         self._store = Store(loaded.data_dir)
         self._history: History | None = None
@@ -261,8 +258,6 @@ class Agent:
     def _record(self, snapshot: Snapshot, plan: Plan) -> None:
         if self._recorder is None:
             return
-        from controller.agent.recording import Entry
-
         self._recorder.write(
             Entry(
                 snapshot=snapshot,
@@ -363,10 +358,3 @@ class Agent:
         if self._history is not None:
             self._history.close()
         self._store.close()
-
-
-def _recorder(path: Path) -> "Recorder":
-    # Here, because its schema of all records takes as long as ten ticks to make.
-    from controller.agent.recording import Recorder
-
-    return Recorder(path)

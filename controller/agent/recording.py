@@ -8,6 +8,7 @@ replay with other settings shows what another profile would have done.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 import gzip
 import json
 from pathlib import Path
@@ -52,7 +53,10 @@ class Entry:
     workloads: tuple[Workload, ...] | None = None
 
 
-_ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
+@cache
+def _adapter() -> TypeAdapter[Entry]:
+    # With the first use, because the schema of all records takes as long to make as ten ticks.
+    return TypeAdapter(Entry)
 
 
 class Recorder:
@@ -70,9 +74,9 @@ class Recorder:
         :raises OSError: the file cannot be written.
         """
         try:
-            line = _ENTRY.dump_json(entry)
+            line = _adapter().dump_json(entry)
         except PydanticSerializationError:  # a path that is not UTF-8
-            line = utf8(json.dumps(_ENTRY.dump_python(entry, mode="json"), ensure_ascii=False))
+            line = utf8(json.dumps(_adapter().dump_python(entry, mode="json"), ensure_ascii=False))
         self._file.write(line + b"\n")
 
     def close(self) -> None:
@@ -96,7 +100,7 @@ def read(path: Path) -> Iterator[Entry]:
         number = 0
         try:
             for number, line in enumerate(lines, 1):  # noqa: B007 - named in the message
-                yield _ENTRY.validate_json(line)
+                yield _adapter().validate_json(line)
         except (ValidationError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             reason = str(error).splitlines()[0]
             raise RecordingError(f"{path}: line {number}: {reason}") from None

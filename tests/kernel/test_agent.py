@@ -243,7 +243,7 @@ def test_a_missing_cgroup_is_named_and_nothing_is_touched(site: Site) -> None:
     site.write("  - {name: gone, cgroup: /sweetpoint-no-such, class: best-effort}\n")
     with AgentRun(site) as agent:
         assert agent.wait() == 2
-    assert "config.yaml:7" in agent.output and "/sweetpoint-no-such does not exist" in agent.output
+    assert "config.yaml:8" in agent.output and "/sweetpoint-no-such does not exist" in agent.output
     assert site.knobs() == before
 
 

@@ -14,6 +14,7 @@ records are CLOCK_MONOTONIC, which starts again at every boot.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 import json
 from typing import Any, NamedTuple
 
@@ -162,17 +163,19 @@ class Line(NamedTuple):
     record: Record
 
 
-_KINDS: dict[str, tuple[type[Any], TypeAdapter[Any]]] = {
-    "start": (Start, TypeAdapter(Start)),
-    "stop": (Stop, TypeAdapter(Stop)),
-    "moment": (Moment, TypeAdapter(Moment)),
-    "entry": (Entry, TypeAdapter(Entry)),
-}
+_KINDS = {"start": Start, "stop": Stop, "moment": Moment, "entry": Entry}
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    # With the first use, which is not at the agent's start.
+    return TypeAdapter(_KINDS[kind])
 
 
 def encode(wall_ns: int, record: Record) -> bytes:
     """Return the line of *record*, with its line break; fields at their defaults are left out."""
-    kind, adapter = next((k, a) for k, (of, a) in _KINDS.items() if isinstance(record, of))
+    kind = next(kind for kind, of in _KINDS.items() if isinstance(record, of))
+    adapter = _adapter(kind)
     try:
         data = adapter.dump_json(record, exclude_defaults=True)
     except PydanticSerializationError:  # a path that is not UTF-8
@@ -199,6 +202,6 @@ def decode(lines: Iterator[bytes]) -> Iterator[Line | str]:
                     yield f"written by a newer sweetpoint (version {version} of the format)"
                 skipping = newer
             if not skipping:
-                yield Line(wall_ns, _KINDS[kind.decode()][1].validate_json(data[:-1]))
+                yield Line(wall_ns, _adapter(kind.decode()).validate_json(data[:-1]))
         except (ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
             yield f"not a record: {str(error).splitlines()[0][:200]}"

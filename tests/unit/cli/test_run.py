@@ -7,18 +7,21 @@ import sys
 
 import pytest
 
-# Of the child that prepares the start, and of an agent without cluster, sources, shaped links and
-# recording.
+# Of the child that prepares the start, and of an agent without cluster, sources and shaped links.
 _CHILD = "import controller.cli.main, controller.host.own_cgroup, controller.config.state_dir"
 _AGENT = "import controller.agent.agent"
 
 
-def imported(statement: str) -> set[str]:
-    """Return the modules that *statement* imports in a new interpreter."""
-    code = f"{statement}, sys; print(*sys.modules, sep='\\n')"
+def output_of(code: str) -> str:
+    """Return what *code* prints in a new interpreter."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-    return set(done.stdout.split())
+    return done.stdout
+
+
+def imported(statement: str) -> set[str]:
+    """Return the modules that *statement* imports."""
+    return set(output_of(f"{statement}, sys; print(*sys.modules, sep='\\n')").split())
 
 
 def loaded_of(modules: set[str], names: set[str]) -> set[str]:
@@ -39,10 +42,16 @@ def test_the_child_that_prepares_the_start_imports_no_models() -> None:
         {"kubernetes", "urllib3", "controller.kube.cluster", "controller.kube.client.api"},
         {"pyroute2", "controller.reconcilers.network.links"},
         {"prometheus_client", "controller.telemetry.metrics.exporter"},
-        {"bcc", "controller.agent.recording", "controller.doctor", "controller.demo"},
+        {"bcc", "controller.doctor", "controller.demo"},
     ],
 )
 def test_the_agent_imports_what_it_uses(names: set[str]) -> None:
     modules = imported(_AGENT)
     assert "controller.agent.node" in modules
     assert not loaded_of(modules, names)
+
+
+def test_no_schema_of_recordings_is_made_at_the_start() -> None:
+    modules = "from controller.agent import recording; from controller.agent.history import records"
+    sizes = "*(each._adapter.cache_info().currsize for each in (recording, records))"
+    assert output_of(f"{_AGENT}; {modules}; print({sizes})") == "0 0\n"
