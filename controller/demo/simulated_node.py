@@ -106,17 +106,21 @@ class KnobTable:
         self._values: dict[tuple[int, Knob], KnobValue] = {}
         # Of the knobs with a value that `execute` wrote.
         self._originals: dict[tuple[int, Knob], KnobValue] = {}
+        # Unchanged readings stay the same objects, as those of the real poller do.
+        self._readings: dict[tuple[int, Knob], KnobReading] = {}
+        self._all: tuple[KnobReading, ...] | None = None
 
     def add(self, target: Target, knob: Knob, value: KnobValue) -> None:
         """Add a knob with its value."""
         self._targets[target.id, knob] = target
-        self._values[target.id, knob] = value
+        self._set((target.id, knob), value)
 
     def remove(self, id_: int) -> None:
         """Remove a target with its knobs."""
         for key in [key for key in self._values if key[0] == id_]:
-            del self._values[key], self._targets[key]
+            del self._values[key], self._targets[key], self._readings[key]
             self._originals.pop(key, None)
+        self._all = None
 
     def value(self, id_: int, knob: Knob) -> KnobValue:
         """Return the value of a knob."""
@@ -127,7 +131,7 @@ class KnobTable:
         key = id_, knob
         if knob is not Knob.CPU_QUOTA or not is_quota_or_doubled(self._values[key], value):
             self._originals.pop(key, None)
-        self._values[key] = value
+        self._set(key, value)
 
     def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
         """Write knobs; a removed target fails as gone, a knob in ``refused`` with EINVAL."""
@@ -135,10 +139,15 @@ class KnobTable:
 
     def readings(self) -> tuple[KnobReading, ...]:
         """Return the readings of all knobs."""
-        return tuple(
-            KnobReading(self._targets[key], key[1], value, self._originals.get(key))
-            for key, value in self._values.items()
-        )
+        if self._all is None:
+            self._all = tuple(self._readings.values())
+        return self._all
+
+    def _set(self, key: tuple[int, Knob], value: KnobValue) -> None:
+        self._values[key] = value
+        original = self._originals.get(key)
+        self._readings[key] = KnobReading(self._targets[key], key[1], value, original)
+        self._all = None
 
     def _execute(self, action: Action) -> Outcome:
         key = (action.target.id, action.knob)
@@ -156,9 +165,9 @@ class KnobTable:
             )
         self._backoff.clear(action.target, action.knob)
         original = self._originals.setdefault(key, self._values[key])
-        self._values[key] = action.value
         if action.value == original:
             del self._originals[key]
+        self._set(key, action.value)
         return Outcome(action=action, applied=action.value, original=self._originals.get(key))
 
 

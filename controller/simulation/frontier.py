@@ -86,11 +86,14 @@ def _verdict(policy: str, members: Mapping[str, Summary], restless: bool) -> Ver
 
 
 def mean_ratio(verdicts: Iterable[Verdict]) -> float | None:
-    """Return the geometric mean of the ratios where sched-idle alone does not suffice."""
+    """Return the geometric mean of the ratios of policies that qualify.
+
+    Scenarios count in which sched-idle alone does not suffice and another policy qualifies.
+    """
     logs = [
         math.log(each.ratio)
         for each in verdicts
-        if each.contended and each.ratio and each.best != ORACLE
+        if each.qualifies and each.contended and each.ratio and each.best != ORACLE
     ]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -105,7 +108,11 @@ def format_frontier(verdicts: Sequence[Verdict]) -> str:
             against = f"{each.ratio:.2f} of the work of {each.best}"
         lines.append(f"  {each.scenario} {each.policy}: {kept}, {against}")
     for policy in dict.fromkeys(each.policy for each in verdicts):
-        mean = mean_ratio(each for each in verdicts if each.policy == policy)
+        own = [each for each in verdicts if each.policy == policy]
+        kept = sum(each.qualifies for each in own)
+        text = f"  {policy}: keeps the objective in {kept} of {len(own)} scenarios"
+        mean = mean_ratio(own)
         if mean is not None:
-            lines.append(f"  {policy}: {mean:.2f} of the best work, geometric mean where contended")
+            text += f", with {mean:.2f} of the best work where contended (geometric mean)"
+        lines.append(text)
     return "\n".join(lines)

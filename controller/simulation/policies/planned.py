@@ -6,7 +6,7 @@ The planner is the one of the agent, with settings from a profile file. Its plan
 plant's knobs by text, with the outcomes of a real executor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from controller.core.settings import (
 )
 from controller.core.units import NS_PER_SEC
 from controller.demo.simulated_node import KnobTable, make_workload, target_of
-from controller.simulation.machine import KUBELET_WEIGHT, Machine
+from controller.simulation.machine import KUBELET_WEIGHT, Array, Machine
 from controller.simulation.plant import Plant
 
 __all__ = ("Planned", "Probes")
@@ -190,7 +190,7 @@ class Probes:
         return Snapshot(
             time_ns=now_ns,
             age_ns=0,
-            workloads=tuple(map(self._sample, self.workloads)),
+            workloads=tuple(self._samples()),
             blame=self._blame(),
             system_oncpu_ns=0,
             idle_ns=_ns(counters.idle),
@@ -206,22 +206,23 @@ class Probes:
         id_ = workload.cgroup.id
         return id_ - _FIRST_SERVICE if id_ < _FIRST_JOB else id_ - _FIRST_JOB + len(self.services)
 
-    def _sample(self, workload: Workload) -> WorkloadSample:
+    def _samples(self) -> Iterator[WorkloadSample]:
         counters, machine = self._plant.counters, self._plant.machine
-        index = self._column(workload)
-        sample = WorkloadSample(workload.cgroup, oncpu_ns=_ns(counters.oncpu[index]))
+        columns = {"oncpu_ns": _whole(counters.oncpu * NS_PER_SEC)}
         if machine.pmu:
-            sample = sample._replace(
-                cycles=round(counters.cycles[index]),
-                instructions=round(counters.instructions[index]),
-                llc_misses=round(counters.llc_misses[index]),
-                llc_references=round(counters.llc_references[index]),
-                memory_bandwidth_bytes=(
-                    round(counters.memory_bytes[index]) if machine.resctrl else None
-                ),
-            )
-        if index >= len(self.services):
-            return sample
+            for name in ("cycles", "instructions", "llc_misses", "llc_references"):
+                columns[name] = _whole(getattr(counters, name))
+            if machine.resctrl:
+                columns["memory_bandwidth_bytes"] = _whole(counters.memory_bytes)
+        names, rows = tuple(columns), list(zip(*columns.values(), strict=True))
+        for workload in self.workloads:
+            index = self._column(workload)
+            sample = WorkloadSample(workload.cgroup, **dict(zip(names, rows[index], strict=True)))
+            yield self._with_waits(sample, index) if index < len(self.services) else sample
+
+    def _with_waits(self, sample: WorkloadSample, index: int) -> WorkloadSample:
+        """Return the sample of service *index* with what only services have."""
+        counters = self._plant.counters
         histogram = tuple(counters.histogram[index].tolist())
         throttled = _ns(counters.throttled[index])
         packets = round(counters.packets[index])
@@ -277,6 +278,11 @@ def _resctrl_facts(machine: Machine) -> ResctrlFacts:
         llc_min_ways=1,
         bandwidth=machine.pmu,
     )
+
+
+def _whole(column: Array) -> list[int]:
+    whole: list[int] = np.rint(column).astype(np.int64).tolist()
+    return whole
 
 
 def _ns(seconds: float) -> int:

@@ -8,7 +8,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from controller.core.model import IndicatorName, Snapshot
+from controller.core.decision import Action
+from controller.core.model import (
+    IndicatorName,
+    Knob,
+    KnobValue,
+    Snapshot,
+    Target,
+    TargetKind,
+)
 from controller.core.settings import Profile
 from controller.demo.simulated_node import KnobTable
 from controller.simulation.plant import Plant
@@ -56,6 +64,30 @@ def test_the_service_reports_the_p99_of_the_last_second() -> None:
     assert p99 is not None
     assert reading.value == pytest.approx(p99 * 1e9)
     assert reading.age_ns == 0
+
+
+def test_unchanged_readings_stay_the_same_objects() -> None:
+    table, target = KnobTable(), Target(TargetKind.CGROUP, "cpu", 1, "/a")
+    other = target._replace(id=2)
+    for each in (target, other):
+        table.add(each, Knob.SCHED_IDLE, KnobValue("0 2"))
+    before = table.readings()
+    assert table.readings() is before
+    action = Action(
+        target=target,
+        knob=Knob.SCHED_IDLE,
+        previous=KnobValue("0 2"),
+        value=KnobValue("1"),
+        reason="",
+    )
+    table.execute([action])
+    first, second = table.readings()
+    assert (first.value, first.original) == ("1", "0 2")
+    assert second is before[1]
+    table.execute([replace(action, value=KnobValue("0 2"))])
+    assert table.readings()[0] == before[0]
+    table.remove(2)
+    assert len(table.readings()) == 1
 
 
 def test_the_planner_limits_the_jobs_that_make_a_service_wait() -> None:
