@@ -109,8 +109,8 @@ def format_frontier(verdicts: Sequence[Verdict]) -> str:
         lines.append(f"  {each.scenario} {each.policy}: {kept}, {against}")
     for policy in dict.fromkeys(each.policy for each in verdicts):
         own = [each for each in verdicts if each.policy == policy]
-        kept = sum(each.qualifies for each in own)
-        text = f"  {policy}: keeps the objective in {kept} of {len(own)} scenarios"
+        count = sum(each.qualifies for each in own)
+        text = f"  {policy}: keeps the objective in {count} of {len(own)} scenarios"
         mean = mean_ratio(own)
         if mean is not None:
             text += f", with {mean:.2f} of the best work where contended (geometric mean)"
