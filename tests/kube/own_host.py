@@ -12,17 +12,30 @@ import os
 from pathlib import Path
 import subprocess
 import time
+from typing import Protocol
 
 from controller.demo.programs import Process, start
 from tests.helpers import remove_cgroup
 
-__all__ = ("OwnHost",)
+__all__ = ("OwnHost", "Running")
 
 _MOUNTS = Path("/proc/mounts")
 # What kubelet would set for the whole kernel, unless it is so already.
 _SYSCTLS = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
-_NAMESPACES = ("--mount", "--net", "--uts", "--ipc", "--cgroup")
 _END_S = 10.0
+
+
+class Running(Protocol):
+    """A program in the place."""
+
+    def check(self) -> None:
+        """Check that it runs.
+
+        :raises DemoError: it has ended.
+        """
+
+    def stop(self, signum: int, within_s: float) -> None:
+        """Send *signum* and wait until it has ended; SIGKILL after *within_s*."""
 
 
 class OwnHost:
@@ -33,9 +46,13 @@ class OwnHost:
     :param name: the name of its cgroups, and its host name.
     """
 
+    namespaces = ("--mount", "--net", "--uts", "--ipc", "--cgroup")
+
     def __init__(self, home: Path, name: str) -> None:
         self.home, self.name = home, name
         self._hierarchies = _hierarchies()
+        # Pure cgroup v2: its root has to stay without processes, because it has controllers.
+        self._unified = len(self._hierarchies) == 1
         self._holder: Process | None = None
         self._pid = 0
 
@@ -59,12 +76,23 @@ class OwnHost:
 
     def cgroup(self, controller: str, path: str = "") -> Path:
         """Return the directory of this machine that a program of the node sees as *path*."""
-        mount = next(each for each in self._hierarchies if controller in each.name.split(","))
-        return mount / self.name / path.lstrip("/")
+        names = [mount.name.split(",") for mount in self._hierarchies]
+        index = (
+            0 if self._unified else next(i for i, each in enumerate(names) if controller in each)
+        )
+        return self._hierarchies[index] / self.name / path.lstrip("/")
 
     def inside(self, command: Sequence[str]) -> list[str]:
         """Return the command that executes *command* in the namespaces; see ``join``."""
-        return ["nsenter", f"--target={self._pid}", *_NAMESPACES, "--", *command]
+        return ["nsenter", f"--target={self._pid}", *self.namespaces, "--", *command]
+
+    def file(self, path: str) -> Path:
+        """Return the path of this machine for the file that programs inside see as *path*."""
+        return Path(f"/proc/{self._pid}/root") / path.lstrip("/")
+
+    def start(self, name: str, command: Sequence[str]) -> Running:
+        """Start *command* inside; its log is ``NAME.err`` in ``home``."""
+        return start(name, self.inside(command), self.home, join=self.join)
 
     def in_network(self, command: Sequence[str]) -> list[str]:
         """Return the command that executes *command* in the network namespace only."""
@@ -73,7 +101,8 @@ class OwnHost:
     def join(self) -> None:
         """Move this process into the cgroups; for use between fork and exec."""
         for mount in self._hierarchies:
-            file = os.open(mount / self.name / "cgroup.procs", os.O_WRONLY)
+            cgroup = mount / self.name / ("programs" if self._unified else "")
+            file = os.open(cgroup / "cgroup.procs", os.O_WRONLY)
             os.write(file, b"0")
             os.close(file)
 
@@ -103,24 +132,45 @@ class OwnHost:
         for mount in self._hierarchies:
             path = mount / self.name
             path.mkdir()
+            if self._unified:
+                (path / "programs").mkdir()
             for file in ("cpuset.cpus", "cpuset.mems"):
-                if (mount / file).exists() and (path / file).exists():
+                if not self._unified and (path / file).exists():
                     (path / file).write_text((mount / file).read_text())
 
     def _make_namespaces(self) -> None:
         ready = self.home / "ready"
         script = self.home / "inside.sh"
-        script.write_text(self._script(ready))
-        unshare = ("unshare", *_NAMESPACES, "--propagation=private", "sh", str(script))
-        self._holder = start("own-host", unshare, self.home, join=self.join)
+        script.write_text(
+            "\n".join(("set -eu", *self.mounts(), f"touch {ready}", f"exec {self.init()}", ""))
+        )
+        options = ("--fork", "--kill-child") if "--pid" in self.namespaces else ()
+        names = (*self.namespaces, *options, "--propagation=private")
+        unshare = ("unshare", *names, "sh", str(script))
+        self._holder = start("own-host", unshare, self.home, join=self._join_root)
         while not ready.exists():
             self._holder.check()
             time.sleep(0.02)
-        self._pid = self._holder.popen.pid
+        self._pid = self.find_init(self._holder.popen.pid)
+        if self._unified:
+            (self._hierarchies[0] / "cgroup.procs").write_text(str(self._holder.popen.pid))
 
-    def _script(self, ready: Path) -> str:
+    def _join_root(self) -> None:
+        # The cgroup of a process at unshare is the root of its new namespace.
+        for mount in self._hierarchies:
+            (mount / self.name / "cgroup.procs").write_text("0")
+
+    def find_init(self, holder: int) -> int:
+        """Return the process whose namespaces are the place; *holder* is the one that made them."""
+        return holder
+
+    def init(self) -> str:
+        """Return the shell command that keeps the namespaces."""
+        return "sleep infinity"
+
+    def mounts(self) -> list[str]:
+        """Return the shell commands that make the place, in its namespaces."""
         lines = [
-            "set -eu",
             f"hostname {self.name}",
             "ip link set lo up",
             # Before the mount of sysfs, whose network files are those of this namespace.
@@ -129,12 +179,13 @@ class OwnHost:
             "mount -t tracefs tracefs /sys/kernel/tracing",
             "mount -t debugfs debugfs /sys/kernel/debug",
             "mount -t bpf bpf /sys/fs/bpf",
-            "mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup",
             "mount -t tmpfs -o mode=755 tmpfs /run",
         ]
+        if not self._unified:
+            lines.append("mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup")
         for mount in self._hierarchies:
             kind, options = _kind_of(mount)
-            lines += [f"mkdir {mount}", f"mount -t {kind} -o {options} {kind} {mount}"]
+            lines += [f"mkdir -p {mount}", f"mount -t {kind} -o {options} {kind} {mount}"]
         for folder in ("/var/lib", "/var/log"):
             own = self.home / folder.strip("/").replace("/", "-")
             own.mkdir(exist_ok=True)
@@ -143,8 +194,8 @@ class OwnHost:
             file = self.home / name.replace("/", "-")
             file.write_text(f"{value}\n")
             lines.append(f"mount --bind {file} /proc/sys/{name}")
-        lines += ["mount --make-rshared /", f"touch {ready}", "exec sleep infinity"]
-        return "\n".join(lines) + "\n"
+        lines.append("mount --make-rshared /")
+        return lines
 
 
 def _hierarchies() -> list[Path]:
