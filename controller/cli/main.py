@@ -10,6 +10,7 @@ import sys
 from typing import Protocol
 
 from controller.cli import (
+    advise,
     check,
     demo,
     doctor,
@@ -54,6 +55,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "check": check,
     "schema": schema,
     "explain": explain,
+    "advise": advise,
     "replay": replay,
     "simulate": simulate,
     "import-koordinator": import_koordinator,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import threading
 from typing import Any
 
+from controller.core.control.suffering import suffering
 from controller.core.decision import Outcome, Plan, Verdict
 from controller.core.model import (
     Blame,
@@ -40,6 +41,8 @@ __all__ = (
 
 _DURATIONS = 600
 _MAX_TEXTS = 100
+# A longer time between two plans is a pause of the agent, not a state that lasted.
+_LONGEST_NS = 5_000_000_000
 _VERDICTS = 50
 # Longest wait of a reader for the end of a tick.
 _YIELD_S = 0.1
@@ -75,7 +78,9 @@ class HistoryState:
     """State of the history.
 
     ``problem`` is the reason why it cannot be written now; empty: it can, or is off. ``lost_*``
-    count the records that were not stored. ``cpu_s`` is the CPU time of its thread.
+    count the records that were not stored. ``cpu_s`` is the CPU time of its thread. ``cut_cpu_s``
+    is what enforcing would have taken from best-effort work at most, in CPU seconds; it grows in
+    observe mode only.
     """
 
     enabled: bool = False
@@ -83,6 +88,7 @@ class HistoryState:
     lost_moments: int = 0
     lost_snapshots: int = 0
     cpu_s: float = 0.0
+    cut_cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +154,10 @@ class PublishedState:
     writes: dict[tuple[Knob, str], int] = field(default_factory=dict)
     decisions: dict[tuple[str, str], int] = field(default_factory=dict)
     evictions: dict[tuple[str, str], int] = field(default_factory=dict)
+    suffered_ns: dict[tuple[str, str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
     http_listen_failures: int = 0
+    _counted_ns: int | None = None
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
     verdicts: deque[tuple[int, Verdict]] = field(default_factory=lambda: deque(maxlen=_VERDICTS))
 
@@ -167,6 +175,11 @@ class PublishedState:
         for answer in evictions:
             eviction = answer.channel, answer.result
             self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
+        elapsed_ns = max(0, min(plan.time_ns - (self._counted_ns or plan.time_ns), _LONGEST_NS))
+        self._counted_ns = plan.time_ns
+        for (service, channel), found in suffering(plan.loops, plan.demands).items():
+            suffered = service, channel, found.state
+            self.suffered_ns[suffered] = self.suffered_ns.get(suffered, 0) + elapsed_ns
         for demand in plan.demands:
             decision = demand.channel, demand.state
             self.decisions[decision] = self.decisions.get(decision, 0) + 1

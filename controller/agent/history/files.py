@@ -156,6 +156,11 @@ class HistoryFiles:
         self._new_run = self._new_planner = True
 
     @property
+    def cut_cpu_s(self) -> float:
+        """What enforcing would have taken at most, in CPU seconds; grows in observe mode."""
+        return self._builder.cut_cpu_s
+
+    @property
     def problem(self) -> str:
         """Why nothing can be written now, or empty."""
         return self.moments.problem or self.snapshots.problem

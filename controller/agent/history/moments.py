@@ -31,6 +31,7 @@ from controller.core.model import (
     TargetKind,
     Workload,
 )
+from controller.core.units import NS_PER_SEC
 
 __all__ = ("MomentBuilder",)
 
@@ -46,6 +47,7 @@ class MomentBuilder:
     """Collects ticks and builds moments of them. Used by one thread.
 
     ``eventful``: the ticks since the last moment hold something beyond "all is quiet".
+    ``cut_cpu_s`` is the sum of ``Moment.cut_cpus`` over the time, in CPU seconds.
     """
 
     def __init__(self) -> None:
@@ -57,6 +59,7 @@ class MomentBuilder:
         self._best_effort: frozenset[CgroupId] = frozenset()
         self._oncpu_ns: Mapping[CgroupId, int] = {}
         self._last_ns: int | None = None
+        self.cut_cpu_s = 0.0
         self._clear()
 
     def _clear(self) -> None:
@@ -241,6 +244,7 @@ class MomentBuilder:
             if cgroup in before
         }
         cut = sum(max(0.0, cpus.get(c, 0.0) - granted) for c, granted in self._granted.items())
+        self.cut_cpu_s += cut * dt_ns / NS_PER_SEC
         named = dict.fromkeys(self._granted)
         named |= dict.fromkeys(each.cgroup for cause in plan.causes for each in cause.culprits)
         uses = [Use(c, round(cpus[c], 4), self._granted.get(c)) for c in named if c in cpus]

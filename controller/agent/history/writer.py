@@ -51,6 +51,7 @@ class History:
             lost_moments=self._files.moments.lost + self._lost_ticks,
             lost_snapshots=self._files.snapshots.lost,
             cpu_s=self._cpu_s,
+            cut_cpu_s=self._files.cut_cpu_s,
         )
 
     def restart(self) -> None:

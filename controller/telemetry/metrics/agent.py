@@ -86,6 +86,15 @@ def counter_families(published: PublishedState) -> Iterator[Metric]:
         for result in _WRITES:
             writes.add_metric([knob, result], counts.get((knob, result), 0))
     yield writes
+    suffered = CounterMetricFamily(
+        "sweetpoint_service_above_sweet_point_seconds",
+        "Time in which a service was above its sweet point, by the state of the channel meanwhile; "
+        "other: the channel decided for another service.",
+        labels=["service", "channel", "state"],
+    )
+    for labels, time_ns in sorted(published.suffered_ns.copy().items()):
+        suffered.add_metric(labels, time_ns / NS_PER_SEC)
+    yield suffered
     evictions = CounterMetricFamily(
         "sweetpoint_evictions",
         "Evictions by the channel that caused them and by result.",
@@ -248,4 +257,9 @@ def _store(report: TickReport) -> Iterator[Metric]:
         "sweetpoint_history_cpu_seconds",
         "CPU time of the thread that writes the history.",
         value=report.history.cpu_s,
+    )
+    yield CounterMetricFamily(
+        "sweetpoint_observed_cut_cpu_seconds",
+        "CPU time that enforcing would have taken from best-effort work at most, while observing.",
+        value=report.history.cut_cpu_s,
     )

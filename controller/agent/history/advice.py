@@ -1,0 +1,135 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What enforcing would bring, from moments: who suffered, from whom, and what would be taken.
+
+Nothing here is a model of the node. In observe mode nothing reacts to the plans, so a service that
+suffers keeps on suffering, the demand goes up to its stop, and the cut is what the floors take: an
+upper bound. How much better the service would have been is not known; only the time in which
+best-effort was the cause can be better at all. Where the history has times of both modes, they are
+given side by side.
+"""
+
+from dataclasses import dataclass, field
+
+from controller.agent.history.incidents import Coverage, Share
+from controller.agent.history.records import Moment
+from controller.agent.history.story import Story
+from controller.core.control.suffering import Suffers, suffering
+from controller.core.decision import ChannelState, LoopReport
+from controller.core.model import Channel, Mode, QosClass
+from controller.core.units import NS_PER_SEC
+
+__all__ = ("Advice", "ModeTime", "ServiceAdvice", "Taken")
+
+
+@dataclass(slots=True)
+class ModeTime:
+    """A service in one mode: for how long it suffered, by the state of its channel meanwhile.
+
+    ``worst`` is its loop at the highest deviation. The state is ``other`` while another service
+    decided for the channel.
+    """
+
+    suffered_ns: int = 0
+    states_ns: dict[str, int] = field(default_factory=dict)
+    worst: LoopReport | None = None
+
+    @property
+    def caused_ns(self) -> int:
+        """The time in which best-effort was the cause."""
+        return self.states_ns.get(ChannelState.SQUEEZE, 0)
+
+
+@dataclass(slots=True)
+class ServiceAdvice:
+    """A service that suffered on a channel. ``culprits``: their average shares while it did."""
+
+    service: str
+    channel: Channel
+    modes: dict[Mode, ModeTime] = field(default_factory=dict)
+    culprits: tuple[Share, ...] = ()
+    be_share: float | None = None
+
+
+@dataclass(slots=True)
+class Taken:
+    """CPU time of best-effort work in observe mode, in CPU seconds: used, and beyond its quotas.
+
+    ``by_workload`` is the part of ``cut_cpu_s`` of the workloads with the largest use.
+    """
+
+    used_cpu_s: float = 0.0
+    cut_cpu_s: float = 0.0
+    by_workload: dict[str, float] = field(default_factory=dict)
+
+
+class Advice(Story):
+    """The sums over the time that was asked for. ``observed_ns`` is the time in each mode."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        super().__init__(coverage)
+        self.observed_ns: dict[Mode, int] = {}
+        self.services: dict[tuple[str, Channel], ServiceAdvice] = {}
+        self.taken = Taken()
+        self._shares: dict[tuple[str, Channel], dict[str, float]] = {}
+        self._share_ns: dict[tuple[str, Channel], int] = {}
+
+    def take(self, wall_ns: int, moment: Moment) -> None:
+        """Take a moment, which stands for the time since the one before."""
+        if wall_ns < self.coverage.since_ns:
+            return
+        elapsed_ns = self.elapsed_ns(wall_ns)
+        self.observed_ns[moment.mode] = self.observed_ns.get(moment.mode, 0) + elapsed_ns
+        for key, found in suffering(moment.loops, moment.demands).items():
+            self._add(key, found, moment, elapsed_ns)
+        if moment.mode is Mode.OBSERVE:
+            self._add_cut(moment, elapsed_ns / NS_PER_SEC)
+
+    def close(self, wall_ns: int | None, reason: str) -> None:
+        """Compute the averages; nothing lasts over a restart."""
+        for key, shares in self._shares.items():
+            total_ns = self._share_ns[key]
+            advice = self.services[key]
+            named = [Share(name, round(sum_ns / total_ns, 4)) for name, sum_ns in shares.items()]
+            named.sort(key=lambda each: -each.share)
+            advice.be_share = next((each.share for each in named if not each.workload), None)
+            advice.culprits = tuple(each for each in named if each.workload)[:5]
+
+    @property
+    def best_effort(self) -> int:
+        """How many best-effort workloads there are at the end."""
+        return sum(each.qos is QosClass.BE for each in self.workloads)
+
+    def _add(
+        self, key: tuple[str, Channel], found: Suffers, moment: Moment, elapsed_ns: int
+    ) -> None:
+        advice = self.services.setdefault(key, ServiceAdvice(*key))
+        times = advice.modes.setdefault(moment.mode, ModeTime())
+        times.suffered_ns += elapsed_ns
+        times.states_ns[found.state] = times.states_ns.get(found.state, 0) + elapsed_ns
+        if times.worst is None or _deviation(found.loop) > _deviation(times.worst):
+            times.worst = found.loop
+        for cause in moment.causes:
+            if (cause.service, cause.channel) == key and cause.be_share is not None and elapsed_ns:
+                sums = self._shares.setdefault(key, {})
+                self._share_ns[key] = self._share_ns.get(key, 0) + elapsed_ns
+                # The sum over all best-effort work has no name.
+                for name, share in [
+                    ("", cause.be_share),
+                    *((each.workload, each.share) for each in self.shares(cause)),
+                ]:
+                    sums[name] = sums.get(name, 0.0) + share * elapsed_ns
+
+    def _add_cut(self, moment: Moment, elapsed_s: float) -> None:
+        taken = self.taken
+        taken.used_cpu_s += (moment.be_use_cpus or 0.0) * elapsed_s
+        taken.cut_cpu_s += moment.cut_cpus * elapsed_s
+        for use in moment.uses:
+            if use.granted is not None and use.cpus > use.granted:
+                name = self.names.get(use.cgroup, f"cgroup {use.cgroup.id}")
+                part = (use.cpus - use.granted) * elapsed_s
+                taken.by_workload[name] = taken.by_workload.get(name, 0.0) + part
+
+
+def _deviation(loop: LoopReport) -> float:
+    return loop.filtered_deviation or 0.0

@@ -1,0 +1,183 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint advise``: what enforcing would bring on this node, from the history on disk."""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING
+
+from controller.cli.common import DONE, FAILED, WRONG, fail
+from controller.cli.explain import DATA_DIR, clock, span_ns
+
+if TYPE_CHECKING:
+    from controller.agent.history.advice import Advice, ModeTime, ServiceAdvice
+
+__all__ = ("HELP", "add_arguments", "main")
+
+HELP = "say which services suffered, from what, and what enforcing would take and can give"
+_OTHER = {
+    "free": "too short",
+    "self": "throttled by its own quota",
+    "steal": "the host took CPU time",
+    "not-be": "not caused by best-effort",
+    "hold": "no data",
+    "safe": "no data",
+    "paused": "paused",
+    "other": "another service decided for the channel",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the sub-command to *parser*."""
+    parser.add_argument(
+        "--since", default="24h", metavar="TIME", help="2h, or a time (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--data-dir", type=Path, default=DATA_DIR, help="of the agent (default: %(default)s)"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Return the exit code: 0 done, 1 no history, 2 not a time."""
+    from controller.agent.history.advice import Advice
+    from controller.agent.history.incidents import Coverage
+    from controller.agent.history.reader import HistoryReader
+    from controller.agent.history.records import MOMENTS
+    from controller.host.names import printable
+
+    try:
+        since_ns, until_ns = span_ns(arguments.since, None, datetime.now().astimezone())
+    except ValueError as error:
+        return fail(error, WRONG)
+    advice = Advice(Coverage(since_ns, until_ns))
+    reader = HistoryReader(arguments.data_dir, MOMENTS)
+    try:
+        advice.read(reader.lines())
+    except OSError as error:
+        return fail(f"no history in {arguments.data_dir}: {error.strerror}", FAILED)
+    for problem in reader.problems:
+        print(f"sweetpoint: left out: {printable(problem)}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(_plain(advice), indent=2))
+        return DONE
+    for line in _lines(advice):
+        print(printable(line))
+    return DONE
+
+
+def _plain(advice: "Advice") -> dict[str, object]:
+    return {
+        "observed_ns": dict(advice.observed_ns),
+        "services": [asdict(each) for each in advice.services.values()],
+        "taken_at_most": asdict(advice.taken),
+        "unreadable": advice.coverage.unreadable,
+    }
+
+
+def _lines(advice: "Advice") -> Iterator[str]:
+    from controller.cli.explain_text import lasted
+    from controller.core.model import Mode
+
+    coverage = advice.coverage
+    yield f"{clock(coverage.since_ns)} to {clock(coverage.until_ns)}"
+    if not advice.observed_ns:
+        yield "The history holds nothing of this time."
+        return
+    times = [f"{lasted(time_ns)} in {mode} mode" for mode, time_ns in advice.observed_ns.items()]
+    yield f"An agent ran for {' and '.join(times)}."
+    if coverage.unreadable:
+        yield f"{coverage.unreadable} parts of the history cannot be read and are not counted."
+    observed_ns = advice.observed_ns.get(Mode.OBSERVE, 0)
+    suffered = sorted(advice.services.values(), key=_suffered_ns, reverse=True)
+    if not suffered:
+        yield "No service was above a sweet point: there was nothing to protect."
+    for each in suffered:
+        yield ""
+        yield from _service(each, advice)
+    yield ""
+    if not observed_ns:
+        yield "Nothing was only observed, so there is no estimate of what enforcing takes."
+        return
+    yield from _taken(advice)
+
+
+def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
+    from controller.cli.explain_text import lasted
+    from controller.core.control.explain import describe_loop
+    from controller.core.model import Mode
+
+    yield f"{each.service} on {each.channel}"
+    for mode, time in each.modes.items():
+        of_ns = advice.observed_ns[mode]
+        worst = f"; at worst {describe_loop(time.worst)}" if time.worst is not None else ""
+        yield (
+            f"    {mode:<9} suffered {lasted(time.suffered_ns)} of {lasted(of_ns)} "
+            f"({_share(time.suffered_ns, of_ns)}){worst}"
+        )
+    if each.be_share is not None:
+        named = ", ".join(f"{share.workload} {share.share:.0%}" for share in each.culprits)
+        yield f"    cause     best-effort {each.be_share:.0%} on average{named and f': {named}'}"
+    observed = each.modes.get(Mode.OBSERVE)
+    if observed is not None:
+        yield f"    gain      {_gain(observed)}"
+
+
+def _gain(time: "ModeTime") -> str:
+    from controller.cli.explain_text import lasted
+
+    others: dict[str, int] = {}
+    for state, state_ns in time.states_ns.items():
+        if state in _OTHER and state_ns:
+            others[_OTHER[state]] = others.get(_OTHER[state], 0) + state_ns
+    parts = [f"{lasted(state_ns)} {text}" for text, state_ns in others.items()]
+    rest = f"; not in the rest ({', '.join(parts)})" if parts else ""
+    if not time.caused_ns:
+        return f"none: best-effort was never known as the cause{rest}"
+    return f"enforcing can help in at most {lasted(time.caused_ns)}{rest}"
+
+
+def _taken(advice: "Advice") -> Iterator[str]:
+    taken = advice.taken
+    if not taken.cut_cpu_s:
+        yield (
+            f"Enforcing would have limited no best-effort work ({advice.best_effort} workloads, "
+            f"{_hours(taken.used_cpu_s)} used)."
+        )
+    else:
+        part = taken.cut_cpu_s / taken.used_cpu_s if taken.used_cpu_s else 0.0
+        yield (
+            f"Enforcing would have taken at most {_hours(taken.cut_cpu_s)} of the "
+            f"{_hours(taken.used_cpu_s)} ({part:.0%}) that best-effort used:"
+        )
+        largest = sorted(taken.by_workload.items(), key=lambda item: -item[1])
+        for name, cpu_s in largest[:10]:
+            yield f"    {name} {_hours(cpu_s)}"
+        if len(largest) > 10:
+            yield f"    and {len(largest) - 10} more"
+    yield ""
+    yield (
+        "How sure is this? The suffering was measured. The cut is an upper bound: while observing "
+        "nothing reacts, so a plan goes on to the floors where less might have been enough; only "
+        "CPU quotas are counted. What a service gains is not known before it is tried: at most "
+        "the time given above. Enforce for a while and compare the two modes here."
+    )
+
+
+def _hours(cpu_s: float) -> str:
+    if cpu_s >= 3600:
+        return f"{cpu_s / 3600:.1f} CPU hours"
+    return f"{cpu_s / 60:.1f} CPU minutes" if cpu_s >= 60 else f"{cpu_s:.0f} CPU seconds"
+
+
+def _share(part_ns: int, whole_ns: int) -> str:
+    return f"{part_ns / whole_ns:.0%}" if whole_ns else "0%"
+
+
+def _suffered_ns(each: "ServiceAdvice") -> int:
+    return sum(time.suffered_ns for time in each.modes.values())
