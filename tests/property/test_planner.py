@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.core.decision import Action, Failure, Outcome, Plan
 from controller.core.indicators.histogram import BUCKETS, index_of
 from controller.core.knob_values import parse_quota
-from controller.core.model import Blame, Knob, KnobValue, Mode, QosClass, Snapshot
+from controller.core.model import Blame, Knob, KnobValue, Mode, Pause, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.demo.simulated_node import Plant, SimulatedNode
@@ -105,6 +105,7 @@ DISTURBANCE = st.sampled_from(
     (
         *("nothing", "nothing", "nothing", "leave", "unlisted", "refuse", "obey"),
         *("blind", "see", "late", "lost", "foreign", "load", "calm"),
+        *("pause", "pause one", "resume"),
     )
 )
 
@@ -119,6 +120,8 @@ class DisturbedLoop:
         self.loop = ClosedLoop(self.node, make_settings(sched_idle=True))
         self.away: list[int] = []
         self.actions: list[Action] = []
+        self.pause: Pause | None = None
+        self.once_refused: set[int] = set()
 
     def step(self, disturbance: str, index: int) -> None:
         node = self.node
@@ -131,6 +134,7 @@ class DisturbedLoop:
             node.leave(index % len(node.best_effort))
         elif disturbance == "refuse" and batch is not None:
             node.refused.add((batch.cgroup.id, Knob.CPU_QUOTA))
+            self.once_refused.add(batch.cgroup.id)
         elif disturbance == "foreign" and batch is not None:
             node.write(batch, Knob.CPU_QUOTA, KnobValue("70000 100000 0"))
         elif disturbance == "obey":
@@ -143,11 +147,34 @@ class DisturbedLoop:
             self.loop.outcomes = ()
         elif disturbance in ("load", "calm"):
             node.plant = replace(node.plant, p99_ns=5e6 if disturbance == "load" else 1.0)
-        before = node.snapshot(self.loop.tick * TICK_NS)
+        elif disturbance == "pause":
+            self.pause = Pause(everything=True)
+        elif disturbance == "pause one" and batch is not None:
+            self.pause = Pause(workloads=(batch.name,))
+        elif disturbance == "resume":
+            self.pause = None
+        before = replace(node.snapshot(self.loop.tick * TICK_NS), pause=self.pause)
         plan = self.loop.planner.step(before, self.loop.outcomes)
         self.check(plan, before)
         self.loop.outcomes = node.execute(plan.actions)
+        self.check_pause(plan, before)
         self.loop.tick += 1
+
+    def check_pause(self, plan: Plan, before: Snapshot) -> None:
+        """Check that what is paused is restored in this tick and written in no other way."""
+        if self.pause is None:
+            return
+        names = {each.cgroup.id: each.name for each in self.node.workloads}
+        originals = {(each.target, each.knob): each.original for each in before.knobs}
+        for action in plan.actions:
+            if self.pause.covers_workload(names.get(action.target.id, "")):
+                assert action.value == originals[action.target, action.knob]
+        held = {
+            each.target.id
+            for each in self.node.snapshot(before.time_ns).knobs
+            if each.original is not None and self.pause.covers_workload(names[each.target.id])
+        }
+        assert held <= self.once_refused
 
     def check(self, plan: Plan, snapshot: Snapshot) -> None:
         readings = {(target, knob): value for target, knob, value, _ in snapshot.knobs}

@@ -27,6 +27,7 @@ _OTHER_CAUSES = {
     ChannelState.NOT_BE: "best-effort is not the cause",
     ChannelState.HOLD: "there is no data",
     ChannelState.SAFE: "there is no data, safe state",
+    ChannelState.PAUSED: "the service is paused",
 }
 
 

@@ -37,6 +37,7 @@ class Disturbance(StrEnum):
 
     NONE = ""
     BEST_EFFORT = "best-effort work is running"
+    PAUSED = "paused best-effort work is running"
     OUTSIDE = "work outside all workloads uses more than a third of the CPUs"
     STEAL = "the hypervisor takes CPU time"
     THROTTLED = "the service is throttled by its own quota"
@@ -67,10 +68,13 @@ class QuietMonitor:
     ) -> None:
         """Take one tick on a machine of *cpus* CPUs; *hold*: it is the first one after a gap."""
         self._now_ns = now_ns
-        best_effort = workload_index.best_effort
+        best_effort, paused = workload_index.best_effort, workload_index.paused
         use = sum(each for cgroup, each in tracker.active.items() if cgroup in best_effort)
+        # Not counted as best-effort, so what it inflicts is not known apart.
+        free = sum(each for cgroup, each in tracker.active.items() if cgroup in paused)
         for disturbance, present in (
             (Disturbance.BEST_EFFORT, use > _IDLE_SHARE * cpus),
+            (Disturbance.PAUSED, free > _IDLE_SHARE * cpus),
             (Disturbance.OUTSIDE, tracker.outside_cpus > _OUTSIDE_SHARE * cpus),
             (Disturbance.STEAL, (tracker.steal_cpus or 0.0) > _STEAL_SHARE * cpus),
             (Disturbance.NO_DATA, hold or not tracker.probe_alive),

@@ -17,6 +17,7 @@ from controller.core.model import (
     CgroupId,
     Channel,
     IndicatorName,
+    Pause,
     QosClass,
     ServiceReading,
     Snapshot,
@@ -78,6 +79,7 @@ class Node:
     packets_per_s: float = 10_000.0
     inflicted: float = 0.0
     latency_ms: float | None = None
+    pause: Pause | None = None
     now_ns: int = 0
     counts: dict[str, float] = field(default_factory=dict)
     random: Random = field(default_factory=lambda: Random(1))
@@ -123,6 +125,7 @@ class Node:
             system_oncpu_ns=self.grow("outside", self.outside * 1e9),
             steal_ns=self.grow("steal", self.steal * 1e9),
             services=() if own is None else (ServiceReading("web", own * 1e6, 0),),
+            pause=self.pause,
         )
 
 
@@ -188,6 +191,19 @@ def test_a_start_beside_a_hog_is_made_good_when_the_hog_ends() -> None:
     # A hog that returns does not move it.
     node.batch, node.per_packet = 2.0, 8e3
     assert node.report(300).sweet_point == report.sweet_point
+
+
+@pytest.mark.parametrize("channel", [Channel.CACHE, Channel.CPU])
+@pytest.mark.parametrize("pause", [Pause(everything=True), Pause(workloads=("batch",))])
+def test_a_hog_that_is_paused_disturbs_like_any_other(channel: Channel, pause: Pause) -> None:
+    spec = replace(SPEC, channel=channel)
+    node = Node(specs=(spec,), batch=2.0, inflicted=0.5, per_packet=9e3, pause=pause)
+    report = node.report(300)
+    assert (report.is_sure, report.sweet_point) == (False, 8e3)
+    assert report.disturbance == Disturbance.PAUSED
+    # A pause without a hog disturbs nothing.
+    node.batch, node.inflicted, node.per_packet = 0.0, 0.0, 6e3
+    assert node.report(120).is_sure
 
 
 def test_nothing_is_learned_while_the_service_misses_its_objective() -> None:
