@@ -162,9 +162,10 @@ class MomentBuilder:
         self.eventful = True
         present = {tuple(w.cgroup) for w in workloads}
         present |= {w.idle_at[1:3] for w in workloads if w.idle_at is not None}
-        for place in list(self._held):
+        for place in {**self._held, **self._originals}:
             if place[0].kind is TargetKind.CGROUP and place[0][1:3] not in present:
-                del self._held[place]
+                self._held.pop(place, None)
+                self._originals.pop(place, None)
         self._granted = {c: cpus for c, cpus in self._granted.items() if c in self._best_effort}
 
     def _find_foreign(self, readings: tuple[KnobReading, ...]) -> None:

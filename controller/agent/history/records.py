@@ -194,7 +194,7 @@ def decode(lines: Iterator[bytes]) -> Iterator[Line | str]:
         head, _, rest = line.partition(b',"')
         kind, _, data = rest.partition(b'":')
         try:
-            wall_ns = int(head.removeprefix(b'{"wall_ns":'))
+            wall_ns = _time(head.removeprefix(b'{"wall_ns":'))
             if kind == b"start":
                 version = json.loads(data[:-1])["version"]
                 newer = version > VERSION
@@ -205,3 +205,10 @@ def decode(lines: Iterator[bytes]) -> Iterator[Line | str]:
                 yield Line(wall_ns, _adapter(kind.decode()).validate_json(data[:-1]))
         except (ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
             yield f"not a record: {str(error).splitlines()[0][:200]}"
+
+
+def _time(text: bytes) -> int:
+    time_ns = int(text)
+    if not 0 <= time_ns < 2**62:  # a year that has a calendar
+        raise ValueError("not a time")
+    return time_ns

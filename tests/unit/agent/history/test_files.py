@@ -80,6 +80,18 @@ def test_in_observe_mode_the_cut_is_what_enforcing_would_have_taken(data_dir: Pa
     assert moment.cut_cpus > 1
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_what_a_workload_leaves_is_forgotten(data_dir: Path, mode: Mode) -> None:
+    loop = loop_on(data_dir, mode)
+    loop.run(20)
+    builder = loop.files._builder
+    assert {each.target.path for each in builder.held} == {"/batch-0", "/batch-1"}
+    loop.node.leave(0)
+    loop.run(5)
+    assert {each.target.path for each in builder.held} == {"/batch-1"}
+    assert {target.path for target, _ in builder._originals} <= {"/batch-1"}
+
+
 def test_a_quiet_node_has_a_line_a_minute(data_dir: Path) -> None:
     node = SimulatedNode(3, wants=())
     RecordedLoop(node, make_settings(), data_dir).run(600)
