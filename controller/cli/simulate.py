@@ -123,15 +123,17 @@ def main(arguments: argparse.Namespace) -> int:
         except (RecordingError, ValueError, OSError) as error:
             return fail(error, FAILED)
     progress = _Progress()
-    comparison = compare(
-        scenarios,
-        chosen,
-        seeds=range(1, arguments.seeds + 1),
-        budget=Budget(arguments.seconds, arguments.warm_up),
-        tune=arguments.tune,
-        progress=progress.show,
-    )
-    progress.end()
+    try:
+        comparison = compare(
+            scenarios,
+            chosen,
+            seeds=range(1, arguments.seeds + 1),
+            budget=Budget(arguments.seconds, arguments.warm_up),
+            tune=arguments.tune,
+            progress=progress.show,
+        )
+    finally:
+        progress.end()
     _print(comparison, arguments.json)
     if arguments.plot is not None:
         return _plot(comparison, arguments.plot)

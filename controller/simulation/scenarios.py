@@ -11,12 +11,14 @@ from controller.simulation.loads import bursty, square, steady, steps
 from controller.simulation.machine import Machine
 from controller.simulation.model import Character, Job, Scenario, Service
 
-__all__ = ("CACHE", "GENTLE", "GROUPS", "SCENARIOS", "SMT", "STREAM")
+__all__ = ("CACHE", "GENTLE", "GROUPS", "ORDINARY", "SCENARIOS", "SMT", "STREAM")
 
 _Jobs = Callable[[float], tuple[Job, ...]]
 
 # Integer code in registers: a light neighbour on the same core.
 GENTLE = Character(memory=0.02, bandwidth=0.05e9, pressure=0.2, miss_cost=0.5, smt=0.12)
+# A compiler or an encoder: a fair part of the memory traffic, far from saturating it.
+ORDINARY = Character(memory=0.1, bandwidth=0.8e9, pressure=0.5, miss_cost=0.5, smt=0.15)
 # A copy of large arrays, like STREAM: a few CPUs saturate the memory.
 STREAM = Character(
     memory=0.5, bandwidth=11e9, pressure=6.0, working_set=0.5, miss_cost=0.0, smt=0.3
@@ -28,7 +30,7 @@ CACHE = Character(
     memory=0.4, bandwidth=0.8e9, pressure=25.0, working_set=8.0, miss_cost=1.0, smt=0.2
 )
 
-_HARMLESS_KINDS = (GENTLE,)
+_HARMLESS_KINDS = (GENTLE, ORDINARY)
 
 # The kernel of a virtual machine without cpu.idle, hardware counters and resctrl.
 _VM = Machine(cpus=8, threads_per_core=1, pmu=False, resctrl=False, sched_idle=False)
@@ -85,6 +87,7 @@ def _moving(culprit: Character, count: int, every_s: float) -> _Jobs:
 
 _HARMFUL = _always(STREAM, GENTLE, GENTLE)
 _HARMLESS = _always(GENTLE, GENTLE, GENTLE)
+_ORDINARY = _always(ORDINARY, ORDINARY, GENTLE)
 _CALM_LOAD = steady(0.6)
 
 
@@ -171,6 +174,7 @@ def _main() -> list[Scenario]:
             jobs_at=lambda _: two,
         ),
         replace(base, name="harmless", title="no job hurts", jobs_at=_HARMLESS),
+        replace(base, name="ordinary", title="no job hurts, two move data", jobs_at=_ORDINARY),
         replace(
             base,
             name="vm",
@@ -184,10 +188,13 @@ def _main() -> list[Scenario]:
 
 
 def _own_fault() -> list[Scenario]:
-    base = Scenario(name="", title="", load=_CALM_LOAD, jobs_at=_HARMLESS)
+    base = Scenario(name="", title="", load=steady(0.7), jobs_at=_ORDINARY)
 
     def slow(factor: float) -> Scenario:
-        name, title = f"self-slow-{factor:g}", f"the service's own CPI times {factor:g} after 90 s"
+        name, title = (
+            f"self-slow-{factor:g}",
+            f"load 70 %, the service's own CPI times {factor:g} after 90 s",
+        )
         return replace(
             base, name=name, title=title, slow_at=lambda now: factor if now >= _ONSET_S else 1.0
         )
@@ -211,16 +218,16 @@ def _own_fault() -> list[Scenario]:
         replace(
             base,
             name="overload",
-            title="load 140 % after 90 s",
-            load=lambda times, _: np.where(times >= _ONSET_S, 1.4, 0.6),
+            title="load 70 %, and 140 % after 90 s",
+            load=lambda times, _: np.where(times >= _ONSET_S, 1.4, 0.7),
         ),
-        throttled("10", _HARMLESS, "harmless jobs"),
+        throttled("10", _ORDINARY, "ordinary jobs"),
         throttled("1", _HARMFUL, "one job hurts"),
         throttled("0.1", _HARMFUL, "one job hurts"),
         replace(
             base,
             name="steal",
-            title="the hypervisor takes 25 % after 90 s",
+            title="load 70 %, the hypervisor takes 25 % after 90 s",
             steal_at=lambda now: 0.25 if now >= _ONSET_S else 0.0,
         ),
     ]

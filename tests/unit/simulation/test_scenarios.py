@@ -1,9 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from controller.simulation.loads import steady
 from controller.simulation.policies.fixed import Fixed
 from controller.simulation.run import Task, run
 from controller.simulation.scenarios import GROUPS, SCENARIOS
@@ -34,5 +36,19 @@ def test_sched_idle_alone_does_not_protect(name: str) -> None:
     assert violating(name, idle=True) > 0.5
 
 
-def test_harmless_jobs_need_sched_idle_only() -> None:
-    assert violating("harmless", idle=True) == 0.0
+@pytest.mark.parametrize("name", ["harmless", "ordinary"])
+def test_harmless_jobs_need_sched_idle_only(name: str) -> None:
+    assert violating(name, idle=True) == 0.0
+
+
+@pytest.mark.parametrize("name, load", [("load-steps", 0.9), ("square", 0.8), ("bursty", 0.85)])
+def test_the_objective_can_be_kept_beside_harmless_jobs(name: str, load: float) -> None:
+    scenario = replace(SCENARIOS[name], jobs_at=SCENARIOS["harmless"].jobs_at, load=steady(load))
+    task = Task(scenario, "policy", partial(Fixed, idle=True), 1)
+    assert run(task, seconds=30, warm_up=10).violating <= 0.05
+
+
+@pytest.mark.parametrize("name", GROUPS["own-fault"])
+def test_services_suffer_by_their_own_fault(name: str) -> None:
+    start = 4 if name.startswith("throttled") else 91
+    assert violating(name, idle=True, seconds=start + 8, warm_up=start) > 0.5
