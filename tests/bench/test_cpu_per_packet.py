@@ -171,8 +171,8 @@ def test_cpu_time_per_packet(service: str, scene: Scene, sampler: Sampler) -> No
     print(f"\n{service}, {RATE} requests/s, alone: {_describe(quiet)}")
     for name, values in ratios.items():
         print(f"  {name}: {_describe(blocks[name])}")
-        print("    ratios", " ".join(f"{value:.3f}" for value in sorted(values)))
-    assert statistics.median(ratios["stream"]) > statistics.median(ratios["nothing"])
+        middle = statistics.median(values)
+        print(f"    ratio {middle:.3f} of", " ".join(f"{value:.3f}" for value in sorted(values)))
 
 
 def _describe(blocks: list[Counters]) -> str:

@@ -10,20 +10,17 @@ import time
 
 import pytest
 
-from actuators.executor import Executor
-from actuators.journal import Journal
 from controller.agent.sampler import Sampler
-from controller.config.sections.knobs import ResctrlConfig
 from controller.core.decision import Indicator
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import CgroupId, IndicatorName, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 from controller.host.facts import CgroupLayout
-from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 from tests.closed_loop import TICK_NS, make_settings, make_spec
 from tests.helpers import remove_cgroup
 from tests.kernel.loads import schedstat
+from tests.kernel.samplers import open_sampler
 from tests.kernel.talkers import Talker
 
 pytestmark = pytest.mark.kernel
@@ -35,11 +32,7 @@ WINDOW_NS = 2 * NS_PER_SEC
 
 @pytest.fixture
 def sampler(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Sampler]:
-    off = ResctrlConfig(
-        manage=False, mount=False, group="", adopted=False, monitor=False, rmid_reserve=0
-    )
-    monitor = ResctrlMonitor(off, Executor(Journal(tmp_path), ()), cgroup_layout)
-    with contextlib.closing(Sampler(cgroup_layout, {}, monitor)) as sampler:
+    with open_sampler(cgroup_layout, tmp_path) as sampler:
         yield sampler
 
 

@@ -3,23 +3,19 @@
 """The sampler over all probes, with more workloads than slots."""
 
 from collections.abc import Callable, Iterator
-import contextlib
 import itertools
 import logging
 from pathlib import Path
 
 import pytest
 
-from actuators.executor import Executor
-from actuators.journal import Journal
 from controller.agent import sampler as sampling
 from controller.agent.sampler import Sampler
-from controller.config.sections.knobs import ResctrlConfig
 from controller.core.model import CgroupId, QosClass, Workload, WorkloadSample
 from controller.host.facts import CgroupLayout
 from controller.probes import slots
 from controller.probes.sched import MAX_SLOTS
-from controller.reconcilers.resctrl.monitor import ResctrlMonitor
+from tests.kernel.samplers import open_sampler
 
 pytestmark = pytest.mark.kernel
 
@@ -28,12 +24,7 @@ MAX_WORKLOADS = MAX_SLOTS - 3
 
 @pytest.fixture
 def sampler(cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Sampler]:
-    executor = Executor(Journal(tmp_path), ())
-    off = ResctrlConfig(
-        manage=False, mount=False, group="", adopted=False, monitor=False, rmid_reserve=0
-    )
-    monitor = ResctrlMonitor(off, executor, cgroup_layout)
-    with contextlib.closing(Sampler(cgroup_layout, {}, monitor)) as sampler:
+    with open_sampler(cgroup_layout, tmp_path) as sampler:
         yield sampler
 
 
