@@ -200,6 +200,22 @@ def _sweet_point(model: IndicatorModel) -> tuple[str | None, bool]:
     return (None, True) if given == "learn" else (given, False)
 
 
+def has_bins(name: IndicatorName) -> bool:
+    """Return whether a profile may have sweet points of the indicator by load."""
+    return _KINDS[name].load is not None
+
+
+def learned_specs(tick_ns: int) -> tuple[IndicatorSpec, ...]:
+    """Return a specification of each indicator that can be learned, for ticks of *tick_ns*."""
+    model = IndicatorModel(sweet_point="learn")
+    specs = (
+        read_indicator(name, model, tick_ns, lambda loc, text: None)
+        for name, kind in _KINDS.items()
+        if kind.allow is not None
+    )
+    return tuple(spec for spec in specs if spec is not None)
+
+
 def _allowed(model: IndicatorModel, kind: _Kind) -> float:
     given = model.sweet_point.allow if isinstance(model.sweet_point, LearnModel) else None
     return kind.allow or 0.0 if given is None else given

@@ -19,7 +19,7 @@ from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec, LoadBin
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("LearnedIndicator", "LearnedLoad", "State")
+__all__ = ("LearnedIndicator", "LearnedLoad", "State", "least_load")
 
 _PER_OCTAVE = 2
 _REACH = _PER_OCTAVE
@@ -105,7 +105,8 @@ def load_number(load: float) -> int:
     return max(-_FURTHEST_LOAD, min(_FURTHEST_LOAD, math.floor(_PER_OCTAVE * math.log2(load))))
 
 
-def _least_load(number: int) -> float:
+def least_load(number: int) -> float:
+    """Return the lowest load of the half octave *number*."""
     return float(2.0 ** (number / _PER_OCTAVE))
 
 
@@ -273,7 +274,7 @@ def _by_load(points: Mapping[int, float], default: float | None) -> tuple[LoadBi
         near = default is None or abs(nearest - number) <= _REACH
         point = points[nearest] if near else default
         if point is not None and (not bins or point != bins[-1].sweet_point):
-            bins.append(LoadBin(_least_load(number) if bins else 0.0, point))
+            bins.append(LoadBin(least_load(number) if bins else 0.0, point))
     return tuple(bins)
 
 

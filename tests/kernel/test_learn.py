@@ -1,0 +1,93 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint learn`` on cgroups of a test, with seconds in place of minutes."""
+
+import os
+from pathlib import Path
+import signal
+
+import pytest
+
+from controller.cli import learn as learn_command
+from controller.cli.main import main
+from controller.config.fields import check
+from controller.config.models import ProfileModel
+from controller.config.yaml_document import parse_document
+from controller.core.learning import normal, quiet, state
+from controller.host.facts import CgroupLayout
+from tests.kernel.loads import Load, loads
+
+pytestmark = pytest.mark.kernel
+
+SECONDS = 20
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "LEAST_WINDOWS", 5)
+    monkeypatch.setattr(state, "_LEAST_NS", 0)
+    # What else runs on this machine is not this test's, nor how much the values vary by it.
+    monkeypatch.setattr(normal, "_DIFFER", 100.0)
+    monkeypatch.setattr(quiet, "_OUTSIDE_SHARE", 100.0)
+    monkeypatch.setattr(quiet, "_STEAL_SHARE", 100.0)
+
+
+@pytest.fixture
+def config(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    text = f"state_dir: {tmp_path}/state\ndata_dir: {tmp_path}/data\nworkloads:\n"
+    for name, qos in (("web", "latency-sensitive"), ("batch", "best-effort")):
+        (cgroup_root / name).mkdir()
+        where = (cgroup_root / name).relative_to(cgroup_layout.mount)
+        text += f"  - {{name: {name}, cgroup: /{where}, class: {qos}}}\n"
+    path.write_text(text)
+    return path
+
+
+def learn(config: Path, *arguments: str) -> int:
+    return main(["learn", "--config", str(config), *arguments, "web"])
+
+
+def test_a_service_alone_gives_a_profile(
+    config: Path, cgroup_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "web.yaml"
+    with loads([Load(cgroup_root / "web", "bursts")], seconds=SECONDS + 30) as running:
+        running.start()
+        assert learn(config, "--for", f"{SECONDS}s", "--write", str(written)) == 0
+    assert capsys.readouterr().out == ""
+    model = check(parse_document(written.read_text(), "web.yaml"), ProfileModel)
+    assert "runq_delay_p99" in model.indicators
+    assert "# cpi: this host or service has no source for it" in written.read_text() or (
+        "cpi" in model.indicators
+    )
+    assert not (tmp_path / "state").exists()
+
+
+def test_beside_a_hog_nothing_is_written_and_the_reason_is_given(
+    config: Path, cgroup_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "web.yaml"
+    wanted = [Load(cgroup_root / "web", "bursts"), Load(cgroup_root / "batch", "hog")]
+    with loads(wanted, seconds=SECONDS + 30) as running:
+        running.start()
+        assert learn(config, "--for", f"{SECONDS}s", "--write", str(written)) == 1
+    assert "web: no profile: best-effort work is running in " in capsys.readouterr().err
+    assert not written.exists()
+
+
+def test_an_interrupt_ends_it_with_what_is_known(
+    config: Path,
+    cgroup_root: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(left_s: float) -> None:
+        if left_s < 3600 - SECONDS:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(learn_command, "_tell", interrupt)
+    with loads([Load(cgroup_root / "web", "bursts")], seconds=SECONDS + 30) as running:
+        running.start()
+        assert learn(config, "--for", "1h") == 0
+    assert "name: web" in capsys.readouterr().out
