@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from controller.config.sections.law import LawModel, build_law
+from controller.config.sections.law import WHOLE_LAW
 from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
 from controller.core.decision import Outcome, Plan
 from controller.core.knob_values import parse_quota
@@ -23,7 +23,7 @@ from controller.core.settings import (
 from controller.demo.simulated_node import SimulatedNode
 
 # Every part of the law, as in a configuration file that names none.
-LAW = build_law(LawModel())
+LAW = WHOLE_LAW
 TICK_NS = 200_000_000
 SECOND_NS = 1_000_000_000
 TICKS_PER_S = SECOND_NS // TICK_NS

@@ -321,6 +321,7 @@ class Planner:
             verdicts=(
                 *pauses,
                 *self._decision_log.update(self._cpu, ladders, context, self._workloads),
+                *(verdict for loops in active for verdict in loops.verdicts),
                 *self._cookies.verdicts,
                 *self._evictions.verdicts,
                 *self._knobs.reports,

@@ -245,7 +245,7 @@ class LawSettings:
     workloads that this service waits for. ``cut_by_signal``: the cut that the cache channel demands
     is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
     shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
-    for the low-pass.
+    for the low-pass. ``verify_squeeze``: a squeeze to the stop that brought nothing is let go.
     """
 
     throttled_share: bool = False
@@ -253,6 +253,7 @@ class LawSettings:
     cut_by_signal: bool = False
     fast_release: bool = False
     fast_squeeze: bool = False
+    verify_squeeze: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

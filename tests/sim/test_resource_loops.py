@@ -3,14 +3,15 @@
 """Cache, network, memory and disk loops on plants with noise, dead time and unexpected gains."""
 
 from collections.abc import Callable
+from dataclasses import replace
 import itertools
 import statistics
 
 import pytest
 
 from controller.core.model import Knob, KnobValue
-from tests.closed_loop import TICKS_PER_S, filtered
-from tests.resource_loop import channel_of, closed, demands, settings_of, writes
+from tests.closed_loop import LAW, TICKS_PER_S, ClosedLoop, filtered
+from tests.resource_loop import channel_of, closed, demands, resource_settings, settings_of, writes
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
@@ -115,7 +116,8 @@ def test_recovery_after_a_long_time_takes_no_longer_than_after_a_minute(
     def recovery_ticks(saturated_s: float) -> int:
         node = kind(4)
         node.scale = 50.0
-        loop = closed(node)
+        law = replace(LAW, verify_squeeze=False)
+        loop = ClosedLoop(node, resource_settings(node, law=law))
         channel = channel_of(node)
         plans = loop.run(saturated_s)
         assert demands(plans[-1:], channel) == [pytest.approx(1.0, abs=0.02)]

@@ -5,7 +5,7 @@
 from controller.config.fields import Strict
 from controller.core.settings import LawSettings
 
-__all__ = ("LawModel", "build_law")
+__all__ = ("WHOLE_LAW", "LawModel", "build_law")
 
 
 class LawModel(Strict):
@@ -16,8 +16,12 @@ class LawModel(Strict):
     cut_by_signal: bool = True
     fast_release: bool = True
     fast_squeeze: bool = True
+    verify_squeeze: bool = True
 
 
 def build_law(model: LawModel) -> LawSettings:
     """Return the checked section ``law``."""
     return LawSettings(**model.model_dump())
+
+
+WHOLE_LAW = build_law(LawModel())

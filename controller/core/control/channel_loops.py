@@ -3,16 +3,17 @@
 """All loops of one channel: their selection by the largest demand, and their reports."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 
 from controller.core.control.evidence import Evidence
 from controller.core.control.pid import LOWEST
 from controller.core.control.selector import Choice, choose
 from controller.core.control.service_loops import ServiceLoops
-from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop
+from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop, Verdict
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.model import Channel, IndicatorName
-from controller.core.settings import IndicatorSpec, Settings
+from controller.core.model import Channel, IndicatorName, Mode
+from controller.core.settings import IndicatorSpec, LawSettings, Settings
 from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("ChannelLoops", "Specs")
@@ -53,7 +54,7 @@ class ChannelLoops:
     def __init__(self, channel: Channel, settings: Settings) -> None:
         self._channel = channel
         self._stale_ticks = settings.stale_ticks
-        self._law = settings.law
+        self._law = _law_for(settings)
         self._services: dict[str, ServiceLoops] = {}
         self._specs: Specs | None = None
         self.working = self.safe = False
@@ -70,7 +71,7 @@ class ChannelLoops:
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
         self._stale_ticks = settings.stale_ticks
-        self._law = settings.law
+        self._law = _law_for(settings)
         for loops in self._services.values():
             loops.reconfigure(self._stale_ticks, self._law)
 
@@ -92,6 +93,20 @@ class ChannelLoops:
         asking = [each for each in services if each.charge > 0] or services
         known = (each.excess for each in asking)
         return max((value for value in known if value is not None), default=None)
+
+    @property
+    def most(self) -> float | None:
+        """The largest demand of use, if trials showed it for all services that suffer."""
+        found = [each.most for each in self._services.values() if each.most is not None]
+        if not found or any(each.charge > 0 for each in self._services.values()):
+            return None
+        return max(found)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The results of the trials that ended in this tick."""
+        found = (each.verdict for each in self._services.values())
+        return tuple(each for each in found if each is not None)
 
     def worst_deviation(self, service: str, without: IndicatorName | None = None) -> float | None:
         """Return the largest filtered deviation of a service; ``None`` if none is known.
@@ -202,3 +217,10 @@ class ChannelLoops:
         self.off = tuple(chain.from_iterable(loops.off for loops in services))
         self.reports = tuple(chain.from_iterable(loops.reports for loops in services))
         self.selected = next((each for each in self.reports if each.selected), None)
+
+
+def _law_for(settings: Settings) -> LawSettings:
+    """Return the parts of the law; none that tries a squeeze while nothing is written."""
+    if settings.mode is Mode.ENFORCE:
+        return settings.law
+    return replace(settings.law, verify_squeeze=False)

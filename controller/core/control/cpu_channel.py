@@ -78,6 +78,7 @@ class CpuChannel:
             # No service to protect, or no quota to move: the loops have to track a demand of 0.
             self._limiter.set(0.0)
         elif not hold:
+            choice = self._limiter.let_go(choice, self.loops)
             limits = limits_of(Knob.CPU_QUOTA, workload_index)
             if self._settings.law.fast_release:
                 self._limiter.limit_paced(choice.wanted, self.loops, limits, now_ns, dt_s)

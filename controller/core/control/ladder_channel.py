@@ -14,6 +14,7 @@ from controller.core.control.release import PacedLimiter
 from controller.core.control.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.control.rungs.link_ceiling import LinkCeilingRung
 from controller.core.control.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
+from controller.core.control.selector import Choice
 from controller.core.decision import Action
 from controller.core.model import Channel, Knob
 from controller.core.settings import (
@@ -165,6 +166,7 @@ class LadderChannel:
             ladder.release()
         else:
             if not hold:
+                choice = self._let_go(choice)
                 limits = ladder.limits(limiter.applied, context.workload_index)
                 moment = context.now_ns, context.dt_s
                 # A knob with few settings is released setting by setting.
@@ -177,6 +179,13 @@ class LadderChannel:
         self.loops.track(choice, limiter.applied, context.dt_s)
         if self.loops.safe:
             self._go_safe(context)
+
+    def _let_go(self, choice: Choice) -> Choice:
+        before = self._limiter.applied
+        choice = self._limiter.let_go(choice, self.loops)
+        if before > 0 and self._limiter.applied <= 0:
+            self.ladder.release()  # without the hold-off times of its steps
+        return choice
 
     def _go_safe(self, context: TickContext) -> None:
         self._limiter.set(0.0)

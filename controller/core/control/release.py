@@ -15,6 +15,7 @@ from typing import NamedTuple
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.limiters import RateLimiter
 from controller.core.control.pid import LowPass
+from controller.core.control.selector import Choice
 from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
 
@@ -140,6 +141,15 @@ class PacedLimiter(RateLimiter):
     def __init__(self) -> None:
         super().__init__()
         self._pace = ReleasePace()
+
+    def let_go(self, choice: Choice, loops: ChannelLoops) -> Choice:
+        """Fall at once to the largest demand of use; return *choice* within it."""
+        most = loops.most
+        if most is None or self.applied <= most:
+            return choice
+        loops.shift(most - self.applied)
+        self.set(most)
+        return choice._replace(wanted=min(choice.wanted, most))
 
     def limit_paced(
         self,

@@ -5,53 +5,23 @@
 Quiescent loops are not evaluated. Loops become quiescent when no counter of the service changed
 within its longest window and they have converged to the lowest deviation. They demand nothing then;
 on the next change of a counter they resume at the demand to which they would have converged.
-
-Missing data: a loop holds its demand for a few ticks, then it is in the safe state.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 import math
 
 from controller.core.control.evidence import Evidence, EvidenceGate
-from controller.core.control.pid import (
-    HIGHEST,
-    LOWEST,
-    LowPass,
-    PidLoop,
-    clip,
-    dead_zone,
-    deviation,
-)
+from controller.core.control.indicator_loop import HIGH, HIGHER, IndicatorLoop, loop_for
+from controller.core.control.pid import LOWEST
 from controller.core.control.selector import Bid
-from controller.core.decision import ChannelState, Indicator, IndicatorStatus, LoopReport, OffLoop
+from controller.core.control.trial import SqueezeTrial
+from controller.core.decision import ChannelState, Indicator, LoopReport, OffLoop, Verdict
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, LawSettings
 from controller.core.workload_index import Service
 
-__all__ = (
-    "ServiceLoops",
-    "StaleDataGuard",
-)
-
-
-class StaleDataGuard:
-    """Counts the consecutive ticks in which one source has no data."""
-
-    __slots__ = ("_ticks", "ticks")
-
-    def __init__(self, ticks: int) -> None:
-        """*ticks* is the number of ticks without data in which the loop holds."""
-        self.ticks = ticks
-        self._ticks = 0
-
-    def update(self, stale: bool) -> ChannelState:
-        """Return FREE with data, HOLD for the first ``ticks`` without data, then SAFE."""
-        self._ticks = self._ticks + 1 if stale else 0
-        if self._ticks == 0:
-            return ChannelState.FREE
-        return ChannelState.HOLD if self._ticks <= self.ticks else ChannelState.SAFE
+__all__ = ("ServiceLoops",)
 
 
 # Seconds in which a charge moves by 1 at a deviation of 1. With it the grants of a culprit move by
@@ -59,46 +29,8 @@ class StaleDataGuard:
 # of 4 s at four times the gain.
 _CHARGE_S = 60.0
 
-# From this deviation on, in so many ticks, a service suffers beyond the noise that the low-pass is
-# for: tolerance times its sweet point before the first squeeze, the end of the scale during one,
-# when loop and noise move the indicator around its sweet point.
-_HIGH = 1.0
-_HIGHER = HIGHEST
-_HIGH_TICKS = 2
 # Below this demand there is no squeeze to speak of.
 _FIRST = 0.05
-
-# A filtered deviation below this has converged to the bottom of the scale.
-_CONVERGED = 0.99 * LOWEST
-
-
-@dataclass(slots=True)
-class _Loop:
-    """One loop: the indicator, its deviation, the low-pass, the PID and the guard of its data.
-
-    ``deviation`` is unfiltered, ``excess`` the same without the limits of its scale, ``high_ticks``
-    the number of ticks since when it is high. ``moved``: the PID was updated in this tick. A loop
-    without an ``indicator`` is off: the host never had a source for it.
-    """
-
-    spec: IndicatorSpec
-    pid: PidLoop
-    filter: LowPass
-    guard: StaleDataGuard
-    indicator: Indicator | None = None
-    deviation: float | None = None
-    excess: float | None = None
-    high_ticks: int = 0
-    state: ChannelState = ChannelState.FREE
-    moved: bool = False
-
-    @property
-    def converged(self) -> bool:
-        """Whether the loop is off, or has converged to the lowest deviation."""
-        if self.indicator is None:
-            return True
-        filtered = self.filter.value
-        return self.moved and self.deviation == LOWEST and (filtered or 0.0) <= _CONVERGED
 
 
 class ServiceLoops:
@@ -118,6 +50,7 @@ class ServiceLoops:
         "_quiescent",
         "_service",
         "_steady",
+        "_trial",
         "charge",
         "indicators",
         "off",
@@ -137,9 +70,10 @@ class ServiceLoops:
         self._law = law
         self._service = service
         self._channel = channel
-        self._loops: tuple[_Loop, ...] = ()
+        self._loops: tuple[IndicatorLoop, ...] = ()
         self._gate = EvidenceGate()
         self._quiescent = self._steady = False
+        self._trial = SqueezeTrial()
         self.charge = 0.0
         self.reports: tuple[LoopReport, ...] = ()
         self.off: tuple[OffLoop, ...] = ()
@@ -157,7 +91,7 @@ class ServiceLoops:
             self._resume(applied)
         before = {loop.spec.name: loop for loop in self._loops}
         self._loops = tuple(
-            _loop_for(spec, before.get(spec.name), applied, stale_ticks) for spec in specs
+            loop_for(spec, before.get(spec.name), applied, stale_ticks) for spec in specs
         )
         self._names = frozenset(spec.name for spec in specs)
 
@@ -182,8 +116,20 @@ class ServiceLoops:
 
     @property
     def may_act(self) -> bool:
-        """Whether the evidence lets the loops squeeze or release."""
-        return self._gate.state in (ChannelState.SQUEEZE, ChannelState.FREE)
+        """Whether the evidence lets the loops squeeze or release, and no trial failed."""
+        acts = self._gate.state in (ChannelState.SQUEEZE, ChannelState.FREE)
+        return acts and self._trial.most is None
+
+    @property
+    def most(self) -> float | None:
+        """The largest demand of use, after a trial that showed it; ``None`` without a limit."""
+        return self._trial.most
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The result of a trial that ended in this tick."""
+        text = self._trial.report
+        return Verdict(subject=self._service, text=f"{self._channel}: {text}") if text else None
 
     @property
     def excess(self) -> float | None:
@@ -220,9 +166,9 @@ class ServiceLoops:
             self._resume(applied)
         loops, high = self._loops, math.inf
         if self._law.fast_squeeze:
-            high = _HIGH if applied < _FIRST else _HIGHER
+            high = HIGH if applied < _FIRST else HIGHER
         for loop in loops:
-            _update_loop(loop, tracker.indicator(service, loop.spec), dt_s, hold, high)
+            loop.update(tracker.indicator(service, loop.spec), dt_s, hold, high)
         gate = self._gate
         if service.paused:
             gate.state = ChannelState.PAUSED
@@ -231,7 +177,11 @@ class ServiceLoops:
             gate.update(
                 hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
             )
+            self._judge(loops, applied, dt_s)
         bids = []
+        most, state = self._trial.most, gate.state
+        if most is not None and most < _FIRST and state is ChannelState.SQUEEZE:
+            state = ChannelState.NOT_BE
         for loop in loops:
             if loop.indicator is None or loop.state is ChannelState.SAFE:
                 continue
@@ -240,8 +190,19 @@ class ServiceLoops:
             filtered = loop.filter.value or 0.0
             if service.paused and filtered <= 0:
                 continue  # only a service that suffers gives the channel its state
-            bids.append(Bid(service.name, loop.spec.name, demand, filtered, gate.state))
+            demand = demand if most is None else min(demand, most)
+            bids.append(Bid(service.name, loop.spec.name, demand, filtered, state))
         return bids
+
+    def _judge(self, loops: Sequence[IndicatorLoop], applied: float, dt_s: float) -> None:
+        asks = self._gate.state is ChannelState.SQUEEZE
+        if not self._law.verify_squeeze or not (asks or self._trial.most is not None):
+            return
+        known = [loop.excess for loop in loops if loop.moved and loop.excess is not None]
+        window_s = max(loop.spec.window_ns for loop in loops) / 1e9
+        self._trial.update(max(known, default=None), asks, applied, window_s, dt_s)
+        if self._trial.again is not None:
+            self.shift(self._trial.again - applied)
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
         """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
@@ -297,7 +258,7 @@ class ServiceLoops:
                 channel=self._channel,
                 status=indicator.status,
                 value=indicator.value,
-                sweet_point=_sweet_point(indicator, loop.spec),
+                sweet_point=loop.sweet_point,
                 deviation=loop.deviation,
                 filtered_deviation=loop.filter.value,
                 demand=0.0 if self._quiescent else min(1.0, max(0.0, loop.pid.demand)),
@@ -306,45 +267,3 @@ class ServiceLoops:
             )
             for loop, indicator in working
         )
-
-
-def _loop_for(spec: IndicatorSpec, loop: _Loop | None, applied: float, stale_ticks: int) -> _Loop:
-    """Return *loop* with *spec*, or a new loop."""
-    if loop is None:
-        return _Loop(spec, PidLoop(spec.gains, applied), LowPass(), StaleDataGuard(stale_ticks))
-    if loop.spec is not spec:
-        loop.spec = spec
-        loop.pid.retune(spec.gains)
-    return loop
-
-
-def _update_loop(
-    loop: _Loop, indicator: Indicator | None, dt_s: float, hold: bool, high: float
-) -> None:
-    loop.indicator = indicator
-    loop.deviation = loop.excess = None
-    if indicator is not None:
-        loop.state = loop.guard.update(indicator.status is IndicatorStatus.STALE)
-        if indicator.status is IndicatorStatus.IDLE:
-            # The service hardly runs, so nothing can hurt it.
-            loop.deviation = loop.excess = LOWEST
-        elif indicator.status is IndicatorStatus.FRESH and indicator.value is not None:
-            sweet_point = _sweet_point(indicator, loop.spec)
-            if sweet_point is None:
-                loop.deviation = loop.excess = LOWEST  # not learned yet
-            else:
-                loop.excess = deviation(indicator.value, sweet_point, loop.spec)
-                loop.deviation = clip(loop.excess)
-    loop.moved = loop.deviation is not None and not hold
-    loop.high_ticks = loop.high_ticks + 1 if (loop.deviation or 0.0) >= high else 0
-    if loop.deviation is not None and not hold:
-        if loop.high_ticks:
-            loop.pid.begin()
-        if loop.high_ticks >= _HIGH_TICKS:
-            loop.filter.value = max(loop.deviation, loop.filter.value or 0.0)
-        filtered = loop.filter.update(loop.deviation, dt_s, loop.spec.filter_ns / 1e9)
-        loop.pid.update(dead_zone(filtered, loop.spec.dead_zone), dt_s)
-
-
-def _sweet_point(indicator: Indicator, spec: IndicatorSpec) -> float | None:
-    return spec.sweet_point if indicator.sweet_point is None else indicator.sweet_point

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from controller.config.sections.law import WHOLE_LAW
 from controller.core.decision import Eviction, Outcome
 from controller.core.knob_values import (
     format_bandwidth,
@@ -40,6 +41,7 @@ from controller.core.settings import (
     CoreMode,
     CoreSettings,
     HostFacts,
+    LawSettings,
     Profile,
     ResctrlFacts,
     SafeState,
@@ -78,6 +80,7 @@ class Planned:
         profiles: Sequence[Profile],
         resctrl: bool = True,
         cookies: bool = False,
+        law: LawSettings = WHOLE_LAW,
     ) -> None:
         self._plant = plant
         self._probes = Probes(plant, [each.name for each in profiles])
@@ -99,6 +102,7 @@ class Planned:
             stale_ticks=STALE_TICKS,
             mode=Mode.ENFORCE,
             core=CoreSettings(CoreMode.AUTO if cookies else CoreMode.OFF),
+            law=law,
         )
         self._planner = Planner(settings, self._probes.workloads)
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
+from controller.core.control.indicator_loop import StaleDataGuard
 from controller.core.control.pid import PidLoop
-from controller.core.control.service_loops import StaleDataGuard
 from controller.core.decision import ChannelState, LoopReport, Plan
 from controller.core.indicators.histogram import BUCKETS
 from controller.core.model import (

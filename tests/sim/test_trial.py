@@ -1,0 +1,101 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A service that hurts itself beside best-effort work that looks guilty, and one that it hurts."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from controller.core.decision import ChannelState, Plan
+from controller.core.model import Channel
+from controller.core.settings import LawSettings
+from tests.closed_loop import LAW, SECOND_NS, TICKS_PER_S, ClosedLoop, make_settings
+from tests.resource_loop import demands, resource_settings, resource_spec
+from tests.sim.harm_node import HarmNode, settings_for
+from tests.sim.plants import CacheNode
+
+UNVERIFIED = replace(LAW, verify_squeeze=False)
+
+
+def evicting(loop: ClosedLoop) -> ClosedLoop:
+    settings = loop.settings
+    profiles = {
+        name: replace(each, evict_enabled=True, evict_after_ns=20 * SECOND_NS)
+        for name, each in settings.profiles.items()
+    }
+    loop.reconfigure(replace(settings, profiles=profiles))
+    return loop
+
+
+def own_fault(
+    scale: float, law: LawSettings = LAW, group: bool = False
+) -> tuple[float, list[Plan]]:
+    """Return the work from 60 to 240 s after a service's own CPI grew by *scale*, and the plans.
+
+    The work is a part of that without a squeeze. Best-effort work moves most of the bytes and does
+    the service a little harm (5 % of its CPI), which it accepts.
+    """
+    node = CacheNode(1, wants=(1e9, 0.5e9), group=group)
+    spec = replace(resource_spec(CacheNode), sweet_point=1.15)
+    loop = evicting(ClosedLoop(node, resource_settings(node, specs=[spec], law=law)))
+    loop.run(60)
+    node.scale = scale
+    plans = loop.run(60)
+    before = node.best_effort_work
+    plans += loop.run(180)
+    return (node.best_effort_work - before) / (1.5e9 * 180), plans
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("scale", [1.4, 1.8])
+def test_best_effort_keeps_its_work_beside_a_service_that_hurts_itself(
+    scale: float, group: bool
+) -> None:
+    work, plans = own_fault(scale, group=group)
+    assert work >= 0.9
+    assert not any(plan.eviction for plan in plans)
+    texts = [each.text for plan in plans for each in plan.verdicts]
+    assert any("not caused by best-effort, tried again in 30 s" in text for text in texts)
+    cache = [d.state for plan in plans for d in plan.demands if d.channel is Channel.CACHE]
+    assert cache.count(ChannelState.NOT_BE) > 0.8 * len(cache)
+
+
+def test_without_the_trial_best_effort_is_starved_and_evicted() -> None:
+    work, plans = own_fault(1.4, UNVERIFIED)
+    assert work < 0.1
+    assert any(plan.eviction for plan in plans)
+
+
+def test_a_trial_is_repeated_at_pauses_that_double() -> None:
+    _, plans = own_fault(1.8)
+    hard = [each > 0.9 for each in demands(plans, Channel.CACHE)]
+    starts = [i for i in range(1, len(hard)) if hard[i] and not hard[i - 1]]
+    gaps = [(b - a) / TICKS_PER_S for a, b in pairwise(starts)]
+    assert 3 <= len(starts) <= 4
+    assert gaps[1] > 1.5 * gaps[0]
+
+
+def test_a_culprit_that_comes_in_a_pause_is_squeezed_at_once() -> None:
+    node = CacheNode(1, wants=(1e9, 0.5e9), group=False)
+    spec = replace(resource_spec(CacheNode), sweet_point=1.15)
+    loop = ClosedLoop(node, resource_settings(node, specs=[spec]))
+    loop.run(30)
+    node.scale = 1.3
+    while "not caused" not in "".join(v.text for v in loop.step().verdicts):
+        assert loop.tick < 60 * TICKS_PER_S
+    node.wants = [16e9, 8e9]
+    assert max(demands(loop.run(5), Channel.CACHE)) > 0.9
+
+
+def test_a_squeeze_that_helps_too_little_is_put_back() -> None:
+    """Less than half of the deviation goes, but letting go of the squeeze raises it by much."""
+    node = HarmNode(1, [[20e6]], wants=(2.0,))
+    node.plant = replace(node.plant, quiet_p99_ns=8e6)
+    settings = make_settings()
+    loop = ClosedLoop(node, settings_for(node, [1e6], settings))
+    plans = loop.run(120)
+    texts = [each.text for plan in plans for each in plan.verdicts]
+    assert any("it helps, and is put back" in text for text in texts)
+    full = [each == 1.0 for each in demands(plans, Channel.CPU)]
+    assert full.count(True) > 0.75 * len(full)
