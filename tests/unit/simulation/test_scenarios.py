@@ -48,6 +48,18 @@ def test_the_objective_can_be_kept_beside_harmless_jobs(name: str, load: float) 
     assert run(task, seconds=30, warm_up=10).violating <= 0.05
 
 
+@pytest.mark.parametrize("name", ["self-slow-1.4", "self-slow-1.8", "overload"])
+def test_no_squeeze_helps_against_a_service_s_own_fault(name: str) -> None:
+    quotas = partial(Fixed, idle=True, quotas=(0.01, 0.01, 0.01))
+    task = Task(SCENARIOS[name], "policy", quotas, 1)
+    assert run(task, seconds=99, warm_up=91).violating > 0.5
+
+
+@pytest.mark.parametrize("name", ["self-slow-1.4", "overload"])
+def test_services_are_well_before_the_onset(name: str) -> None:
+    assert violating(name, idle=True, seconds=40, warm_up=4) <= 0.05
+
+
 @pytest.mark.parametrize("name", GROUPS["own-fault"])
 def test_services_suffer_by_their_own_fault(name: str) -> None:
     start = 4 if name.startswith("throttled") else 91
