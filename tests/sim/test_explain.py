@@ -290,6 +290,15 @@ def test_observe_mode_says_would(data_dir: Path, explain: Explain) -> None:
     assert "would try" in explain("web-0")
 
 
+@pytest.mark.parametrize(("mode", "text"), [(Mode.ENFORCE, "on"), (Mode.OBSERVE, "would be on")])
+def test_the_order_of_tasks(data_dir: Path, explain: Explain, mode: Mode, text: str) -> None:
+    settings = make_settings(mode=mode, sched_idle=True)
+    loop = RecordedLoop(SimulatedNode(3, wants=(0.1,)), settings, data_dir)
+    loop.run(20)
+    loop.stop()
+    assert f"order: sched-idle {text}: a latency-sensitive service is" in explain("batch-0")
+
+
 def test_at_a_time(data_dir: Path, explain: Explain) -> None:
     loop = cpu_loop(data_dir, 0.0, 0.0)
     loop.run(300)

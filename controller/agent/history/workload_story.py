@@ -16,7 +16,7 @@ from controller.agent.history.story import (
     move,
 )
 from controller.core.decision import ChannelState, LoopReport
-from controller.core.model import Channel, Knob, QosClass, Target, TargetKind
+from controller.core.model import Channel, Knob, Mode, QosClass, Target, TargetKind
 
 __all__ = ("WorkloadStory",)
 
@@ -118,7 +118,7 @@ class WorkloadStory(Story):
             if not self._concerns(write.target, write.knob):
                 continue
             if write.knob in ORDER:
-                self._take_order(wall_ns, write)
+                self._take_order(wall_ns, write, moment.mode)
                 continue
             place = write.target, write.knob
             if not write.held:
@@ -135,11 +135,13 @@ class WorkloadStory(Story):
                 self._squeeze.knobs.append(held)
             move(held, write)
 
-    def _take_order(self, wall_ns: int, write: Write) -> None:
+    def _take_order(self, wall_ns: int, write: Write, mode: Mode) -> None:
         if write.held is (write.knob in self._ordered):
             return
         (self._ordered.add if write.held else self._ordered.discard)(write.knob)
         on = "on" if write.held else "off"
+        if mode is Mode.OBSERVE:
+            on = f"would be {on}"
         self._note(wall_ns, NoteKind.ORDER, f"{ORDER[write.knob]} {on}: {write.reason}")
 
     @property
