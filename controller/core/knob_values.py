@@ -30,6 +30,7 @@ __all__ = (
     "Quota",
     "cpus_of",
     "disks_in",
+    "fine_quota_text",
     "format_amount",
     "format_bandwidth",
     "format_disks",
@@ -96,14 +97,14 @@ def format_quota(quota: Quota) -> KnobValue:
     return KnobValue(f"{amount} {quota.period_us} {quota.burst_us}")
 
 
-def quota_for(cpus: float) -> Quota:
+def quota_for(cpus: float, longest_us: int = _LONGEST_US) -> Quota:
     """Return the quota that allows *cpus*, with the shortest sensible period and no burst.
 
     Best-effort work may use its whole quota in one run at the start of a period, and a service
-    waits that long. The period is therefore the shortest within 10 to 100 ms that leaves the
-    quota at least 1 ms.
+    waits that long. The period is therefore the shortest within 10 ms to *longest_us* that leaves
+    the quota at least 1 ms.
     """
-    period_us = round(min(_LONGEST_US, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
+    period_us = round(min(longest_us, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
     # Rounded up, so that the quota is not below a guaranteed floor.
     return Quota(max(_MIN_QUOTA_US, math.ceil(cpus * period_us)), period_us, 0)
 
@@ -111,6 +112,11 @@ def quota_for(cpus: float) -> Quota:
 def quota_text(cpus: float, original: KnobValue) -> KnobValue:
     """Return the text of the quota that allows *cpus*; *original* has no influence on it."""
     return format_quota(quota_for(cpus))
+
+
+def fine_quota_text(cpus: float, original: KnobValue) -> KnobValue:
+    """Return the text of the quota that allows *cpus*, down to 1 mcpu (1 ms in a second)."""
+    return format_quota(quota_for(cpus, _MAX_PERIOD_US))
 
 
 def cpus_of(value: KnobValue) -> float | None:

@@ -48,7 +48,7 @@ from controller.core.control.sched_idle import SchedIdlePolicy
 from controller.core.control.service_knobs import service_actions
 from controller.core.decision import Action, Outcome, Plan, Verdict
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.knob_values import cpus_of, quota_text, write_order
+from controller.core.knob_values import cpus_of, fine_quota_text, quota_text, write_order
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
 from controller.core.model import (
@@ -57,6 +57,7 @@ from controller.core.model import (
     Channel,
     EvictionAnswer,
     Knob,
+    KnobValue,
     Mode,
     Pause,
     Snapshot,
@@ -119,12 +120,16 @@ class Planner:
         self._idle = SchedIdlePolicy()
         self._cookies = CookiePolicy(settings.core)
         self._decision_log = DecisionLog()
-        self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, quota_text)
+        self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, self._quota_text)
         self._requested_limits = RequestedLimits()
         self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
         self._blocked: frozenset[CgroupId] | None = None
         self._last_ns: int | None = None
         self._create_channels()
+
+    def _quota_text(self, cpus: float, original: KnobValue) -> KnobValue:
+        text = fine_quota_text if self._settings.law.low_floors else quota_text
+        return text(cpus, original)
 
     def _create_channels(self) -> None:
         settings = self._settings

@@ -246,6 +246,7 @@ class LawSettings:
     is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
     shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
     for the low-pass. ``verify_squeeze``: a squeeze to the stop that brought nothing is let go.
+    ``low_floors``: a full squeeze of many workloads leaves them 2 % of the machine, not a quarter.
     """
 
     throttled_share: bool = False
@@ -254,6 +255,7 @@ class LawSettings:
     fast_release: bool = False
     fast_squeeze: bool = False
     verify_squeeze: bool = False
+    low_floors: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

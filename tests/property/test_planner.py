@@ -19,7 +19,8 @@ from controller.core.settings import Settings
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
 
-FLOOR = 0.05
+# Two floors of 50 mcpu, divided by up to four workloads.
+FLOOR = 0.025
 OPERATORS = st.sampled_from(
     [KnobValue("max 100000 0"), KnobValue("40000 100000 0"), KnobValue("150000 50000 2000")]
 )

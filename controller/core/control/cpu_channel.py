@@ -19,8 +19,9 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuChannel",)
 
-# The least quota that the kernel accepts: 1 ms per 100 ms.
+# The least quota that the kernel accepts is 1 ms, here per 100 ms and with low floors per second.
 _LEAST_CPUS = 0.01
+_FINE_LEAST_CPUS = 0.001
 
 
 class CpuChannel:
@@ -37,6 +38,7 @@ class CpuChannel:
         self._limiter = PacedLimiter()
         self.loops = ChannelLoops(Channel.CPU, settings)
         self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS)
+        self._set_least()
 
     @property
     def demand(self) -> float:
@@ -47,6 +49,11 @@ class CpuChannel:
         """Take new settings; loops keep their demand."""
         self._settings = settings
         self.loops.reconfigure(settings)
+        self._set_least()
+
+    def _set_least(self) -> None:
+        low = self._settings.law.low_floors
+        self.rung.set_least(_FINE_LEAST_CPUS if low else _LEAST_CPUS, low)
 
     def release(self) -> None:
         """Set the demand to 0 at once and remove all grants, without a hold-off time."""

@@ -47,6 +47,10 @@ _LEAST_FLOOR = 0.1
 # All floors together are at most this part of the capacity. With a floor of 50 mcpu each, forty
 # workloads on two CPUs would be promised the whole machine, and a squeeze would have no effect.
 _FLOORS = 0.25
+# The same with low floors: a hundred workloads with a quarter of 16 CPUs hurt a service almost as
+# much as without a squeeze. Two workloads keep the floor of the configuration also on small nodes.
+_LOW_FLOORS = 0.02
+_FEW = 2
 
 
 def water_fill(
@@ -116,7 +120,8 @@ class ProportionalAllocator:
     ``grants`` is the amount of each workload that is limited now; empty if none is. ``wants`` is
     what the workloads would use without a limit. ``total`` and ``floor`` are for all of best-effort
     together, ``floor_each`` is for each workload. All are in the unit of the resource, of which the
-    machine has *capacity*, and of which no less than *least* can be granted.
+    machine has *capacity*, and of which no less than *least* can be granted. ``low_floors``: see
+    ``set_floor``.
     """
 
     __slots__ = (
@@ -129,6 +134,7 @@ class ProportionalAllocator:
         "floor",
         "floor_each",
         "grants",
+        "low_floors",
         "total",
         "wants",
     )
@@ -146,6 +152,11 @@ class ProportionalAllocator:
         self.total: float | None = None
         self.floor = 0.0
         self.floor_each = least
+        self.low_floors = False
+
+    def set_least(self, least: float, low_floors: bool) -> None:
+        """Set the least amount that can be granted, and whether floors are low."""
+        self._least, self.low_floors = least, low_floors
 
     @property
     def engaged(self) -> bool:
@@ -193,10 +204,13 @@ class ProportionalAllocator:
     def set_floor(self, floor_each: float, users: int) -> None:
         """Set ``floor_each`` to the limit of the configuration, less where there are many *users*.
 
-        All floors together are at most a quarter of the capacity, unless *least* is more.
+        All floors together are at most a quarter of the capacity, unless *least* is more. With
+        ``low_floors`` they are at most 2 % of it, or what the configuration gives to two workloads.
         """
-        most = _FLOORS * self._capacity / max(1, users)
-        self.floor_each = max(self._least, min(floor_each, most))
+        most = _FLOORS * self._capacity
+        if self.low_floors:
+            most = max(_LOW_FLOORS * self._capacity, _FEW * floor_each)
+        self.floor_each = max(self._least, min(floor_each, most / max(1, users)))
 
     def release(self) -> None:
         """Remove all grants at once, without a hold-off time; the next demand engages anew."""
