@@ -28,11 +28,10 @@ def find_obstacle(observation: Observation) -> str:
     """Return why no profile can be made from *observation*; empty if one can."""
     if not observation.disturbances:
         return "it was not found, or not long enough, to measure anything"
-    for name, counts in observation.disturbances.items():
-        for disturbance in _NEIGHBOURS:
-            share = counts[disturbance] / counts.total()
-            if share > _MOSTLY:
-                return f"{disturbance} in {share:.0%} of the time ({name})"
+    for disturbance in _NEIGHBOURS:
+        share = observation.neighbours[disturbance] / max(1, observation.ticks)
+        if share > _MOSTLY:
+            return f"{disturbance} in {share:.0%} of the time"
     if any(State.restored(each).is_sure for each in observation.learned.values()):
         return ""
     common = sum(observation.disturbances.values(), Counter[str]()).most_common(1)[0][0]

@@ -37,7 +37,8 @@ class Observation:
 
     ``specs`` are the indicators that can be learned, ``learned`` what is known about them. For each
     indicator that has a source ``disturbances`` counts the ticks by what disturbed it (empty:
-    nothing).
+    nothing). ``neighbours`` counts those of all ``ticks`` in which something disturbed the node,
+    also where it did not harm an indicator.
     """
 
     service: str
@@ -46,6 +47,8 @@ class Observation:
     learned: Mapping[IndicatorName, LearnedIndicator] = field(default_factory=dict)
     own: LearnedIndicator | None = None
     disturbances: dict[IndicatorName, Counter[str]] = field(default_factory=dict)
+    neighbours: Counter[str] = field(default_factory=Counter)
+    ticks: int = 0
 
 
 def observe(
@@ -79,7 +82,8 @@ def observe(
             for left_s in _ticks(settings.tick_ns, seconds, lambda: scan(False), planner, sampler):
                 snapshot = sampler.poll()
                 snapshot = replace(snapshot, services=levels.poll(snapshot.time_ns))
-                _count(planner.step(snapshot, ()), observations)
+                plan = planner.step(snapshot, ())
+                _count(plan, planner.neighbours, observations)
                 tell(left_s)
     learned = {(each.service, each.indicator): each for each in planner.learned}
     for each in observations:
@@ -112,7 +116,10 @@ def _ticks(
         yield (end_ns - now_ns) / NS_PER_SEC
 
 
-def _count(plan: Plan, observations: Sequence[Observation]) -> None:
+def _count(plan: Plan, neighbours: Sequence[str], observations: Sequence[Observation]) -> None:
+    for each in observations:
+        each.neighbours.update(neighbours)
+        each.ticks += 1
     by_service = {each.service: each for each in observations}
     for report in plan.learned:
         counts = by_service[report.service].disturbances

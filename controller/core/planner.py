@@ -348,6 +348,11 @@ class Planner:
         return self._learner.learned
 
     @property
+    def neighbours(self) -> tuple[str, ...]:
+        """What disturbed the node in the last tick, if sweet points are learned; else nothing."""
+        return self._learner.neighbours
+
+    @property
     def past_evictions(self) -> EvictionHistory:
         """The past evictions, for the planner that replaces this one."""
         return self._evictions.history

@@ -88,6 +88,11 @@ class SweetPointLearner:
         self.verdicts: tuple[Verdict, ...] = ()
 
     @property
+    def neighbours(self) -> tuple[Disturbance, ...]:
+        """What disturbed the node in the last tick, also where it harmed no service."""
+        return self._quiet.present
+
+    @property
     def learned(self) -> tuple[LearnedIndicator, ...]:
         """What is known, that of the services seen last at the end; for a later object."""
         return tuple(state.record(*key) for key, state in self._states.items() if state.windows)

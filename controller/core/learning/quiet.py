@@ -49,14 +49,18 @@ class Disturbance(StrEnum):
 
 
 class QuietMonitor:
-    """Follows what disturbs the whole node; asked per service for what disturbs that service."""
+    """Follows what disturbs the whole node; asked per service for what disturbs that service.
 
-    __slots__ = ("_last_ns", "_now_ns")
+    ``present`` are the disturbances of the node in the last tick, also where no service suffers.
+    """
+
+    __slots__ = ("_last_ns", "_now_ns", "present")
 
     def __init__(self) -> None:
         self._now_ns = 0
         # Of each disturbance of the node, when it was last present.
         self._last_ns: dict[Disturbance, int] = {}
+        self.present: tuple[Disturbance, ...] = ()
 
     def update(
         self,
@@ -72,15 +76,15 @@ class QuietMonitor:
         use = sum(each for cgroup, each in tracker.active.items() if cgroup in best_effort)
         # Not counted as best-effort, so what it inflicts is not known apart.
         free = sum(each for cgroup, each in tracker.active.items() if cgroup in paused)
-        for disturbance, present in (
+        found = (
             (Disturbance.BEST_EFFORT, use > _IDLE_SHARE * cpus),
             (Disturbance.PAUSED, free > _IDLE_SHARE * cpus),
             (Disturbance.OUTSIDE, tracker.outside_cpus > _OUTSIDE_SHARE * cpus),
             (Disturbance.STEAL, (tracker.steal_cpus or 0.0) > _STEAL_SHARE * cpus),
             (Disturbance.NO_DATA, hold or not tracker.probe_alive),
-        ):
-            if present:
-                self._last_ns[disturbance] = now_ns
+        )
+        self.present = tuple(disturbance for disturbance, present in found if present)
+        self._last_ns.update(dict.fromkeys(self.present, now_ns))
 
     def disturbance(
         self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker

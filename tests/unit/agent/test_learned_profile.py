@@ -95,12 +95,11 @@ def test_any_name_of_a_service_gives_a_valid_profile(service: str) -> None:
 
 def test_beside_a_hog_there_is_no_profile_although_waits_are_sure() -> None:
     """Under sched-idle a hog inflicts no wait, but what it does to the caches is not normal."""
-    counts = Counter({Disturbance.BEST_EFFORT: 95, "": 5})
-    found = observed(learned(RUNQ, {0.5: 1e6}), cpu_per_packet=counts)
-    text = find_obstacle(found)
-    assert text == "best-effort work is running in 95% of the time (cpu_per_packet)"
-    episode = Counter({Disturbance.BEST_EFFORT: 40, "": 60})
-    assert find_obstacle(replace(found, disturbances={PACKETS: episode})) == ""
+    found = observed(learned(RUNQ, {0.5: 1e6}))
+    mostly = replace(found, neighbours=Counter({Disturbance.BEST_EFFORT: 475}), ticks=500)
+    assert find_obstacle(mostly) == "best-effort work is running in 95% of the time"
+    episode = replace(mostly, neighbours=Counter({Disturbance.BEST_EFFORT: 200}))
+    assert find_obstacle(episode) == ""
 
 
 def test_why_there_is_no_profile() -> None:

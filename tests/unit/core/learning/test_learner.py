@@ -217,6 +217,7 @@ def test_on_the_cpu_channel_work_that_inflicts_no_wait_does_not_disturb() -> Non
     spec = replace(SPEC, channel=Channel.CPU)
     node = Node(specs=(spec,), batch=2.0, inflicted=0.0001)
     assert node.report(120).is_sure
+    assert node.planner.neighbours == (Disturbance.BEST_EFFORT,)
     other = Node(specs=(spec,), batch=2.0, inflicted=0.01)
     assert other.report(120).disturbance == Disturbance.BEST_EFFORT
 
