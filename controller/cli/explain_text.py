@@ -84,7 +84,7 @@ def _coverage(coverage: Coverage) -> Iterator[str]:
 
 def _touches(incident: Incident) -> bool:
     return isinstance(incident, Squeeze | Suffering | Eviction) or (
-        isinstance(incident, Note) and incident.kind in (NoteKind.FOREIGN, NoteKind.REFUSED)
+        isinstance(incident, Note) and incident.event in (NoteKind.FOREIGN, NoteKind.REFUSED)
     )
 
 
@@ -110,7 +110,7 @@ def _paragraph(incident: Incident) -> Iterator[str]:
             f"the next one started at {clock(ended_ns)}, with every knob restored"
         )
     elif isinstance(incident, Note):
-        yield f"{clock(incident.began_ns)}  {_NOTES[incident.kind]}: {incident.text}"
+        yield f"{clock(incident.began_ns)}  {_NOTES[incident.event]}: {incident.text}"
 
 
 def _squeeze(squeeze: Squeeze) -> Iterator[str]:

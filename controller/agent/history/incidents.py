@@ -153,7 +153,7 @@ class NoteKind(StrEnum):
 class Note(Incident):
     """A single event, in a sentence."""
 
-    kind: NoteKind
+    event: NoteKind
     text: str
 
 

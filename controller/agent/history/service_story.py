@@ -123,7 +123,7 @@ class ServiceStory(Story):
         if bool(blind) is not self._no_data:
             self._no_data = bool(blind)
             text = f"no data on {', '.join(blind)}" if blind else "data again"
-            note = Note(began_ns=wall_ns, ended_ns=wall_ns, kind=NoteKind.NO_DATA, text=text)
+            note = Note(began_ns=wall_ns, ended_ns=wall_ns, event=NoteKind.NO_DATA, text=text)
             self.incidents.append(note)
 
     def _end(self, channel: Channel, reason: str, wall_ns: int | None = None) -> None:

@@ -154,7 +154,7 @@ class Story(ABC):
         if paused is not self._paused:
             self._paused = paused
             text = "begins: it is left alone, and its knobs are restored" if paused else "ends"
-            note = Note(began_ns=wall_ns, ended_ns=wall_ns, kind=NoteKind.PAUSE, text=text)
+            note = Note(began_ns=wall_ns, ended_ns=wall_ns, event=NoteKind.PAUSE, text=text)
             self.incidents.append(note)
 
     def shares(self, cause: Cause) -> tuple[Share, ...]:

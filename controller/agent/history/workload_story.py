@@ -175,8 +175,8 @@ class WorkloadStory(Story):
             self._squeeze = None
         self._open.clear()
 
-    def _note(self, wall_ns: int, kind: NoteKind, text: str) -> None:
-        self.incidents.append(Note(began_ns=wall_ns, ended_ns=wall_ns, kind=kind, text=text))
+    def _note(self, wall_ns: int, event: NoteKind, text: str) -> None:
+        self.incidents.append(Note(began_ns=wall_ns, ended_ns=wall_ns, event=event, text=text))
 
 
 def _selected(moment: Moment, channel: Channel | None) -> LoopReport | None:
