@@ -25,6 +25,7 @@ pytestmark = pytest.mark.kernel
 WEB = "00000000-0000-4000-8000-000000000001"
 BATCH = "00000000-0000-4000-8000-000000000002"
 PROXY = "00000000-0000-4000-8000-000000000003"
+LATE = "00000000-0000-4000-8000-000000000004"
 STATIC = "0123456789abcdef0123456789abcdef"
 KUBECONFIG = """\
 apiVersion: v1
@@ -81,8 +82,9 @@ class Node:
         return self.kubepods.qos_level("besteffort")
 
     def protected(self) -> bool:
-        """Whether sched-idle is on the cgroup of all BestEffort pods."""
-        return (self.level / "cpu.idle").read_text().strip() == "1"
+        """Whether sched-idle is on the BestEffort pod; it is never on the level."""
+        assert (self.level / "cpu.idle").read_text() == "0\n"
+        return (self.batch / "cpu.idle").read_text() == "1\n"
 
     def classes(self, agent: AgentRun) -> dict[str, str]:
         """Return the classes of all workloads by the name of the cgroup."""
@@ -109,15 +111,15 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
         assert not any(w["evictable"] for w in agent.status()["workloads"])
         cluster = agent.status()["cluster"]
         assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (False, 0, 3)
-        # A pod that may be kube-proxy starts among the BestEffort pods, so idle moves below the
-        # cgroup of all of them.
-        node.start(PROXY, "BestEffort", 0)
+        # A pod that may be kube-proxy starts among the BestEffort pods.
+        proxy = node.start(PROXY, "BestEffort", 0)
         eventually("the proxy", 30, lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
-        eventually("idle below", 30, lambda: not node.protected())
-        eventually("idle there", 30, lambda: (node.batch / "cpu.idle").read_text() == "1\n")
+        late = node.start(LATE, "BestEffort", 1000)
+        eventually("idle", 30, lambda: (late / "cpu.idle").read_text() == "1\n")
+        assert (proxy / "cpu.idle").read_text() == "0\n"
         assert agent.stop() == 0
     assert not node.protected()
-    assert (node.batch / "cpu.idle").read_text() == "0\n"
+    assert (late / "cpu.idle").read_text() == "0\n"
 
 
 def test_knobs_managed_by_another_agent_are_not_written(
