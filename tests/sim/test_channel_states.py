@@ -284,5 +284,5 @@ def test_the_floor_as_safe_state_leaves_most_of_the_machine_to_services() -> Non
     loop.run(2)
     node.blind = True
     assert loop.run(3)[-1].safe
-    # Twenty floors of 0.05 CPUs are half of the two CPUs; the floors get a quarter of them.
+    # Twenty floors of 0.05 CPUs are half of the two CPUs; they get what two floors are.
     assert sum(cpus or 9.0 for cpus in loop.granted_cpus()) == pytest.approx(0.1)
