@@ -222,7 +222,7 @@ def _sweet_point(spec: IndicatorSpec) -> str:
     ]
     given = [] if spec.sweet_point is None else [format_value(spec, spec.sweet_point)]
     if spec.learn:
-        return f"learned, {given[0]} until it is sure" if given else "learned"
+        return f"{given[0] if given else 'none'} until learned"
     return ", ".join([*given, *by_load])
 
 
@@ -243,7 +243,7 @@ def _indicator_off(
     if "off" in sources:
         return "off in the section counters"
     if "auto" in sources and facts["hardware PMU"].have is False:
-        return f"hardware PMU: {facts['hardware PMU'].detail}"
+        return "no hardware PMU"
     if spec.name is IndicatorName.SERVICE:
         level = config.service_level
         fed = set() if level is None else {source.service for source in level.sources}

@@ -50,11 +50,13 @@ def test_workloads_and_what_is_missing(tmp_path: Path, mountinfo: str) -> None:
     (profile,) = summary.profiles
     assert (profile.name, profile.services) == ("nginx", ("web",))
     assert [(each.indicator, each.sweet_point) for each in profile.indicators] == [
-        ("runq_delay_p99", "1ms"),
-        ("runq_p99", "2.3ms"),
+        ("runq_delay_p99", "1ms until learned"),
+        ("runq_p99", "2.3ms until learned"),
+        ("cpi", "none until learned"),
+        ("cpu_per_packet", "none until learned"),
         ("net_backlog", "1ms"),
     ]
-    assert profile.indicators[2].off == "no section network"
+    assert profile.indicators[4].off == "no section network"
     knobs = {each.knob: each for each in summary.knobs}
     assert "network" in knobs["tc.ceiling"].off
     # Whatever this machine has: nginx's profile says nothing about memory.

@@ -165,7 +165,7 @@ def test_one_wrong_field(write: Write, line: str, message: str) -> None:
 def test_a_tick_longer_than_a_window_of_a_profile_in_use(write: Write) -> None:
     assert problems(write(WORKLOADS + "tick: 5s\n")) == [
         f"config.yaml:4: tick: the tick is longer than the window of {name} in profile 'nginx'"
-        for name in ("runq_delay_p99", "runq_p99", "net_backlog")
+        for name in ("runq_delay_p99", "runq_p99", "cpi", "cpu_per_packet", "net_backlog")
     ]
 
 
