@@ -155,12 +155,14 @@ class Agent:
             if self._once and self._ticks >= 2:
                 return 0
             due_ns += self._config.settings.tick_ns
-            now_ns = time.monotonic_ns()
-            if now_ns > due_ns:
-                self._overruns += 1
-                due_ns = now_ns
+            overrun = time.monotonic_ns() > due_ns
             if self._wait_until(due_ns):
                 return 0
+            late_ns = time.monotonic_ns() - due_ns
+            self._published.lateness_ns.append(late_ns)
+            if overrun:
+                self._overruns += 1
+                due_ns += late_ns
 
     def _wait_until(self, due_ns: int) -> bool:
         """Sleep until *due_ns* and handle signals; return whether the agent has to stop."""

@@ -3,7 +3,7 @@
 """The report that the control thread publishes after every tick, and counters over all ticks."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 import threading
 from typing import Any
@@ -39,7 +39,7 @@ __all__ = (
     "TickReport",
 )
 
-_DURATIONS = 600
+_TICKS = 600
 _MAX_TEXTS = 100
 # A longer time between two plans is a pause of the agent, not a state that lasted.
 _LONGEST_NS = 5_000_000_000
@@ -132,6 +132,11 @@ class TickReport:
     pauses: PauseState = field(default_factory=PauseState)
 
 
+def _quantile(values: Iterable[int], quantile: float) -> int | None:
+    ordered = sorted(values)
+    return ordered[int(quantile * (len(ordered) - 1))] if ordered else None
+
+
 def _set_event() -> threading.Event:
     event = threading.Event()
     event.set()
@@ -145,8 +150,10 @@ class PublishedState:
     ``report`` is replaced and never modified, so a reader must read the attribute once and use that
     object. A reader with much work calls ``yield_to_tick`` from time to time, because all threads
     share one interpreter. ``between_ticks`` is set while no tick runs. ``verdicts`` are the last
-    50, with the times of their plans. ``http_listen_failures`` is written by the HTTP server: how
-    often it could not listen on its address.
+    50, with the times of their plans. ``durations_ns`` and ``lateness_ns`` are those of the last
+    600 ticks; a tick is late by the time from when it was due to its start.
+    ``http_listen_failures`` is written by the HTTP server: how often it could not listen on its
+    address.
     """
 
     report: TickReport | None = None
@@ -158,7 +165,8 @@ class PublishedState:
     reloads: dict[str, int] = field(default_factory=dict)
     http_listen_failures: int = 0
     _counted_ns: int | None = None
-    durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_DURATIONS))
+    durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_TICKS))
+    lateness_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_TICKS))
     verdicts: deque[tuple[int, Verdict]] = field(default_factory=lambda: deque(maxlen=_VERDICTS))
 
     def yield_to_tick(self) -> bool:
@@ -194,8 +202,11 @@ class PublishedState:
 
     def duration_ns(self, quantile: float) -> int | None:
         """Return the *quantile* of the durations of the last 600 ticks; ``None`` before any."""
-        durations = sorted(self.durations_ns.copy())
-        return durations[int(quantile * (len(durations) - 1))] if durations else None
+        return _quantile(self.durations_ns.copy(), quantile)
+
+    def late_ns(self, quantile: float) -> int | None:
+        """Return the *quantile* of the lateness of the last 600 ticks; ``None`` before any."""
+        return _quantile(self.lateness_ns.copy(), quantile)
 
     def status(self) -> Iterator[tuple[str, Any]]:
         """Yield the fields of /statusz with plain types and records; enums are strings."""
@@ -214,6 +225,8 @@ class PublishedState:
                 "duration_ns": report.tick_ns,
                 "duration_median_ns": self.duration_ns(0.5),
                 "duration_p99_ns": self.duration_ns(0.99),
+                "late_median_ns": self.late_ns(0.5),
+                "late_p99_ns": self.late_ns(0.99),
                 "count": report.ticks,
                 "overruns": report.overruns,
                 "failed": report.failed_ticks,

@@ -27,6 +27,14 @@ def health() -> list[Builder[Panel]]:
             (series("tick_duration_recent_seconds", 'percentile="99"'), "{{instance}} p99"),
         ),
         graph(
+            "Lateness of a tick",
+            "Time from when a tick was due to its start, 50th and 99th percentile of the last 600 "
+            "ticks: how long the agent itself waits for a CPU, or for the end of an overrun tick.",
+            "s",
+            (series("tick_late_recent_seconds", 'percentile="50"'), "{{instance}} p50"),
+            (series("tick_late_recent_seconds", 'percentile="99"'), "{{instance}} p99"),
+        ),
+        graph(
             "Overrun and failed ticks",
             "overrun: share of ticks that took longer than their period. failed: share of ticks "
             "that were aborted by an error in the agent, after which all knobs were restored; see "

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metric families of the agent itself: ticks, writes, evictions, reloads, probes, cost."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -113,16 +113,29 @@ def counter_families(published: PublishedState) -> Iterator[Metric]:
     for result in _RELOADS:
         reloads.add_metric([result], published.reloads.get(result, 0))
     yield reloads
-    recent = GaugeMetricFamily(
+    yield _percentiles(
         "sweetpoint_tick_duration_recent_seconds",
         "Median and 99th percentile of the durations of the last 600 ticks.",
-        labels=["percentile"],  # "quantile" is reserved for summaries
+        published.duration_ns,
     )
+    yield _percentiles(
+        "sweetpoint_tick_late_recent_seconds",
+        "Median and 99th percentile of the time from when a tick was due to its start, of the last "
+        "600 ticks.",
+        published.late_ns,
+    )
+
+
+def _percentiles(
+    name: str, text: str, quantile_ns: Callable[[float], int | None]
+) -> GaugeMetricFamily:
+    # "quantile" as a label is reserved for summaries.
+    family = GaugeMetricFamily(name, text, labels=["percentile"])
     for percentile in (50, 99):
-        duration_ns = published.duration_ns(percentile / 100)
-        if duration_ns is not None:
-            recent.add_metric([str(percentile)], duration_ns / NS_PER_SEC)
-    yield recent
+        value_ns = quantile_ns(percentile / 100)
+        if value_ns is not None:
+            family.add_metric([str(percentile)], value_ns / NS_PER_SEC)
+    return family
 
 
 def agent_families(report: TickReport) -> Iterator[Metric]:

@@ -116,10 +116,12 @@ def test_not_ready_without_the_sched_probe(port: int, published: PublishedState)
 def test_statusz_has_the_whole_plan(port: int, published: PublishedState) -> None:
     published.report = report(time.monotonic_ns())
     published.durations_ns.extend([1, 2, 3])
+    published.lateness_ns.extend([40, 10, 20])
     status = json.loads(get(port, "/statusz")[1])
     assert status["plan"]["loops"][0]["indicator"] == "runq_p99"
     assert status["plan"] == json.loads(json.dumps(asdict(published.report.plan)))
     assert status["tick"]["duration_median_ns"] == 2
+    assert status["tick"]["late_median_ns"] == 20
     assert status["knobs"][0] == {
         "path": "/batch/job",
         "knob": "cpu.quota",

@@ -20,6 +20,7 @@ from tests.reports import report
 def test_promtool_accepts_the_page() -> None:
     published = PublishedState()
     published.durations_ns.extend([1_000_000, 2_000_000, 9_000_000])
+    published.lateness_ns.extend([100_000, 50_000, 40_000_000])
     published.writes[Knob.CPU_QUOTA, "applied"] = 4
     published.decisions[Channel.CPU, "squeeze"] = 3
     monitor = MonitorState(problem="", groups=1, adopted=0, without_room=0, elsewhere=2, errors=0)
@@ -39,6 +40,7 @@ def test_promtool_accepts_the_page() -> None:
     assert b'sweetpoint_paused{name="\\\\udcff \\"\\n",scope="service",source="file"} 1.0' in page
     assert b'sweetpoint_pause_problem{reason="no time",source="node"} 1.0' in page
     assert b'sweetpoint_tick_duration_recent_seconds{percentile="50"} 0.002' in page
+    assert b'sweetpoint_tick_late_recent_seconds{percentile="50"} 0.0001' in page
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=page, capture_output=True, check=False
     )
