@@ -7,16 +7,17 @@ a pipe above all, it is plain lines, a block per page.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 import json
 from pathlib import Path
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
 
 if TYPE_CHECKING:
+    from controller.cli.top_pages import Page, SourceError
     from controller.cli.top_view import Tracker, View
 
 __all__ = ("HELP", "add_arguments", "main", "plain")
@@ -60,9 +61,10 @@ def main(arguments: argparse.Namespace) -> int:
         found = pages(arguments, stop)
         if arguments.raw:
             for page in found:
-                print(json.dumps(page), flush=True)
+                if not isinstance(page, SourceError):
+                    print(json.dumps(page), flush=True)
             return DONE
-        tracker = Tracker(arguments.service or arguments.filter, arguments.sort)
+        tracker = Tracker(arguments.filter, arguments.sort, arguments.service)
         return _show(arguments, found, stop, tracker)
     except ConfigError as error:
         return fail(error, WRONG)
@@ -72,7 +74,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _show(
     arguments: argparse.Namespace,
-    pages: Iterator[Mapping[str, Any]],
+    pages: "Iterator[Page | SourceError]",
     stop: threading.Event,
     tracker: "Tracker",
 ) -> int:
@@ -85,6 +87,9 @@ def _show(
             run(pages, stop, tracker, detail=arguments.service is not None)
             return DONE
     for page in pages:
+        if isinstance(page, Exception):
+            print(f"sweetpoint: {page}", file=sys.stderr)
+            continue
         view = tracker.update(page)
         print("\n".join(plain(view, detail=arguments.service is not None)), end="\n\n", flush=True)
     return DONE
@@ -98,12 +103,12 @@ def plain(view: "View", *, detail: bool = False) -> Iterator[str]:
     for note in view.notes:
         yield f"! {note}"
     for row in view.services:
+        origin = f" ({row.origin})" if row.origin else ""
         ratio = "" if row.ratio is None else f" ({row.ratio:.2f} times)"
-        line = (
-            f"service {row.service} {row.indicator} {row.value} of {row.sweet_point}{ratio} "
-            f"[{bar(row.ratio, 10)}] {row.channel} {row.status}"
+        yield (
+            f"service {row.service} {row.indicator} {row.value} of {row.sweet_point}{origin}"
+            f"{ratio} [{bar(row.ratio, 10)}] {row.channel} {row.status}"
         )
-        yield line
         if detail:
             yield f"  trend [{spark(row.trend, 60).strip()}]"
     for work in view.workloads:

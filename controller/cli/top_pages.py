@@ -16,12 +16,15 @@ import urllib.error
 import urllib.request
 
 from controller.host.facts import die_with_parent
+from controller.host.names import printable
 
 __all__ = ("Page", "SourceError", "pages")
 
 _TIMEOUT_S = 5.0
 # A page about a thousand workloads has less than one MiB.
 _MAX_BYTES = 32 << 20
+# Of an error that a server or kubectl gives as a reason.
+_MOST_REASON = 400
 _IN_IMAGE = "/opt/sweetpoint/bin/sweetpoint"  # deploy/Dockerfile
 _LABEL = "app.kubernetes.io/name=sweetpoint"
 
@@ -32,10 +35,14 @@ class SourceError(Exception):
     """There is no page now; the message says why."""
 
 
-def pages(arguments: argparse.Namespace, stop: threading.Event) -> Generator[Page, None, None]:
+def pages(
+    arguments: argparse.Namespace, stop: threading.Event
+) -> Generator[Page | SourceError, None, None]:
     """Yield the pages of the selected agent, every ``interval`` seconds, until *stop* is set.
 
-    :raises SourceError: the first page cannot be had; later ones are tried again.
+    In place of a page that cannot be had the reason is yielded, and the next one is tried.
+
+    :raises SourceError: the first page cannot be had.
     :raises ConfigError: neither an address nor a node is given, and the configuration is invalid.
     """
     if arguments.node is not None:
@@ -47,9 +54,10 @@ def pages(arguments: argparse.Namespace, stop: threading.Event) -> Generator[Pag
         began_s = time.monotonic()
         try:
             page = _fetch(url, token_file)
-        except SourceError:
-            if first or arguments.once:
+        except SourceError as error:
+            if first:
                 raise
+            yield error
         else:
             yield page
         first = False
@@ -95,7 +103,8 @@ def _fetch(url: str, token_file: Path | None) -> Page:
         hint = "; see --token-file" if error.code in (401, 403) else ""
         raise SourceError(f"{url}/statusz: HTTP {error.code}{hint}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
+        # It may have a line of the answer in it.
+        reason = printable(str(getattr(error, "reason", None) or error)[:_MOST_REASON])
         raise SourceError(f"{url}/statusz: {reason}; does the agent run?") from None
     return _parse(data, url)
 
@@ -145,7 +154,7 @@ def _agent_pod(node: str) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         raise SourceError("kubectl get pods: no answer within 60 s") from None
     if done.returncode != 0:
-        raise SourceError(f"kubectl get pods: {done.stderr.strip()[:400]}")
+        raise SourceError(f"kubectl get pods: {printable(done.stderr.strip()[:_MOST_REASON])}")
     found = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 2]
     if not found:
         raise SourceError(f"no agent runs on node {node!r} (no pod with the label {_LABEL})")

@@ -6,21 +6,23 @@
 and all decisions.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 import contextlib
+from dataclasses import replace
+import os
 import queue
 import select
 import sys
 import termios
 import threading
 import tty
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from controller.cli.top_pages import Page, SourceError
 from controller.cli.top_view import Tracker, View, bar, spark
 
 __all__ = ("draw", "run")
@@ -42,7 +44,7 @@ def draw(view: View, *, detail: bool, height: int, hint: str) -> Group:
             Text(row.service),
             Text(row.indicator),
             Text(row.value, style),
-            Text(row.sweet_point),
+            Text(" ".join(filter(None, (row.sweet_point, row.origin)))),
             Text(bar(row.ratio, 16), style),
             Text(spark(row.trend, 60 if detail else 20), style),
             Text(f"{row.channel} {row.status}"),
@@ -82,59 +84,77 @@ def _table(*columns: str) -> Table:
 
 
 def run(
-    pages: Iterator[Mapping[str, Any]], stop: threading.Event, tracker: Tracker, *, detail: bool
+    pages: Iterator[Page | SourceError],
+    stop: threading.Event,
+    tracker: Tracker,
+    *,
+    detail: bool,
 ) -> None:
     """Draw *pages* until the key ``q``, which sets *stop*, or the end of the pages.
 
     :raises Exception: what *pages* raises.
     """
     console = Console()
-    page: Mapping[str, Any] = next(pages)
+    page = next(pages)
+    assert not isinstance(page, SourceError)
     view = tracker.update(page)
-    arriving: queue.SimpleQueue[Mapping[str, Any] | Exception | None] = queue.SimpleQueue()
-    reader = threading.Thread(target=_read, args=(pages, arriving), daemon=True)
+    problem = ""
+    arriving: queue.SimpleQueue[Page | SourceError | None] = queue.SimpleQueue()
+    failures: list[Exception] = []
+    reader = threading.Thread(target=_read, args=(pages, arriving, failures), daemon=True)
     reader.start()
     typed: str | None = None  # the filter that is being typed
+    drawn: object = None
     with _cbreak(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             order = f"s: order ({tracker.sort})  /: filter ({tracker.pattern})  d: detail  q: end"
             hint = order if typed is None else f"filter: {typed}"
-            live.update(draw(view, detail=detail, height=console.height, hint=hint), refresh=True)
-            key = _key()
-            if typed is not None:
-                typed = _type(typed, key, tracker)
-            elif key == "q":
-                stop.set()
-                reader.join(_END_S)
-                return
-            elif key == "s":
-                tracker.sort = _SORTS[(_SORTS.index(tracker.sort) + 1) % len(_SORTS)]
-            elif key == "/":
-                typed = ""
-            elif key == "d":
-                detail = not detail
+            wanted = view, problem, detail, hint, console.size
+            if wanted != drawn:  # because drawing costs some milliseconds
+                drawn = wanted
+                notes = (f"not live: {problem}", *view.notes) if problem else view.notes
+                shown = replace(view, notes=notes)
+                screen = draw(shown, detail=detail, height=console.height, hint=hint)
+                live.update(screen, refresh=True)
+            for key in _keys():
+                if typed is not None:
+                    typed = _type(typed, key, tracker)
+                elif key == "q":
+                    stop.set()
+                    reader.join(_END_S)
+                    return
+                elif key == "s":
+                    tracker.sort = _SORTS[(_SORTS.index(tracker.sort) + 1) % len(_SORTS)]
+                elif key == "/":
+                    typed = ""
+                elif key == "d":
+                    detail = not detail
+                view = tracker.again(page)
             with contextlib.suppress(queue.Empty):
                 arrived = arriving.get_nowait()
                 if arrived is None:
+                    for failure in failures:
+                        raise failure
                     return
-                if isinstance(arrived, Exception):
-                    raise arrived
-                page = arrived
-                view = tracker.update(page)
-            if key:
-                view = tracker.again(page)
+                if isinstance(arrived, SourceError):
+                    problem = str(arrived)
+                else:
+                    page, problem = arrived, ""
+                    view = tracker.update(page)
 
 
 def _read(
-    pages: Iterator[Mapping[str, Any]],
-    arriving: "queue.SimpleQueue[Mapping[str, Any] | Exception | None]",
+    pages: Iterator[Page | SourceError],
+    arriving: "queue.SimpleQueue[Page | SourceError | None]",
+    failures: list[Exception],
 ) -> None:
+    """Put *pages* into *arriving*, and ``None`` at their end."""
     try:
         for page in pages:
             arriving.put(page)
-        arriving.put(None)
     except Exception as error:  # raised by the thread that draws
-        arriving.put(error)
+        failures.append(error)
+    arriving.put(None)
 
 
 def _type(typed: str, key: str, tracker: Tracker) -> str | None:
@@ -163,10 +183,17 @@ def _cbreak() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _key() -> str:
-    """Return the next key within a tenth of a second, empty without one."""
+def _keys() -> str:
+    """Return the keys that are pressed within a tenth of a second, ``q`` without a terminal."""
     if not sys.stdin.isatty():
         threading.Event().wait(_KEYS_S)
         return ""
     ready, _, _ = select.select([sys.stdin], [], [], _KEYS_S)
-    return sys.stdin.read(1) if ready else ""
+    if not ready:
+        return ""
+    try:
+        # Not by sys.stdin, whose buffer select(2) does not see.
+        keys = os.read(sys.stdin.fileno(), 1024)
+    except OSError:
+        keys = b""
+    return keys.decode(errors="replace") or "q"

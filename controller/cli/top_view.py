@@ -28,7 +28,11 @@ _FULL = 2.0
 
 
 class ServiceRow(NamedTuple):
-    """An indicator of a service. ``ratio`` is value / sweet point; ``trend`` are past ratios."""
+    """An indicator of a service. ``ratio`` is value / sweet point; ``trend`` are past ratios.
+
+    ``origin`` says where the sweet point is from: ``learned``, how far learning is, or empty where
+    the profile gives it.
+    """
 
     service: str
     indicator: str
@@ -36,6 +40,7 @@ class ServiceRow(NamedTuple):
     status: str
     value: str
     sweet_point: str
+    origin: str
     ratio: float | None
     trend: tuple[float | None, ...]
 
@@ -94,11 +99,14 @@ class Tracker:
 
     :param pattern: a glob; services and workloads whose names do not match it are left out.
     :param sort: ``harm`` (worst first), ``use`` (most CPU first) or ``name``.
+    :param service: the name of a service; the others are left out, with workloads that do not harm
+        it.
     """
 
-    def __init__(self, pattern: str = "*", sort: str = "harm") -> None:
+    def __init__(self, pattern: str = "*", sort: str = "harm", service: str | None = None) -> None:
         self.pattern = pattern
         self.sort = sort
+        self.service = service
         self._trends: dict[tuple[str, str], deque[float | None]] = {}
         # CPU time by cgroup, and the time of that page.
         self._oncpu: dict[str, float] = {}
@@ -118,7 +126,7 @@ class Tracker:
         return View(
             head=_head(page, plan),
             notes=tuple(_notes(page)),
-            services=self._services(loops),
+            services=self._services(loops, _origins(plan)),
             workloads=self._workloads(page, plan),
             channels=tuple(_channels(plan)),
             decisions=tuple(_decisions(page)),
@@ -148,14 +156,20 @@ class Tracker:
                 if path in before
             }
 
-    def _services(self, loops: list[Mapping[str, Any]]) -> tuple[ServiceRow, ...]:
-        rows = [self._service(loop) for loop in loops]
+    def _services(
+        self, loops: list[Mapping[str, Any]], origins: Mapping[tuple[str, str], str]
+    ) -> tuple[ServiceRow, ...]:
+        rows = [self._service(loop, origins) for loop in loops]
         rows = [row for row in rows if fnmatch.fnmatchcase(row.service, self.pattern)]
+        if self.service is not None:
+            rows = [row for row in rows if row.service == self.service]
         if self.sort == "name":
             return tuple(sorted(rows, key=lambda row: (row.service, row.indicator)))
         return tuple(sorted(rows, key=lambda row: -(row.ratio or 0.0)))
 
-    def _service(self, loop: Mapping[str, Any]) -> ServiceRow:
+    def _service(
+        self, loop: Mapping[str, Any], origins: Mapping[tuple[str, str], str]
+    ) -> ServiceRow:
         service, indicator = _text(loop.get("service")), _text(loop.get("indicator"))
         is_time = loop.get("is_time") is True
         value, sweet_point = _number(loop.get("value")), _number(loop.get("sweet_point"))
@@ -166,6 +180,7 @@ class Tracker:
             status=_text(loop.get("status")),
             value=_amount(indicator, value, is_time),
             sweet_point=_amount(indicator, sweet_point, is_time),
+            origin=origins.get((service, indicator), ""),
             ratio=_ratio(loop),
             trend=tuple(self._trends[service, indicator]),
         )
@@ -184,6 +199,8 @@ class Tracker:
             if each.get("qos") != "best-effort" or not fnmatch.fnmatchcase(name, self.pattern):
                 continue
             cgroup = str(each.get("cgroup"))
+            if self.service is not None and self.service not in harms.get(cgroup, ()):
+                continue
             rows.append(
                 WorkloadRow(
                     name=name,
@@ -249,6 +266,16 @@ def _decisions(page: Mapping[str, Any]) -> Iterator[str]:
     for each in reversed(_records(page.get("decisions"))):
         age_s = (now_ns - (_number(each.get("time_ns")) or 0.0)) / NS_PER_SEC
         yield f"{age_s:6.0f}s ago  {_text(each.get('subject'))}: {_text(each.get('text'), 400)}"
+
+
+def _origins(plan: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Return where the sweet points that are learned are from, by service and indicator."""
+    origins = {}
+    for each in _records(plan.get("learned")):
+        certainty = min(1.0, max(0.0, _number(each.get("certainty")) or 0.0))
+        learned = "learned" if each.get("is_sure") is True else f"learning, {certainty:.0%}"
+        origins[_text(each.get("service")), _text(each.get("indicator"))] = learned
+    return origins
 
 
 def _blame(plan: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, set[str]]]:

@@ -8,8 +8,13 @@ import json
 import os
 from pathlib import Path
 import pty
+import select
+import signal
+import socket
 import subprocess
 import sys
+import termios
+import threading
 import time
 from typing import Any
 
@@ -79,7 +84,7 @@ def test_a_page_becomes_rows() -> None:
     assert "enforce" in view.head and "best-effort may use 0.50cpu" in view.head
     assert view.notes[:2] == (r"paused: service db\x1b", "probe net is off: no cgroup2 tree")
     (service,) = view.services
-    assert service[:6] == ("web", "runq_p99", "cpu", "fresh", "3ms", "2ms")
+    assert service[:7] == ("web", "runq_p99", "cpu", "fresh", "3ms", "2ms", "")
     assert service.ratio == 1.5
     assert service.trend == (1.5, 1.5)
     (job,) = view.workloads
@@ -110,6 +115,27 @@ def test_filter_and_order() -> None:
     assert view.services == ()
 
 
+def test_where_a_sweet_point_is_from() -> None:
+    first = page(published())
+    one = {"service": "web", "indicator": "runq_p99", "is_sure": False, "certainty": 0.4}
+    first["plan"]["learned"] = [one]
+    (row,) = Tracker().update(first).services
+    assert (row.sweet_point, row.origin) == ("2ms", "learning, 40%")
+    first["plan"]["learned"] = [{**one, "is_sure": True}]
+    view = Tracker().update(first)
+    assert any("3ms of 2ms (learned) (1.50 times)" in line for line in plain(view))
+
+
+def test_one_service_is_shown_with_what_harms_it() -> None:
+    first = page(published())
+    first["workloads"] += [{**first["workloads"][-1], "name": "idle", "cgroup": ["cpu", 9]}]
+    first["plan"]["loops"] += [{**first["plan"]["loops"][0], "service": "web2"}]
+    view = Tracker(service="web").update(first)
+    assert [each.service for each in view.services] == ["web"]
+    assert [each.name for each in view.workloads] == ["job"]
+    assert Tracker(service="web2").update(first).workloads == ()
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
@@ -132,15 +158,19 @@ PAGES = st.dictionaries(
 )
 
 
-@given(st.lists(PAGES, max_size=2))
+@given(st.lists(PAGES, max_size=2), st.integers(1, 100), st.integers(1, 40))
 @settings(max_examples=60, deadline=None)
-def test_any_page_is_shown_without_control_characters(pages: list[dict[str, Any]]) -> None:
+def test_any_page_is_shown_without_control_characters(
+    pages: list[dict[str, Any]], width: int, height: int
+) -> None:
     tracker = Tracker()
     for each in pages:
         view = tracker.update(each)
         assert all(line.isprintable() for line in plain(view, detail=True))
-        console = rich.Console(file=io.StringIO(), width=80, force_terminal=False)
-        console.print(draw(view, detail=True, height=24, hint=""))
+        file = io.StringIO()
+        console = rich.Console(file=file, width=width, height=height, force_terminal=False)
+        console.print(draw(view, detail=False, height=height, hint=""))
+        assert all(line.isprintable() for line in file.getvalue().split("\n"))
 
 
 def test_bar_and_trend() -> None:
@@ -152,11 +182,20 @@ def test_bar_and_trend() -> None:
 
 
 @pytest.fixture
-def agent() -> Iterator[str]:
-    port = free_port()
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def server(port: int) -> Iterator[StatusServer]:
     server = StatusServer(published(), ("127.0.0.1", port), healthy_ns=10**9)
-    yield f"http://127.0.0.1:{port}"
+    yield server
     server.close()
+
+
+@pytest.fixture
+def agent(port: int, server: StatusServer) -> str:
+    return f"http://127.0.0.1:{port}"
 
 
 def test_in_a_pipe_it_prints_plain_lines(agent: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,6 +229,25 @@ def test_the_address_and_the_token_are_those_of_the_configuration(
         server.close()
     assert main(["top", "--once", "--config", str(config)]) == 1
     assert "does the agent run?" in capsys.readouterr().err
+
+
+def test_a_reason_from_a_server_has_no_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"\x1b]0;title\x07 no HTTP\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert main(["top", "--once", "--url", f"http://127.0.0.1:{server.getsockname()[1]}"]) == 1
+        thread.join()
+    text = capsys.readouterr().err
+    assert "title" in text and text.strip().isprintable()
 
 
 def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,33 +286,91 @@ def test_the_agent_of_a_node(
     assert "not a page of an agent" in capsys.readouterr().err
 
 
-def test_on_a_terminal_it_draws_and_obeys_keys(agent: str) -> None:
-    """The screen is shown, ``s`` changes the order, ``q`` ends, the terminal is as before."""
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "controller.cli.main", "top", "--url", agent]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
-    process = subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=subprocess.STDOUT, env=environment
-    )
-    os.close(slave)
-    shown = b""
-    try:
-        shown = read_until(master, shown, b"order (harm)")
-        assert b"runq_p99" in shown and b"3ms" in shown
-        assert b"\x1b[31m]" not in shown
-        os.write(master, b"s")
-        shown = read_until(master, shown, b"order (use)")
-        os.write(master, b"q")
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
+class Terminal:
+    """``sweetpoint top`` on a terminal of *columns* times *lines*; ``shown`` is its output."""
+
+    def __init__(self, url: str, columns: int = 100, lines: int = 30) -> None:
+        self.master, self.slave = pty.openpty()
+        termios.tcsetwinsize(self.slave, (lines, columns))
+        self.before = termios.tcgetattr(self.slave)
+        self.shown = b""
+        command = [sys.executable, "-m", "controller.cli.main", "top", "--interval", "0.2"]
+        environment = {**os.environ, "TERM": "xterm"}
+        for name in ("COLUMNS", "LINES"):
+            environment.pop(name, None)
+        self.process = subprocess.Popen(
+            [*command, "--url", url],
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def read_until(self, wanted: bytes) -> None:
+        deadline = time.monotonic() + 60
+        while wanted not in self.shown:
+            assert time.monotonic() < deadline, self.shown
+            ready, _, _ = select.select([self.master], [], [], 1.0)
+            if ready:
+                self.shown += os.read(self.master, 65536)
+
+    def check_it_is_as_before(self) -> None:
+        """Check that the other screen was left, and that keys are shown again."""
+        self.read_until(b"\x1b[?1049l")
+        assert b"\x1b[?25h" in self.shown.rpartition(b"\x1b[?25l")[2]
+        assert termios.tcgetattr(self.slave) == self.before
 
 
-def read_until(fd: int, shown: bytes, wanted: bytes) -> bytes:
-    deadline = time.monotonic() + 60
-    while wanted not in shown:
-        assert time.monotonic() < deadline, shown
-        shown += os.read(fd, 65536)
-    return shown
+@pytest.fixture
+def terminal(agent: str, request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    terminal = Terminal(agent, *getattr(request, "param", ()))
+    yield terminal
+    terminal.process.kill()
+    terminal.process.wait()
+    os.close(terminal.master)
+    os.close(terminal.slave)
+
+
+def test_on_a_terminal_it_draws_and_obeys_keys(terminal: Terminal) -> None:
+    terminal.read_until(b"order (harm)")
+    assert b"runq_p99" in terminal.shown and b"3ms" in terminal.shown
+    assert b"\x1b[31m]" not in terminal.shown
+    terminal.type(b"s")
+    terminal.read_until(b"order (use)")
+    # Pasted at once, so that one read(2) returns all of it.
+    terminal.type(b"/job\ns")
+    terminal.read_until(b"order (name)  /: filter (*job*)")
+    terminal.type(b"q")
+    assert terminal.process.wait(30) == 0
+    terminal.check_it_is_as_before()
+
+
+def test_an_interrupt_leaves_the_terminal_as_before(terminal: Terminal) -> None:
+    terminal.read_until(b"order (harm)")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.process.wait(30) == 130
+    terminal.check_it_is_as_before()
+    assert b"Traceback" not in terminal.shown
+
+
+@pytest.mark.parametrize("terminal", [(1, 1), (8, 3), (400, 2)], indirect=True)
+def test_a_tiny_terminal(terminal: Terminal) -> None:
+    terminal.read_until(b"\x1b[?1049h")
+    terminal.type(b"sd/x\nq")
+    assert terminal.process.wait(30) == 0
+    terminal.check_it_is_as_before()
+    assert b"Traceback" not in terminal.shown
+
+
+def test_an_agent_that_ends_is_told(terminal: Terminal, server: StatusServer) -> None:
+    terminal.read_until(b"order (harm)")
+    server.close()
+    terminal.read_until(b"not live: ")
+    terminal.type(b"s")  # keys still work
+    terminal.read_until(b"order (use)")
+    terminal.type(b"q")
+    assert terminal.process.wait(30) == 0
