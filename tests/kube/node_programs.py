@@ -134,12 +134,15 @@ class NodePrograms:
         return wrapper
 
     def start_kubelet(self) -> None:
-        """Start kubelet with ``kubelet_arguments``; ``wait`` for what it is to do."""
+        """Start kubelet with ``kubelet_arguments`` and wait until it synchronizes pods."""
         (self._home / "var-lib/kubelet-static").mkdir(exist_ok=True)
         config = self._home / "kubelet.json"  # JSON is YAML
         config.write_text(json.dumps(_KUBELET | {"cgroupDriver": self.driver}))
         command = [str(program("kubelet")), f"--config={config}", f"--hostname-override={NODE}"]
+        start = len(self.log("kubelet"))
         self._running["kubelet"] = self.host.start("kubelet", [*command, *self.kubelet_arguments])
+        words = "Starting kubelet main sync loop"
+        self.wait("kubelet", lambda: words in self.log("kubelet")[start:])
 
     def stop(self, name: str, signum: int = signal.SIGTERM) -> None:
         """End kubelet or containerd."""
@@ -155,7 +158,8 @@ class NodePrograms:
 
     def log(self, name: str) -> str:
         """Return what kubelet or containerd has logged so far."""
-        return (self._home / f"{name}.err").read_text(errors="replace")
+        file = self._home / f"{name}.err"
+        return file.read_text(errors="replace") if file.exists() else ""
 
     def ctr(self, *arguments: str) -> str:
         """Return the output of containerd's client in the namespace of kubelet's containers."""
