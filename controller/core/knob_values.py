@@ -16,7 +16,7 @@ parser raises ``ValueError`` for a text that is not a value of its knob. The tex
 - ``tc.ceiling``: ``EGRESS INGRESS`` in bytes per second, 0 for a direction without shaping.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 import math
 from typing import NamedTuple, TypeVar
@@ -321,18 +321,28 @@ def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
     return compare is not None and compare(value, reference)
 
 
-def is_quota_or_doubled(expected: KnobValue, found: KnobValue) -> bool:
+def is_quota_or_doubled(expected: KnobValue, found: KnobValue, *, any_period: bool = False) -> bool:
     """Return whether *found* is *expected*, possibly doubled by the kernel.
 
     When the period timer cannot keep up, the kernel doubles quota, period and burst together
     (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
 
+    :param any_period: whether the periods of two limits may differ.
     :raises ValueError: one of the texts is not a value of cpu.quota.
     """
-    want, got = parse_quota(expected), parse_quota(found)
-    while want != got and want.period_us * 2 < _MAX_PERIOD_US and want.quota_us is not None:
-        want = Quota(want.quota_us * 2, want.period_us * 2, want.burst_us * 2)
-    return want == got
+    got = parse_quota(found)
+    limited = got.quota_us is not None
+    return any(
+        each == (got._replace(period_us=each.period_us) if any_period and limited else got)
+        for each in _doublings(parse_quota(expected))
+    )
+
+
+def _doublings(quota: Quota) -> Iterator[Quota]:
+    yield quota
+    while quota.quota_us is not None and quota.period_us * 2 < _MAX_PERIOD_US:
+        quota = Quota(quota.quota_us * 2, quota.period_us * 2, quota.burst_us * 2)
+        yield quota
 
 
 def _quota_is_stricter(value: KnobValue, reference: KnobValue) -> bool:

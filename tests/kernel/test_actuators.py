@@ -274,6 +274,24 @@ def test_a_quota_with_doubled_period_is_not_foreign(
     assert dump(pod) == before
 
 
+def test_on_v1_the_period_that_runc_writes_does_not_make_our_quota_the_original(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("quota and period are one file on v2")
+    before = dump(pod)
+    target = target_of(cgroup_layout, pod)
+    for is_later in (False, True):
+        agent = executor(cgroup_layout, tmp_path)
+        agent.execute([action(target, Knob.CPU_QUOTA, "max 100000 0", "9000 10000 0")], now_ns=0)
+        (pod / "cpu.cfs_period_us").write_text("100000")
+        if is_later:  # a process that has only the journal
+            agent = executor(cgroup_layout, tmp_path)
+        assert agent.read([target])[1][2:] == ("9000 100000 0", "max 100000 0")
+        assert agent.restore_all().clean
+        assert dump(pod) == before
+
+
 def test_a_value_that_the_planner_has_not_seen_is_not_replaced(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:

@@ -176,8 +176,26 @@ def _quota_files(version: Version, value: str) -> dict[str, str]:
         ("max 10000 500", False),
     ],
 )
-def test_a_quota_doubled_by_the_kernel_matches(found: str, same: bool) -> None:
-    assert quota("v1").matches(KnobValue("5000 10000 500"), KnobValue(found)) is same
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_quota_doubled_by_the_kernel_matches(version: Version, found: str, same: bool) -> None:
+    assert quota(version).matches(KnobValue("5000 10000 500"), KnobValue(found)) is same
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "same"),
+    [
+        ("5000 10000 0", "5000 100000 0", True),
+        ("5000 10000 0", "10000 100000 0", True),  # doubled before
+        ("5000 10000 0", "6000 100000 0", False),
+        ("max 10000 0", "max 100000 0", False),
+        ("max 10000 0", "5000 100000 0", False),
+    ],
+)
+def test_on_v1_a_quota_is_ours_under_the_period_of_another_program(
+    expected: str, found: str, same: bool
+) -> None:
+    assert quota("v1").matches(KnobValue(expected), KnobValue(found)) is same
+    assert not quota("v2").matches(KnobValue(expected), KnobValue(found))
 
 
 def test_the_kernel_does_not_double_past_its_longest_period() -> None:
