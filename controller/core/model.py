@@ -158,6 +158,8 @@ class Workload(NamedTuple):
     best-effort workload requested, which it never exceeds; ``None``: nothing requested. The limits
     of egress and ingress hold on links that the agent shapes. ``image`` identifies what a pod runs,
     because what was learned about one image does not hold for another; empty: not known.
+    ``container_of`` is the cgroup of the pod of which this workload is one container; ``None``: it
+    is a whole pod, or no pod.
     """
 
     name: str
@@ -176,6 +178,18 @@ class Workload(NamedTuple):
     limit_ingress_bytes_per_s: int | None = None
     may_idle: bool = True
     image: str = ""
+    container_of: Target | None = None
+
+    @property
+    def whole(self) -> CgroupId:
+        """The cgroup of what is evicted and has limits of bandwidth: the pod, else its own."""
+        pod = self.container_of
+        return self.cgroup if pod is None else CgroupId(pod.scope, pod.id)
+
+    @property
+    def whole_name(self) -> str:
+        """The name of what is evicted and has limits of bandwidth: the pod, else its own."""
+        return self.name if self.container_of is None else self.service
 
 
 class WorkloadSample(NamedTuple):

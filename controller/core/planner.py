@@ -19,7 +19,6 @@ restored then, without hold-off times, and are not written until it ends. Indica
 on; a loop of a paused service tracks the demand of the others.
 """
 
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
@@ -312,7 +311,7 @@ class Planner:
             context.now_ns,
             eviction_cases(self._cpu, ladders, context),
             lambda case: eviction_candidates(case, self._cpu, context),
-            ChainMap(self._workload_index.best_effort, self._workload_index.paused),
+            self._workload_index.wholes,
             lambda *loop: known_deviation(self._loops.values(), *loop),
             answers,
         )

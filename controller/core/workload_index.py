@@ -51,9 +51,9 @@ class WorkloadIndex:
     changed, in ``system``. ``paused_services`` are names. ``profiles`` are those in use by a
     service that is not paused, ``longest_window_ns`` is the longest window of any service.
     ``idle_targets`` are the cgroups on which cpu.idle is set for best-effort work, with its value:
-    idle, or the lowest weight where the cgroup may not be idle. ``cpu_limits``
-    (CPUs) and ``memory_limits`` (bytes) are the limits that best-effort workloads requested
-    themselves, which hold in any case.
+    idle, or the lowest weight where the cgroup may not be idle. ``wholes`` are the cgroups of what
+    may be evicted (``Workload.whole``), paused or not. ``cpu_limits`` (CPUs) and ``memory_limits``
+    (bytes) are the limits that best-effort workloads requested themselves, which hold in any case.
     """
 
     __slots__ = (
@@ -68,6 +68,7 @@ class WorkloadIndex:
         "sensitive",
         "services",
         "system",
+        "wholes",
     )
 
     def __init__(
@@ -106,6 +107,9 @@ class WorkloadIndex:
             else cgroup: IDLE if each.may_idle else lowest_weight(cgroup.hierarchy)
             for cgroup, each in self.best_effort.items()
         }
+        self.wholes = frozenset(
+            each.whole for each in (*self.best_effort.values(), *self.paused.values())
+        )
         self.sensitive = {cgroup: each.service for cgroup, each in by_class[QosClass.LS].items()}
         members: dict[str, list[Workload]] = {}
         for workload in by_class[QosClass.LS].values():
@@ -150,7 +154,9 @@ class WorkloadIndex:
 
 def _is_paused(workload: Workload, pause: Pause | None) -> bool:
     return (
-        pause is not None and workload.qos is QosClass.BE and pause.covers_workload(workload.name)
+        pause is not None
+        and workload.qos is QosClass.BE
+        and pause.covers_workload(workload.whole_name)
     )
 
 

@@ -117,7 +117,7 @@ class SchedIdlePlacer:
             return workload
         writes = kubelet_writes_weight(workload.path)
         if writes is not None:
-            return workload._replace(may_idle=not writes)
+            return workload._replace(may_idle=not writes, idle_at=workload.container_of)
         target = self._targets[_parent(workload.path)]
         return workload if target is None else workload._replace(idle_at=target)
 

@@ -154,12 +154,15 @@ def test_on_cpu_time_is_right_in_spite_of_missed_switches(
 
 
 @TYPED
+@pytest.mark.parametrize("limited", ["service", "service/container"])
 def test_own_quota_is_waiting_but_not_inflicted(
-    probe: SchedProbe, groups: Groups, cgroup_layout: CgroupLayout
+    probe: SchedProbe, groups: Groups, cgroup_layout: CgroupLayout, limited: str
 ) -> None:
     service = groups.make("service", latency=True)
-    _set_quota(service, cgroup_layout, quota_us=2000, period_us=20000)
-    with loads([Load(service, "hog", CPU), Load(service, "hog", CPU)], seconds=2) as running:
+    container = groups.make("service/container")
+    quota_of = {"service": service, "service/container": container}
+    _set_quota(quota_of[limited], cgroup_layout, quota_us=2000, period_us=20000)
+    with loads([Load(container, "hog", CPU), Load(container, "hog", CPU)], seconds=2) as running:
         running.work()
         reading = probe.poll()
         sample = groups.sample(reading, service)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent on a node of a cluster: its configuration, its credentials, its effects."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +76,11 @@ class NodeSite:
         }
 
     def workload(self, agent: AgentRun, pod: Running) -> Json | None:
-        """Return the workload of *pod* from /statusz, ``None`` if there is none."""
+        """Return the workload of *pod*, or of a container of it, from /statusz, if there is one."""
         kubepods = self.kubelet.kubepods
-        path = f"/{pod.cgroup.relative_to(kubepods.layout.mount)}"
-        found: Iterator[Any] = (w for w in agent.status()["workloads"] if w["path"] == path)
-        return next(found, None)
+        path = f"/{pod.cgroup.relative_to(kubepods.layout.mount)}/"
+        every: list[Any] = agent.status()["workloads"]
+        return next((w for w in every if f"{w['path']}/".startswith(path)), None)
 
     def age_s(self, agent: AgentRun) -> float:
         """Return the age of the agent's list of pods from /statusz."""

@@ -22,6 +22,8 @@ from controller.core.model import (
     Pause,
     QosClass,
     Snapshot,
+    Target,
+    TargetKind,
 )
 from controller.demo.simulated_node import SimulatedNode
 from tests.closed_loop import make_settings
@@ -85,6 +87,33 @@ def test_two_culprits_on_cpu(data_dir: Path, explain: Explain) -> None:
     assert states["squeeze"] > 10 * 10**9
     assert {each["target"] for each in suffering["limited"]} == {"/batch-0", "/batch-1"}
     assert suffering["began"] < squeeze["ended"]
+
+
+def test_the_story_of_a_pod_is_that_of_its_containers(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 0.0, 0.0, 0.0)
+    pod = Target(TargetKind.CGROUP, "cpu", 99, "/pod")
+    *members, other = loop.node.best_effort
+    loop.node.best_effort = [
+        each._replace(name=f"shop/pod/{each.name}", service="shop/pod", container_of=pod)
+        for each in members
+    ] + [other]
+    loop.run(60)
+    loop.node.wants = [0.9, 0.6, 0.0]
+    loop.run(60)
+    gone = loop.node.best_effort[0]
+    loop.node.leave(0)
+    loop.run(5)
+    loop.node.wants = [0.0, 0.0]
+    loop.run(120)
+    loop.stop()
+    (squeeze,) = incidents(explain("pod", "--json", "--since", START), "squeeze")
+    assert {each["target"] for each in squeeze["knobs"]} >= {"/batch-0", "/batch-1"}
+    assert squeeze["own_share"] == pytest.approx(squeeze["be_share"], rel=0.1)
+    assert squeeze["ended_by"] == "released: no service is above its sweet point"
+    (one,) = incidents(explain(gone.name, "--json", "--since", START), "squeeze")
+    assert squeeze["use_before_cpus"] > 1.3 * one["use_before_cpus"]
+    assert one["ended_by"] == "the workload ended"
+    assert {each["target"] for each in one["knobs"]} == {"/batch-0"}
 
 
 @pytest.mark.parametrize("kind", [CacheNode, NetworkNode, MemoryNode, DiskNode])

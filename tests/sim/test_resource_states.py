@@ -11,6 +11,7 @@ import pytest
 from controller.core.control.tuning import DEFAULT_LIMITS
 from controller.core.decision import ChannelState, Outcome
 from controller.core.model import (
+    CgroupId,
     Channel,
     IndicatorName,
     Knob,
@@ -179,6 +180,28 @@ def test_beside_a_culprit_that_is_not_evictable_only_another_culprit_is_evicted(
     plans = loop.run(150)
     assert demands(plans[-1:], Channel.CACHE) == [1.0]
     assert [plan.eviction.name for plan in plans if plan.eviction is not None][:1] == evicted
+
+
+def test_the_containers_of_a_pod_are_evicted_together() -> None:
+    node = CacheNode(1, wants=(6e9, 5e9, 5e9))
+    node.scale = 1.5
+    settings = resource_settings(node)
+    profile = replace(settings.profiles["default"], evict_enabled=True)
+    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    pod = Target(TargetKind.CGROUP, "v2", 99, "/pod")
+    members = {"batch-1", "batch-2"}
+    divided = [
+        each._replace(container_of=pod, service="shop/pod") if each.name in members else each
+        for each in node.workloads
+    ]
+    loop.planner.set_workloads(divided)
+    while (eviction := loop.step().eviction) is None:
+        assert loop.tick < 150 * TICKS_PER_S
+    # Together they have more than the other one, and the pod is not tried twice.
+    assert (eviction.cgroup, eviction.name) == (CgroupId("v2", 99), "shop/pod")
+    node.wants = [6e9, 0.0, 0.0]
+    loop.planner.set_workloads([each for each in divided if each.container_of is None])
+    assert any("its eviction" in each.text for plan in loop.run(35) for each in plan.verdicts)
 
 
 @pytest.mark.parametrize("kind", [CacheNode, NetworkNode])

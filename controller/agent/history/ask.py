@@ -52,14 +52,17 @@ def ask(data_dir: Path, name: str, since_ns: int, until_ns: int) -> Answer:
     reader = HistoryReader(data_dir, MOMENTS)
     workload.read(reader.lines())
     known = workload.known
-    exact = known.get(name) or next((w for w in known.values() if w.service == name), None)
+    exact = known.get(name) or next(
+        (w for w in known.values() if name in (w.service, w.whole_name)), None
+    )
     if exact is not None and exact.qos is not QosClass.LS:
         return Answer(name, exact.qos, workload, reader.problems)
     if exact is not None:
         service = ServiceStory(exact.service, Coverage(since_ns, until_ns))
         service.read(HistoryReader(data_dir, MOMENTS).lines())
         return Answer(exact.service, exact.qos, service, reader.problems)
-    names = {*known, *(each.service for each in known.values() if each.qos is QosClass.LS)}
+    names = {*known, *(each.whole_name for each in known.values())}
+    names |= {each.service for each in known.values() if each.qos is QosClass.LS}
     short = [each for each in names if each.rpartition("/")[2] == name]
     if len(short) == 1:
         return ask(data_dir, short[0], since_ns, until_ns)

@@ -32,11 +32,13 @@ _OTHER_CAUSES = {
 
 
 class WorkloadStory(Story):
-    """The story of the best-effort workload *name*."""
+    """The story of the best-effort workload *name*, or of the containers of the pod *name*."""
 
     def __init__(self, name: str, coverage: Coverage) -> None:
         super().__init__(coverage)
         self._name = name
+        self._names = {name}
+        self._whole = name
         self._own: set[tuple[str, int]] = set()
         self._idle: set[tuple[str, int]] = set()
         self._best_effort = False
@@ -48,13 +50,17 @@ class WorkloadStory(Story):
 
     def workloads_changed(self) -> None:
         """Find the cgroups of the workload."""
-        found = [each for each in self.workloads if each.name == self._name]
+        found = [each for each in self.workloads if self._name in (each.name, each.whole_name)]
         self._present = bool(found)
         if not found:
             return
+        self._names.update(each.name for each in found)
+        self._whole = found[0].whole_name
         self._best_effort = any(each.qos is QosClass.BE for each in found)
         self._own = {(each.cgroup.hierarchy, each.cgroup.id) for each in found}
         self._idle = {each.idle_at[1:3] for each in found if each.idle_at is not None} | self._own
+        # Cgroups of containers that ended, which are not restored.
+        self._open = {place: held for place, held in self._open.items() if self._concerns(*place)}
 
     def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
         """Take knobs that were held before the first line that was read."""
@@ -63,9 +69,10 @@ class WorkloadStory(Story):
 
     def take(self, wall_ns: int, moment: Moment) -> None:
         """Take a moment."""
-        if self._squeeze is not None and not self._present:
+        if self._squeeze is not None and not (self._present and self._open):
             self._end(wall_ns, "the workload ended")
-        use = next((u.cpus for u in moment.uses if tuple(u.cgroup) in self._own), None)
+        uses = [each.cpus for each in moment.uses if tuple(each.cgroup) in self._own]
+        use = sum(uses) if uses else None
         for foreign in moment.foreign:
             if self._concerns(foreign.target, foreign.knob):
                 text = (
@@ -89,8 +96,8 @@ class WorkloadStory(Story):
                 self._squeeze.use_before_cpus = use
             elif use is not None:
                 _average(self._squeeze, use, self.elapsed_ns(wall_ns))
-        self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_workload(self._name))
-        self.incidents += self._evictions.take(wall_ns, moment, self._name, None)
+        self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_workload(self._whole))
+        self.incidents += self._evictions.take(wall_ns, moment, self._whole, None)
         for verdict in moment.verdicts:
             paths = {self._path(place) for place in self._open}
             if verdict.subject in paths and verdict.subject != self._name:
@@ -163,7 +170,8 @@ class WorkloadStory(Story):
         for cause in moment.causes:
             if cause.channel is squeeze.channel and cause.service == squeeze.service:
                 shares = self.shares(cause)
-                own = max((s.share for s in shares if s.workload == self._name), default=None)
+                mine = [each.share for each in shares if each.workload in self._names]
+                own = sum(mine) if mine else None
                 if squeeze.own_share is None or (own or 0.0) > squeeze.own_share:
                     squeeze.own_share, squeeze.culprits = own, shares
                     squeeze.be_share = cause.be_share

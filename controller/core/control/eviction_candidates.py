@@ -53,23 +53,29 @@ def eviction_cases(
 
 
 def eviction_candidates(case: Case, cpu: CpuChannel, context: TickContext) -> list[Candidate]:
-    """Return the workloads that may be evicted for *case*, each with its blame."""
+    """Return the workloads that may be evicted for *case*, each with its blame.
+
+    A pod whose containers are workloads is one candidate.
+    """
     # The blame is divided among all best-effort workloads, also those that may not be evicted.
     best_effort = context.workload_index.best_effort
     blame = _blame(case.channel, case.service, cpu, context)
     share = (case.be_share or 0.0) / (sum(blame.values()) or 1.0)
-    return [
-        Candidate(
-            cgroup=cgroup,
-            name=workload.name,
-            blame=blame.get(cgroup, 0.0),
-            share=share * blame.get(cgroup, 0.0),
-            priority=workload.priority,
-            size=context.tracker.cpu_use.get(cgroup, 0.0),
-        )
-        for cgroup, workload in best_effort.items()
-        if workload.evictable
-    ]
+    candidates: dict[CgroupId, Candidate] = {}
+    for cgroup, workload in best_effort.items():
+        if workload.evictable:
+            whole = workload.whole
+            candidate = Candidate(
+                cgroup=whole,
+                name=workload.whole_name,
+                blame=blame.get(cgroup, 0.0),
+                share=share * blame.get(cgroup, 0.0),
+                priority=workload.priority,
+                size=context.tracker.cpu_use.get(cgroup, 0.0),
+            )
+            other = candidates.get(whole)
+            candidates[whole] = candidate if other is None else _sum(candidate, other)
+    return list(candidates.values())
 
 
 def causes(
@@ -119,6 +125,14 @@ def known_deviation(
                 fresh = loop.status is IndicatorStatus.FRESH and loop.deviation is not None
                 return loop.filtered_deviation if fresh else None
     return None
+
+
+def _sum(one: Candidate, other: Candidate) -> Candidate:
+    return one._replace(
+        blame=one.blame + other.blame,
+        share=one.share + other.share,
+        size=one.size + other.size,
+    )
 
 
 def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | None:

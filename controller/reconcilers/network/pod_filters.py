@@ -113,7 +113,7 @@ def class_of(workload: Workload, limits: tuple[LimitRule, ...]) -> int:
     """Return the number of the HTB class of *workload*: that of its first limit, else its tier."""
     if workload.qos is QosClass.BE:
         for number, limit in enumerate(limits, FIRST_LIMIT):
-            if fnmatchcase(workload.name, limit.workload):
+            if fnmatchcase(workload.whole_name, limit.workload):
                 return number
     return CLASS_OF_TIER[workload.qos]
 
@@ -148,11 +148,13 @@ class PodFilters:
 
         Packets of all other processes are in the class of the system tier.
 
-        :param own: the classes of the workloads that have a class of their own.
+        :param own: the classes of the workloads that have a class of their own, by ``whole``.
         """
         self._workloads = {w.cgroup: w for w in workloads if w.qos is not QosClass.SYSTEM}
-        self._classes = {c: class_of(w, self._limits) for c, w in self._workloads.items()}
-        self._classes |= {c: number for c, number in (own or {}).items() if c in self._classes}
+        own = own or {}
+        self._classes = {
+            c: own.get(w.whole) or class_of(w, self._limits) for c, w in self._workloads.items()
+        }
         self._ends = {c: ends for c, ends in self._ends.items() if c in self._workloads}
         self._lookup_due_ns = {c: self._lookup_due_ns.get(c, 0) for c in self._workloads}
         self._due_ns = 0

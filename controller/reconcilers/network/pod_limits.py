@@ -43,7 +43,8 @@ def unkept(without: int, classes: int, *, shaped: bool) -> str:
 class PodLimits:
     """Assigns *count* classes, with numbers from *first* on.
 
-    ``numbers`` are the classes of the pods that have one. ``without`` is the number of pods with a
+    ``numbers`` are the classes of the pods that have one, by ``Workload.whole``: the containers of
+    a pod have their class in common. ``without`` is the number of pods with a
     limit and without a class.
     """
 
@@ -65,7 +66,7 @@ class PodLimits:
 
         :return: whether an assignment or a limit changed.
         """
-        limited = {w.cgroup: w for w in workloads if is_limited(w)}
+        limited = {w.whole: w for w in workloads if is_limited(w)}
         numbers = {c: number for c, number in self.numbers.items() if c in limited}
         free = [number for number in self._all if number not in numbers.values()]
         new = [cgroup for cgroup in limited if cgroup not in numbers]

@@ -118,6 +118,7 @@ class PodCgroups:
         self._due_ns = 0
         self._levels: dict[str, _Level] = {}
         self._found: Mapping[str, tuple[PodCgroup, ...]] = {}
+        self._containers: dict[PodCgroup, list[_Entry]] = {}
 
     def scan(self, now_ns: int) -> Mapping[str, tuple[PodCgroup, ...]]:
         """Return the present cgroups of pods by root; the same object if nothing changed."""
@@ -137,8 +138,14 @@ class PodCgroups:
             for path, qos_class in top.qos_levels:
                 level = levels[path] = self._list(path, qos_class)
                 below[root].append(level)
-        if levels != self._levels:
+        containers = {
+            pod: _directories(self._mount, pod.path)
+            for pod in self._containers
+            if _contains(levels, pod)
+        }
+        if levels != self._levels or containers != self._containers:
             self._levels = levels
+            self._containers = containers
             self._found = {
                 root: tuple(chain.from_iterable(level.pods.values() for level in found))
                 for root, found in below.items()
@@ -149,6 +156,15 @@ class PodCgroups:
         """Return the cgroups below *root* with the pods of a QoS class, as of the last scan."""
         top = self._levels.get(root)
         return tuple(path for path, found in top.qos_levels if found == qos_class) if top else ()
+
+    def containers(self, pod: PodCgroup) -> list[tuple[str, int]]:
+        """Return name and kernfs id of each cgroup in that of *pod*: its containers, the sandbox.
+
+        From the first call on, a change among them is a change of the next ``scan``.
+        """
+        if pod not in self._containers:
+            self._containers[pod] = _directories(self._mount, pod.path)
+        return self._containers[pod]
 
     def _list(self, path: str, qos_class: str) -> "_Level":
         listing = _directories(self._mount, path)
@@ -185,6 +201,12 @@ def _level(
         elif qos_class == "Guaranteed" and (match := _QOS_LEVEL.fullmatch(name)):
             qos_levels.append((below, _QOS_CLASSES[match[1]]))
     return _Level(listing, pods, tuple(qos_levels))
+
+
+def _contains(levels: Mapping[str, _Level], pod: PodCgroup) -> bool:
+    parent, _, name = pod.path.rpartition("/")
+    level = levels.get(parent)
+    return level is not None and (name, pod.inode) in level.pods
 
 
 def _owner(directory: Path) -> int | None:

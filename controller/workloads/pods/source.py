@@ -15,6 +15,7 @@ server is away, its last list stays in use.
   it is classified by its cgroup alone, again every 5 s until that decides. It is named ``pod:UID``
   and is a service of its own if latency-sensitive. It has the profile of a pod without an API
   object, no limits, and cannot be evicted. As soon as it is listed, the first rule applies.
+- Some pods have their containers as workloads in their place (``containers.py``).
 - Static pods: the mirror pod has the uid of the cgroup, so they are listed as other pods are. With
   or without the list their class is system.
 
@@ -34,15 +35,13 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
 from controller.workloads.pods.cgroups import PodCgroup, PodCgroups
 from controller.workloads.pods.classify import Classified, ClassRules, classify, classify_by_cgroup
+from controller.workloads.pods.containers import container_workloads, is_divided
 from controller.workloads.pods.identity import core_group, evictable, service_name
 from controller.workloads.pods.pod import Pod, Pods
 from controller.workloads.pods.profile_choice import ChooseProfile
 from controller.workloads.pods.requests import network_limit
 
-__all__ = (
-    "KubernetesSource",
-    "merge_with_configured",
-)
+__all__ = ("KubernetesSource", "merge_with_configured")
 
 
 def merge_with_configured(
@@ -57,18 +56,18 @@ def merge_with_configured(
         return pods, ()
     owners = {workload.path: workload for workload in configured}
     above = {level: workload for workload in configured for level in _above(workload.path)}
-    kept, conflicts = [], []
+    kept: list[Workload] = []
+    conflicts: dict[str, None] = {}
     for pod in pods:
-        other = above.get(pod.path)
+        # The weight of a whole pod is set, also where its containers are the workloads.
+        other = above.get(pod.path if pod.container_of is None else pod.container_of.path)
         for level in (pod.path, *_above(pod.path)):
             other = other or owners.get(level)
         if other is None:
             kept.append(pod)
         else:
-            conflicts.append(
-                f"{pod.name}: left to the configured workload {other.name!r}, which has "
-                f"{other.path}"
-            )
+            text = f"left to the configured workload {other.name!r}, which has {other.path}"
+            conflicts[f"{pod.whole_name}: {text}"] = None
     return (*configured, *kept), tuple(conflicts)
 
 
@@ -88,7 +87,8 @@ class _Entry:
     """A pod with a cgroup, and the inputs of its workload, which is made only when they change.
 
     ``listed`` is the present API object of the pod, ``pod`` the last one. ``workload`` is ``None``
-    while the class is not known; at ``due_ns`` the pod is classified by its cgroup.
+    while the class is not known; at ``due_ns`` the pod is classified by its cgroup. ``containers``
+    are the workloads in its place, of a pod that is steered container by container.
     """
 
     cgroup: PodCgroup
@@ -96,6 +96,7 @@ class _Entry:
     pod: Pod | None = None
     listed: Pod | None = None
     workload: Workload | None = None
+    containers: tuple[Workload, ...] = ()
     classified: Classified | None = None
     problem: str | None = None
 
@@ -174,6 +175,10 @@ class KubernetesSource:
                 self._update(entry, pod, choose, now_ns)
             if entry.workload is None:
                 self._undecided = True
+            elif is_divided(entry.workload, cgroup, self._layout):
+                found_here = self._cgroups.containers(cgroup)
+                entry.containers = container_workloads(entry.workload, found_here, entry.containers)
+                workloads += entry.containers
             elif pod is None:
                 unlisted.append(entry)
             else:

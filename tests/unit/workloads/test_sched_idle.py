@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.core.settings import Profile
 from controller.core.workload_index import WorkloadIndex
 from controller.host.facts import CgroupLayout
@@ -89,6 +89,20 @@ def test_in_kubelets_cgroups_only_a_besteffort_pod_is_idle(tree: Tree) -> None:
     assert partial_idle(tree.workloads) == ()
     values = WorkloadIndex(tree.workloads, {"": PROFILE}).idle_targets
     assert sorted(values.values()) == ["0 2", "0 2", "0 2", "1"]
+
+
+def test_containers_are_ordered_by_the_weight_of_their_pod(tree: Tree) -> None:
+    path = "/kubepods/burstable/pod0123456789abcdef0123456789abcde1"
+    tree.add(f"/kubepods/pod{'0' * 32}", QosClass.LS)
+    for name in ("one", "two"):
+        tree.add(f"{path}/{name}", QosClass.BE)
+    pod = Target(TargetKind.CGROUP, "cpu", 77, path)
+    service, *containers = tree.workloads
+    tree.workloads = (service, *(each._replace(container_of=pod) for each in containers))
+    assert set(tree.levels().values()) == {path}
+    values = WorkloadIndex(tree.workloads, {"": PROFILE}).idle_targets
+    assert values == {CgroupId("cpu", 77): "0 2"}
+    assert partial_idle(tree.workloads) == ()
 
 
 def test_other_processes_are_found_by_the_next_scan(tree: Tree) -> None:

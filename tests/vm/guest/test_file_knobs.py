@@ -156,6 +156,29 @@ def test_a_foreign_value_is_the_new_original(
     assert {r.knob: r.value for r in agent.read([target])}[knob] == theirs
 
 
+def test_containers_of_a_squeezed_pod_are_started_and_resized(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    # The writes of runc and kubelet: on v2 the kernel compares no quotas of parent and child.
+    target = target_of(cgroup_layout, pod)
+    squeeze = action(target, Knob.CPU_QUOTA, "80000 100000 10000", "1000 10000 0")
+    agent = executor(cgroup_layout, tmp_path)
+    assert agent.execute([squeeze], now_ns=0)[0].applied == "1000 10000 0"
+    container = pod / "container"
+    container.mkdir()
+    for limit in ("50000 100000", "80000 100000", "20000 100000"):
+        (container / "cpu.max").write_text(limit)
+    assert (pod / "cpu.max").read_text() == "1000 10000\n"
+    for limit in ("90000 100000", "20000 100000"):
+        (pod / "cpu.max").write_text(limit)
+        again = action(target, Knob.CPU_QUOTA, f"{limit} 0", "1000 10000 0")
+        agent.read([target])
+        assert agent.execute([again], now_ns=SECOND)[0].applied == "1000 10000 0"
+    assert agent.restore_all().clean
+    assert (pod / "cpu.max").read_text() == "20000 100000\n"
+    assert (container / "cpu.max").read_text() == "20000 100000\n"
+
+
 def test_a_limit_disappears_with_its_disk(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:

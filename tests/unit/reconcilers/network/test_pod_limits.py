@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from actuators.tc.shape import Shape, Tree, changed_limits, same_layout
+from actuators.tc.shape import FIRST_LIMIT, Shape, Tree, changed_limits, same_layout
 from controller.config.load import ConfigError, load
-from controller.core.model import CgroupId, QosClass, Workload
+from controller.config.sections.network import LimitRule
+from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
+from controller.reconcilers.network.pod_filters import class_of
 from controller.reconcilers.network.pod_limits import PodLimits, unkept
 from controller.workloads.pods.requests import NETWORK_QOS, NetworkLimit, network_limit
 from tests.pods import as_workload, raw_pod
@@ -62,6 +64,17 @@ def workload(number: int, qos: QosClass = BE, **limits: Any) -> Workload:
     name = f"w{number}"
     limits = limits or {"limit_egress_bytes_per_s": 100 * number}
     return Workload(name, CgroupId("cpu", number), f"/{name}", qos, name, "", **limits)
+
+
+def test_the_containers_of_a_pod_have_one_class() -> None:
+    pods = PodLimits(5, 2)
+    whole = Target(TargetKind.CGROUP, "cpu", 9, "/pod")
+    one, two = (workload(1)._replace(container_of=whole, cgroup=CgroupId("cpu", n)) for n in (1, 2))
+    assert pods.set_workloads([one, two])
+    assert pods.numbers == {CgroupId("cpu", 9): 5} and pods.without == 0
+    assert not pods.set_workloads([one, two])
+    rule = LimitRule("w1", 1000, None)
+    assert class_of(one._replace(name="w1/0123456789ab"), (rule,)) == FIRST_LIMIT
 
 
 def test_a_class_is_assigned_and_freed() -> None:

@@ -5,15 +5,16 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
-from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
 from controller.workloads.pods.classify import ClassRules
+from controller.workloads.pods.containers import container_workloads
 from controller.workloads.pods.pod import Owner, Pod, Pods
 from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
 from controller.workloads.pods.source import KubernetesSource, merge_with_configured
@@ -41,10 +42,12 @@ class Node:
         mount: Path,
         roots: tuple[str, ...] | None = None,
         names: tuple[str, str] = ("", ""),
+        version: Literal["v1", "v2"] = "v1",
     ) -> None:
         self.mount = mount
         self.pods = Pods()
-        layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
+        hierarchy = "cpu" if version == "v1" else "v2"
+        layout = CgroupLayout(hierarchy=hierarchy, mount=mount, version=version, unified=None)
         rules = ClassRules(own_uid=OWN)
         self.source = KubernetesSource(layout, lambda: self.pods, rules, roots, names)
         self.now_s = 0
@@ -241,6 +244,77 @@ def test_a_successor_of_the_same_name_gets_the_name(node: Node) -> None:
     assert found[uid(1)].startswith("shop/p1#")
 
 
+LOWERED = {"sweetpoint.dev/qos": "best-effort"}
+CONTAINER = "0123456789ab" + "c" * 52
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "divided"),
+    [
+        ("v1", {"labels": LOWERED}, True),
+        ("v1", {"labels": LOWERED, "qos_class": "Guaranteed"}, True),
+        ("v1", {}, False),  # a service
+        ("v1", {"qos_class": "BestEffort"}, False),  # no container has a limit
+        ("v1", {"labels": LOWERED, "namespace": "kube-system"}, False),
+        ("v2", {"labels": LOWERED}, False),  # the kernel compares no quotas
+    ],
+)
+def test_which_pods_are_steered_by_container(
+    tmp_path: Path, version: Literal["v1", "v2"], changes: dict[str, Any], divided: bool
+) -> None:
+    found = Node(tmp_path, version=version).run(pod(1, **changes))
+    assert [each.container_of is not None for each in found] == [divided]
+
+
+def test_containers_are_workloads_of_their_pod(node: Node) -> None:
+    changes = {"sweetpoint.dev/qos": "best-effort"}
+    member = pod(1, labels=changes, priority=7)
+    node.start(member)
+    path = f"/kubepods/burstable/pod{uid(1)}"
+    folder = node.mount / path[1:]
+    (folder / "c0").rmdir()
+    (folder / f"cri-containerd-{CONTAINER}.scope").mkdir()
+    node.list(member)
+    (found,) = node.scan()
+    whole = Target(TargetKind.CGROUP, "cpu", folder.stat().st_ino, path)
+    assert (found.name, found.service) == ("shop/p1/0123456789ab", "shop/p1")
+    assert found.path == f"{path}/cri-containerd-{CONTAINER}.scope"
+    assert found.cgroup.id == (node.mount / found.path[1:]).stat().st_ino
+    assert (found.container_of, found.whole, found.whole_name) == (whole, whole[1:3], "shop/p1")
+    assert (found.qos, found.priority, found.evictable) == (QosClass.BE, 7, True)
+    assert node.source.pod_of(found.whole) == member
+
+
+def test_a_container_that_starts_or_ends_is_found_by_the_next_scan(node: Node) -> None:
+    member = pod(1, labels=LOWERED)
+    (first,) = before = node.run(member)
+    folder = node.mount / first.path[1:]
+    assert node.scan() is before
+    (folder.parent / "d1").mkdir()
+    found = node.scan()
+    assert {each.path.rpartition("/")[2] for each in found} == {"c0", "d1"}
+    assert any(each is first for each in found)  # an unchanged one stays the same object
+    folder.rmdir()
+    (second,) = node.scan()
+    assert second.path.endswith("/d1")
+    (folder.parent / "d1").rmdir()
+    assert node.scan() == node.scan() == ()
+    folder.mkdir()
+    assert len(node.scan()) == 1
+
+
+def test_a_pod_that_becomes_best_effort_is_divided_and_back(node: Node) -> None:
+    (service,) = node.run(pod(1))
+    node.list(pod(1, labels=LOWERED))
+    (container,) = node.scan()
+    assert container.whole == service.cgroup
+    node.list()  # its API object is gone, its containers still run
+    (after,) = node.scan()
+    assert after == container._replace(evictable=False)
+    node.list(pod(1))
+    assert node.scan() == (service,)
+
+
 def test_without_the_api_the_cgroup_decides_after_5_s(node: Node) -> None:
     node.start(pod(1), pod(2, "Guaranteed"), replace(pod(3), uid="ab" * 16))
     assert node.scan() == ()
@@ -366,6 +440,16 @@ def test_a_configured_workload_goes_before_a_pod(path: str) -> None:
     assert kept == (ours, pods[1])
     (conflict,) = conflicts
     assert conflict.startswith("a/b: left to the configured workload 'ours'")
+
+
+@pytest.mark.parametrize("path", ["/pod1/one", "/pod1", "/pod1/one/inner"])
+def test_a_configured_workload_in_a_pod_goes_before_all_its_containers(path: str) -> None:
+    # The weight of the pod would be that of the configured workload as well.
+    ours, pod = workload("ours", path), workload("a/b", "/pod1")
+    containers = container_workloads(pod, [("one", 2), ("two", 3)], ())
+    kept, (conflict,) = merge_with_configured((ours,), containers)
+    assert kept == (ours,)
+    assert conflict.startswith("a/b: left to")
 
 
 def test_neighbours_are_no_conflict() -> None:

@@ -1,0 +1,328 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Best-effort pods with CPU limits on a real node: every container starts, resizes, is squeezed."""
+
+from collections.abc import Iterator, Mapping
+import os
+from pathlib import Path
+import re
+import shutil
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.demo.programs import Process, start
+from controller.host.facts import CgroupLayout
+from tests.kube.client import Json
+from tests.kube.cluster import resources
+from tests.kube.own_host import OwnHost
+from tests.kube.real_node import NODE, RealNode, container
+
+pytestmark = [pytest.mark.kernel, pytest.mark.kube]
+
+BATCH = {"sweetpoint.dev/qos": "best-effort"}
+HOG = "while :; do :; done"
+UNTIL = "while [ ! -e /finish ]; do :; done"
+_BURSTS = "while :; do sleep 0.02; i=0; while [ $i -lt 1000 ]; do i=$((i + 1)); done; done"
+# Its processes, two for each CPU, wait for each other, also beside squeezed work.
+SERVICE = f"n=$((2 * $(nproc))); while [ $n -gt 0 ]; do n=$((n - 1)); {{ {_BURSTS}; }} & done; wait"
+# With a service that always waits it squeezes best-effort work to its floor and keeps it there.
+PROFILE = {
+    "name": "default",
+    "description": "test",
+    "indicators": {
+        "runq_p99": {
+            **{"sweet_point": "20us", "resolution": "10us", "window": "1s", "filter": "0s"},
+            "gains": {"kp": 1, "ti": "200ms"},
+        }
+    },
+    "channels": ["cpu"],
+    "be_share_min": "0%",
+    "knobs": {"cpu.quota": {"floor": "50mcpu", "squeeze": "10/s"}},
+}
+# What kubelet logs if it or runc cannot write to a cgroup.
+CGROUP_ERROR = re.compile(
+    r"^[EF].*(?:[Cc]group|QOS|cpu\.\w+|invalid argument|runc|[Rr]esiz).*", re.M
+)
+
+
+class Agent:
+    """The agent on the node, outside its pods."""
+
+    def __init__(self, node: RealNode, home: Path) -> None:
+        self._node, self._home = node, home
+        self._process: Process | None = None
+        profile = home / "default.yaml"
+        profile.write_text(yaml.safe_dump(PROFILE))
+        config = {
+            **{"mode": "enforce", "profiles": [str(profile)]},
+            **{"state_dir": f"{home}/state", "data_dir": f"{home}/data"},
+            "kubernetes": {"node": NODE, "kubeconfig": str(node.admin_kubeconfig)},
+            # The waits of the service for itself would end the squeeze for half a minute.
+            "law": {"verify_squeeze": False},
+        }
+        (home / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def start(self) -> None:
+        """Start the agent and wait until it controls."""
+        program = (sys.executable, "-m", "controller.cli.main")
+        command = [*program, "run", "--config", str(self._home / "config.yaml")]
+        host = self._node.host
+        process = start("agent", host.inside(command), self._home, join=host.join)
+        self._process = process
+        began = process.log.stat().st_size
+
+        def is_enforcing() -> bool:
+            process.check()
+            return "enforce every" in process.log.read_text()[began:]
+
+        self._node.wait("the agent", is_enforcing)
+
+    def stop(self) -> None:
+        """End the agent, which restores every knob."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.stop(within_s=30)
+            assert process.popen.returncode == 0, process.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def node(
+    cgroup_layout: CgroupLayout, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealNode]:
+    """A node that runs nothing yet."""
+    if cgroup_layout.version == "v2":
+        pytest.skip("a node in cgroups of its own needs cgroup v1")
+    home = tmp_path_factory.mktemp("node")
+    try:
+        with OwnHost(home, f"sweetpoint-test-{os.getpid()}-limits") as host, RealNode(host) as node:
+            yield node
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def namespace(node: RealNode) -> Iterator[str]:
+    """A new namespace with a service, and no cgroup error of kubelet while it exists."""
+    name = node.cluster.new_name("test")
+    node.cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    node.wait("the service account", lambda: node.cluster.admin.get(account))
+    node.run_pod(name, "web", resources("Burstable"), SERVICE)
+    logged = len(node.log("kubelet"))
+    yield name
+    assert CGROUP_ERROR.findall(node.log("kubelet")[logged:]) == []
+    pods = f"/api/v1/namespaces/{name}/pods"
+    node.cluster.admin.delete(pods)
+    node.wait("no pods", lambda: not node.cluster.admin.get(pods)["items"])
+
+
+@pytest.fixture
+def agent(node: RealNode, namespace: str, tmp_path: Path) -> Iterator[Agent]:
+    """The running agent."""
+    agent = Agent(node, tmp_path)
+    agent.start()
+    yield agent
+    agent.stop()
+
+
+def cpu(limit: str, request: str = "50m") -> Json:
+    return {"limits": {"cpu": limit}, "requests": {"cpu": request}}
+
+
+def statuses(pod: Json) -> dict[str, Json]:
+    """Return the status of every container of *pod* by name."""
+    kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+    return {each["name"]: each for kind in kinds for each in pod["status"].get(kind, [])}
+
+
+def pod_cgroup(node: RealNode, pod: Json) -> Path:
+    level = {"Burstable": "burstable/", "Guaranteed": ""}[pod["status"]["qosClass"]]
+    return node.host.cgroup("cpu", f"kubepods/{level}pod{pod['metadata']['uid']}")
+
+
+def cgroup(node: RealNode, pod: Json, name: str) -> Path:
+    """Return the cgroup of the present container *name* of *pod*."""
+    pod = node.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+    identity = statuses(pod).get(name, {}).get("containerID", "")
+    assert identity, f"{name} has not started"
+    identity = identity.removeprefix("containerd://")
+    return pod_cgroup(node, pod) / identity
+
+
+def quota(cgroup: Path) -> float | None:
+    """Return the CPUs that the quota of *cgroup* allows; ``None`` for no limit."""
+    quota_us = int((cgroup / "cpu.cfs_quota_us").read_text())
+    return None if quota_us < 0 else quota_us / int((cgroup / "cpu.cfs_period_us").read_text())
+
+
+def squeezed(node: RealNode, pod: Json, name: str, below: float = 0.15) -> Path:
+    """Wait until the container *name* is squeezed and return its cgroup."""
+
+    def find() -> Path | None:
+        path = cgroup(node, pod, name)
+        return path if (quota(path) or 9.0) < below else None
+
+    return node.wait(f"a squeeze of {name}", find)
+
+
+def knobs(cgroup: Path) -> dict[str, str]:
+    """Return the knobs of *cgroup* and all cgroups in it."""
+    return {
+        str(file.relative_to(cgroup)): file.read_text()
+        for pattern in ("cpu.cfs_*_us", "cpu.idle", "cpu.shares")
+        for file in sorted(cgroup.rglob(pattern))
+    }
+
+
+def resize(node: RealNode, pod: Json, spec: Mapping[str, Any]) -> None:
+    meta = pod["metadata"]
+    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/resize"
+    kind = "application/strategic-merge-patch+json"
+    node.cluster.admin.call("PATCH", path, {"spec": dict(spec)}, kind)
+
+
+def wait_for_resize(node: RealNode, pod: Json, name: str, amounts: Mapping[str, Any]) -> None:
+    """Wait until kubelet reports *amounts* as the resources of the container *name*."""
+
+    def is_done() -> bool:
+        now = node.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        kinds = {each["type"] for each in now["status"]["conditions"] if each["status"] == "True"}
+        waits = kinds & {"PodResizePending", "PodResizeInProgress"}
+        return not waits and bool(statuses(now)[name]["resources"] == amounts)
+
+    node.wait(f"the resize of {name}", is_done)
+
+
+def finish(cgroup: Path) -> None:
+    """Let the program ``UNTIL`` in *cgroup* end."""
+    pid = int((cgroup / "cgroup.procs").read_text().split()[0])
+    Path(f"/proc/{pid}/root/finish").touch()
+
+
+def test_every_kind_of_container_starts_in_a_squeezed_pod(
+    node: RealNode, namespace: str, agent: Agent
+) -> None:
+    # Init containers in a row: one without a limit, which is squeezed, then one with a limit.
+    sidecar = container("sidecar", cpu("200m"), UNTIL) | {"restartPolicy": "Always"}
+    spec = {
+        "initContainers": [
+            container("first", {"requests": {"cpu": "50m"}}, UNTIL),
+            container("second", cpu("300m"), UNTIL),
+            sidecar,
+        ],
+        "containers": [
+            container("limited", cpu("500m"), HOG),
+            container("free", {}, HOG),
+            container("small", cpu("20m", "10m"), HOG),
+        ],
+    }
+    pod = node.make_pod(namespace, "batch", {}, labels=BATCH, spec=spec)
+    for name in ("first", "second"):
+        finish(squeezed(node, pod, name))
+
+    def is_running() -> Json | None:
+        now = node.pod(namespace, "batch")
+        return now if now["status"]["phase"] == "Running" else None
+
+    pod = node.wait("the pod to run", is_running)
+    for name in ("limited", "free"):
+        squeezed(node, pod, name)
+    # The pod's own quota is that of kubelet: none, because one container has no limit.
+    assert quota(pod_cgroup(node, pod)) is None
+    ephemeral = container("debug", {}, HOG)
+    path = f"/api/v1/namespaces/{namespace}/pods/batch/ephemeralcontainers"
+    patch = {"spec": {"ephemeralContainers": [ephemeral]}}
+    kind = "application/strategic-merge-patch+json"
+    node.cluster.admin.call("PATCH", path, patch, kind)
+    squeezed(node, pod, "debug")
+    before = squeezed(node, pod, "sidecar")
+    finish(before)
+    node.wait("another container", lambda: cgroup(node, pod, "sidecar") != before)
+    squeezed(node, pod, "sidecar")
+    counts = {
+        name: each["restartCount"] for name, each in statuses(node.pod(namespace, "batch")).items()
+    }
+    assert {name for name, count in counts.items() if count} == {"sidecar"}
+    limited, free, small = (cgroup(node, pod, name) for name in ("limited", "free", "small"))
+    agent.stop()
+    assert [quota(path) for path in (limited, free, small)] == [0.5, None, 0.02]
+    assert (limited / "cpu.cfs_period_us").read_text() == "100000\n"
+
+
+def test_a_squeezed_pod_is_resized_in_place(node: RealNode, namespace: str, agent: Agent) -> None:
+    containers = [
+        container("limited", cpu("500m"), HOG),
+        container("free", {"requests": {"cpu": "50m"}}, HOG),
+    ]
+    pod = node.run_pod(namespace, "batch", {}, labels=BATCH, spec={"containers": containers})
+    whole = node.run_pod(namespace, "whole", cpu("500m"), HOG, labels=BATCH)
+    paths = {name: squeezed(node, pod, name) for name in ("limited", "free")}
+    paths["main"] = squeezed(node, whole, "main")
+    for limit, request in (("900m", "60m"), ("300m", "40m")):
+        amounts = cpu(limit, request)
+        new = {"requests": {"cpu": request}}
+        both = [{"name": "limited", "resources": amounts}, {"name": "free", "resources": new}]
+        resize(node, pod, {"containers": both})
+        resize(node, whole, {"containers": [{"name": "main", "resources": amounts}]})
+        wait_for_resize(node, pod, "limited", amounts)
+        wait_for_resize(node, pod, "free", new)
+        wait_for_resize(node, whole, "main", amounts)
+        for each, name in ((pod, "limited"), (pod, "free"), (whole, "main")):
+            assert squeezed(node, each, name) == paths[name], "the container started again"
+    agent.stop()
+    assert {name: quota(path) for name, path in paths.items()} == {
+        **{"limited": 0.3, "free": None, "main": 0.3},
+    }
+    assert [quota(pod_cgroup(node, each)) for each in (pod, whole)] == [None, 0.3]
+    periods = {(path / "cpu.cfs_period_us").read_text() for path in paths.values()}
+    assert periods == {"100000\n"}
+    shares = [(pod_cgroup(node, each) / "cpu.shares").read_text() for each in (pod, whole)]
+    assert shares == ["81\n", "40\n"]  # 80 and 40 thousandths of 1024
+
+
+def test_a_squeezed_pod_with_resources_of_its_own_is_resized(
+    node: RealNode, namespace: str, agent: Agent
+) -> None:
+    containers = [container("one", cpu("400m"), HOG), container("two", {}, HOG)]
+    spec = {"containers": containers, "resources": cpu("800m", "100m")}
+    pod = node.run_pod(namespace, "batch", {}, labels=BATCH, spec=spec)
+    paths = [squeezed(node, pod, name) for name in ("one", "two")]
+    assert quota(pod_cgroup(node, pod)) == 0.8
+    for limit in ("1500m", "500m"):
+        resize(node, pod, {"resources": cpu(limit, "100m")})
+        expected = int(limit[:-1]) / 1000
+
+        def is_done(expected: float = expected) -> bool:
+            return quota(pod_cgroup(node, pod)) == expected
+
+        node.wait("the resize of the pod", is_done)
+        assert [squeezed(node, pod, name) for name in ("one", "two")] == paths
+    agent.stop()
+    assert [quota(path) for path in paths] == [0.4, 0.5]
+    assert quota(pod_cgroup(node, pod)) == 0.5
+
+
+def test_containers_are_as_kubelet_made_them_after_the_agent(
+    node: RealNode, namespace: str, agent: Agent
+) -> None:
+    agent.stop()
+    pods = [
+        node.run_pod(namespace, "burstable", cpu("500m"), HOG, labels=BATCH),
+        node.run_pod(
+            namespace,
+            "guaranteed",
+            {"limits": {"cpu": "300m", "memory": "64Mi"}},
+            HOG,
+            labels=BATCH,
+        ),
+    ]
+    before = [knobs(pod_cgroup(node, pod)) for pod in pods]
+    agent.start()
+    for pod in pods:
+        squeezed(node, pod, "main")
+        assert (pod_cgroup(node, pod) / "cpu.shares").read_text() == "2\n"
+    agent.stop()
+    assert [knobs(pod_cgroup(node, pod)) for pod in pods] == before
