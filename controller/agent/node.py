@@ -52,6 +52,7 @@ from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, un
 from controller.reconcilers.resctrl.control_group import ControlGroup
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 from controller.workloads import static
+from controller.workloads.pods.cgroups import kubelet_writes_weight
 from controller.workloads.sched_idle import SchedIdlePlacer
 
 if TYPE_CHECKING:
@@ -287,13 +288,17 @@ class Node:
                 self.resctrl.reset()
 
     def _service_targets(self) -> dict[Target, frozenset[Knob]]:
-        # The services whose profile sets knobs of their own, with these knobs.
+        # The services whose profile sets knobs of their own, with these knobs. Not pods: their one
+        # knob is the burst, below which kubelet could not lower a limit any more (an in-place
+        # resize), and which has no effect where the quota of each container bites first.
         if not self._service_knobs:
             return {}
         return {
             _own_target(w): self._service_knobs[w.profile] - self._ceded
             for w in self.workloads
-            if w.qos is QosClass.LS and w.profile in self._service_knobs
+            if w.qos is QosClass.LS
+            and w.profile in self._service_knobs
+            and kubelet_writes_weight(w.path) is None
         }
 
     @property

@@ -40,6 +40,8 @@ PROFILE = {
     },
     "channels": ["cpu"],
     "be_share_min": "0%",
+    # A service's limit of 100m is a quota of 10 ms: less than this burst.
+    "cpu_burst": "20ms",
     "knobs": {"cpu.quota": {"floor": "50mcpu", "squeeze": "10/s"}},
 }
 # What kubelet logs if it or runc cannot write to a cgroup.
@@ -303,6 +305,18 @@ def test_a_squeezed_pod_with_resources_of_its_own_is_resized(
     agent.stop()
     assert [quota(path) for path in paths] == [0.4, 0.5]
     assert quota(pod_cgroup(node, pod)) == 0.5
+
+
+def test_a_service_with_a_burst_in_its_profile_is_resized(
+    node: RealNode, namespace: str, agent: Agent
+) -> None:
+    service = node.run_pod(namespace, "service", cpu("500m"), SERVICE)
+    hog = node.run_pod(namespace, "hog", {"requests": {"cpu": "50m"}}, HOG, labels=BATCH)
+    squeezed(node, hog, "main")
+    resize(node, service, {"containers": [{"name": "main", "resources": cpu("100m")}]})
+    wait_for_resize(node, service, "main", cpu("100m"))
+    assert quota(pod_cgroup(node, service)) == 0.1
+    assert quota(cgroup(node, service, "main")) == 0.1
 
 
 def test_containers_are_as_kubelet_made_them_after_the_agent(
