@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ring of files: its size, damage of all kinds, a full disk."""
 
-from collections.abc import Iterator
 import gzip
 import os
 from pathlib import Path
 from random import Random
-import subprocess
 
 import pytest
 
@@ -122,17 +120,6 @@ def test_files_that_others_may_write_are_not_read(path: Path) -> None:
     assert "not trusted" in reader.problem
     with pytest.raises(PermissionError):
         ring(path).append(b"more\n")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    options = "size=64k,mode=0700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "sweetpoint-test", mount], check=True)
-    yield mount
-    subprocess.run(["umount", mount], check=True)
 
 
 @as_root

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents in the data directory: versions, damage, owners, links, and a disk that is full."""
 
-from collections.abc import Iterator
 import os
 from pathlib import Path
 import subprocess
@@ -160,17 +159,6 @@ def test_a_pipe_is_not_waited_for(path: Path) -> None:
     (path / "x.json").unlink()
     os.mkfifo(path / "x.json", 0o600)
     assert Store(path).read("x", NEWEST) is None
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    options = "size=64k,mode=0700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "sweetpoint-test", mount], check=True)
-    yield mount
-    subprocess.run(["umount", mount], check=True)
 
 
 @as_root

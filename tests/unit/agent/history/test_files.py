@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of a simulated node: what it holds, after restarts, damage, and on a full disk."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 import os
 from pathlib import Path
@@ -228,17 +227,6 @@ def test_a_newer_version_is_kept_and_said(data_dir: Path) -> None:
 def test_without_snapshots_there_is_no_replay(data_dir: Path) -> None:
     with pytest.raises(RecordingError, match="no snapshots"):
         list(entries(["damaged"]))
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    options = "size=64k,mode=0700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "sweetpoint-test", mount], check=True)
-    yield mount
-    subprocess.run(["umount", mount], check=True)
 
 
 @as_root
