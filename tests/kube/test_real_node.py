@@ -164,7 +164,7 @@ def test_kubelet_and_containerd_restart_while_the_agent_squeezes(
     for number in range(rounds):
         node.stop("kubelet")
         node.start_kubelet()
-        if number % 5 == 1:
+        if number % 5 in (1, 3):
             node.stop("containerd")
             node.start_containerd()
         # kubelet and the runtime work, and kubelet writes the weights of its levels.
