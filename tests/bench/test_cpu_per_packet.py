@@ -8,24 +8,20 @@ mean of its two quiet neighbours. The best-effort work runs under sched-idle, so
 the service; what remains is its use of caches and memory.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 import os
 from pathlib import Path
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from typing import NamedTuple
 
 import pytest
 
 from controller.agent.sampler import Sampler
-from controller.core.model import CgroupId, QosClass, Workload
-from controller.demo.programs import Process, free_port, start
 from controller.host.facts import CgroupLayout
-from tests.helpers import remove_cgroup
+from tests.bench.served import RATE, Scene
 from tests.kernel.samplers import open_sampler
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
@@ -34,23 +30,11 @@ pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 ROUNDS = int(os.environ.get("SWEETPOINT_ROUNDS", "3"))
 BLOCK_S = 10.0
 SETTLE_S = 1.0
-RATE = 4_000
-CONNECTIONS = 8
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {
     "stream": ("--stream",),
     "cpu": ("--cpu",),
     "matrix": ("--matrix",),
     "nothing": (),
-}
-SERVICES: Mapping[str, tuple[Callable[[int], list[str]], str]] = {
-    "memcached": (
-        lambda port: ["memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", str(port), "-t", "2"],
-        "get sweetpoint",
-    ),
-    "redis": (
-        lambda port: ["redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1"],
-        "GET sweetpoint",
-    ),
 }
 
 
@@ -68,46 +52,6 @@ class Counters(NamedTuple):
     @property
     def ns_per_packet(self) -> float:
         return self.oncpu_ns / self.packets
-
-
-class Scene:
-    """The cgroups of a service and of its neighbour, which is under sched-idle."""
-
-    def __init__(self, cpu: Path, cgroup2: Path, layout: CgroupLayout, home: Path) -> None:
-        self.home = home
-        self._parents = tuple(dict.fromkeys((cpu, cgroup2)))
-        for parent in self._parents:
-            for name in ("service", "batch"):
-                (parent / name).mkdir(parents=True, exist_ok=True)
-        (cpu / "batch" / "cpu.idle").write_text("1")
-        # Tasks outside these cgroups shall not delay the service either.
-        weight = "cpu.weight" if layout.version == "v2" else "cpu.shares"
-        (cpu / "service" / weight).write_text("10000")
-        service = cpu / "service"
-        self.workload = Workload(
-            name="service",
-            cgroup=CgroupId(layout.hierarchy, service.stat().st_ino),
-            path=f"/{service.relative_to(layout.mount)}",
-            qos=QosClass.LS,
-            service="service",
-            profile="",
-        )
-
-    def start(self, cgroup: str, name: str, command: list[str]) -> Process:
-        def join() -> None:
-            for parent in self._parents:
-                (parent / cgroup / "cgroup.procs").write_text("0")
-
-        return start(name, command, self.home, join=join)
-
-
-@pytest.fixture
-def scene(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iterator[Scene]:
-    if cgroup_layout.unified is None:
-        pytest.skip("no cgroup2 tree is mounted")
-    cgroup2 = cgroup_layout.unified / cgroup_root.name
-    yield Scene(cgroup_root, cgroup2, cgroup_layout, tmp_path)
-    remove_cgroup(cgroup2)
 
 
 @pytest.fixture
@@ -139,24 +83,13 @@ def measure(sampler: Sampler, scene: Scene, options: tuple[str, ...]) -> Counter
         return counters(sampler) - before
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", ["memcached", "redis"])
 def test_cpu_time_per_packet(service: str, scene: Scene, sampler: Sampler) -> None:
-    command_for, request = SERVICES[service]
-    port = free_port()
     sampler.set_workloads((scene.workload,))
     ratios: dict[str, list[float]] = {name: [] for name in NEIGHBOURS}
     blocks: dict[str, list[Counters]] = {name: [] for name in NEIGHBOURS}
     quiet: list[Counters] = []
-    with contextlib.ExitStack() as stack:
-        server = scene.start("service", service, command_for(port))
-        stack.callback(server.stop)
-        time.sleep(1.0)
-        load = Path(__file__).with_name("kv_load.py")
-        words = [str(port), str(RATE), str(CONNECTIONS), request]
-        client = subprocess.Popen([sys.executable, "-S", str(load), *words])
-        stack.callback(client.wait)
-        stack.callback(client.kill)
-        time.sleep(2.0)
+    with scene.serving(service) as client:
         before = measure(sampler, scene, ())
         for _ in range(ROUNDS):
             for name, options in NEIGHBOURS.items():

@@ -1,0 +1,25 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the benchmarks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import tempfile
+
+import pytest
+
+from controller.host.facts import CgroupLayout
+from tests.bench.served import Scene
+from tests.helpers import remove_cgroup
+
+
+@pytest.fixture
+def scene(cgroup_layout: CgroupLayout, cgroup_root: Path) -> Iterator[Scene]:
+    if cgroup_layout.unified is None:
+        pytest.skip("no cgroup2 tree is mounted")
+    cgroup2 = cgroup_layout.unified / cgroup_root.name
+    # nginx's workers may enter it, unlike pytest's own directories.
+    with tempfile.TemporaryDirectory(prefix="sweetpoint-bench-") as home:
+        Path(home).chmod(0o755)
+        yield Scene(cgroup_root, cgroup2, cgroup_layout, Path(home))
+    remove_cgroup(cgroup2)
