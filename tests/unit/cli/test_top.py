@@ -3,6 +3,7 @@
 """``sweetpoint top``: pages of a real server become rows; hostile pages become nothing worse."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 import io
 import json
 import os
@@ -26,8 +27,8 @@ from controller.cli.main import main
 from controller.cli.top import plain
 from controller.cli.top_screen import draw
 from controller.cli.top_view import Tracker, bar, spark
-from controller.core.decision import Cause, Culprit, Plan, Verdict
-from controller.core.model import CgroupId, Channel, Knob, KnobReading, KnobValue
+from controller.core.decision import Cause, Culprit, LearnedReport, Plan, Verdict
+from controller.core.model import CgroupId, Channel, IndicatorName, Knob, KnobReading, KnobValue
 from controller.demo.programs import free_port
 from controller.host.pause_file import PauseEntry, PauseState
 from controller.telemetry.http import StatusServer
@@ -116,13 +117,25 @@ def test_filter_and_order() -> None:
 
 
 def test_where_a_sweet_point_is_from() -> None:
-    first = page(published())
-    one = {"service": "web", "indicator": "runq_p99", "is_sure": False, "certainty": 0.4}
-    first["plan"]["learned"] = [one]
-    (row,) = Tracker().update(first).services
+    learned = LearnedReport(
+        service="web",
+        indicator=IndicatorName.RUNQ_P99,
+        sweet_point=2e6,
+        is_sure=False,
+        certainty=0.4,
+        windows=24,
+        disturbance="",
+        is_time=True,
+    )
+    state = published()
+    first = state.report
+    assert first is not None
+    state.report = replace(first, plan=replace(first.plan, learned=(learned,)))
+    (row,) = Tracker().update(page(state)).services
     assert (row.sweet_point, row.origin) == ("2ms", "learning, 40%")
-    first["plan"]["learned"] = [{**one, "is_sure": True}]
-    view = Tracker().update(first)
+    sure = replace(learned, is_sure=True)
+    state.report = replace(first, plan=replace(first.plan, learned=(sure,)))
+    view = Tracker().update(page(state))
     assert any("3ms of 2ms (learned) (1.50 times)" in line for line in plain(view))
 
 
