@@ -40,7 +40,7 @@ PROFILE = {
     },
     "channels": ["cpu"],
     "be_share_min": "0%",
-    # A service's limit of 100m is a quota of 10 ms: less than this burst.
+    # More than the quota of a service with the limit 100m.
     "cpu_burst": "20ms",
     "knobs": {"cpu.quota": {"floor": "50mcpu", "squeeze": "10/s"}},
 }
@@ -94,12 +94,14 @@ class Agent:
 def node(
     cgroup_layout: CgroupLayout, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RealNode]:
-    """A node that runs nothing yet."""
+    """A node with a service that suffers."""
     if cgroup_layout.version == "v2":
         pytest.skip("a node in cgroups of its own needs cgroup v1")
     home = tmp_path_factory.mktemp("node")
     try:
         with OwnHost(home, f"sweetpoint-test-{os.getpid()}-limits") as host, RealNode(host) as node:
+            _make_namespace(node, "web")
+            node.run_pod("web", "web", resources("Burstable"), SERVICE)
             yield node
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -107,12 +109,9 @@ def node(
 
 @pytest.fixture
 def namespace(node: RealNode) -> Iterator[str]:
-    """A new namespace with a service, and no cgroup error of kubelet while it exists."""
+    """A new namespace, and no cgroup error of kubelet while it exists."""
     name = node.cluster.new_name("test")
-    node.cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    node.wait("the service account", lambda: node.cluster.admin.get(account))
-    node.run_pod(name, "web", resources("Burstable"), SERVICE)
+    _make_namespace(node, name)
     logged = len(node.log("kubelet"))
     yield name
     assert CGROUP_ERROR.findall(node.log("kubelet")[logged:]) == []
@@ -121,11 +120,16 @@ def namespace(node: RealNode) -> Iterator[str]:
     node.wait("no pods", lambda: not node.cluster.admin.get(pods)["items"])
 
 
+def _make_namespace(node: RealNode, name: str) -> None:
+    node.cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    node.wait("the service account", lambda: node.cluster.admin.get(account))
+
+
 @pytest.fixture
 def agent(node: RealNode, namespace: str, tmp_path: Path) -> Iterator[Agent]:
-    """The running agent."""
+    """The agent, not started yet."""
     agent = Agent(node, tmp_path)
-    agent.start()
     yield agent
     agent.stop()
 
@@ -207,6 +211,7 @@ def finish(cgroup: Path) -> None:
 def test_every_kind_of_container_starts_in_a_squeezed_pod(
     node: RealNode, namespace: str, agent: Agent
 ) -> None:
+    agent.start()
     # Init containers in a row: one without a limit, which is squeezed, then one with a limit.
     sidecar = container("sidecar", cpu("200m"), UNTIL) | {"restartPolicy": "Always"}
     spec = {
@@ -254,15 +259,19 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     assert (limited / "cpu.cfs_period_us").read_text() == "100000\n"
 
 
-def test_a_squeezed_pod_is_resized_in_place(node: RealNode, namespace: str, agent: Agent) -> None:
+def test_pods_are_resized_in_place(node: RealNode, namespace: str, agent: Agent) -> None:
+    agent.start()
     containers = [
         container("limited", cpu("500m"), HOG),
         container("free", {"requests": {"cpu": "50m"}}, HOG),
     ]
     pod = node.run_pod(namespace, "batch", {}, labels=BATCH, spec={"containers": containers})
     whole = node.run_pod(namespace, "whole", cpu("500m"), HOG, labels=BATCH)
+    service = node.run_pod(namespace, "service", cpu("500m"))
     paths = {name: squeezed(node, pod, name) for name in ("limited", "free")}
     paths["main"] = squeezed(node, whole, "main")
+    # To a quota below the burst of its profile.
+    resize(node, service, {"containers": [{"name": "main", "resources": cpu("100m")}]})
     for limit, request in (("900m", "60m"), ("300m", "40m")):
         amounts = cpu(limit, request)
         new = {"requests": {"cpu": request}}
@@ -274,11 +283,12 @@ def test_a_squeezed_pod_is_resized_in_place(node: RealNode, namespace: str, agen
         wait_for_resize(node, whole, "main", amounts)
         for each, name in ((pod, "limited"), (pod, "free"), (whole, "main")):
             assert squeezed(node, each, name) == paths[name], "the container started again"
+    wait_for_resize(node, service, "main", cpu("100m"))
     agent.stop()
     assert {name: quota(path) for name, path in paths.items()} == {
         **{"limited": 0.3, "free": None, "main": 0.3},
     }
-    assert [quota(pod_cgroup(node, each)) for each in (pod, whole)] == [None, 0.3]
+    assert [quota(pod_cgroup(node, each)) for each in (pod, whole, service)] == [None, 0.3, 0.1]
     periods = {(path / "cpu.cfs_period_us").read_text() for path in paths.values()}
     assert periods == {"100000\n"}
     shares = [(pod_cgroup(node, each) / "cpu.shares").read_text() for each in (pod, whole)]
@@ -288,6 +298,7 @@ def test_a_squeezed_pod_is_resized_in_place(node: RealNode, namespace: str, agen
 def test_a_squeezed_pod_with_resources_of_its_own_is_resized(
     node: RealNode, namespace: str, agent: Agent
 ) -> None:
+    agent.start()
     containers = [container("one", cpu("400m"), HOG), container("two", {}, HOG)]
     spec = {"containers": containers, "resources": cpu("800m", "100m")}
     pod = node.run_pod(namespace, "batch", {}, labels=BATCH, spec=spec)
@@ -307,31 +318,13 @@ def test_a_squeezed_pod_with_resources_of_its_own_is_resized(
     assert quota(pod_cgroup(node, pod)) == 0.5
 
 
-def test_a_service_with_a_burst_in_its_profile_is_resized(
-    node: RealNode, namespace: str, agent: Agent
-) -> None:
-    service = node.run_pod(namespace, "service", cpu("500m"), SERVICE)
-    hog = node.run_pod(namespace, "hog", {"requests": {"cpu": "50m"}}, HOG, labels=BATCH)
-    squeezed(node, hog, "main")
-    resize(node, service, {"containers": [{"name": "main", "resources": cpu("100m")}]})
-    wait_for_resize(node, service, "main", cpu("100m"))
-    assert quota(pod_cgroup(node, service)) == 0.1
-    assert quota(cgroup(node, service, "main")) == 0.1
-
-
 def test_containers_are_as_kubelet_made_them_after_the_agent(
     node: RealNode, namespace: str, agent: Agent
 ) -> None:
-    agent.stop()
+    guaranteed = {"limits": {"cpu": "300m", "memory": "64Mi"}}
     pods = [
         node.run_pod(namespace, "burstable", cpu("500m"), HOG, labels=BATCH),
-        node.run_pod(
-            namespace,
-            "guaranteed",
-            {"limits": {"cpu": "300m", "memory": "64Mi"}},
-            HOG,
-            labels=BATCH,
-        ),
+        node.run_pod(namespace, "guaranteed", guaranteed, HOG, labels=BATCH),
     ]
     before = [knobs(pod_cgroup(node, pod)) for pod in pods]
     agent.start()
