@@ -14,6 +14,7 @@ from controller.cli.main import main
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import outweigh
 
 pytestmark = pytest.mark.kernel
 
@@ -23,6 +24,7 @@ FOREIGN = "80000 100000"
 @pytest.fixture
 def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
     site = Site(cgroup_root, cgroup_layout, tmp_path)
+    outweigh(site.root)  # what else runs on this machine must not count
     site.write("profiles: [tight.yaml]\n")
     (site.home / "tight.yaml").write_text(
         "name: nginx\ndescription: test\nsched_idle: false\n"

@@ -41,7 +41,7 @@ PROFILE = {
 }
 # What kubelet logs if it cannot write to a cgroup.
 CGROUP_ERROR = re.compile(
-    r"^[EF].*(?:QoS cgroup|QOS|ContainerManager|cpu\.\w+|invalid argument|runc)", re.M
+    r"^[EF].*(?:QoS cgroup|QOS|ContainerManager|failed to write|invalid argument|runc)", re.M
 )
 
 
