@@ -256,6 +256,8 @@ class State:
 
 
 def _bounded(point: float, configured: IndicatorSpec) -> float:
+    if configured.name in _SHARES:
+        point = min(1.0, point)
     if configured.sweet_point is None:
         return max(point, _LEAST_RESOLUTIONS * configured.resolution)
     low, high = configured.sweet_point / _BOUND, configured.sweet_point * _BOUND

@@ -67,6 +67,12 @@ def test_the_sweet_point_stays_within_a_factor_of_four_of_the_profile() -> None:
     assert points(learned({1.0: 0.0}, least), [1.0], least) == [0.5]
 
 
+def test_a_share_of_time_has_no_sweet_point_above_one() -> None:
+    spec = replace(SPEC, name=IndicatorName.PSI_CPU, sweet_point=None, resolution=0.001, allow=1.0)
+    assert learned({0.0: 0.65}, spec).spec(spec, None).sweet_point == 1.0
+    assert learned({0.0: 0.25}, spec).spec(spec, None).sweet_point == pytest.approx(0.5, rel=0.05)
+
+
 def test_what_is_not_sure_changes_nothing() -> None:
     assert learned({1.0: 2e6}, windows=50).spec(SPEC, None) is SPEC
 
