@@ -42,7 +42,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (rf"{_QOS}/policies/netQOSPolicy", "one way of shaping only (section network)"),
     (
         r"cpu-burst-config/.*",
-        "cpu_burst of a profile is a time, not a share of each container's limit",
+        "no burst on pods: kubelet could not lower a limit below it in place",
     ),
     (rf"{_SYSTEM}/.*", "settings of the kernel are left alone"),
     (
