@@ -106,6 +106,28 @@ def test_levels_are_listed_after_a_change_and_every_30_s(tmp_path: Path) -> None
     assert every_pod(cgroups, 30 * NS_PER_SEC) == [pod]
 
 
+def test_containers_are_listed_once_a_second_after_a_change(tmp_path: Path) -> None:
+    changes = 1
+    cgroups = PodCgroups(tmp_path, ("/kubepods",), lambda: changes)
+    folder = tmp_path / f"kubepods/pod{UID}"
+    (folder / "one").mkdir(parents=True)
+    (pod,) = every_pod(cgroups, 0)
+
+    def names(now_ns: int) -> set[str]:
+        cgroups.scan(now_ns)
+        return {name for name, _ in cgroups.containers(pod)}
+
+    assert names(0) == {"one"}
+    (folder / "two").mkdir()
+    changes += 1
+    assert [names(at * NS_PER_SEC // 4) for at in range(1, 4)] == [{"one"}] * 3
+    # Without a further change, which would be reported.
+    assert names(NS_PER_SEC) == {"one", "two"}
+    (folder / "one").rmdir()
+    changes += 1
+    assert names(3 * NS_PER_SEC) == {"two"}
+
+
 @pytest.mark.parametrize(
     ("path", "writes"),
     [
