@@ -29,7 +29,7 @@ demo: bootstrap
 test: test-tools lint test-kernel real-node
 	@.venv/bin/pytest
 
-vm-test: test-tools test-kernel
+vm-test: test-tools test-kernel real-node
 	@.venv/bin/pytest tests/vm
 
 kube-test: test-tools real-node

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 import shutil
 import signal
+import socket
 import time
 from typing import TypeVar
 
@@ -122,7 +123,13 @@ class NodePrograms:
         self._running["containerd"] = self.host.start(
             "containerd", ["env", f"PATH={path}", *command]
         )
-        self.wait("containerd", lambda: self.ctr("version"))
+        self.wait("containerd", self._listens)
+
+    def _listens(self) -> bool:
+        # Its client would do, but takes seconds to start in an emulator.
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.host.file(_SOCKET)))
+        return True
 
     def _runc(self) -> Path:
         found = program("runc")

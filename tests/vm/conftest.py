@@ -26,7 +26,8 @@ import pytest
 IN_GUEST = "SWEETPOINT_VM_REPORTS"
 TREE = Path(__file__).parents[2]
 # Limit for a guest that hangs; a working guest has a tenth of the speed of the host.
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1500.0
+SOAK_TIMEOUT_S = 5400.0
 REPORTS = "reports.jsonl"
 
 _Reports = dict[str, list[dict[str, Any]]]
@@ -59,7 +60,9 @@ def _stage(item: pytest.Item) -> int:
 def pytest_collection_finish(session: pytest.Session) -> None:
     chosen = [each for each in session.items if each.get_closest_marker("vm")]
     if chosen and not in_guest() and not _is_skipped():
-        host = _Host([each.nodeid for each in chosen])
+        soak = any(each.get_closest_marker("soak") for each in chosen)
+        limit_s = SOAK_TIMEOUT_S if soak else TIMEOUT_S
+        host = _Host([each.nodeid for each in chosen], limit_s)
         session.config.pluginmanager.register(host)
         session.config.add_cleanup(host.end)
 
@@ -75,8 +78,8 @@ def _is_skipped() -> bool:
 class _Host:
     """Boots the guest for the tests *chosen*, and reports for each of them what it reported."""
 
-    def __init__(self, chosen: list[str]) -> None:
-        self._chosen = chosen
+    def __init__(self, chosen: list[str], limit_s: float) -> None:
+        self._chosen, self._limit_s = chosen, limit_s
         self._guest: _Guest | None = None
         self._result: tuple[_Reports, str] | None = None
 
@@ -84,7 +87,7 @@ class _Host:
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         stage = _stage(item)
         if stage > 0 and self._guest is None:
-            self._guest = _Guest(self._chosen)
+            self._guest = _Guest(self._chosen, self._limit_s)
         if stage < 2:
             return None
         assert self._guest is not None
@@ -126,19 +129,21 @@ def _reports_of(
 
 
 class _Guest:
-    """The test kernel under QEMU, with the tests *chosen*."""
+    """The test kernel under QEMU, with the tests *chosen*, for at most *limit_s*."""
 
-    def __init__(self, chosen: list[str]) -> None:
+    def __init__(self, chosen: list[str], limit_s: float) -> None:
+        self._limit_s = limit_s
         self._scratch = tempfile.TemporaryDirectory(prefix="sweetpoint-vm-")
         name = self._scratch.name
         self._directory = Path(name)
         (self._directory / "ids").write_text("\n".join(chosen))
         command = f"{IN_GUEST}={name} SWEETPOINT_VM_TESTS=1 SWEETPOINT_KERNEL_TESTS=1"
+        command += f" SWEETPOINT_KUBE_TESTS={os.environ.get('SWEETPOINT_KUBE_TESTS', '')}"
         command += f" PYTHONDONTWRITEBYTECODE=1 {shlex.quote(sys.executable)}"
         command += (
             f" -m pytest -m vm -p no:cacheprovider -o tmp_path_retention_policy=none @{name}/ids"
         )
-        self._stop_at = time.monotonic() + TIMEOUT_S
+        self._stop_at = time.monotonic() + limit_s
         with (self._directory / "console").open("wb") as console:
             # A session of its own, so that QEMU and its wrapper can be killed together.
             self._process = subprocess.Popen(
@@ -156,7 +161,7 @@ class _Guest:
             self._process.wait(max(0.0, self._stop_at - time.monotonic()))
             ended = f"ended with {self._process.returncode}"
         except subprocess.TimeoutExpired:
-            ended = f"was stopped after {TIMEOUT_S:.0f} s"
+            ended = f"was stopped after {self._limit_s:.0f} s"
             self._kill()
         words = (self._directory / "console").read_text(errors="replace").splitlines()
         reports: _Reports = defaultdict(list)

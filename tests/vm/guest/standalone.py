@@ -1,0 +1,154 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A kubelet without an API server: static pods, containerd and runc, in a place of their own."""
+
+from collections.abc import Iterator
+import contextlib
+import json
+import os
+from pathlib import Path
+import re
+import subprocess
+
+from controller.demo.programs import free_port
+from controller.host.facts import CgroupLayout
+from tests.kernel.knobs import dump
+from tests.kube.kubepods import Kubepods
+from tests.kube.node_programs import NodePrograms, container
+from tests.kube.own_host import OwnHost
+from tests.pod_server import NODE, PodServer
+from tests.pod_server import pod as raw_pod
+
+__all__ = ("StandaloneNode", "standalone_node")
+
+# The emulator is about ten times slower than the host, and a busy host makes it slower still.
+_SLOW = 10.0
+# kubelet has updated its own cgroups then, and has read the manifests.
+_STARTED = (re.compile(r'cpu_manager.*"Starting"'), re.compile(r'"SyncLoop ADD" source="file"'))
+# What kubelet logs if it cannot write to a cgroup.
+_CGROUP_ERROR = re.compile(
+    r"^[EF]\d.*(?:QoS cgroup|QOS|ContainerManager|cpu\.\w+|invalid argument|runc).*", re.M
+)
+_PODS = {"web": "Burstable", "batch": "BestEffort"}
+_REQUESTS = {"Burstable": {"requests": {"cpu": "100m"}}, "BestEffort": {}}
+# No probe measures this, so it is in the safe state: best-effort work is at its floor, or is free.
+_PROFILE = """\
+name: default
+indicators:
+  runq_p99: {sweet_point: 1ms}
+"""
+
+
+class StandaloneNode(NodePrograms):
+    """A node with a Burstable service and a BestEffort pod; ``cgroups`` are theirs by name.
+
+    The agent that gets ``config`` knows the pods from *server*, as it would from an API server.
+    """
+
+    def __init__(self, host: OwnHost, layout: CgroupLayout, server: PodServer):
+        super().__init__(host, "cgroupfs", _SLOW)
+        self.kubepods = Kubepods(host.cgroup("cpu"), layout)
+        self.cgroups = {name: self._declare(server, name) for name in _PODS}
+        self.port, self.state_dir = free_port(), host.home / "state"
+        self.config, self._server = host.home / "config.yaml", server
+        (host.home / "default.yaml").write_text(_PROFILE)
+        self.squeeze(True)
+
+    def _declare(self, server: PodServer, name: str) -> Path:
+        raw, resources = raw_pod(name), _REQUESTS[_PODS[name]]
+        raw["status"]["qosClass"] = _PODS[name]
+        main = container("main", resources, "sleep 1000000")
+        raw["spec"] |= {"containers": [main]}
+        server.pods.append(raw)
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": raw["metadata"],
+            "spec": {"hostNetwork": True, "terminationGracePeriodSeconds": 1, "containers": [main]},
+        }
+        folder = self.host.home / "var-lib/kubelet-static"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(manifest))
+        return self.kubepods.pod(raw["metadata"]["uid"], _PODS[name])
+
+    def squeeze(self, on: bool) -> None:
+        """Write the configuration in which best-effort work is at its floor, or free."""
+        self.config.write_text(
+            f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nstate_dir: {self.state_dir}\n"
+            f"data_dir: {self.host.home}/data\nprofiles: [default.yaml]\ntick: 1s\n"
+            f"safe_state: {'floor' if on else 'static'}\n"
+            f"kubernetes:\n  node: {NODE}\n  kubeconfig: {self._server.kubeconfig}\n"
+            f"  cgroup_roots: [{self.kubepods.config_root}]\n"
+        )
+
+    def protected(self) -> bool:
+        """Whether the BestEffort pod is idle."""
+        return (self.cgroups["batch"] / "cpu.idle").read_text() == "1\n"
+
+    def squeezed(self) -> bool:
+        """Whether the BestEffort pod has a quota."""
+        return not (self.cgroups["batch"] / "cpu.max").read_text().startswith("max")
+
+    def knobs(self) -> dict[str, str]:
+        """Return all knobs of the pods and their levels."""
+        return dump(self.kubepods.root)
+
+    def weight(self, level: str) -> int:
+        """Return the weight of the parent cgroup of the pods of a QoS class."""
+        return int((self.kubepods.qos_level(level) / "cpu.weight").read_text())
+
+    def processes(self) -> dict[str, list[int]]:
+        """Return the processes of the pods: the pause and the container of each."""
+        return {
+            name: sorted(
+                int(pid)
+                for file in cgroup.rglob("cgroup.procs")
+                for pid in file.read_text().split()
+            )
+            for name, cgroup in self.cgroups.items()
+        }
+
+    def start_pods(self) -> None:
+        """Start kubelet and wait until it has started its pods, or has found them."""
+        offset = len(self.log("kubelet")) if (self.host.home / "kubelet.err").exists() else 0
+        self.start_kubelet()
+        for words in _STARTED:
+            self.wait("kubelet", lambda words=words: words.search(self.log("kubelet"), offset))
+        self.wait("the pods", self._run)
+
+    def _run(self) -> bool:
+        found = self.processes().values()
+        names = [Path(f"/proc/{pid}/comm").read_text() for each in found for pid in each]
+        # runc becomes the container's first process.
+        return all(len(each) == 2 for each in found) and not any("runc" in name for name in names)
+
+    def cgroup_errors(self) -> list[str]:
+        """Return the lines of kubelet's log that say that it could not write to a cgroup."""
+        return _CGROUP_ERROR.findall(self.log("kubelet"))
+
+
+@contextlib.contextmanager
+def standalone_node(
+    home: Path, layout: CgroupLayout, server: PodServer
+) -> Iterator[StandaloneNode]:
+    """Start a node whose files are in *home*, which is mounted and unmounted."""
+    # An overlay, such as /tmp of the guest, cannot be the upper layer of another one.
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", home], check=True)
+    cpus = os.sched_getaffinity(0)
+    # Spinning threads of the Go programs wait there for a CPU that the emulator does not run.
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        with OwnHost(home, f"sweetpoint-test-{os.getpid()}-node") as host:
+            for name in ("var-lib", "var-log"):
+                (home / name).mkdir(exist_ok=True)
+            node = StandaloneNode(host, layout, server)
+            try:
+                node.start_containerd()
+                node.import_images()
+                node.start_pods()
+                yield node
+            finally:
+                node.close()
+    finally:
+        os.sched_setaffinity(0, cpus)
+        subprocess.run(["umount", "-l", home], check=True)
