@@ -42,16 +42,16 @@ class Limits(NamedTuple):
 
     ``heartbeat_s``: an agent without a heartbeat for this long is killed. ``start_s`` replaces it
     until the first heartbeat, because compiling the probes takes seconds where CPUs are scarce,
-    and no knob is held yet. ``stop_s``: time to end after SIGTERM. ``restore_s``: after it a
-    restore is killed, and made ``restores`` times at most. It takes up to a second of CPU time,
-    knobs that are restored stay so, and service managers mostly allow 30 s for a stop. The
-    guardian gives up after ``quick_deaths`` agents in a row that ended within ``quick_s``. Before
-    a restart it waits ``backoff_s``, twice as long after each quick death.
+    and no knob is held yet. ``stop_s``: time to end after SIGTERM, which begins with the restore.
+    ``restore_s``: after it a restore is killed, and made ``restores`` times at most. It takes up to
+    a second of CPU time, knobs that are restored stay so, and service managers mostly allow 30 s
+    for a stop. The guardian gives up after ``quick_deaths`` agents in a row that ended within
+    ``quick_s``. Before a restart it waits ``backoff_s``, twice as long after each quick death.
     """
 
     heartbeat_s: float = 10.0
     start_s: float = 120.0
-    stop_s: float = 5.0
+    stop_s: float = 10.0
     restore_s: float = 12.0
     restores: int = 2
     quick_s: float = 60.0

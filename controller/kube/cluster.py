@@ -43,8 +43,10 @@ __all__ = ("Cluster",)
 _log = logging.getLogger(__name__)
 
 _MAX_TEXTS = 100
-# Time for the last requests; it must be shorter than the guardian's limit for an agent to end.
+# Time for the last requests; it must be shorter than the guardian's limit for an agent to end. A
+# node that keeps the taint gets no pods, so a slow server has more time to remove it.
 _CLOSE_WITHIN_S = 1.5
+_CLEAN_WITHIN_S = 6.0
 _OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
@@ -228,11 +230,12 @@ class Cluster:
 
     def close(self) -> None:
         """Remove the taint and the capacity of the node, and end all threads."""
+        within_s = _CLEAN_WITHIN_S if self.may_have_left_objects else _CLOSE_WITHIN_S
         self._capacity.withdraw()
         self.evictions.remove_taint()
         for reader in self._profile_readers:
             reader.close()
-        self._worker.close(_CLOSE_WITHIN_S)
+        self._worker.close(within_s)
         self._watcher.close()
 
     @property

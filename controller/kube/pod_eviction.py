@@ -246,6 +246,7 @@ class PodEvictions:
             yield answer
 
     def remove_taint(self) -> None:
-        """Stop evicting and remove the taint, in the worker's thread."""
+        """Stop evicting and remove the taint, in the worker's thread; after an error once more."""
         self._client.close()
-        self._worker.submit(self._taint.remove, _TAINT_JOB, first=True)
+        for _ in range(2):  # what is removed is not requested again
+            self._worker.submit(self._taint.remove, _TAINT_JOB, first=True)

@@ -275,6 +275,20 @@ def test_a_waiting_eviction_is_not_requested_when_the_agent_ends(
     assert not server.asked_for("POST")
 
 
+def test_the_taint_is_removed_at_the_end_after_a_failed_request(
+    api: Api, worker: Worker, events: Events, server: ApiStandIn
+) -> None:
+    found = evictions(api, worker, events)
+    found.request(EVICTION, plan(1, 1.0, EVICTION), enforcing=True)
+    assert first(found).result is EvictionResult.EVICTED
+    failures = [(500, {})]
+    server.before = lambda asked: failures.pop() if failures and asked.method == "PATCH" else None
+    found.remove_taint()
+    worker.close()
+    assert not failures
+    assert not found.may_be_marked
+
+
 @pytest.mark.parametrize(("enforcing", "enabled"), [(False, True), (True, False)])
 def test_an_eviction_is_only_reported_when_it_is_not_enabled(
     api: Api,
