@@ -154,7 +154,7 @@ def without_levels(knobs: dict[str, str]) -> dict[str, str]:
     return {name: text for name, text in knobs.items() if name.count("/") > 1}
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.soak)])
 def test_kubelet_and_containerd_restart_while_the_agent_squeezes(
     release: Release, namespace: str, rounds: int
 ) -> None:
@@ -207,7 +207,7 @@ def test_killed_agents_are_started_again_and_leave_nothing(
     release: Release, namespace: str
 ) -> None:
     node = release.node
-    for _ in range(3):
+    for _ in range(2):
         wait_for_idle(release, namespace)
         agent = release.agent()
         (count,) = (each["restartCount"] for each in agent["status"]["containerStatuses"])

@@ -63,7 +63,7 @@ def in_force(node: StandaloneNode) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kubelets", "containerds"), [(2, 1), pytest.param(10, 5, marks=pytest.mark.soak)]
+    ("kubelets", "containerds"), [(1, 1), pytest.param(10, 5, marks=pytest.mark.soak)]
 )
 def test_every_restart_beside_a_squeezing_agent(
     node: StandaloneNode, kubelets: int, containerds: int
