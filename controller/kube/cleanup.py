@@ -116,7 +116,7 @@ def retire(
     deadline_s = clock() + timeout_s
     daemon_set = api.patch(path, _PATCH, kind=PatchKind.MERGE)
     look_s = min(clock() + _LOOK_EVERY_S, deadline_s)
-    while running := _running(daemon_set):
+    while running := _running(api, namespace, daemon_set):
         if clock() >= look_s:
             look_s = min(clock() + _LOOK_EVERY_S, deadline_s)
             if away := _nodes_away(api, namespace, daemon_set):
@@ -134,11 +134,17 @@ def retire(
         daemon_set = api.get(path)
 
 
-def _running(daemon_set: dict[str, Any]) -> int:
-    """Return the number of nodes with a pod, at least 1 until the controller saw the change."""
+def _running(api: Api, namespace: str, daemon_set: dict[str, Any]) -> int:
+    """Return the number of agents, at least 1 until the controller saw the change.
+
+    The controller does not count pods that are ending, which still clean up with the permissions
+    of the release. So where it counts none they are listed.
+    """
     status = daemon_set.get("status") or {}
     pods = int(status.get("currentNumberScheduled", 0)) + int(status.get("numberMisscheduled", 0))
-    return pods if _is_seen(daemon_set) else max(pods, 1)
+    if not _is_seen(daemon_set):
+        return max(pods, 1)
+    return pods or len(_agents(api, namespace, daemon_set))
 
 
 def _is_seen(daemon_set: dict[str, Any]) -> bool:
@@ -148,18 +154,25 @@ def _is_seen(daemon_set: dict[str, Any]) -> bool:
 
 def _nodes_away(api: Api, namespace: str, daemon_set: dict[str, Any]) -> list[str]:
     """Return the nodes of the remaining pods if none of these nodes is Ready, else nothing."""
-    if not _is_seen(daemon_set) or _running(daemon_set) > _MOST_AWAY:
+    if not _is_seen(daemon_set):
         return []
+    pods = _agents(api, namespace, daemon_set)
+    nodes = sorted({each["spec"].get("nodeName", "") for each in pods} - {""})
+    if len(nodes) > _MOST_AWAY or any(_is_ready(api, node) for node in nodes):
+        return []
+    return nodes
+
+
+def _agents(api: Api, namespace: str, daemon_set: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the pods of agents that have not ended, one more than ``_MOST_AWAY`` at most."""
     labels = daemon_set["spec"]["selector"]["matchLabels"]
     query = {
         "labelSelector": ",".join(f"{key}={value}" for key, value in labels.items()),
         "limit": str(_MOST_AWAY + 1),
     }
-    pods = api.get(f"/api/v1/namespaces/{segment(namespace)}/pods", query)
-    nodes = sorted({each["spec"].get("nodeName", "") for each in pods["items"]} - {""})
-    if len(nodes) > _MOST_AWAY or any(_is_ready(api, node) for node in nodes):
-        return []
-    return nodes
+    pods = api.get(f"/api/v1/namespaces/{segment(namespace)}/pods", query)["items"]
+    ended = ("Succeeded", "Failed")
+    return [each for each in pods if (each.get("status") or {}).get("phase") not in ended]
 
 
 def _is_ready(api: Api, node: str) -> bool:

@@ -18,6 +18,8 @@ from tests.kube.installed import Installed
 
 pytestmark = pytest.mark.kube
 
+# What kubelet does when all containers have ended.
+NOW = ("--grace-period=0", "--force")
 README = Path(__file__).parents[2] / "deploy" / "chart" / "README.md"
 
 
@@ -49,11 +51,12 @@ class Release:
         }
         self._admin.replace(f"{self._path}/status", found)
 
-    def agent_on(self, node: str) -> None:
-        """Make the pod of an agent on *node*."""
+    def agent_on(self, node: str) -> str:
+        """Make the pod of an agent on *node* and return its path."""
         labels = self._admin.get(self._path)["spec"]["selector"]["matchLabels"]
         name = self._cluster.new_name("agent")
         self._cluster.make_pod(self.namespace, name, node=node, labels=labels)
+        return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
 
     def retire(self, timeout_s: float) -> None:
         """Do what the hook does."""
@@ -65,7 +68,8 @@ def release(cluster: Cluster, tmp_path: Path) -> Release:
     return Release(cluster, tmp_path)
 
 
-def test_it_waits_until_every_agent_has_ended(release: Release) -> None:
+def test_it_waits_until_every_agent_has_ended(cluster: Cluster, release: Release) -> None:
+    pod = release.agent_on("some-node")
     release.report(scheduled=2, misscheduled=0)
     ended = threading.Event()
 
@@ -82,6 +86,11 @@ def test_it_waits_until_every_agent_has_ended(release: Release) -> None:
     release.report(scheduled=0, misscheduled=2)
     assert not ended.wait(1.5), "two agents still clean up"
     release.report(scheduled=0, misscheduled=0)
+    cluster.admin.delete(pod)
+    assert not ended.wait(1.5), "an agent is ending, which the controller does not count"
+    cluster.kubectl(
+        "delete", "pod", pod.rpartition("/")[2], f"--namespace={release.namespace}", *NOW
+    )
     assert ended.wait(10)
     thread.join()
 
