@@ -225,7 +225,7 @@ class Cluster:
 
     @property
     def may_have_left_objects(self) -> bool:
-        """Whether the node may still have the agent's taint or capacity; for after ``close``."""
+        """Whether the node may have the agent's taint or capacity."""
         return self.evictions.may_be_marked or self._capacity.present
 
     def close(self) -> None:
