@@ -166,6 +166,8 @@ def test_evictions_and_taints_have_a_priority_level_of_their_own() -> None:
     schema = find(rendered(case), "FlowSchema")["spec"]
     level = find(rendered(case), "PriorityLevelConfiguration")
     assert schema["priorityLevelConfiguration"] == {"name": level["metadata"]["name"]}
+    # At least one seat is left, also of a level with one seat.
+    assert level["spec"]["limited"]["lendablePercent"] < 50
     (rule,) = schema["rules"]
     (subject,) = rule["subjects"]
     assert subject["serviceAccount"]["name"] == pod_spec(case)["serviceAccountName"]
