@@ -120,7 +120,9 @@ class RealNode(NodePrograms):
 
     def _make_network(self) -> None:
         for command in (
-            "link add node0 type bridge",
+            # Without an address of its own it takes the lowest of its ports, which changes with the
+            # pods. Packets of the others to the old address are lost for ten seconds.
+            "link add node0 address 02:00:0a:4d:00:01 type bridge",
             f"address add {_ADDRESS}/24 dev node0",
             "link set node0 up",
             # kubelet wants a default route. This one leads nowhere.
