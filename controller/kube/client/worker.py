@@ -50,6 +50,7 @@ class Worker:
         self._jobs: deque[tuple[Job, str]] = deque()
         self._periodic: list[_Periodic] = []
         self._closing = self._abandoned = False
+        self._started = 0
         self._request_errors = RequestErrors(_log)
         self._thread = threading.Thread(target=self._run, name="kube-worker", daemon=True)
         self.failure: Exception | None = None
@@ -85,11 +86,20 @@ class Worker:
         return self._request_errors.counts
 
     def close(self, within_s: float = 5.0) -> None:
-        """Run the waiting jobs for at most *within_s* seconds and end the thread."""
+        """Run the waiting jobs for at most *within_s* seconds and end the thread.
+
+        A job that began before is aborted after half of that time, so that its request does not
+        take the time of the waiting ones.
+        """
         with self._condition:
             self._closing = True
+            before = self._started
             self._condition.notify()
-        self._thread.join(within_s)
+        self._thread.join(within_s / 2)
+        with self._condition:
+            if self._started == before:
+                self._api.abort(self._thread)
+        self._thread.join(within_s / 2)
         self._abandoned = True
         self._api.abort_until_ended(self._thread)
 
@@ -108,8 +118,10 @@ class Worker:
                 now_s = time.monotonic()
                 first = min(self._periodic, key=lambda each: each.due_s, default=None)
                 if first is not None and first.due_s <= now_s and not self._closing:
+                    self._started += 1
                     return first.job, first.name, first
                 if self._jobs:
+                    self._started += 1
                     return *self._jobs.popleft(), None
                 self._condition.wait(None if first is None else first.due_s - now_s)
 

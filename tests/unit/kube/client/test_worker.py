@@ -173,3 +173,16 @@ def test_the_end_does_not_wait_for_a_server_that_hangs(tmp_path: Path) -> None:
         assert time.monotonic() - began < 8
         assert not any(thread.name == "kube-worker" for thread in threading.enumerate())
     assert ran == []
+
+
+def test_a_request_that_hangs_leaves_time_for_the_waiting_ones(tmp_path: Path) -> None:
+    with PodServer(tmp_path) as server:
+        server.script = [server.hang]
+        api = Api(server.kubeconfig)
+        worker = Worker(api)
+        worker.submit_periodic(60, lambda: api.get("/api/v1/pods/x"))
+        eventually("a request", 30, lambda: server.requests)
+        last: list[int] = []
+        worker.submit(lambda: last.append(1), first=True)
+        worker.close(1.0)
+        assert last == [1]
