@@ -3,22 +3,19 @@
 """Cgroups of a test that are assigned to a sched probe."""
 
 from collections.abc import Iterable
-import os
 from pathlib import Path
 import time
 
 from controller.core.model import CgroupId, WorkloadSample
-from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.probes.sched import SchedProbe, SchedReading
-from controller.probes.steal import StealMeter
 from tests.kernel.loads import Running
+from tests.kernel.steal import Steal
 
 __all__ = ("QUIET_NS", "Groups")
 
 QUIET_NS = 2_000_000  # CPU time of a load at its gate, before and after its work
 LONGEST_SLICE_NS = 4_000_000
-_TICK_NS = NS_PER_SEC // os.sysconf("SC_CLK_TCK")
 
 
 class Groups:
@@ -44,14 +41,10 @@ class Groups:
     def assert_agree(self, probe: SchedProbe, running: Running, cgroups: Iterable[Path]) -> None:
         """Let *running* work; assert that probe and kernel agree within one percent."""
         cgroups = tuple(cgroups)
-        stolen_before_ns = StealMeter().poll(0) or 0
+        steal = Steal()
         before, first = [running.schedstat(path) for path in cgroups], probe.poll()
         running.work()
         after, last = [running.schedstat(path) for path in cgroups], probe.poll()
-        # The kernel takes steal off a task's run time (update_rq_clock_task), the probe does not.
-        # It is counted in ticks, so one more may be on its way.
-        stolen_ns = (StealMeter().poll(0) or 0) - stolen_before_ns
-        stolen_ns += _TICK_NS if stolen_ns else 0
         # Zero on a host without missed switches, see docs/ARCHITECTURE.md.
         lost_ns = (last.missed_switches - first.missed_switches) * LONGEST_SLICE_NS
         for path, then, now in zip(cgroups, before, after, strict=True):
@@ -61,8 +54,8 @@ class Groups:
             ran_ns, waited_ns = now.oncpu_ns - then.oncpu_ns, now.wait_ns - then.wait_ns
             seen_ns = new.wait_total_ns - old.wait_total_ns
             print(f"{path.name}: {seen_ns / waited_ns - 1:+.4%} of {waited_ns / 1e9:.3f} s")
-            assert new.oncpu_ns - old.oncpu_ns >= 0.99 * ran_ns - QUIET_NS
-            assert new.oncpu_ns - old.oncpu_ns <= 1.01 * ran_ns + QUIET_NS + stolen_ns
+            counted_ns = new.oncpu_ns - old.oncpu_ns
+            steal.assert_equal(counted_ns, ran_ns, rel=0.01, spare_ns=QUIET_NS)
             assert seen_ns <= 1.01 * waited_ns + QUIET_NS
             assert seen_ns >= 0.99 * waited_ns - QUIET_NS - lost_ns
 

@@ -20,6 +20,7 @@ from controller.probes.counters import choose_sources
 from controller.probes.perf import find_source, open_event
 from controller.probes.sched import SchedProbe, SchedReading
 from tests.kernel.loads import Load, loads
+from tests.kernel.steal import Steal
 
 pytestmark = pytest.mark.kernel
 
@@ -88,7 +89,7 @@ def test_two_on_one_cpu_get_their_own_share(
     wanted = [Load(paths[0], "hog", CPU), *[Load(paths[1], "bursts", CPU)] * 2]
     with loads(wanted, seconds=3) as running:
         before_ns = [running.schedstat(path).oncpu_ns for path in paths]
-        first = settled(probe)
+        first, steal = settled(probe), Steal()
         running.work()
         after_ns = [running.schedstat(path).oncpu_ns for path in paths]
         last = settled(probe)
@@ -96,7 +97,7 @@ def test_two_on_one_cpu_get_their_own_share(
         old, new = sample(first, cgroup), sample(last, cgroup)
         assert old.instructions is not None and new.instructions is not None
         gained = new.instructions - old.instructions
-        assert gained == pytest.approx(after_ns[index] - before_ns[index], rel=0.02)
+        steal.assert_equal(gained, after_ns[index] - before_ns[index], rel=0.02)
 
 
 def test_workloads_and_idle_are_the_whole_machine(

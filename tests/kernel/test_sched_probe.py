@@ -15,6 +15,7 @@ from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slots import SLOT_SYSTEM
 from tests.kernel.groups import QUIET_NS, Groups
 from tests.kernel.loads import Load, loads
+from tests.kernel.steal import Steal
 
 pytestmark = pytest.mark.kernel
 
@@ -138,7 +139,7 @@ def test_on_cpu_time_is_right_in_spite_of_missed_switches(
     service = groups.make("service", latency=True)
     cpus = probe._cpus.values
     with loads([Load(service, "bursts", CPU)], seconds=2) as running:
-        before, first = running.schedstat(service).oncpu_ns, probe.poll()
+        before, first, steal = running.schedstat(service).oncpu_ns, probe.poll(), Steal()
         running.start()
         end = time.monotonic() + 2
         while time.monotonic() < end:
@@ -150,7 +151,7 @@ def test_on_cpu_time_is_right_in_spite_of_missed_switches(
     assert last.missed_switches - first.missed_switches > 100
     old, new = groups.sample(first, service), groups.sample(last, service)
     assert old.oncpu_ns is not None and new.oncpu_ns is not None
-    assert new.oncpu_ns - old.oncpu_ns == pytest.approx(after - before, rel=0.02)
+    steal.assert_equal(new.oncpu_ns - old.oncpu_ns, after - before, rel=0.02)
 
 
 @TYPED
@@ -191,12 +192,12 @@ def test_own_quota_beside_a_hog_is_not_blamed_on_the_hog(
 
 
 def test_nested_cgroups_belong_to_their_workload(probe: SchedProbe, groups: Groups) -> None:
-    outer = groups.make("outer", latency=True)
+    outer, steal = groups.make("outer", latency=True), Steal()
     with loads([Load(groups.make("outer/made/later"), "hog", CPU)], seconds=1) as running:
         running.work()
         sample = groups.sample(probe.poll(), outer)
         spent = running.schedstat(outer)
-    assert sample.oncpu_ns == pytest.approx(spent.oncpu_ns, rel=0.05)
+    steal.assert_equal(sample.oncpu_ns, spent.oncpu_ns, rel=0.05)
 
 
 def test_a_recreated_cgroup_starts_at_zero(probe: SchedProbe, groups: Groups) -> None:
