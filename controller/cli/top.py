@@ -18,7 +18,7 @@ from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
 
 if TYPE_CHECKING:
     from controller.cli.top_pages import Page, SourceError
-    from controller.cli.top_view import Tracker, View
+    from controller.page.view import Tracker, View
 
 __all__ = ("HELP", "add_arguments", "main", "plain")
 
@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 done, 1 no agent answered, 2 wrong options or configuration."""
     from controller.cli.top_pages import SourceError, pages
-    from controller.cli.top_view import Tracker
     from controller.config.yaml_document import ConfigError
+    from controller.page.view import Tracker
 
     if not 0.1 <= arguments.interval <= 3600:
         return fail("--interval must be between 0.1 and 3600", WRONG)
@@ -97,7 +97,7 @@ def _show(
 
 def plain(view: "View", *, detail: bool = False) -> Iterator[str]:
     """Yield the lines of *view*; with *detail* the trend of each indicator too."""
-    from controller.cli.top_view import bar, spark
+    from controller.page.view import bar, spark
 
     yield view.head
     for note in view.notes:

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.cli.top_pages import Page, SourceError
-from controller.cli.top_view import Tracker, View, bar, spark
+from controller.page.view import Tracker, View, bar, spark
 
 __all__ = ("draw", "run")
 

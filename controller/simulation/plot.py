@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from controller.demo.chart import HEIGHT, WIDTH, Chart, Series
+from controller.page.chart import HEIGHT, WIDTH, Chart, Series
 from controller.simulation.run import Run
 
 __all__ = ("draw",)

@@ -26,11 +26,11 @@ import pytest
 from controller.cli.main import main
 from controller.cli.top import plain
 from controller.cli.top_screen import draw
-from controller.cli.top_view import Tracker, bar, spark
 from controller.core.decision import Cause, Culprit, LearnedReport, Plan, Verdict
 from controller.core.model import CgroupId, Channel, IndicatorName, Knob, KnobReading, KnobValue
 from controller.demo.programs import free_port
 from controller.host.pause_file import PauseEntry, PauseState
+from controller.page.view import Tracker, bar, spark
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
 from tests.reports import JOB, report

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What ``sweetpoint top`` shows: rows made from /statusz, and how they change from page to page.
+"""What ``sweetpoint top`` and the page show: rows made from /statusz, and how they change.
 
 The page comes from the network, and perhaps from an agent of another version. A field that is
 missing or of another type is left out; no text reaches the terminal with control characters in it.
@@ -17,7 +17,19 @@ from controller.core.model import KnobValue
 from controller.core.units import NS_PER_SEC, format_bandwidth, format_cpus, format_duration
 from controller.host.names import printable
 
-__all__ = ("ChannelRow", "ServiceRow", "Tracker", "View", "WorkloadRow", "bar", "spark")
+__all__ = (
+    "ChannelRow",
+    "ServiceRow",
+    "Tracker",
+    "View",
+    "WorkloadRow",
+    "bar",
+    "mapping",
+    "number",
+    "records",
+    "spark",
+    "text",
+)
 
 _TREND = 60
 _MOST_NAME = 64
@@ -116,13 +128,13 @@ class Tracker:
     def update(self, page: Mapping[str, Any]) -> View:
         """Return the view of *page*, the data of /statusz."""
         self._update_use(page)
-        self._update_trends(_records(_mapping(page.get("plan")).get("loops")))
+        self._update_trends(records(mapping(page.get("plan")).get("loops")))
         return self.again(page)
 
     def again(self, page: Mapping[str, Any]) -> View:
         """Return the view of the last *page* once more, with another filter or order."""
-        plan = _mapping(page.get("plan"))
-        loops = _records(plan.get("loops"))
+        plan = mapping(page.get("plan"))
+        loops = records(plan.get("loops"))
         return View(
             head=_head(page, plan),
             notes=tuple(_notes(page)),
@@ -133,17 +145,17 @@ class Tracker:
         )
 
     def _update_trends(self, loops: list[Mapping[str, Any]]) -> None:
-        keys = [(_text(each.get("service")), _text(each.get("indicator"))) for each in loops]
+        keys = [(text(each.get("service")), text(each.get("indicator"))) for each in loops]
         self._trends = {key: self._trends.get(key, deque(maxlen=_TREND)) for key in keys}
         for key, loop in zip(keys, loops, strict=True):
             self._trends[key].append(_ratio(loop))
 
     def _update_use(self, page: Mapping[str, Any]) -> None:
-        time_ns = _number(page.get("time_ns"))
+        time_ns = number(page.get("time_ns"))
         found = {
-            _text(each.get("path")): oncpu_ns
-            for each in _records(page.get("workloads"))
-            if (oncpu_ns := _number(each.get("oncpu_ns"))) is not None
+            text(each.get("path")): oncpu_ns
+            for each in records(page.get("workloads"))
+            if (oncpu_ns := number(each.get("oncpu_ns"))) is not None
         }
         last_ns, before = self._time_ns, self._oncpu
         if time_ns is None or time_ns == last_ns:
@@ -170,14 +182,14 @@ class Tracker:
     def _service(
         self, loop: Mapping[str, Any], origins: Mapping[tuple[str, str], str]
     ) -> ServiceRow:
-        service, indicator = _text(loop.get("service")), _text(loop.get("indicator"))
+        service, indicator = text(loop.get("service")), text(loop.get("indicator"))
         is_time = loop.get("is_time") is True
-        value, sweet_point = _number(loop.get("value")), _number(loop.get("sweet_point"))
+        value, sweet_point = number(loop.get("value")), number(loop.get("sweet_point"))
         return ServiceRow(
             service=service,
             indicator=indicator,
-            channel=_text(loop.get("channel")),
-            status=_text(loop.get("status")),
+            channel=text(loop.get("channel")),
+            status=text(loop.get("status")),
             value=_amount(indicator, value, is_time),
             sweet_point=_amount(indicator, sweet_point, is_time),
             origin=origins.get((service, indicator), ""),
@@ -189,13 +201,13 @@ class Tracker:
         self, page: Mapping[str, Any], plan: Mapping[str, Any]
     ) -> tuple[WorkloadRow, ...]:
         knobs = {
-            (_text(each.get("path")), _text(each.get("knob"))): _text(each.get("applied"))
-            for each in _records(page.get("knobs"))
+            (text(each.get("path")), text(each.get("knob"))): text(each.get("applied"))
+            for each in records(page.get("knobs"))
         }
         blame, harms = _blame(plan)
         rows = []
-        for each in _records(page.get("workloads")):
-            name, path = _text(each.get("name")), _text(each.get("path"))
+        for each in records(page.get("workloads")):
+            name, path = text(each.get("name")), text(each.get("path"))
             if each.get("qos") != "best-effort" or not fnmatch.fnmatchcase(name, self.pattern):
                 continue
             cgroup = str(each.get("cgroup"))
@@ -218,63 +230,63 @@ class Tracker:
 
 
 def _head(page: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    tick = _mapping(page.get("tick"))
-    took, p99 = _number(tick.get("duration_ns")), _number(tick.get("duration_p99_ns"))
-    parts = [_text(page.get("mode")) or "not ready"]
-    if (granted := _number(plan.get("quota_granted_cpus"))) is not None:
+    tick = mapping(page.get("tick"))
+    took, p99 = number(tick.get("duration_ns")), number(tick.get("duration_p99_ns"))
+    parts = [text(page.get("mode")) or "not ready"]
+    if (granted := number(plan.get("quota_granted_cpus"))) is not None:
         parts.append(f"best-effort may use {format_cpus(granted)}")
     if took is not None and p99 is not None:
         parts.append(f"tick {format_duration(took)}, p99 {format_duration(p99)}")
-    cost = _number(_mapping(page.get("agent")).get("used_cpus"))
+    cost = number(mapping(page.get("agent")).get("used_cpus"))
     if cost is not None:
         parts.append(f"agent {format_cpus(cost)}")
     return " | ".join(parts)
 
 
 def _notes(page: Mapping[str, Any]) -> Iterator[str]:
-    for each in _records(page.get("pauses")):
-        yield f"paused: {_text(each.get('scope'))} {_text(each.get('name'))}".rstrip()
-    for source, problem in _mapping(page.get("pause_problems")).items():
-        yield f"pause of the {_text(source)} is ignored: {_text(problem)}"
-    for probe, problem in _mapping(page.get("probes")).items():
-        yield f"probe {_text(probe)} is off: {_text(problem)}"
-    if problem := _text(page.get("config_problem")):
+    for each in records(page.get("pauses")):
+        yield f"paused: {text(each.get('scope'))} {text(each.get('name'))}".rstrip()
+    for source, problem in mapping(page.get("pause_problems")).items():
+        yield f"pause of the {text(source)} is ignored: {text(problem)}"
+    for probe, problem in mapping(page.get("probes")).items():
+        yield f"probe {text(probe)} is off: {text(problem)}"
+    if problem := text(page.get("config_problem")):
         yield f"configuration: {problem}"
-    if _mapping(page.get("plan")).get("safe") is True:
+    if mapping(page.get("plan")).get("safe") is True:
         yield "no data: safe state"
 
 
 def _channels(plan: Mapping[str, Any]) -> Iterator[ChannelRow]:
     rungs: dict[str, list[str]] = {}
-    for each in _records(plan.get("rungs")):
+    for each in records(plan.get("rungs")):
         usable = each.get("usable") is True
         if usable:
-            rungs.setdefault(_text(each.get("channel")), []).append(_text(each.get("setting")))
-    for demand in _records(plan.get("demands")):
-        channel = _text(demand.get("channel"))
+            rungs.setdefault(text(each.get("channel")), []).append(text(each.get("setting")))
+    for demand in records(plan.get("demands")):
+        channel = text(demand.get("channel"))
         yield ChannelRow(
             channel=channel,
-            state=_text(demand.get("state")),
-            demand=_number(demand.get("applied")) or 0.0,
-            service=_text(demand.get("service")),
+            state=text(demand.get("state")),
+            demand=number(demand.get("applied")) or 0.0,
+            service=text(demand.get("service")),
             knobs=", ".join(rungs.get(channel, [])),
         )
 
 
 def _decisions(page: Mapping[str, Any]) -> Iterator[str]:
-    now_ns = _number(page.get("time_ns")) or 0.0
-    for each in reversed(_records(page.get("decisions"))):
-        age_s = (now_ns - (_number(each.get("time_ns")) or 0.0)) / NS_PER_SEC
-        yield f"{age_s:6.0f}s ago  {_text(each.get('subject'))}: {_text(each.get('text'), 400)}"
+    now_ns = number(page.get("time_ns")) or 0.0
+    for each in reversed(records(page.get("decisions"))):
+        age_s = (now_ns - (number(each.get("time_ns")) or 0.0)) / NS_PER_SEC
+        yield f"{age_s:6.0f}s ago  {text(each.get('subject'))}: {text(each.get('text'), 400)}"
 
 
 def _origins(plan: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     """Return where the sweet points that are learned are from, by service and indicator."""
     origins = {}
-    for each in _records(plan.get("learned")):
-        certainty = min(1.0, max(0.0, _number(each.get("certainty")) or 0.0))
+    for each in records(plan.get("learned")):
+        certainty = min(1.0, max(0.0, number(each.get("certainty")) or 0.0))
         learned = "learned" if each.get("is_sure") is True else f"learning, {certainty:.0%}"
-        origins[_text(each.get("service")), _text(each.get("indicator"))] = learned
+        origins[text(each.get("service")), text(each.get("indicator"))] = learned
     return origins
 
 
@@ -282,11 +294,11 @@ def _blame(plan: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, set[str
     """Return the largest part of each best-effort cgroup in a cause, and the services it hurts."""
     blame: dict[str, float] = {}
     harms: dict[str, set[str]] = {}
-    for cause in _records(plan.get("causes")):
-        for culprit in _records(cause.get("culprits")):
-            cgroup, share = str(culprit.get("cgroup")), _number(culprit.get("share")) or 0.0
+    for cause in records(plan.get("causes")):
+        for culprit in records(cause.get("culprits")):
+            cgroup, share = str(culprit.get("cgroup")), number(culprit.get("share")) or 0.0
             blame[cgroup] = max(share, blame.get(cgroup, 0.0))
-            harms.setdefault(cgroup, set()).add(_text(cause.get("service")))
+            harms.setdefault(cgroup, set()).add(text(cause.get("service")))
     return blame, harms
 
 
@@ -318,21 +330,25 @@ def _amount(indicator: str, value: float | None, is_time: bool) -> str:
 
 
 def _ratio(loop: Mapping[str, Any]) -> float | None:
-    value, sweet_point = _number(loop.get("value")), _number(loop.get("sweet_point"))
+    value, sweet_point = number(loop.get("value")), number(loop.get("sweet_point"))
     return None if value is None or not sweet_point else max(0.0, value / sweet_point)
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
+    """Return a number of a page; ``None`` if it is none, or no sensible one."""
     return float(value) if isinstance(value, int | float) and abs(value) < 1e30 else None
 
 
-def _text(value: object, most: int = _MOST_NAME) -> str:
+def text(value: object, most: int = _MOST_NAME) -> str:
+    """Return a text of a page, printable and at most *most* characters of it."""
     return printable(value[:most]) if isinstance(value, str) else ""
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object of a page, empty if it is none."""
     return value if isinstance(value, dict) else {}
 
 
-def _records(value: object) -> list[Mapping[str, Any]]:
+def records(value: object) -> list[Mapping[str, Any]]:
+    """Return the objects of a list of a page."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

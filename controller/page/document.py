@@ -1,0 +1,209 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A page as data, and its HTML: one document without external resources, light and dark.
+
+What a page says never depends on colour alone: lines have dashes, cells have numbers, and charts
+have their range in words. All text is escaped here and nowhere else.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from controller.page.chart import Chart
+from controller.page.style import SCRIPT, SCRIPT_HASH, STYLE, STYLE_HASH
+
+__all__ = (
+    "Bar",
+    "Cell",
+    "Document",
+    "Facts",
+    "Part",
+    "Section",
+    "Share",
+    "Table",
+    "Text",
+    "policy",
+    "render",
+)
+
+_SHADES = 8
+# The bar ends at this multiple of the sweet point, which is its middle.
+_FULL = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A cell with a value relative to its sweet point, as a number and a bar; ``None``: unknown."""
+
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A cell with a part, 0 to 1, as a number on a shade; ``None``: none."""
+
+    part: float | None
+
+
+Cell = str | Bar | Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table; the first cell of a row is its heading. ``left``: how many columns are text."""
+
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values."""
+
+    items: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph; ``kind`` is a CSS class: empty, ``soft``, ``good`` or ``bad``."""
+
+    text: str
+    kind: str = ""
+
+
+Part = Table | Facts | Text | Chart | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading and what stands below it; a tuple of texts is a list."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A page. ``notes`` are warnings. A ``live`` one renews itself while it is looked at."""
+
+    title: str
+    lead: str
+    notes: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    live: bool = False
+
+
+def policy(*, live: bool) -> str:
+    """Return the Content-Security-Policy of a page: nothing but its own style and script."""
+    script = f"'{SCRIPT_HASH}'; connect-src 'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; style-src '{STYLE_HASH}'; script-src {script}; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def render(document: Document) -> Iterator[str]:
+    """Yield the HTML of *document* in pieces."""
+    title = escape(document.title)
+    yield (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(live=document.live)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style></head><body>\n"
+        '<a class="skip" href="#main">Skip to the content</a>\n'
+        f'<header><h1>{title}</h1><p class="soft">{escape(document.lead)}</p>'
+    )
+    if document.live:
+        yield (
+            '<p class="live" id="live" hidden><button type="button" id="updates" '
+            'aria-pressed="false">Stop updates</button> <span role="status" id="state"></span></p>'
+            '<noscript><p class="soft">Reload the page to renew it.</p></noscript>'
+        )
+    yield '</header>\n<main id="main">\n'
+    if document.notes:
+        notes = "".join(f"<li>{escape(note)}</li>" for note in document.notes)
+        yield f'<ul class="notes" aria-label="Warnings">{notes}</ul>\n'
+    for number, section in enumerate(document.sections):
+        heading = f'<h2 id="s{number}">{escape(section.title)}</h2>'
+        yield f'<section aria-labelledby="s{number}">{heading}\n'
+        for index, part in enumerate(section.parts):
+            yield _part(part, f"s{number}p{index}")
+        yield "</section>\n"
+    script = f"<script>{SCRIPT}</script>" if document.live else ""
+    yield f"</main>{script}</body></html>\n"
+
+
+def _part(part: Part, identity: str) -> str:
+    if isinstance(part, Text):
+        kind = f' class="{escape(part.kind)}"' if part.kind else ""
+        return f"<p{kind}>{escape(part.text)}</p>\n"
+    if isinstance(part, Facts):
+        items = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in part.items)
+        return f"<dl>{''.join(items)}</dl>\n"
+    if isinstance(part, Chart):
+        return (
+            f'<figure><figcaption id="{identity}c">{escape(part.title)}</figcaption>'
+            f"{_region(part.svg(), identity)}{part.legend()}</figure>\n"
+        )
+    if isinstance(part, tuple):
+        return f"<ol>{''.join(f'<li>{escape(each)}</li>' for each in part)}</ol>\n"
+    return _table(part, identity)
+
+
+def _region(inner: str, identity: str) -> str:
+    """Return *inner* so that it can be scrolled, also by keys, where the window is narrow."""
+    return (
+        f'<div class="scroll" id="{identity}" tabindex="0" role="region" '
+        f'aria-labelledby="{identity}c">{inner}</div>'
+    )
+
+
+def _table(table: Table, identity: str) -> str:
+    def kind(column: int) -> str:
+        return ' class="text"' if column < table.left else ""
+
+    head = "".join(
+        f'<th scope="col"{kind(column)}>{escape(heading)}</th>'
+        for column, heading in enumerate(table.headings)
+    )
+    rows = []
+    for row in table.rows:
+        cells = [f'<th scope="row" class="text">{_cell(row[0])}</th>']
+        for column, cell in enumerate(row[1:], 1):
+            shade = f' class="shade{_shade(cell)}"' if isinstance(cell, Share) else kind(column)
+            cells.append(f"<td{shade}>{_cell(cell)}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return _region(
+        f'<table><caption id="{identity}c">{escape(table.caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>\n",
+        identity,
+    )
+
+
+def _shade(cell: Share) -> int:
+    return 0 if cell.part is None else round(min(max(cell.part, 0.0), 1.0) * _SHADES)
+
+
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, Share):
+        return "" if cell.part is None else f"{cell.part:.0%}"
+    if isinstance(cell, Bar):
+        return _bar(cell.ratio)
+    return escape(cell)
+
+
+def _bar(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    width = min(ratio, _FULL) / _FULL * 100
+    within = min(width, 50.0)
+    beyond = f'<path class="beyond" d="M50 2h{width - 50:.1f}v8h-{width - 50:.1f}z"/>'
+    return (
+        f'<span class="ratio">{ratio:.2f}</span>'
+        '<svg class="bar" viewBox="0 0 100 12" aria-hidden="true">'
+        f'<path class="within" d="M0 2h{within:.1f}v8h-{within:.1f}z"/>'
+        f'{beyond if width > 50 else ""}<path class="point" d="M50 0v12"/></svg>'
+    )
