@@ -329,6 +329,7 @@ class Agent:
             healthy_ns=max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
             token_file=config.http_token_file,
             unsupported=find_unsupported(),
+            hours=None if self._history is None else self._history.hours,
         )
 
     def _log_start(self) -> None:

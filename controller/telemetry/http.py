@@ -1,21 +1,23 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP server of /metrics, /healthz, /readyz and /statusz, in threads of its own.
+"""HTTP server of /, /metrics, /healthz, /readyz and /statusz, in threads of its own.
 
 The threads only read published state, so a slow or hostile client can delay a tick only through
 its share of the interpreter, which the limits of ``http_limits`` keep small.
 
-It is built on http.server of the standard library, because four pages do not justify the dependency
+It is built on http.server of the standard library, because five pages do not justify the dependency
 on a web framework, which would need the same limits.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 import json
 import logging
+import os
 from pathlib import Path
 import socket
 import sys
@@ -25,6 +27,10 @@ from typing import Any
 
 from controller.core.units import NS_PER_SEC
 from controller.host.names import utf8
+from controller.page.document import policy, render
+from controller.page.hours import Hours
+from controller.page.node import node_document
+from controller.page.view import Tracker
 from controller.telemetry.http_limits import (
     Connections,
     CpuTime,
@@ -46,8 +52,16 @@ _LOG_EVERY_S = 60.0
 _MAX_HEAD_BYTES = 16 << 10
 _TEXT = "text/plain; charset=utf-8"
 # Pages with details of all workloads, which the token protects; the others only have the health.
-_PROTECTED = frozenset({"/metrics", "/statusz"})
+_PROTECTED = frozenset({"/", "/metrics", "/statusz"})
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_HTML = "text/html; charset=utf-8"
+# Of the page for people, which other sites must neither frame nor learn about.
+_HTML_HEADERS = (
+    ("Content-Security-Policy", f"{policy(live=True)}; frame-ancestors 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
 
 
 class StatusServer:
@@ -58,8 +72,10 @@ class StatusServer:
     control loop must not depend on a port that any user of the host can take.
 
     :param healthy_ns: /healthz fails if the last tick is at least this old.
-    :param token_file: the file with the bearer token for /metrics and /statusz; ``None``: no token
-        is required.
+    :param token_file: the file with the bearer token for /, /metrics and /statusz, which is also
+        the password for HTTP Basic authentication, since browsers have no other; ``None``: no
+        token is required.
+    :param hours: what the page / shows of the last hours; ``None``: nothing.
     :param unsupported: why the sched probe cannot work on this kernel, empty if it may. /readyz
         then succeeds without it.
     """
@@ -72,6 +88,7 @@ class StatusServer:
         healthy_ns: int,
         token_file: Path | None = None,
         unsupported: str = "",
+        hours: Hours | None = None,
     ) -> None:
         self._published = published
         self._address = address
@@ -79,7 +96,9 @@ class StatusServer:
         self._problem = ""
         self._closing = threading.Event()
         self._cpu = CpuTime()
+        tracker = Tracker()
         self._pages: Pages = {
+            "/": lambda: _people(published, tracker, hours),
             "/metrics": lambda: _metrics(published),
             "/statusz": lambda: _status(published),
             "/healthz": lambda: _health(published, healthy_ns),
@@ -239,7 +258,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         if status is HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", "Bearer")
+            if path == "/":  # a browser asks for a name, which does not matter, and the password
+                self.send_header("WWW-Authenticate", 'Basic realm="sweetpoint", charset="UTF-8"')
         self.send_header("Content-Type", kind)
+        if kind == _HTML:
+            for name, value in _HTML_HEADERS:
+                self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -278,6 +302,20 @@ def _metrics(published: PublishedState) -> Page:
     from controller.telemetry.metrics.exporter import Exporter
 
     return HTTPStatus.OK, _METRICS, Exporter(published).render()
+
+
+def _people(published: PublishedState, tracker: Tracker, hours: Hours | None) -> Page:
+    # Pages are made one at a time, so one tracker is enough.
+    status = json.loads(_status(published)[2])
+    view = tracker.update(status)
+    zone = datetime.now().astimezone().tzinfo
+    assert zone is not None
+    document = node_document(view, status, hours, zone, os.uname().nodename)
+    parts = []
+    for part in render(document):
+        parts.append(part)
+        published.yield_to_tick()
+    return HTTPStatus.OK, _HTML, "".join(parts).encode(errors="backslashreplace")
 
 
 def _status(published: PublishedState) -> Page:

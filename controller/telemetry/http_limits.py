@@ -16,6 +16,7 @@ all may use. Requests of this host are not: kubelet's probes share its addresses
 in the host's network namespace.
 """
 
+from base64 import b64decode
 from collections.abc import Callable
 import contextlib
 import hmac
@@ -44,6 +45,7 @@ _MAX_BYTES = 4096
 # Syntax of RFC 6750, section 2.1; at least 16 characters, because shorter tokens can be guessed.
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]{16,}=*")
 _PREFIX = re.compile(r"bearer +", re.IGNORECASE)
+_BASIC = re.compile(r"basic +", re.IGNORECASE)
 
 
 class TokenError(Exception):
@@ -75,7 +77,7 @@ class TokenFile:
             raise
         self._problem = ""
         prefix = _PREFIX.match(authorization)
-        given = authorization[prefix.end() :] if prefix else ""
+        given = authorization[prefix.end() :] if prefix else _password(authorization)
         # Headers are Latin-1; other characters cannot occur, and would not be part of a token.
         return hmac.compare_digest(given.strip().encode("latin-1", "replace"), token)
 
@@ -150,6 +152,16 @@ class Connections:
         del self._open[connection]
         with contextlib.suppress(OSError):  # already disconnected
             connection.shutdown(socket.SHUT_RDWR)
+
+
+def _password(authorization: str) -> str:
+    """Return the password of HTTP Basic authentication (RFC 7617) with any user name, or empty."""
+    prefix = _BASIC.match(authorization)
+    try:
+        pair = b64decode(authorization[prefix.end() :], validate=True) if prefix else b""
+    except ValueError:
+        return ""
+    return pair.partition(b":")[2].decode("latin-1")
 
 
 class Peers:

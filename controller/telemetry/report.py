@@ -151,7 +151,8 @@ class PublishedState:
     object. A reader with much work calls ``yield_to_tick`` from time to time, because all threads
     share one interpreter. ``between_ticks`` is set while no tick runs. ``verdicts`` are the last
     50, with the times of their plans. ``durations_ns`` and ``lateness_ns`` are those of the last
-    600 ticks; a tick is late by the time from when it was due to its start.
+    600 ticks; a tick is late by the time from when it was due to its start. ``ran_ns`` is the time
+    that the plans so far stand for.
     ``http_listen_failures`` is written by the HTTP server: how often it could not listen on its
     address.
     """
@@ -164,6 +165,7 @@ class PublishedState:
     suffered_ns: dict[tuple[str, str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
     http_listen_failures: int = 0
+    ran_ns: int = 0
     _counted_ns: int | None = None
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_TICKS))
     lateness_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_TICKS))
@@ -185,6 +187,7 @@ class PublishedState:
             self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
         elapsed_ns = max(0, min(plan.time_ns - (self._counted_ns or plan.time_ns), _LONGEST_NS))
         self._counted_ns = plan.time_ns
+        self.ran_ns += elapsed_ns
         for (service, channel), found in suffering(plan.loops, plan.demands).items():
             suffered = service, channel, found.state
             self.suffered_ns[suffered] = self.suffered_ns.get(suffered, 0) + elapsed_ns
@@ -239,6 +242,14 @@ class PublishedState:
         )
         yield "left_out", report.left_out[:_MAX_TEXTS]
         yield "plan", report.plan
+        yield "ran_ns", self.ran_ns
+        yield (
+            "suffered",
+            [
+                {"service": service, "channel": channel, "state": state, "time_ns": time_ns}
+                for (service, channel, state), time_ns in self.suffered_ns.copy().items()
+            ],
+        )
         yield (
             "decisions",
             [

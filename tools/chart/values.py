@@ -57,7 +57,7 @@ class ImageValues(_Values):
 
 
 class HttpValues(_Values):
-    """Address of `/metrics`, `/statusz`, `/healthz` and `/readyz`."""
+    """Address of `/`, the page for people, `/metrics`, `/statusz`, `/healthz` and `/readyz`."""
 
     host: str = Field(
         "0.0.0.0",  # noqa: S104 - in the pod's own network
@@ -69,7 +69,7 @@ class HttpValues(_Values):
     token_secret: str = Field(
         "",
         alias="tokenSecret",
-        description="Secret with the bearer token that `/metrics` and `/statusz` then require",
+        description="Secret with the bearer token that `/`, `/metrics` and `/statusz` then require",
     )
     token_key: str = Field("token", alias="tokenKey", description="key of the token in the Secret")
     unprotected: bool = Field(

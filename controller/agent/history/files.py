@@ -19,6 +19,7 @@ from controller.agent.history.records import (
     MOMENTS,
     SNAPSHOTS,
     VERSION,
+    Moment,
     Record,
     Start,
     Stop,
@@ -27,11 +28,12 @@ from controller.agent.history.records import (
 from controller.agent.history.snapshots import SnapshotThinner
 from controller.config.sections.agent import HistoryConfig
 from controller.core.decision import Outcome, Plan
-from controller.core.model import Snapshot, Workload
+from controller.core.model import CgroupId, Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import boot_id
 from controller.host.ring import Ring
+from controller.page.hours import Hours
 
 __all__ = ("DIRECTORY", "HistoryFiles", "Tick")
 
@@ -40,6 +42,8 @@ _log = logging.getLogger(__name__)
 DIRECTORY = "history"
 _MOMENT_NS = 1 * NS_PER_SEC
 _QUIET_NS = 60 * NS_PER_SEC
+# What the page shows of the last hours: six of them, minute by minute.
+_PAGE_BUCKETS = 360
 # Each of the two streams takes at most this part of a CPU in the long run. What was not used in the
 # last seconds may be used at once, at the beginning of an incident.
 _MAX_CPUS = 0.002
@@ -134,6 +138,8 @@ class _Stream:
 class HistoryFiles:
     """Writes the history of one run into *data_dir*. No method raises an ``OSError``.
 
+    ``hours`` is what the HTML page shows of it.
+
     :param wall_ns: returns the time of day (ns since 1970) of a time of CLOCK_MONOTONIC.
     """
 
@@ -150,6 +156,9 @@ class HistoryFiles:
         self._wall_ns = wall_ns
         self._builder = MomentBuilder()
         self._thinner = SnapshotThinner()
+        self.hours = Hours(_QUIET_NS, _PAGE_BUCKETS)
+        self._names: dict[CgroupId, str] = {}
+        self._named: tuple[Workload, ...] = ()
         self._last: Tick | None = None
         self._last_moment_ns = 0
         self._add_s = 0.0
@@ -212,10 +221,25 @@ class HistoryFiles:
             if self._new_run:
                 stream.add(self._start(tick, new_run=True), wall_ns)
                 self._new_run = False
-            stream.add(self._builder.build(latest, tick.plan, tick.settings.mode), wall_ns)
+            moment = self._builder.build(latest, tick.plan, tick.settings.mode)
+            stream.add(moment, wall_ns)
+            self._show(moment, tick.workloads, wall_ns)
             self._last_moment_ns = now_ns
             stream.pace(now_ns)
         stream.flush_if_due(now_ns)
+
+    def _show(self, moment: Moment, workloads: tuple[Workload, ...], wall_ns: int) -> None:
+        if workloads is not self._named:
+            self._named, self._names = workloads, {each.cgroup: each.name for each in workloads}
+        self.hours.take(
+            wall_ns,
+            loops=moment.loops,
+            demands=moment.demands,
+            causes=moment.causes,
+            names=lambda cgroup: self._names.get(cgroup, f"cgroup {cgroup.id}"),
+            events=(f"{each.subject}: {each.text}" for each in moment.verdicts),
+            be_use_cpus=moment.be_use_cpus,
+        )
 
     def _write_snapshot(self, tick: Tick, latest: Snapshot) -> None:
         stream, now_ns = self.snapshots, latest.time_ns

@@ -16,6 +16,7 @@ from controller.core.decision import Outcome, Plan
 from controller.core.model import Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
+from controller.page.hours import Hours
 from controller.telemetry.report import HistoryState
 
 __all__ = ("History",)
@@ -41,6 +42,11 @@ class History:
         self._cpu_s = 0.0
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
+
+    @property
+    def hours(self) -> Hours:
+        """The last hours of this run, for any thread."""
+        return self._files.hours
 
     @property
     def state(self) -> HistoryState:

@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP pages over a real socket, before the first tick and after it."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 import contextlib
 from dataclasses import asdict
+import hashlib
 import http.client
 import json
+import re
 import socket
 import struct
 import threading
@@ -72,12 +75,44 @@ def get(port: int, page: str) -> tuple[int, str]:
         connection.close()
 
 
+def http_headers(port: int, page: str) -> http.client.HTTPMessage:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", page)
+    headers = connection.getresponse().headers
+    connection.close()
+    return headers
+
+
 def test_before_the_first_tick(port: int) -> None:
     assert get(port, "/healthz")[0] == 503
     assert get(port, "/readyz")[0] == 503
     assert json.loads(get(port, "/statusz")[1]) == {"ready": False}
     assert get(port, "/metrics") == (200, "")
     assert get(port, "/etc/passwd")[0] == 404
+
+
+def test_the_page_for_people_loads_nothing_and_runs_only_its_script(
+    port: int, published: PublishedState
+) -> None:
+    assert "has not finished a tick" in get(port, "/")[1]
+    published.report = report(time.monotonic_ns(), config_problem="<script>alert(1)</script>")
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", "/?x")
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status == 200
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "web" in text
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert http_headers(port, "/healthz").get("Content-Security-Policy") is None
 
 
 def test_health_is_the_age_of_the_last_tick(port: int, published: PublishedState) -> None:
@@ -122,6 +157,7 @@ def test_statusz_has_the_whole_plan(port: int, published: PublishedState) -> Non
     assert status["plan"] == json.loads(json.dumps(asdict(published.report.plan)))
     assert status["tick"]["duration_median_ns"] == 2
     assert status["tick"]["late_median_ns"] == 20
+    assert (status["suffered"], status["ran_ns"]) == ([], 0)
     assert status["knobs"][0] == {
         "path": "/batch/job",
         "knob": "cpu.quota",

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages that are protected by a bearer token, over a real socket."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 import http.client
 import logging
@@ -70,6 +71,21 @@ def test_protected_pages_require_the_token(port: int, page: str) -> None:
         status, text, challenge = get(port, page, *wrong)
         assert (status, text, challenge) == (401, "a bearer token is required\n", "Bearer"), wrong
     assert get(port, f"/metrics?access_token={TOKEN}")[0] == 401
+
+
+def test_browsers_send_the_token_as_a_password(port: int) -> None:
+    def basic(text: str) -> str:
+        return f"Basic {b64encode(text.encode()).decode()}"
+
+    status, _, challenge = get(port, "/")
+    assert status == 401
+    assert challenge is not None
+    assert 'Basic realm="sweetpoint"' in challenge
+    assert get(port, "/", basic(f"anyone:{TOKEN}"))[0] == 200
+    assert get(port, "/statusz", basic(f":{TOKEN}"))[0] == 200
+    for wrong in (f"anyone:{TOKEN}x", f"{TOKEN}:", TOKEN, "anyone:", ""):
+        assert get(port, "/", basic(wrong))[0] == 401, wrong
+    assert get(port, "/", "Basic ====")[0] == 401
 
 
 @pytest.mark.parametrize("page", ["/healthz", "/readyz"])

@@ -1,0 +1,215 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a live agent: the view that ``sweetpoint top`` has too, and the last hours."""
+
+from collections.abc import Mapping
+from datetime import tzinfo
+from typing import Any
+
+from controller.core.decision import ChannelState
+from controller.page.document import Bar, Cell, Document, Part, Section, Share, Table, Text
+from controller.page.hours import Hours, sections
+from controller.page.view import View, mapping, number, records, text
+
+__all__ = ("node_document",)
+
+# Rows of a table; the worst come first.
+_MOST = 40
+_DECISIONS = 20
+_OTHER = {
+    ChannelState.FREE: "too short",
+    ChannelState.SELF: "its own quota",
+    ChannelState.STEAL: "CPU time of the hypervisor",
+    ChannelState.NOT_BE: "not best-effort",
+    ChannelState.HOLD: "no data",
+    ChannelState.SAFE: "no data",
+    ChannelState.PAUSED: "paused",
+    "other": "another service decided",
+}
+
+
+def node_document(
+    view: View, status: Mapping[str, Any], hours: Hours | None, zone: tzinfo, host: str
+) -> Document:
+    """Return the page of the agent on *host*.
+
+    :param view: made of *status*, the data of /statusz.
+    :param hours: its times count from 1970; ``None``: no history is kept.
+    """
+    if status.get("ready") is not True:
+        note = "The agent has not finished a tick yet."
+        return Document(title=f"sweetpoint on {host}", lead="", notes=(note,), live=True)
+    if hours is None:
+        off = "No history is kept (history.enabled), so there are no time lines."
+        over_time = [Section(title="Over time", parts=(Text(off, "soft"),))]
+    else:
+        over_time = sections(hours, zone)
+    return Document(
+        title=f"sweetpoint on {host}",
+        lead=view.head,
+        notes=view.notes,
+        sections=(
+            Section(title="Services and their sweet points", parts=_services(view)),
+            Section(title=_title(status), parts=_suffering(status)),
+            *over_time,
+            Section(title="Best-effort workloads", parts=_workloads(view)),
+            Section(title="Channels and knobs", parts=_channels(view)),
+            Section(title="Decisions", parts=_decisions(view)),
+        ),
+        live=True,
+    )
+
+
+def _services(view: View) -> list[Part]:
+    rows: list[list[Cell]] = [
+        [
+            row.service,
+            row.indicator,
+            " ".join(filter(None, (row.channel, row.status))),
+            _verdict(row.ratio, row.status),
+            row.value,
+            " ".join(filter(None, (row.sweet_point, row.origin))),
+            Bar(row.ratio),
+        ]
+        for row in view.services[:_MOST]
+    ]
+    if not rows:
+        return [Text("There is no latency-sensitive service with an indicator.", "soft")]
+    return [
+        Table(
+            caption="Worst first; the middle of a bar is the sweet point.",
+            headings=(
+                *("service", "indicator", "channel", "state", "value", "sweet point"),
+                "value / sweet point",
+            ),
+            rows=rows,
+            left=4,
+        ),
+        *_more(len(view.services)),
+    ]
+
+
+def _verdict(ratio: float | None, status: str) -> str:
+    if status != "fresh" or ratio is None:
+        return "- not measured"
+    return "▲ above" if ratio > 1 else "✓ within"
+
+
+def _workloads(view: View) -> list[Part]:
+    rows: list[list[Cell]] = [
+        [
+            row.name,
+            row.allowance,
+            row.harms or "none",
+            "-" if row.use_cpus is None else f"{row.use_cpus:.2f}cpu",
+            Share(row.blame if row.harms else None),
+        ]
+        for row in view.workloads[:_MOST]
+    ]
+    if not rows:
+        return [Text("There is no best-effort workload.", "soft")]
+    return [
+        Table(
+            caption="Largest part in what hurts a service now first",
+            headings=("workload", "allowance", "hurts", "use", "its part"),
+            rows=rows,
+            left=3,
+        ),
+        *_more(len(view.workloads)),
+    ]
+
+
+def _more(count: int) -> list[Part]:
+    return [Text(f"{count - _MOST} more are not shown.", "soft")] if count > _MOST else []
+
+
+def _channels(view: View) -> list[Part]:
+    rows: list[list[Cell]] = [
+        [row.channel, row.state, row.service or "none", row.knobs or "none", f"{row.demand:.0%}"]
+        for row in view.channels
+    ]
+    if not rows:
+        return [Text("No channel has a loop.", "soft")]
+    return [
+        Table(
+            caption="A demand of 100 % squeezes best-effort work to the floor.",
+            headings=("channel", "state", "for service", "knobs", "demand"),
+            rows=rows,
+            left=4,
+        )
+    ]
+
+
+def _decisions(view: View) -> list[Part]:
+    if not view.decisions:
+        return [Text("Nothing was decided since the agent started.", "soft")]
+    shown = tuple(each.strip() for each in view.decisions[:_DECISIONS])
+    return [
+        shown,
+        Text("“sweetpoint explain NAME” on the host has the story of each name.", "soft"),
+    ]
+
+
+def _title(status: Mapping[str, Any]) -> str:
+    observes = status.get("mode") == "observe"
+    return "What enforcing would bring" if observes else "What services suffered"
+
+
+def _suffering(status: Mapping[str, Any]) -> list[Part]:
+    """Return who suffered since the agent's start, and what enforcing takes; both are bounds."""
+    observes = status.get("mode") == "observe"
+    times: dict[tuple[str, str], dict[str, float]] = {}
+    for each in records(status.get("suffered")):
+        key = text(each.get("service")), text(each.get("channel"))
+        state, time_ns = text(each.get("state")), number(each.get("time_ns")) or 0.0
+        times.setdefault(key, {})[state] = time_ns
+    ran_ns = number(status.get("ran_ns")) or 0.0
+    parts: list[Part] = [Text(f"Since the agent started; it ran for {_time(ran_ns)}.", "soft")]
+    if not times:
+        return [*parts, Text("No service was above a sweet point: there was nothing to protect.")]
+    ordered = sorted(times.items(), key=lambda item: -sum(item[1].values()))
+    rows: list[list[Cell]] = []
+    for (service, channel), states in ordered[:_MOST]:
+        others = [
+            f"{_OTHER[state]} {_time(time_ns)}"
+            for state, time_ns in states.items()
+            if state in _OTHER
+        ]
+        caused_ns = states.get(ChannelState.SQUEEZE, 0.0)
+        rows.append(
+            [
+                service,
+                channel,
+                ", ".join(others) or "none",
+                _time(sum(states.values())),
+                _time(caused_ns),
+                Share(caused_ns / ran_ns if ran_ns else None),
+            ]
+        )
+    parts.append(
+        Table(
+            caption="Time above a sweet point. Only the time caused by best-effort work can be "
+            "better when enforcing.",
+            headings=("service", "channel", "other causes", "suffered", "by best-effort", "share"),
+            rows=rows,
+            left=3,
+        )
+    )
+    parts += _more(len(times))
+    if observes:
+        cut_s = number(mapping(status.get("history")).get("cut_cpu_s")) or 0.0
+        parts.append(
+            Text(
+                f"Enforcing would have taken at most {cut_s:.0f} CPU seconds from best-effort work "
+                "(CPU quotas only; an upper bound, because nothing reacts while observing). "
+                "“sweetpoint advise” on the host has the details."
+            )
+        )
+    return parts
+
+
+def _time(time_ns: float) -> str:
+    seconds = round(time_ns / 1e9)
+    if seconds < 100:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
