@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, help="settings and profiles that replace the recorded ones"
     )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the result as HTML")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -39,28 +40,34 @@ def main(arguments: argparse.Namespace) -> int:
 
     With other settings (--config), and of the history, different plans are no failure.
     """
-    from controller.agent.recording import RecordingError, read, replay
+    from controller.agent.recording import RecordingError
     from controller.config.load import ConfigError, load
 
-    path = arguments.recording
     try:
         settings = None if arguments.config is None else load(arguments.config).settings
-        if path.is_dir():
-            return _replay_history(path, settings)
-        ticks = different = 0
-        for entry, plan in replay(read(path), settings):
-            ticks += 1
-            different += plan != entry.plan
-            _print_verdicts(plan)
+        return _replay(arguments, settings)
     except ConfigError as error:
         return fail(error, WRONG)
     except (RecordingError, OSError) as error:
         return fail(error, FAILED)
+
+
+def _replay(arguments: argparse.Namespace, settings: "Settings | None") -> int:
+    from controller.agent.recording import read, replay
+
+    path = arguments.recording
+    if path.is_dir():
+        return _replay_history(path, settings, arguments.report)
+    ticks = different = 0
+    for entry, plan in _reported(replay(read(path), settings), arguments.report, path):
+        ticks += 1
+        different += plan != entry.plan
+        _print_verdicts(plan)
     print(f"{ticks} ticks, {different} plans differ from the recorded ones")
     return FAILED if different and settings is None else DONE
 
 
-def _replay_history(path: Path, settings: "Settings | None") -> int:
+def _replay_history(path: Path, settings: "Settings | None", report: Path | None) -> int:
     from dataclasses import replace
 
     from controller.agent.history.reader import HistoryReader
@@ -72,10 +79,24 @@ def _replay_history(path: Path, settings: "Settings | None") -> int:
     if settings is not None:
         settings = replace(settings, mode=Mode.OBSERVE)
     reader = HistoryReader(path, SNAPSHOTS)
-    _print_means(replay(entries(reader.lines()), settings))
+    _print_means(_reported(replay(entries(reader.lines()), settings), report, path))
     for problem in reader.problems:
         print(f"sweetpoint: left out: {problem}", file=sys.stderr)
     return DONE
+
+
+def _reported(
+    replayed: "Iterator[tuple[Entry, Plan]]", report: Path | None, source: Path
+) -> "Iterator[tuple[Entry, Plan]]":
+    """Yield *replayed*, and write the *report* of it at its end."""
+    if report is None:
+        yield from replayed
+        return
+    from controller.cli.replay_report import ReplayReport
+
+    page = ReplayReport()
+    yield from page.watch(replayed)
+    page.write(report, source)
 
 
 def _print_means(replayed: "Iterator[tuple[Entry, Plan]]") -> None:

@@ -45,6 +45,31 @@ def test_the_same_settings_give_the_same_plans(
     )
 
 
+def test_the_report_shows_the_replayed_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["replay", str(record(tmp_path / "r")), "--report", str(page)]) == 0
+    text = page.read_text()
+    assert "3 ticks, 0 plans differ from the recorded ones" in text
+    assert text.count('<svg viewBox="0 0 1120') == 2
+    assert "<script" not in text
+    missing = ["replay", str(record(tmp_path / "r")), "--report", str(tmp_path / "no" / "page")]
+    assert main(missing) == 1
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_the_report_of_a_history_has_its_decisions(tmp_path: Path) -> None:
+    loop = RecordedLoop(SimulatedNode(3, wants=(1.2, 0.5)), make_settings(), tmp_path / "data")
+    loop.run(120)
+    loop.stop()
+    page = tmp_path / "page.html"
+    assert main(["replay", str(tmp_path / "data"), "--report", str(page)]) == 0
+    text = page.read_text()
+    assert "web-0: web-0 runq_p99" in text
+    assert "batch-0" in text
+
+
 def test_a_cgroup_whose_name_is_not_utf8_is_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
