@@ -9,7 +9,8 @@ the overload taint or reclaimable capacity.
 Before an uninstallation: deleting a release deletes the agents' permissions too, and an agent
 without them cannot remove the taint of its node. ``retire`` therefore changes the DaemonSet's node
 selector so that no node matches. Each agent gets SIGTERM, restores what it changed, and ends. It
-does not wait for nodes that are not Ready, whose kubelet ends no pod.
+does not wait for nodes that are not Ready, whose kubelet ends no pod. Then it removes what is left
+on Node objects: an agent that ends has only seconds to reach the API server, and no agent follows.
 """
 
 from collections.abc import Callable
@@ -22,8 +23,9 @@ from typing import Any
 from controller.host.state_dir import read_file, write_json
 from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from controller.kube.extended_resources import remove_resources
-from controller.kube.overload_taint import remove_taint
+from controller.kube.extended_resources import STAMP, remove_resources
+from controller.kube.node import Json, annotation, taints
+from controller.kube.overload_taint import TAINT_KEY, remove_taint
 
 __all__ = (
     "NOWHERE",
@@ -103,15 +105,22 @@ def retire(
     timeout_s: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Make the pods of the DaemonSet end and wait until they have, except on nodes not Ready.
+    """Make the pods of the DaemonSet end, wait until they have, and clean up all Node objects.
 
-    A warning names these nodes. Their pods end, and restore the knobs, when kubelet is back; taint
-    and reclaimable capacity remain.
+    It does not wait for pods on nodes that are not Ready; a warning names these nodes. Their pods
+    end, and restore the knobs, when kubelet is back.
 
     :raises ApiError: the server refused a request.
     :raises ApiUnreachable: the server did not answer.
     :raises RetireError: pods remain on nodes that are Ready after *timeout_s* seconds.
     """
+    _end_agents(api, namespace, name, timeout_s, clock)
+    _clean_nodes(api)
+
+
+def _end_agents(
+    api: Api, namespace: str, name: str, timeout_s: float, clock: Callable[[], float]
+) -> None:
     path = f"/apis/apps/v1/namespaces/{segment(namespace)}/daemonsets/{segment(name)}"
     deadline_s = clock() + timeout_s
     daemon_set = api.patch(path, _PATCH, kind=PatchKind.MERGE)
@@ -132,6 +141,22 @@ def retire(
         _log.info("%d agents still run", running)
         time.sleep(_POLL_S)
         daemon_set = api.get(path)
+
+
+def _clean_nodes(api: Api) -> None:
+    """Remove the taint and the reclaimable capacity from every node that has one of them."""
+    marked: list[str] = []
+
+    def look(node: Json) -> None:
+        keys = {each.get("key") for each in taints(node)}
+        if TAINT_KEY in keys or any(annotation(node, key) for key in (TAINT_KEY, STAMP)):
+            marked.append(str(node["metadata"]["name"]))
+
+    api.items("/api/v1/nodes", {}, look)
+    for node in marked:
+        remove_taint(api, node)
+        remove_resources(api, node)
+        _log.info("node %s: removed what its agent left: taint or reclaimable capacity", node)
 
 
 def _running(api: Api, namespace: str, daemon_set: dict[str, Any]) -> int:

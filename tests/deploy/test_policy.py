@@ -270,7 +270,8 @@ def test_the_identity_of_the_uninstallation_exists_only_while_it_runs(case: Case
     assert all(weights[kind] < weights["Job"] for kind in identity)
     rules = {each["kind"]: each["rules"] for each in found if "rules" in each}
     assert granted(rules["Role"]) == {"daemonsets": {"get", "patch"}, "pods": {"list"}}
-    assert granted(rules["ClusterRole"]) == {"nodes": {"get"}}
+    nodes = {"nodes": {"get", "list", "patch"}, "nodes/status": {"patch"}}
+    assert granted(rules["ClusterRole"]) == nodes
     assert rules["Role"][0]["resourceNames"] == [
         find(rendered(case), "DaemonSet")["metadata"]["name"]
     ]

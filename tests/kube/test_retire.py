@@ -8,9 +8,12 @@ import threading
 
 import pytest
 
+from controller.config.sections.eviction import MarkEffect
 from controller.kube.cleanup import NOWHERE, RetireError, retire
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError
+from controller.kube.extended_resources import NodeResources
+from controller.kube.overload_taint import OverloadTaint
 from tests.kernel.agent import eventually
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
@@ -133,6 +136,29 @@ def test_a_node_that_is_not_ready_does_not_fail_it(
     release.retire(0)
     assert f"{away}: not Ready" in caplog.text
     assert well not in caplog.text
+
+
+def test_it_removes_what_agents_left_on_nodes(cluster: Cluster, release: Release) -> None:
+    admin, node, other = cluster.admin, cluster.new_name("node"), cluster.new_name("node")
+    foreign = {"key": "example.org/maintenance", "effect": "NoSchedule"}
+    for name in (node, other):
+        cluster.make_node(name)
+        admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": [foreign]}})
+    untouched = admin.get(f"/api/v1/nodes/{other}")
+    api = Api(cluster.kubeconfig(cluster.plane.home / f"{node}.kubeconfig", admin))
+    OverloadTaint(api, node, MarkEffect.NO_SCHEDULE, 600).set()
+    NodeResources(api, node).publish({"example.org/spare": 4}, 60)
+    release.report(scheduled=0, misscheduled=0)
+    with pytest.raises(RetireError):
+        release.retire(0)
+    assert admin.get(f"/api/v1/nodes/{node}")["spec"]["taints"] != [foreign], "agents may run"
+    release.report(scheduled=0, misscheduled=0)
+    release.retire(30)
+    cleaned = admin.get(f"/api/v1/nodes/{node}")
+    assert cleaned["spec"]["taints"] == [foreign]
+    assert "example.org/spare" not in cleaned["status"]["capacity"]
+    assert not any("sweetpoint" in key for key in cleaned["metadata"].get("annotations", {}))
+    assert admin.get(f"/api/v1/nodes/{other}") == untouched
 
 
 def now(pod: Json) -> Json:
