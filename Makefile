@@ -5,7 +5,7 @@
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test vm-test kube-test bench soak lint clean bootstrap test-tools test-kernel real-node
+.PHONY: help reference demo test vm-test kube-test bench soak lint clean bootstrap test-tools test-kernel real-node
 
 help:
 	@echo "make demo       demonstration with real programs, about two minutes"
@@ -14,6 +14,7 @@ help:
 	@echo "make kube-test  only tests with a real Kubernetes API server and node"
 	@echo "make lint       format, lint, types, import contracts"
 	@echo "make bench      benchmarks of cost and control quality"
+	@echo "make reference  docs/REFERENCE.md from the code"
 	@echo "make soak       tests that take longer than a few minutes"
 	@echo "make clean      remove generated files; test kernel and Kubernetes stay in ~/.cache/sweetpoint"
 
@@ -52,6 +53,9 @@ lint: test-tools
 bench:
 	@tools/bootstrap bench
 	@.venv/bin/pytest -s -m bench
+
+reference: test-tools
+	@.venv/bin/python -m tools.reference
 
 soak: test-tools
 	@.venv/bin/pytest -m soak

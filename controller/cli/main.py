@@ -30,7 +30,7 @@ from controller.cli import (
 )
 from controller.cli.common import FAILED
 
-__all__ = ("main",)
+__all__ = ("COMMANDS", "main", "parser")
 
 
 class _Command(Protocol):
@@ -43,7 +43,7 @@ class _Command(Protocol):
     def main(self, arguments: argparse.Namespace, /) -> int: ...
 
 
-_COMMANDS: Mapping[str, _Command] = {
+COMMANDS: Mapping[str, _Command] = {
     "run": run,
     "doctor": doctor,
     "demo": demo,
@@ -70,14 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: 0 done, 1 failed (also: stdout was closed), 2 wrong use or invalid configuration,
         130 interrupted.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     logging.basicConfig(
         level=logging.DEBUG if arguments.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
         stream=sys.stderr,
     )
     try:
-        return _COMMANDS[arguments.command].main(arguments)
+        return COMMANDS[arguments.command].main(arguments)
     except BrokenPipeError:
         # So that the flush at exit does not fail again (Python documentation, "Note on SIGPIPE").
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,17 +86,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top_level = argparse.ArgumentParser(
         prog="sweetpoint",
         description="Lets best-effort work fill a machine without hurting its services.",
         epilog="Start with 'sweetpoint doctor', 'sweetpoint demo', then 'sweetpoint init'.",
     )
-    parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
-    commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
-    for name, command in _COMMANDS.items():
+    top_level.add_argument("--verbose", action="store_true", help="log at level DEBUG")
+    commands = top_level.add_subparsers(required=True, dest="command", metavar="COMMAND")
+    for name, command in COMMANDS.items():
         command.add_arguments(commands.add_parser(name, help=command.HELP))
-    return parser
+    return top_level
 
 
 if __name__ == "__main__":
