@@ -6,9 +6,12 @@ from collections.abc import Iterator
 import io
 from pathlib import Path
 import re
+import shlex
 import tokenize
 
 import pytest
+
+from controller.cli.main import parser
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
@@ -31,6 +34,58 @@ def test_paths_in_documents_exist(name: str) -> None:
         or (top in rooms - set(_TOPS) and not (ROOT / "controller" / path).exists())
     ]
     assert not missing
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_in_documents_lead_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text()
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        path = (ROOT / name).parent / target if target else ROOT / name
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            known = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+            assert anchor in known, f"{target}#{anchor}"
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return (document, command) of all calls of sweetpoint in shell blocks and as code."""
+    found = []
+    for name in (*DOCUMENTS, "deploy/chart/README.md"):
+        text = (ROOT / name).read_text()
+        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+        lines += re.findall(
+            r"`((?:sudo )?(?:\.venv/bin/)?sweetpoint [^`]+)`", text.replace("\n", " ")
+        )
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            while words and words[0] == "sudo":
+                del words[0]
+            if words and words[0].rpartition("/")[2] == "sweetpoint":
+                found.append((name, shlex.join(words[1:])))
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_commands_in_documents_have_options_that_exist(
+    name: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["5" if word in ("S", "SECONDS") else word for word in shlex.split(command)]
+    if words == ["COMMAND"] or "..." in words:
+        return
+    try:
+        parser().parse_args(words)
+    except SystemExit:
+        error = capsys.readouterr().err
+        # In a sentence, a command may stand without what it needs.
+        assert re.search("arguments are required|expected one argument", error), error
+
+
+def test_commands_are_found_in_documents() -> None:
+    found = commands()
+    assert ("docs/OPERATIONS.md", "top --once --service web") in found
+    assert ("README.md", "advise") in found
 
 
 def prose() -> Iterator[str]:

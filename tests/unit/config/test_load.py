@@ -290,9 +290,9 @@ def test_odd_numbers_are_refused_with_their_line(write: Write) -> None:
         assert problem.startswith("config.yaml:1: tick: "), odd
 
 
-def test_the_example_of_the_readme_works(write: Write) -> None:
-    readme = (Path(__file__).resolve().parents[3] / "README.md").read_text()
-    example = readme.split("```yaml\n")[1].split("```")[0]
+def test_the_example_of_the_documentation_works(write: Write) -> None:
+    document = Path(__file__).resolve().parents[3] / "docs" / "CONFIGURATION.md"
+    example = document.read_text().split("```yaml\n")[1].split("```")[0]
     data = yaml.safe_load(example)
     jsonschema.validate(data, json_schemas()["config"])
     config = load(write(example), cpus=4)
