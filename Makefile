@@ -5,7 +5,7 @@
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help reference demo test vm-test kube-test bench soak lint clean bootstrap test-tools test-kernel real-node
+.PHONY: help reference demo test vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
 
 help:
 	@echo "make demo       demonstration with real programs, about two minutes"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint       format, lint, types, import contracts"
 	@echo "make bench      benchmarks of cost and control quality"
 	@echo "make reference  docs/REFERENCE.md from the code"
+	@echo "make compare    real services beside real jobs, under other rules too (an hour)"
 	@echo "make soak       tests that take longer than a few minutes"
 	@echo "make clean      remove generated files; test kernel and Kubernetes stay in ~/.cache/sweetpoint"
 
@@ -56,6 +57,10 @@ bench:
 
 reference: test-tools
 	@.venv/bin/python -m tools.reference
+
+compare:
+	@tools/bootstrap bench
+	@.venv/bin/python -m tests.compare
 
 soak: test-tools
 	@.venv/bin/pytest -m soak

@@ -37,19 +37,25 @@ INDICATOR = "runq_delay_p99"
 
 
 def write_config(
-    home: Path, cgroup: str, port: int, *, sweet_point: str | None = None, quota_only: bool = False
+    home: Path,
+    cgroup: str,
+    port: int,
+    *,
+    profile: str = PROFILE,
+    sweet_point: str | None = None,
+    quota_only: bool = False,
 ) -> Path:
     """Write a configuration for the cgroups below *cgroup* into *home* and return its path.
 
-    *sweet_point* (such as ``2ms``) replaces the sweet point of the indicator in the profile. With
-    *quota_only* the profile turns sched-idle off and has no other indicator.
+    *profile* is the name of a shipped one. *sweet_point* (such as ``2ms``) replaces the sweet point
+    of the indicator in it. With *quota_only* it turns sched-idle off and has no other indicator.
     """
-    profile = yaml.safe_load((profiles_dir() / f"{PROFILE}.yaml").read_text())
+    content = yaml.safe_load((profiles_dir() / f"{profile}.yaml").read_text())
     if sweet_point is not None:
-        profile["indicators"][INDICATOR]["sweet_point"] = sweet_point
+        content["indicators"][INDICATOR]["sweet_point"] = sweet_point
     if quota_only:
-        profile["sched_idle"] = False
-        profile["indicators"] = {INDICATOR: profile["indicators"][INDICATOR]}
+        content["sched_idle"] = False
+        content["indicators"] = {INDICATOR: content["indicators"][INDICATOR]}
     config = {
         "state_dir": str(home / "state"),
         "data_dir": str(home / "data"),
@@ -59,13 +65,13 @@ def write_config(
                 "name": "web",
                 "cgroup": f"{cgroup}/ls",
                 "class": "latency-sensitive",
-                "profile": PROFILE,
+                "profile": content["name"],
             },
             {"name": "batch", "cgroup": f"{cgroup}/be-*", "class": "best-effort"},
         ],
         "profiles": ["profile.yaml"],
     }
-    (home / "profile.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
+    (home / "profile.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     path = home / "config.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     return path
