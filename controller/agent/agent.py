@@ -287,7 +287,7 @@ class Agent:
             unknown_oncpu_ns=0 if reading is None else reading.unknown_oncpu_ns,
             workloads=self._node.workloads,
             left_out=self._node.left_out,
-            unmeasured=self._node.sampler.unmeasured,
+            unmeasured=self._node.unmeasured,
             samples=snapshot.workloads,
             host_pressure_ns=self._node.sampler.host_pressure_ns,
             plan=plan,

@@ -9,6 +9,7 @@ and ``dispatch`` (evictions and the cluster). ``ConfigFollower`` calls ``scan`` 
 configuration does.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 import logging
@@ -51,9 +52,10 @@ from controller.reconcilers.host_eviction import HostEvictions
 from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, unkept
 from controller.reconcilers.resctrl.control_group import ControlGroup
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
-from controller.workloads import static
+from controller.workloads.intake import Intake
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 from controller.workloads.sched_idle import SchedIdlePlacer
+from controller.workloads.static import ConfiguredWorkloads
 
 if TYPE_CHECKING:
     from controller.kube.cluster import Cluster
@@ -83,10 +85,13 @@ class Node:
     def __init__(self, config: Config) -> None:
         self._layout = find_cgroup_layout()
         use_cache(config.state_dir / "programs")
+        self._configured = ConfiguredWorkloads(self._layout)
+        self._intake = Intake()
         self._idle_placer = SchedIdlePlacer(self._layout)
         self._left_out_log = RateLimitedLogger(_log)
         self.left_out: tuple[str, ...] = ()
         workloads = self._scan_rules(config, strict=True)
+        self._intake.update(workloads)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
         self.links = self._make_links(config)
@@ -198,10 +203,20 @@ class Node:
         """Return whether the workloads may be others than at the last ``scan``.
 
         Always true without the sched probe, which counts the cgroups that are made and removed,
-        and with a cluster, because pods also change in the API server.
+        with a cluster, because pods also change in the API server, and while workloads wait.
         """
         changes = self.sampler.cgroup_changes
-        return changes is None or self.cluster is not None or changes != self._changes_at_scan
+        if changes is None or self.cluster is not None or self._intake.waiting:
+            return True
+        return changes != self._changes_at_scan
+
+    @property
+    def unmeasured(self) -> Mapping[QosClass, int]:
+        """Number of workloads that are not measured, by class; see also ``Sampler.unmeasured``.
+
+        Those that wait for a later scan are among them.
+        """
+        return Counter(self._intake.counts) + Counter(self.sampler.unmeasured)
 
     def scan(self, config: Config) -> tuple[Workload, ...]:
         """Return the workloads of this host by the rules of *config*, without applying them.
@@ -211,12 +226,21 @@ class Node:
         now_ns = time.monotonic_ns()
         self._changes_at_scan = self.sampler.cgroup_changes
         workloads = self._scan_rules(config, strict=False)
+        self._intake.update(workloads)
         if self.cluster is not None:
             workloads = self.cluster.scan(workloads, config.settings.profiles, now_ns)
-        return self._idle_placer.place(workloads, now_ns)
+        # Those that wait are placed as well: their tasks are not foreign to best-effort work.
+        workloads = self._idle_placer.place(workloads, now_ns)
+        waiting = self._intake.waiting
+        self.sampler.set_waiting(
+            each.cgroup for each in waiting.values() if each.qos is QosClass.BE
+        )
+        if waiting:
+            workloads = tuple(each for each in workloads if each.cgroup not in waiting)
+        return workloads
 
     def _scan_rules(self, config: Config, *, strict: bool) -> tuple[Workload, ...]:
-        workloads, left_out = static.scan(self._layout, config.workloads, strict=strict)
+        workloads, left_out = self._configured.scan(config.workloads, strict=strict)
         logged = frozenset(self.left_out)
         for text in left_out:
             if text not in logged:
@@ -254,13 +278,13 @@ class Node:
     def refresh_targets(self) -> None:
         """Renew the list of knobs to read back: those the agent may write or has written.
 
-        New ones are read at once, the others a few at a time in ``poll``. Foreign values are
-        noticed by these readings.
+        All are read a few at a time in ``poll``, new ones first. Foreign values are noticed by
+        these readings.
         """
         self._restore_ceded_knobs()
-        targets = list(self._best_effort.values())
+        # First those that concern many workloads, because new ones are read in this order.
         idle_at = {w.idle_at for w in self.workloads if w.idle_at is not None}
-        targets += sorted(idle_at)
+        targets = [*sorted(idle_at), *self._best_effort.values()]
         # Knobs of workloads that the configuration no longer names must still be restored.
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets

@@ -3,7 +3,7 @@
 """All probes of this host, combined into one ``Snapshot`` per tick."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 import logging
 import time
 from typing import TypeVar
@@ -80,6 +80,7 @@ class Sampler:
         # record.
         self._known: dict[CgroupId, Workload] = {}
         self._waiting: dict[CgroupId, Workload] = {}
+        self._not_taken: set[CgroupId] = set()
         self._changed_ns: dict[CgroupId, int] = {}
         self._retry_due_ns = 0
         self._unknown_ns = 0
@@ -108,6 +109,16 @@ class Sampler:
         if self.sched is not None:
             self._assign(self.sched, diff_workloads(before, workloads))
         self._set_net_workloads()
+
+    def set_waiting(self, cgroups: Iterable[CgroupId]) -> None:
+        """Count what *cgroups*, best-effort ones that are no workloads yet, do as unknown."""
+        if self.sched is None:
+            return
+        before, self._not_taken = self._not_taken, set(cgroups)
+        for cgroup in before - self._not_taken:
+            self.sched.release(cgroup, now_ns=0)
+        for cgroup in self._not_taken - before:
+            self.sched.set_unknown(cgroup)
 
     @property
     def unmeasured(self) -> Mapping[QosClass, int]:

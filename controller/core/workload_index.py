@@ -23,6 +23,7 @@ __all__ = (
     "WorkloadDiff",
     "WorkloadIndex",
     "diff_workloads",
+    "tenant",
     "unpaused",
 )
 
@@ -171,6 +172,14 @@ def unpaused(workloads: tuple[Workload, ...], pause: Pause | None) -> tuple[Work
         each._replace(qos=QosClass.SYSTEM) if _is_paused(each, pause) else each
         for each in workloads
     )
+
+
+def tenant(workload: Workload) -> str:
+    """Return the rule of a configured workload, or the namespace of a pod.
+
+    It is the first part of the name, which is ``rule:cgroup`` or ``namespace/pod``.
+    """
+    return workload.name.partition("/")[0].partition(":")[0]
 
 
 class WorkloadDiff(NamedTuple):

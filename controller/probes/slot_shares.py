@@ -9,25 +9,17 @@ the expense of a tenant that has more of them, or of a quiescent workload of its
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-import re
 
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import tenant
 
-__all__ = ("in_order", "tenant", "to_release")
+__all__ = ("in_order", "to_release")
 
 # A workload whose counters have not changed for this time may lose its slot to one of its tenant.
 _QUIET_NS = 10 * NS_PER_SEC
 # Most slots of other workloads than services that change hands at the same time.
 _MOST = 256
-
-
-def tenant(workload: Workload) -> str:
-    """Return the rule of a configured workload, or the namespace of a pod.
-
-    It is the first part of the name, which is ``rule:cgroup`` or ``namespace/pod``.
-    """
-    return re.split("[:/]", workload.name, maxsplit=1)[0]
 
 
 def in_order(waiting: Iterable[Workload], measured: Iterable[Workload]) -> list[Workload]:

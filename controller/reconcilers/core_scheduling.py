@@ -267,8 +267,9 @@ class CoreScheduling:
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Set the present workloads, after the sched probe has assigned their slots."""
-        self._workloads = tuple(workloads)
-        self._idle_partial = partial_idle(self._workloads)
+        before, self._workloads = self._workloads, tuple(workloads)
+        if before is not self._workloads:
+            self._idle_partial = partial_idle(self._workloads)
         self._reconciler.set_workloads(self._workloads)
         if self._meter is None or self._probe is None:
             return

@@ -82,10 +82,19 @@ class SchedIdlePlacer:
         leading = above | _upwards(folder for _, folder in self._folders)
         self._others = tuple(_other_workloads(self._layout, above, self._known, leading))
 
-    def _rescan(self, removed: Iterable[Workload]) -> None:
-        # The cgroup of a removed workload may still contain processes.
+    def _rescan(self, removed: Collection[Workload]) -> None:
+        # The cgroup of a removed workload may still exist and contain processes.
         above = self._above_best_effort()
-        left = (w.path for w in removed if _parent(w.path) in above)
+        mount = self._layout.mount
+        present = {
+            folder: frozenset(_folders(mount / folder[1:]))
+            for folder in {_parent(w.path) for w in removed} & above
+        }
+        left = (
+            f"{folder}/{name}"
+            for folder, _, name in (w.path.rpartition("/") for w in removed)
+            if name in present.get(folder, ())
+        )
         self._others = tuple(
             path
             for path in dict.fromkeys((*above, *self._others, *left))
@@ -140,10 +149,13 @@ def partial_idle(workloads: Iterable[Workload]) -> tuple[str, ...]:
     workloads = tuple(workloads)
     # Only the directory of a workload matters, and a thousand workloads are in a few directories.
     services = {_parent(w.path): w.path for w in workloads if w.qos is QosClass.LS}
+    best_effort = [(_parent(w.path), w) for w in workloads if w.qos is QosClass.BE]
+    folders = {folder for folder, _ in best_effort}
+    of_kubelet = {folder for folder in folders if kubelet_writes_weight(folder) is not None}
     levels = {
         w.path if w.idle_at is None else w.idle_at.path
-        for w in workloads
-        if w.qos is QosClass.BE and kubelet_writes_weight(_parent(w.path)) is None
+        for folder, w in best_effort
+        if folder not in of_kubelet
     }
     whole = {
         parent: all(yields_to(level, service) for service in services.values())

@@ -6,10 +6,11 @@ A workload is identified by the kernfs id of its cgroup. If a cgroup is removed 
 made at its path, the next scan returns another workload.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import fnmatch
 import os
 from pathlib import Path
+import re
 import stat
 
 from controller.config.load import ConfigError, WorkloadRule
@@ -18,64 +19,118 @@ from controller.host.facts import CgroupLayout
 from controller.host.names import printable_name
 from controller.host.own_cgroup import OWN_CGROUP
 
-__all__ = ("is_pattern", "scan")
+__all__ = ("ConfiguredWorkloads", "is_pattern", "scan")
 
 _MAGIC = frozenset("*?[")
 
 
-def scan(
-    layout: CgroupLayout, rules: Iterable[WorkloadRule], *, strict: bool
-) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
-    """Return the present workloads, sorted by path, and a text per cgroup that is left out.
+_Scan = tuple[tuple[Workload, ...], tuple[str, ...]]
+# A rule, and a workload by it.
+_Found = tuple[WorkloadRule, Workload]
 
-    A cgroup that matches a rule is left out if it belongs to an earlier rule, lies inside another
-    workload, or has no cpu controller. The others are not affected: a user with a delegated cgroup
-    can cause each of these below a pattern. Of two nested cgroups the inner one is left out,
-    because a knob of the outer one acts on it as well.
 
-    :param strict: whether it is an error if a cgroup is left out or missing that a rule names
-        without a pattern. At start that is most likely a typing error; later the workload may have
-        ended.
-    :raises ConfigError: only if *strict*.
+def scan(layout: CgroupLayout, rules: Iterable[WorkloadRule], *, strict: bool) -> _Scan:
+    """Return what ``ConfiguredWorkloads.scan`` does, for a single scan."""
+    return ConfiguredWorkloads(layout).scan(rules, strict=strict)
+
+
+class ConfiguredWorkloads:
+    """Scans for the workloads of rules; an unchanged workload is the same object in the next scan.
+
+    Each directory with matches is listed in every scan. Of the cgroups in it only new ones cost
+    more than that, because a tenant may have thousands of them.
+
+    :param layout: the hierarchy with the cgroups of the workloads.
     """
-    found: dict[str, tuple[WorkloadRule, Workload]] = {}
-    problems: list[tuple[WorkloadRule, str]] = []
-    missing: list[str] = []
-    for rule in rules:
-        matches = list(_match(layout.mount, rule.cgroup.strip("/").split("/")))
-        if not matches and not is_pattern(rule.cgroup):
-            missing.append(
-                f"{rule.origin}: cgroup: {rule.cgroup} does not exist below {layout.mount}; start "
-                "the workload first, or name it by a pattern if it comes and goes"
-            )
-        for path, inode in matches:
-            if path in found:
-                other = found[path][0]
-                text = f"{path} already belongs to the workload {other.name!r} ({other.origin})"
+
+    def __init__(self, layout: CgroupLayout) -> None:
+        self._layout = layout
+        self._known: dict[str, _Found] = {}  # by path; those that are workloads
+        self._workloads: tuple[Workload, ...] = ()
+
+    def scan(self, rules: Iterable[WorkloadRule], *, strict: bool) -> _Scan:
+        """Return the present workloads, sorted by path, and a text per cgroup that is left out.
+
+        A cgroup that matches a rule is left out if it belongs to an earlier rule, lies inside
+        another workload, or has no cpu controller. The others are not affected: a user with a
+        delegated cgroup can cause each of these below a pattern. Of two nested cgroups the inner
+        one is left out, because a knob of the outer one acts on it as well.
+
+        :param strict: whether it is an error if a cgroup is left out or missing that a rule names
+            without a pattern. At start that is most likely a typing error; later the workload may
+            have ended.
+        :raises ConfigError: only if *strict*.
+        """
+        mount = self._layout.mount
+        found: dict[str, _Found] = {}
+        problems: list[tuple[WorkloadRule, str]] = []
+        missing: list[str] = []
+        for rule in rules:
+            matches = list(_match(mount, rule.cgroup.strip("/").split("/")))
+            if not matches and not is_pattern(rule.cgroup):
+                missing.append(
+                    f"{rule.origin}: cgroup: {rule.cgroup} does not exist below {mount}; start "
+                    "the workload first, or name it by a pattern if it comes and goes"
+                )
+            for path, inode in matches:
+                if path in found:
+                    other = found[path][0]
+                    text = f"{path} already belongs to the workload {other.name!r} ({other.origin})"
+                    problems.append((rule, text))
+                else:
+                    found[path] = self._find(rule, path, inode)
+        kept = self._without_nested(found, problems)
+        texts = [f"{rule.origin}: cgroup: {text}" for rule, text in problems]
+        errors = [
+            text
+            for (rule, _), text in zip(problems, texts, strict=True)
+            if not is_pattern(rule.cgroup)
+        ]
+        if strict and (missing or errors):
+            raise ConfigError([*missing, *errors])
+        self._known = kept
+        workloads = tuple(workload for _, workload in kept.values())
+        if workloads != self._workloads:
+            self._workloads = workloads
+        return self._workloads, tuple(texts)
+
+    def _find(self, rule: WorkloadRule, path: str, inode: int) -> _Found:
+        known = self._known.get(path)
+        if known is not None and known[0] is rule and known[1].cgroup.id == inode:
+            return known
+        return rule, _workload(self._layout, rule, path, inode)
+
+    def _without_nested(
+        self, found: dict[str, _Found], problems: list[tuple[WorkloadRule, str]]
+    ) -> dict[str, _Found]:
+        """Return those of *found* that can be workloads; add the others to *problems*."""
+        kept: dict[str, _Found] = {}
+        # By directory: the workload that it lies in, and whether its cgroups have the controller.
+        # Siblings have the same ones, so the first one answers for all that were kept before.
+        folders: dict[str, tuple[Workload | None, bool]] = {}
+        for path in sorted(found):  # an outer cgroup before those in it
+            rule, _ = each = found[path]
+            folder = path.rpartition("/")[0]
+            if folder not in folders:
+                above = (kept[level][1] for level in (folder, *_above(folder)) if level in kept)
+                folders[folder] = next(above, None), self._has_cpu(path)
+            outer, has_cpu = folders[folder]
+            if outer is not None:
+                text = f"{path} lies inside {outer.path} of the workload {outer.name!r}"
                 problems.append((rule, text))
-            else:
-                found[path] = (rule, _workload(layout, rule, path, inode))
-    kept: dict[str, Workload] = {}
-    for path in sorted(found):  # an outer cgroup before those in it
-        rule, workload = found[path]
-        if outer := next((kept[each] for each in _above(path) if each in kept), None):
-            text = f"{path} lies inside {outer.path} of the workload {outer.name!r}"
-            problems.append((rule, text))
-        elif layout.version == "v1" or (layout.mount / path[1:] / "cpu.max").exists():
-            kept[path] = workload
-        elif (layout.mount / path[1:]).exists():  # not removed in the meantime
-            text = (
-                f"{path} has no cpu controller; write +cpu into the cgroup.subtree_control of the "
-                "cgroup above it"
-            )
-            problems.append((rule, text))
-    texts = [f"{rule.origin}: cgroup: {text}" for rule, text in problems]
-    errors = [
-        text for (rule, _), text in zip(problems, texts, strict=True) if not is_pattern(rule.cgroup)
-    ]
-    if strict and (missing or errors):
-        raise ConfigError([*missing, *errors])
-    return tuple(kept.values()), tuple(texts)
+            elif (has_cpu and each is self._known.get(path)) or self._has_cpu(path):
+                kept[path] = each
+            elif (self._layout.mount / path[1:]).exists():  # not removed in the meantime
+                text = (
+                    f"{path} has no cpu controller; write +cpu into the cgroup.subtree_control of "
+                    "the cgroup above it"
+                )
+                problems.append((rule, text))
+        return kept
+
+    def _has_cpu(self, path: str) -> bool:
+        layout = self._layout
+        return layout.version == "v1" or (layout.mount / path[1:] / "cpu.max").exists()
 
 
 def is_pattern(cgroup: str) -> bool:
@@ -114,12 +169,13 @@ def _children(mount: Path, parent: str, pattern: str) -> list[tuple[str, int]]:
         if not is_pattern(pattern):
             status = (folder / pattern).stat(follow_symlinks=False)
             return [(pattern, status.st_ino)] if stat.S_ISDIR(status.st_mode) else []
+        fits: Callable[[str], object] = re.compile(fnmatch.translate(pattern)).match
         with os.scandir(folder) as entries:
             return [
                 (entry.name, entry.inode())
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False)
-                and fnmatch.fnmatchcase(entry.name, pattern)
+                and fits(entry.name)
                 # A pattern must not have the agent squeeze itself.
                 and (parent or entry.name != OWN_CGROUP)
             ]

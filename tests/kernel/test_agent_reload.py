@@ -53,6 +53,7 @@ def no_more_files() -> Iterator[None]:
 def is_read(node: Node, path: str) -> bool:
     """Whether the quota of *path* is read: that of a service, if its profile allows a burst."""
     node.refresh_targets()
+    node.poll(None)
     return any((each.target.path, each.knob) == (path, Knob.CPU_QUOTA) for each in node.knobs)
 
 

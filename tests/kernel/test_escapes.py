@@ -235,6 +235,43 @@ def test_a_crowd_of_cgroups_hides_neither_work_nor_services(
         assert agent.stop() == 0
 
 
+def test_a_crowd_of_new_cgroups_is_taken_little_by_little_and_counted(
+    cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    site = Site(cgroup_root, cgroup_layout, tmp_path)
+    site.write(
+        f'  - {{name: late, cgroup: "{site.path(site.root)}/late-*", '
+        "class: latency-sensitive, profile: nginx}\n"
+    )
+    crowd = [site.root / "batch" / f"c{each:04}" for each in range(600)]
+
+    def taken() -> set[str]:
+        return {each["name"] for each in agent.status()["workloads"]}
+
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        before = taken()
+        for path in crowd:
+            path.mkdir()
+        with loads([Load(crowd[-1], "idle")], 60):
+            (site.root / "late-1").mkdir()
+            first = eventually("some are taken", 10, lambda: len(now := taken()) > 3 and now)
+            assert "late:late-1" in first and len(first - before) < len(crowd)
+            page = agent.get("/metrics") or ""
+            (line,) = (
+                each
+                for each in page.splitlines()
+                if each.startswith('sweetpoint_workloads_unmeasured{class="best-effort"} ')
+            )
+            assert float(line.rpartition(" ")[2]) > 0
+            # What waits is best-effort work, so its processes do not move sched-idle.
+            assert site.protected()
+            eventually("all are taken", 60, lambda: len(taken()) == len(before) + len(crowd) + 1)
+            assert site.protected()
+        assert agent.status()["tick"]["failed"] == 0
+        assert agent.stop() == 0
+
+
 @pytest.mark.parametrize("typed", [True, False])
 def test_the_search_by_ids_of_kernels_before_6_1_passes_the_verifier(typed: bool) -> None:
     spec = sched_spec(Btf(), cpus=1, max_slots=8, max_latency=1, blame=True)

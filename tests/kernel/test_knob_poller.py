@@ -50,7 +50,7 @@ def polled(cgroup_layout: CgroupLayout, pods: list[Path], tmp_path: Path) -> Pol
     return Polled(cgroup_layout, pods, tmp_path)
 
 
-def test_new_targets_are_read_at_once_with_their_knobs(polled: Polled) -> None:
+def test_the_first_targets_are_read_at_once_and_new_ones_in_the_next_tick(polled: Polled) -> None:
     one, two, three, *_ = polled.targets
     polled.poller.set_targets({one: EVERY, two: QUOTA})
     assert [(r.target, r.knob) for r in polled.poller.all] == [
@@ -59,7 +59,32 @@ def test_new_targets_are_read_at_once_with_their_knobs(polled: Polled) -> None:
         (two, Knob.CPU_QUOTA),
     ]
     polled.poller.set_targets({two: QUOTA, three: QUOTA})
+    assert [r.target for r in polled.poller.all] == [two]
+    polled.ticks(1)
     assert [r.target for r in polled.poller.all] == [two, three]
+    # Not later: the planner must not write what it may not write any more.
+    polled.poller.set_targets({two: EVERY, three: frozenset()})
+    assert {(r.target, r.knob) for r in polled.poller.all} == {
+        (two, Knob.SCHED_IDLE),
+        (two, Knob.CPU_QUOTA),
+    }
+
+
+def test_of_a_crowd_of_new_cgroups_a_few_are_read_per_tick(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    pods = [make_child(cgroup_root, f"crowd-{number}") for number in range(80)]
+    polled = Polled(cgroup_layout, pods, tmp_path)
+    first, *crowd = polled.targets
+    polled.poller.set_targets({first: QUOTA})
+    read = []
+    for last in range(4):  # while more come, the older ones are first
+        present = crowd[: 40 + 10 * last]
+        polled.poller.set_targets({first: QUOTA, **dict.fromkeys(present, QUOTA)})
+        polled.ticks(1)
+        read.append({r.target for r in polled.poller.all} - {first})
+    assert [len(each) for each in read] == [32, 50, 60, 70]
+    assert read[0] == set(crowd[:32])
 
 
 def test_foreign_values_are_noticed_within_a_round_one_per_tick(

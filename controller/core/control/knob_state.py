@@ -34,6 +34,8 @@ __all__ = ("KnobState",)
 _REAPPLY_LIMIT = 3
 _REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
 _KEEP_ABSENT_NS = 600 * NS_PER_SEC
+# Most of them that are kept: a tenant may make and remove a thousand cgroups per second.
+_MAX_ABSENT = 1000
 # kubelet writes its QoS levels once a minute.
 _ROUTINE_NS = 10 * NS_PER_SEC
 _MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
@@ -79,6 +81,11 @@ class _Entry:
         """The value that a restore puts back."""
         return self.reading.value if self.reading.original is None else self.reading.original
 
+    @property
+    def touched(self) -> bool:
+        """Whether the agent changed the knob, also if it was overwritten since."""
+        return self.requested is not None or self.overwritten
+
     def movable(self, now_ns: int) -> bool:
         """Whether a write may be tried."""
         return not self.absent and not self.unavailable and now_ns >= self.retry_ns
@@ -90,7 +97,9 @@ _Key = tuple[_Place, Knob]
 
 
 class KnobState:
-    """The knobs of all targets that have a reading, or had one in the last ten minutes.
+    """The knobs of all targets that have a reading.
+
+    The last thousand that had one and a value of the agent's in the last ten minutes are kept.
 
     Valid after ``update``: ``quiet`` is true if no knob changed but by the requested writes, and no
     refused write is due again. A caller whose requests did not change need not repeat them then.
@@ -111,7 +120,7 @@ class KnobState:
 
     def __init__(self) -> None:
         self._entries: dict[Knob, dict[_Place, _Entry]] = {knob: {} for knob in Knob}
-        # The knobs without a reading, with the time since when.
+        # The knobs without a reading, with the time since when, in ascending order.
         self._absent: dict[_Key, int] = {}
         self._executed = False
         self._retries_ns: list[int] = []
@@ -203,11 +212,7 @@ class KnobState:
 
     def touched(self, knob: Knob) -> list[CgroupId]:
         """Return the targets whose *knob* the agent changed, also if it was overwritten since."""
-        return [
-            CgroupId(*place)
-            for place, entry in self._entries[knob].items()
-            if entry.requested is not None or entry.overwritten
-        ]
+        return [CgroupId(*place) for place, entry in self._entries[knob].items() if entry.touched]
 
     def request(
         self, scope: str, id_: int, knob: Knob, value: KnobValue, reason: str, now_ns: int
@@ -289,17 +294,22 @@ class KnobState:
         self.quiet = False
 
     def _mark_missing(self, missing: Iterable[_Key], now_ns: int) -> None:
-        # A target without a reading is not moved. Its entry is kept for a while: if the target
-        # comes back with the agent's value in place, that value must not be taken for the original.
+        # A target without a reading is not moved. If the agent changed it, its entry is kept for a
+        # while: if the target comes back with the agent's value in place, that value must not be
+        # taken for the original.
         for place, knob in missing:
-            self._entries[knob][place].absent = True
-            self._absent[place, knob] = now_ns
             self.quiet = False
-        for place, knob in [
-            key for key, since_ns in self._absent.items() if now_ns - since_ns > _KEEP_ABSENT_NS
-        ]:
-            del self._entries[knob][place]
-            del self._absent[place, knob]
+            entry = self._entries[knob][place]
+            if entry.touched or entry.reapplied_ns:
+                entry.absent = True
+                self._absent[place, knob] = now_ns
+            else:
+                del self._entries[knob][place]
+        while self._absent:
+            (place, knob), since_ns = next(iter(self._absent.items()))
+            if len(self._absent) <= _MAX_ABSENT and now_ns - since_ns <= _KEEP_ABSENT_NS:
+                break
+            del self._entries[knob][place], self._absent[place, knob]
 
     def _read(self, reading: KnobReading) -> None:
         place, knob = key = _key_of(reading)

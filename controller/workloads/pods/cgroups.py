@@ -80,6 +80,8 @@ def kubelet_writes_weight(path: str) -> bool | None:
     at each update (libcontainer's ``Set``). The cgroup of a BestEffort pod, which has no requests
     that could be resized, gets its weight before its first process.
     """
+    if "kubepods" not in path:  # most of the time: matching each name takes ten times as long
+        return None
     names = iter(path.split("/"))
     if not any(_ROOT.fullmatch(name) for name in names):
         return None

@@ -12,7 +12,7 @@ from controller.config.load import ConfigError, WorkloadRule
 from controller.core.model import QosClass, Workload
 from controller.host.facts import CgroupLayout
 from controller.host.own_cgroup import OWN_CGROUP
-from controller.workloads.static import scan
+from controller.workloads.static import ConfiguredWorkloads, scan
 
 
 def rule(name: str, cgroup: str, qos: QosClass = QosClass.BE) -> WorkloadRule:
@@ -138,3 +138,33 @@ def test_a_cgroup_that_vanishes_during_the_scan_is_not_reported(v2: CgroupLayout
 
     found = scan(v2, rules(), strict=False)
     assert names(found) == ["be:two", "web"] and found[1] == ()
+
+
+def test_an_unchanged_workload_is_the_same_object_in_the_next_scan(v2: CgroupLayout) -> None:
+    rules = [rule("web", "/web", QosClass.LS), rule("be", "/batch/*")]
+    configured = ConfiguredWorkloads(v2)
+    before, _ = configured.scan(rules, strict=True)
+    assert configured.scan(rules, strict=True)[0] is before
+    (v2.mount / "batch" / "three").mkdir()
+    (v2.mount / "batch" / "three" / "cpu.max").write_text("max 100000")
+    after, _ = configured.scan(rules, strict=True)
+    assert names((after, ())) == ["be:one", "be:three", "be:two", "web"]
+    assert after[0] is before[0] and after[2:] == before[1:]
+    # A cgroup that was made again is another workload, and so is one by another rule.
+    (v2.mount / "batch" / "two").rename(v2.mount / "old")
+    (v2.mount / "batch" / "two").mkdir()
+    (v2.mount / "batch" / "two" / "cpu.max").write_text("max 100000")
+    again, _ = configured.scan(rules, strict=True)
+    assert again[2].path == before[1].path and again[2].cgroup != before[1].cgroup
+    other, _ = configured.scan([rules[0], rule("new", "/batch/*")], strict=True)
+    assert names((other, ())) == ["new:one", "new:three", "new:two", "web"]
+
+
+def test_workloads_that_lose_the_cpu_controller_are_left_out(v2: CgroupLayout) -> None:
+    rules = [rule("be", "/batch/*")]
+    configured = ConfiguredWorkloads(v2)
+    assert len(configured.scan(rules, strict=False)[0]) == 2
+    for name in ("one", "two"):
+        (v2.mount / "batch" / name / "cpu.max").unlink()
+    found, problems = configured.scan(rules, strict=False)
+    assert not found and len(problems) == 2

@@ -181,3 +181,25 @@ def test_the_end_of_the_wait_for_a_routine_is_not_quiet() -> None:
     knobs.update(free, (), True, 11 * _S)
     assert not knobs.quiet
     assert request(knobs, OURS, 11 * _S) is not None
+
+
+def test_the_number_of_vanished_knobs_that_are_kept_is_bounded() -> None:
+    knobs = KnobState()
+    now_ns = 0
+    for first in range(0, 5000, 500):
+        targets = [Target(TargetKind.CGROUP, "cpu", first + n, f"/b/{n}") for n in range(500)]
+        readings = [KnobReading(target, Knob.CPU_QUOTA, FREE) for target in targets]
+        knobs.update(tuple(readings), (), True, now_ns)
+        requests = (
+            knobs.request("cpu", target.id, Knob.CPU_QUOTA, OURS, "test", now_ns)
+            for target in targets
+        )
+        actions = [action for action in requests if action is not None]
+        assert len(actions) == 500
+        knobs.commit(tuple(actions))
+        done = [Outcome(action=action, applied=OURS, original=FREE) for action in actions]
+        written = (KnobReading(target, Knob.CPU_QUOTA, OURS, FREE) for target in targets)
+        knobs.update(tuple(written), done, True, now_ns + 1)
+        now_ns += _S
+    knobs.update((), (), True, now_ns)
+    assert [each.id for each in knobs.touched(Knob.CPU_QUOTA)] == list(range(4000, 5000))
