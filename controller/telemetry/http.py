@@ -50,6 +50,9 @@ _POLL_S = 0.25  # latency of close()
 _RETRY_S = 5.0
 _LOG_EVERY_S = 60.0
 _MAX_HEAD_BYTES = 16 << 10
+# A page about that many workloads takes some milliseconds, and requests share it. On smaller nodes
+# every request gets the state of its own moment.
+_SHARED_FROM = 200
 _TEXT = "text/plain; charset=utf-8"
 # Pages with details of all workloads, which the token protects; the others only have the health.
 _PROTECTED = frozenset({"/", "/metrics", "/statusz"})
@@ -125,7 +128,7 @@ class StatusServer:
         host, port = self._address
         try:
             token = None if self._token_file is None else TokenFile(self._token_file)
-            server = _Server(self._address, self._pages, token, self._cpu)
+            server = _Server(self._address, self._pages, token, self._cpu, self._published)
         except (TokenError, OSError) as error:
             self._published.http_listen_failures += 1
             problem = str(error)
@@ -170,17 +173,28 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(
-        self, address: tuple[str, int], pages: Pages, token: TokenFile | None, cpu: CpuTime
+        self,
+        address: tuple[str, int],
+        pages: Pages,
+        token: TokenFile | None,
+        cpu: CpuTime,
+        published: PublishedState,
     ) -> None:
+        self._published = published
         self.pages = pages
         self.token = token
         self.cpu = cpu
-        self.pacer = Pacer()
+        self.pacer: Pacer[Page] = Pacer()
         self.connections = Connections()
         self._peers = Peers()
         self._logged_s = -_LOG_EVERY_S
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
+
+    def shares_pages(self) -> bool:
+        """Return whether pages are so expensive that requests share them."""
+        report = self._published.report
+        return report is not None and len(report.workloads) >= _SHARED_FROM
 
     def verify_request(self, request: _Request, client_address: Any) -> bool:
         assert isinstance(request, socket.socket)
@@ -277,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
             return page()
         busy = HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many requests\n"
         began_s = time.thread_time()
-        made = self.server.pacer.make(page)
+        made = self.server.pacer.make(page, path if self.server.shares_pages() else "")
         self._page_cpu_s = time.thread_time() - began_s
         return made or busy
 

@@ -28,7 +28,7 @@ import socket
 import stat
 import threading
 import time
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 __all__ = (
     "Connections",
@@ -112,6 +112,9 @@ _MAX_WAITING = 4
 # thousand workloads they take more, because the pause is limited.
 _PAUSE_RATIO = 9
 _MAX_PAUSE_S = 1.0
+# The age up to which a page is given again, and while no other one can be made.
+_FRESH_S = 1.0
+_STALE_S = 5.0
 
 
 class Connections:
@@ -207,10 +210,19 @@ class CpuTime:
         return min(_PAUSE_RATIO * unpaid_s, _MAX_PAUSE_S)
 
 
-class Pacer:
+class _Copy(NamedTuple, Generic[_Page]):
+    page: _Page
+    made_s: float
+
+
+class Pacer(Generic[_Page]):
     """Makes pages one at a time, each followed by a pause of nine times its CPU time.
 
     The pause is at most one second. At most four requests are served or wait at a time.
+
+    Requests may share a page, so that ten clients do not wait for each other's pauses: one that is
+    at most a second old is given again, and one that is at most five seconds old while the next one
+    cannot be made.
 
     :param clock: seconds of CLOCK_MONOTONIC.
     :param cpu_clock: seconds of CPU time of the calling thread.
@@ -228,22 +240,41 @@ class Pacer:
         self._slots = threading.BoundedSemaphore(_MAX_WAITING)
         self._lock = threading.Lock()
         self._pause_until_s = 0.0
+        self._copies: dict[str, _Copy[_Page]] = {}
 
-    def make(self, page: Callable[[], _Page]) -> _Page | None:
+    def make(self, page: Callable[[], _Page], shared: str = "") -> _Page | None:
         """Wait until a page may be made and return the result of *page*.
 
         ``None``: too many requests are waiting.
+
+        :param shared: the name under which requests share the page; empty: they do not.
         """
+        copy = self._copies.get(shared)
+        if copy is not None and self._clock() - copy.made_s < self._allowed_age_s():
+            return copy.page
         if not self._slots.acquire(blocking=False):
             return None
         try:
             with self._lock:
                 self._sleep(max(0.0, self._pause_until_s - self._clock()))
-                began_s = self._cpu_clock()
-                try:
-                    return page()
-                finally:
-                    pause_s = min(_PAUSE_RATIO * (self._cpu_clock() - began_s), _MAX_PAUSE_S)
-                    self._pause_until_s = self._clock() + pause_s
+                copy = self._copies.get(shared)
+                if copy is not None and self._clock() - copy.made_s < _FRESH_S:
+                    return copy.page  # made for another request in the meantime
+                return self._make(page, shared)
         finally:
             self._slots.release()
+
+    def _allowed_age_s(self) -> float:
+        busy = self._lock.locked() or self._clock() < self._pause_until_s
+        return _STALE_S if busy else _FRESH_S
+
+    def _make(self, page: Callable[[], _Page], shared: str) -> _Page:
+        began_s = self._cpu_clock()
+        try:
+            made = page()
+        finally:
+            pause_s = min(_PAUSE_RATIO * (self._cpu_clock() - began_s), _MAX_PAUSE_S)
+            self._pause_until_s = self._clock() + pause_s
+        if shared:
+            self._copies[shared] = _Copy(made, self._clock())
+        return made

@@ -29,8 +29,10 @@ from controller.core.model import (
     Knob,
     KnobReading,
     KnobValue,
+    QosClass,
     Target,
     TargetKind,
+    Workload,
 )
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.http import StatusServer
@@ -363,8 +365,51 @@ def test_pages_are_made_one_at_a_time_with_pauses() -> None:
     assert pacer.make(page) == pytest.approx(100.05 + 3 * (0.36 + 0.05) + 1.0 + 0.05)
 
 
+def test_requests_share_a_page_for_a_second_and_longer_while_no_other_can_be_made() -> None:
+    now_s, cpu_each, made = 100.0, 0.04, 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def page() -> int:
+        nonlocal made
+        made += 1
+        return made
+
+    cpu_s = iter(each * cpu_each for each in range(100))
+    pacer: Pacer[int] = Pacer(lambda: now_s, lambda: next(cpu_s), sleep)
+    assert pacer.make(page, "a") == 1
+    assert (pacer.make(page, "a"), now_s) == (1, 100.0)
+    assert (pacer.make(page, "b"), now_s) == (2, pytest.approx(100.36))
+    now_s = 101.1
+    assert pacer.make(page, "a") == 3
+    # In the pause after it, the other one is too old to be fresh, and given again all the same.
+    now_s = 101.4
+    assert (pacer.make(page, "b"), now_s) == (2, 101.4)
+    now_s = 101.5
+    assert pacer.make(page, "b") == 4
+    now_s = 107.0
+    assert pacer.make(page, "a") == 5
+    # One that is too old even for that is worth the wait.
+    assert (pacer.make(page, "b"), now_s) == (6, pytest.approx(107.36))
+    assert pacer.make(page) == 7
+
+
+def test_pages_of_large_nodes_are_shared(port: int, published: PublishedState) -> None:
+    def count(workloads: int) -> int:
+        record = Workload("w", CgroupId("cpu", 1), "/w", QosClass.BE, "w", "")
+        published.report = report(time.monotonic_ns(), workloads=(record,) * workloads)
+        return len(json.loads(get(port, "/statusz")[1])["workloads"])
+
+    assert [count(3), count(4), count(300), count(300)] == [3, 4, 300, 300]
+    assert count(400) == 300
+    assert count(5) == 5
+
+
 def test_requests_beyond_the_maximum_are_rejected_at_once() -> None:
-    pacer, go = Pacer(), threading.Event()
+    pacer: Pacer[bool] = Pacer()
+    go = threading.Event()
     made: list[bool | None] = []
     threads = [
         threading.Thread(target=lambda: made.append(pacer.make(lambda: go.wait(60))))
