@@ -14,6 +14,7 @@ from controller.agent.recording import read, replay
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU, outweigh
 
 pytestmark = pytest.mark.kernel
 
@@ -54,8 +55,9 @@ def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
         "indicators:\n  runq_p99: {sweet_point: 200us}\n"
     )
     recording = site.home / "ticks.jsonl.gz"
-    cpu = max(os.sched_getaffinity(0))
-    wanted = [Load(site.service, "bursts", cpu), Load(site.batch[0], "hog", cpu)]
+    outweigh(site.root)
+    outweigh(site.root / "batch")
+    wanted = [Load(site.service, "bursts", CPU), Load(site.batch[0], "hog", CPU)]
     with loads(wanted, seconds=60) as running, AgentRun(site, "--record", str(recording)) as agent:
         agent.ready()
         running.start()

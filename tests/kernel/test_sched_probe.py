@@ -15,6 +15,7 @@ from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slots import SLOT_SYSTEM
 from tests.kernel.groups import QUIET_NS, Groups
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import outweigh
 from tests.kernel.steal import Steal
 
 pytestmark = pytest.mark.kernel
@@ -157,8 +158,9 @@ def test_on_cpu_time_is_right_in_spite_of_missed_switches(
 @TYPED
 @pytest.mark.parametrize("limited", ["service", "service/container"])
 def test_own_quota_is_waiting_but_not_inflicted(
-    probe: SchedProbe, groups: Groups, cgroup_layout: CgroupLayout, limited: str
+    probe: SchedProbe, groups: Groups, cgroup_root: Path, cgroup_layout: CgroupLayout, limited: str
 ) -> None:
+    outweigh(cgroup_root, 100)  # otherwise other work uses the time before the quota bites
     service = groups.make("service", latency=True)
     container = groups.make("service/container")
     quota_of = {"service": service, "service/container": container}
@@ -177,8 +179,9 @@ def test_own_quota_is_waiting_but_not_inflicted(
 
 
 def test_own_quota_beside_a_hog_is_not_blamed_on_the_hog(
-    probe: SchedProbe, groups: Groups, cgroup_layout: CgroupLayout
+    probe: SchedProbe, groups: Groups, cgroup_root: Path, cgroup_layout: CgroupLayout
 ) -> None:
+    outweigh(cgroup_root, 100)  # otherwise other work uses the time before the quota bites
     service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     _set_quota(service, cgroup_layout, quota_us=2000, period_us=20000)
     with loads([Load(service, "hog", CPU), Load(hog, "hog", CPU)], seconds=2) as running:

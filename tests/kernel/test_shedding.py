@@ -15,6 +15,7 @@ from controller.probes.sched import DETAILS, SchedProbe
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import outweigh
 
 pytestmark = pytest.mark.kernel
 
@@ -35,8 +36,11 @@ def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) ->
     return Groups(cgroup_root, cgroup_layout, probe)
 
 
-def test_counters_are_shed_and_start_again_at_zero(probe: SchedProbe, groups: Groups) -> None:
+def test_counters_are_shed_and_start_again_at_zero(
+    probe: SchedProbe, groups: Groups, cgroup_root: Path
+) -> None:
     hog = groups.make("hog", latency=False)
+    outweigh(cgroup_root, 100)
     with loads([Load(hog, "hog", CPU)], seconds=8) as running:
         running.start()
         time.sleep(2.0)
