@@ -108,8 +108,10 @@ class RingReader:
         self.damaged = 0
         self.problem = ""
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, since_s: float = 0.0) -> Iterator[bytes]:
         """Yield the lines, without line breaks, of all blocks that can be read.
+
+        :param since_s: files that were last written before this time (since 1970) are left out.
 
         :raises OSError: there is no such directory, or it does not belong to root alone.
         """
@@ -118,7 +120,7 @@ class RingReader:
             for number in sorted(_sizes(directory, self._prefix)):
                 name = _name(self._prefix, number)
                 try:
-                    data = self._read(directory, name)
+                    data = self._read(directory, name, since_s)
                 except FileNotFoundError:
                     continue  # it was the oldest one
                 except OSError as error:
@@ -129,11 +131,11 @@ class RingReader:
         finally:
             os.close(directory)
 
-    def _read(self, directory: int, name: str) -> bytes:
+    def _read(self, directory: int, name: str, since_s: float) -> bytes:
         fd = os.open(name, os.O_RDONLY | _OPEN, dir_fd=directory)
         with os.fdopen(fd, "rb") as file:
             check_owner(fd, self._directory / name)
-            return file.read()
+            return file.read() if os.fstat(fd).st_mtime >= since_s else b""
 
     def _blocks(self, name: str, data: bytes) -> Iterator[bytes]:
         at = 0

@@ -8,6 +8,7 @@ had not written back.
 """
 
 from collections.abc import Callable, Sequence
+import contextlib
 from dataclasses import replace
 import logging
 from pathlib import Path
@@ -15,11 +16,11 @@ import time
 from typing import NamedTuple
 
 from controller.agent.history.moments import MomentBuilder
+from controller.agent.history.recall import MomentView, recall
 from controller.agent.history.records import (
     MOMENTS,
     SNAPSHOTS,
     VERSION,
-    Moment,
     Record,
     Start,
     Stop,
@@ -28,7 +29,7 @@ from controller.agent.history.records import (
 from controller.agent.history.snapshots import SnapshotThinner
 from controller.config.sections.agent import HistoryConfig
 from controller.core.decision import Outcome, Plan
-from controller.core.model import CgroupId, Snapshot, Workload
+from controller.core.model import Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import boot_id
@@ -157,8 +158,8 @@ class HistoryFiles:
         self._builder = MomentBuilder()
         self._thinner = SnapshotThinner()
         self.hours = Hours(_QUIET_NS, _PAGE_BUCKETS)
-        self._names: dict[CgroupId, str] = {}
-        self._named: tuple[Workload, ...] = ()
+        self._view = MomentView(self.hours)
+        self._directory = directory
         self._last: Tick | None = None
         self._last_moment_ns = 0
         self._add_s = 0.0
@@ -173,6 +174,12 @@ class HistoryFiles:
     def problem(self) -> str:
         """Why nothing can be written now, or empty."""
         return self.moments.problem or self.snapshots.problem
+
+    def recall(self, now_ns: int) -> None:
+        """Fill ``hours`` with what earlier runs left, before the first tick is added."""
+        since_ns = self._wall_ns(now_ns) - _PAGE_BUCKETS * _QUIET_NS
+        with contextlib.suppress(OSError):  # there is none yet, or it cannot be written either
+            recall(self._view, self._directory, since_ns)
 
     def add(self, tick: Tick) -> None:
         """Take the next tick; samples, blame and links of its snapshot are not needed."""
@@ -223,23 +230,11 @@ class HistoryFiles:
                 self._new_run = False
             moment = self._builder.build(latest, tick.plan, tick.settings.mode)
             stream.add(moment, wall_ns)
-            self._show(moment, tick.workloads, wall_ns)
+            self._view.set_workloads(tick.workloads)
+            self._view.show(moment, wall_ns)
             self._last_moment_ns = now_ns
             stream.pace(now_ns)
         stream.flush_if_due(now_ns)
-
-    def _show(self, moment: Moment, workloads: tuple[Workload, ...], wall_ns: int) -> None:
-        if workloads is not self._named:
-            self._named, self._names = workloads, {each.cgroup: each.name for each in workloads}
-        self.hours.take(
-            wall_ns,
-            loops=moment.loops,
-            demands=moment.demands,
-            causes=moment.causes,
-            names=lambda cgroup: self._names.get(cgroup, f"cgroup {cgroup.id}"),
-            events=(f"{each.subject}: {each.text}" for each in moment.verdicts),
-            be_use_cpus=moment.be_use_cpus,
-        )
 
     def _write_snapshot(self, tick: Tick, latest: Snapshot) -> None:
         stream, now_ns = self.snapshots, latest.time_ns

@@ -45,7 +45,7 @@ class History:
 
     @property
     def hours(self) -> Hours:
-        """The last hours of this run, for any thread."""
+        """The last hours, for any thread."""
         return self._files.hours
 
     @property
@@ -97,6 +97,7 @@ class History:
 
     def _run(self) -> None:
         try:
+            self._files.recall(time.monotonic_ns())
             while not self._write():
                 self._cpu_s = time.thread_time()
         except Exception:  # the control loop does not depend on the history

@@ -1,0 +1,104 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""After a restart the page shows the hours before it, from the files."""
+
+from copy import copy
+import os
+from pathlib import Path
+import shutil
+
+import pytest
+
+from controller.agent.history.files import DIRECTORY, HistoryFiles
+from controller.agent.history.records import MOMENTS, VERSION, Start, encode
+from controller.core.model import Mode
+from controller.demo.simulated_node import SimulatedNode
+from controller.host.ring import Ring
+from controller.page.hours import Hours
+from tests.closed_loop import make_settings
+from tests.history_loop import CONFIG, EPOCH_NS, RecordedLoop
+
+S = 10**9
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedLoop:
+    """A run of ten minutes with two incidents."""
+    node = SimulatedNode(3, wants=(0.0, 0.0))
+    data_dir = tmp_path_factory.mktemp("recorded") / "data"
+    made = RecordedLoop(node, make_settings(mode=Mode.ENFORCE), data_dir)
+    for wants in ([0.0, 0.0], [1.2, 0.5]) * 2:
+        node.wants = wants
+        made.run(150)
+    made.stop()
+    return made
+
+
+@pytest.fixture
+def loop(recorded: RecordedLoop, tmp_path: Path) -> RecordedLoop:
+    """The run, with a copy of its files."""
+    copied = copy(recorded)
+    copied.data_dir = shutil.copytree(recorded.data_dir, tmp_path / "data")
+    return copied
+
+
+def after(loop: RecordedLoop, later_ns: int = 0) -> Hours:
+    """Return what the next run shows, which starts *later_ns* after the end of *loop*."""
+    files = HistoryFiles(loop.data_dir, CONFIG, lambda time_ns: EPOCH_NS + time_ns)
+    files.recall(loop.now_ns + later_ns)
+    return files.hours
+
+
+def test_the_hours_before_a_restart_are_shown(loop: RecordedLoop) -> None:
+    before, events = loop.files.hours.copy()
+    found, again = after(loop).copy()
+    assert len(before) > 8
+    assert [each.began_ns for each in found] == [each.began_ns for each in before]
+    assert again == events != []
+    for one, other in zip(found, before, strict=True):
+        assert one.demands.keys() == other.demands.keys()
+        assert one.shares.keys() == other.shares.keys()
+        assert one.causes.get(("web-0", "cpu"), 0) <= other.causes.get(("web-0", "cpu"), 0)
+    squeezed = [each for each in found if each.demands.get("cpu", 0.0) > 0.5]
+    assert len(squeezed) >= 4
+    assert {name for each in found for shares in each.shares.values() for name in shares} == {
+        "batch-0",
+        "batch-1",
+    }
+
+
+def test_only_the_last_hours_are_shown(loop: RecordedLoop) -> None:
+    six_hours_ns = 360 * 60 * S
+    found, events = after(loop, six_hours_ns - 200 * S).copy()
+    since_ns = EPOCH_NS + loop.now_ns - 200 * S
+    assert found[0].began_ns >= since_ns - 60 * S
+    assert len(found) in (3, 4, 5)
+    assert all(time_ns >= since_ns for time_ns, _ in events)
+    # Names come from a line before that time.
+    assert any("batch-0" in shares for each in found for shares in each.shares.values())
+    assert after(loop, six_hours_ns + S).copy() == ([], [])
+
+
+def test_files_that_were_written_before_are_not_read(loop: RecordedLoop) -> None:
+    (file,) = (loop.data_dir / DIRECTORY).glob(f"{MOMENTS}-*")
+    os.utime(file, (0, 0))
+    assert after(loop).copy() == ([], [])
+
+
+def test_damage_and_newer_versions_are_left_out(loop: RecordedLoop) -> None:
+    (file,) = (loop.data_dir / DIRECTORY).glob(f"{MOMENTS}-*")
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+    assert 2 < len(after(loop).copy()[0]) < 9
+    start = Start(version=VERSION + 1, boot_id="x", mode=Mode.OBSERVE, new_run=True)
+    ring = Ring(loop.data_dir / DIRECTORY, MOMENTS, 64 << 20, bytes)
+    file.unlink()
+    ring.append(encode(EPOCH_NS, start) + b'{"wall_ns":%d,"moment":{"what":1}}\n' % EPOCH_NS)
+    assert after(loop).copy() == ([], [])
+
+
+def test_without_a_history_there_is_nothing(tmp_path: Path) -> None:
+    files = HistoryFiles(tmp_path / "none", CONFIG, lambda time_ns: time_ns)
+    files.recall(10**18)
+    assert files.hours.copy() == ([], [])
+    assert not (tmp_path / "none").exists()
