@@ -16,6 +16,7 @@ from controller.config.yaml_document import parse_document
 from controller.core.learning import normal, quiet, state
 from controller.host.facts import CgroupLayout
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import outweigh
 
 pytestmark = pytest.mark.kernel
 
@@ -34,6 +35,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def config(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Path:
+    outweigh(cgroup_root, 100)  # so that its own hog, and no other work, is what disturbs
     path = tmp_path / "config.yaml"
     text = f"state_dir: {tmp_path}/state\ndata_dir: {tmp_path}/data\nworkloads:\n"
     for name, qos in (("web", "latency-sensitive"), ("batch", "best-effort")):
