@@ -31,7 +31,7 @@ CPUS = 2
 SEED = 1
 SERVICE_US = 120.0
 REQUESTS = 300  # latencies drawn per second for the percentiles
-# An encoding has a few busy threads and causes shorter waits than forks and context switches.
+# An encoding has a few busy threads and causes shorter waits than many threads and forks.
 PLANTS = {"stress-ng": Plant(cpus=CPUS), "ffmpeg": Plant(cpus=CPUS, p99_ns=5e5)}
 
 
