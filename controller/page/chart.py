@@ -16,7 +16,7 @@ __all__ = ("HEIGHT", "WIDTH", "Band", "Chart", "Marker", "Point", "Series")
 
 WIDTH = 1120
 HEIGHT = 210
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 30
+LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 30
 MIN_TICK_PX = 60
 LABEL_PX = 7.2  # average width of a character of a label
 _STEPS_S = (1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)

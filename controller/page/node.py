@@ -188,8 +188,8 @@ def _suffering(status: Mapping[str, Any]) -> list[Part]:
         )
     parts.append(
         Table(
-            caption="Time above a sweet point. Only the time caused by best-effort work can be "
-            "better when enforcing.",
+            caption="Time above a sweet point."
+            + (" Only what best-effort work caused can be better when enforcing." * observes),
             headings=("service", "channel", "other causes", "suffered", "by best-effort", "share"),
             rows=rows,
             left=3,
