@@ -2,35 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real service under a constant rate of requests, in a cgroup beside one for best-effort work."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 import contextlib
 from pathlib import Path
-import subprocess
-import sys
 import time
 
 from controller.core.model import CgroupId, QosClass, Workload
-from controller.demo.programs import Process, free_port, start, start_nginx
+from controller.core.units import NS_PER_SEC
+from controller.demo.programs import Process, start
 from controller.host.facts import CgroupLayout
+from tests.compare.services import SERVICES, Traffic
 
-__all__ = ("RATE", "REQUESTS", "Scene")
+__all__ = ("RATE", "Scene")
 
 RATE = 4_000
-CONNECTIONS = 8
-# The client adds the end of a line.
-REQUESTS: Mapping[str, str] = {
-    "memcached": "get sweetpoint",
-    "redis": "GET sweetpoint",
-    "nginx": "GET /page HTTP/1.1\r\nHost: localhost\r\n",
-}
-_COMMANDS: Mapping[str, Callable[[int], list[str]]] = {
-    "memcached": lambda port: [
-        *("memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", str(port), "-t", "2")
-    ],
-    "redis": lambda port: [
-        *("redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1")
-    ],
-}
+_LEAD_S = 3.0
+_SECONDS = 900.0  # longer than any benchmark
 
 
 class Scene:
@@ -60,23 +47,17 @@ class Scene:
         return start(name, command, self.home, join=self._join(cgroup))
 
     @contextlib.contextmanager
-    def serving(self, service: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run *service*, a key of ``REQUESTS``, and the client that is returned."""
-        with contextlib.ExitStack() as stack:
-            if service == "nginx":
-                server, port = start_nginx(self.home, join=self._join("service"))
-            else:
-                port = free_port()
-                server = self.start("service", service, _COMMANDS[service](port))
-                time.sleep(1.0)
-            stack.callback(server.stop)
-            load = Path(__file__).with_name("kv_load.py")
-            words = [str(port), str(RATE), str(CONNECTIONS), REQUESTS[service]]
-            client = subprocess.Popen([sys.executable, "-S", str(load), *words])
-            stack.callback(client.wait)
-            stack.callback(client.kill)
-            time.sleep(2.0)
-            yield client
+    def serving(self, service: str) -> Iterator[Traffic]:
+        """Run *service*, a key of ``SERVICES``, under a constant rate of requests."""
+        chosen = SERVICES[service]
+        with chosen.running(self.home, self._join("service")) as port:
+            start_ns = time.monotonic_ns() + round(_LEAD_S * NS_PER_SEC)
+            traffic = Traffic(chosen, port, [(_SECONDS, RATE)], start_ns, self.home)
+            try:
+                time.sleep(_LEAD_S + 1.0)
+                yield traffic
+            finally:
+                traffic.stop()
 
     def _join(self, cgroup: str) -> Callable[[], None]:
         def join() -> None:

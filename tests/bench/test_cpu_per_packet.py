@@ -89,7 +89,7 @@ def test_cpu_time_per_packet(service: str, scene: Scene, sampler: Sampler) -> No
     ratios: dict[str, list[float]] = {name: [] for name in NEIGHBOURS}
     blocks: dict[str, list[Counters]] = {name: [] for name in NEIGHBOURS}
     quiet: list[Counters] = []
-    with scene.serving(service) as client:
+    with scene.serving(service) as traffic:
         before = measure(sampler, scene, ())
         for _ in range(ROUNDS):
             for name, options in NEIGHBOURS.items():
@@ -100,7 +100,7 @@ def test_cpu_time_per_packet(service: str, scene: Scene, sampler: Sampler) -> No
                 blocks[name].append(block)
                 quiet.append(after)
                 before = after
-        assert client.poll() is None
+        traffic.check()
     print(f"\n{service}, {RATE} requests/s, alone: {_describe(quiet)}")
     for name, values in ratios.items():
         print(f"  {name}: {_describe(blocks[name])}")

@@ -35,7 +35,7 @@ MIXES = (
 )
 EVERY_MIX = tuple(Mix(s, shape, job) for s in SERVICES for shape in SHAPES for job in JOBS)
 # Start of the agent, lead of the client, end of the job: measured.
-_OVERHEAD_S = 4.0
+_OVERHEAD_S = 6.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,7 +26,8 @@ LS = "ls"
 # The service beside idle-class work, which keeps the CPUs awake, instead of a job.
 ALONE = "alone"
 WINDOW_S = 0.5
-_LEAD_S = 1.0
+# The client imports, connects and gets a first answer on each connection.
+_LEAD_S = 3.0
 _FILLER = ("stress-ng", "--cpu", str(os.cpu_count() or 1))
 _OUTPUT_WITHIN_S = 15.0
 

@@ -46,11 +46,15 @@ class _Connection:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(request)
-        time.sleep(0.05)
-        self.size = len(self.socket.recv(65536))
-        self.socket.setblocking(False)
         self.pending: deque[int] = deque()
         self.received = 0
+
+    def first_size(self) -> int:
+        """Receive the answer to the first request, which is not counted; return its size."""
+        self.socket.settimeout(PATIENCE_S)
+        size = len(self.socket.recv(1 << 18))
+        self.socket.setblocking(False)
+        return size
 
 
 def main() -> None:
@@ -65,16 +69,22 @@ def main() -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     gc.disable()
     connections = [_Connection(int(port), request) for _ in range(int(count))]
-    sizes = {each.size for each in connections}
+    time.sleep(0.1)
+    sizes = {each.first_size() for each in connections}
     assert len(sizes) == 1, f"answers of different sizes: {sizes}"
-    _exchange(connections, request, times, latencies)
+    assert time.monotonic_ns() < int(start), "the client started after its first request was due"
+    _exchange(connections, request, sizes.pop(), times, latencies)
     Path(output).write_bytes(np.stack([times, latencies], axis=1).astype("<i8").tobytes())
 
 
 def _exchange(
-    connections: list[_Connection], request: bytes, times: np.ndarray, latencies: np.ndarray
+    connections: list[_Connection],
+    request: bytes,
+    size: int,
+    times: np.ndarray,
+    latencies: np.ndarray,
 ) -> None:
-    size, schedule = connections[0].size, times.tolist()
+    schedule = times.tolist()
     end_ns = schedule[-1] + round(PATIENCE_S * NS_PER_SEC)
     selector = selectors.DefaultSelector()
     for each in connections:

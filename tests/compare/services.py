@@ -147,6 +147,19 @@ class Traffic:
         found = np.frombuffer(self._output.read_bytes(), "<i8").reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
+    def check(self) -> None:
+        """Check that the client runs.
+
+        :raises DemoError: it ended.
+        """
+        assert self._client is not None
+        self._client.check()
+
+    def stop(self) -> None:
+        """End the client before its time, without a result."""
+        if self._client is not None:
+            self._client.stop()
+
     def _run_pgbench(self) -> tuple[np.ndarray, np.ndarray]:
         """Run pgbench for each segment; its log has the end and the latency of a transaction."""
         time.sleep(max(0.0, (self._start_ns - time.monotonic_ns()) / NS_PER_SEC))
