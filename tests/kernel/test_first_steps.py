@@ -3,6 +3,7 @@
 """The commands of the documents on this host, in their order: from doctor to the page."""
 
 from collections.abc import Iterator
+import contextlib
 from pathlib import Path
 import re
 import shlex
@@ -59,12 +60,7 @@ class Host:
         return done.stdout
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
-
-
-@pytest.fixture
+@contextlib.contextmanager
 def running(host: Host) -> Iterator[str]:
     """The commands of the README up to the running agent; the address of its page."""
     *before, run = block("README.md", "Use it")
@@ -99,27 +95,21 @@ def ready(address: str) -> bool:
         return False
 
 
-def test_from_doctor_to_the_page(host: Host, running: str) -> None:
-    with urllib.request.urlopen(f"{running}/", timeout=10) as answer:
-        page = answer.read().decode()
-    for title in ("Services and their sweet points", "What enforcing would bring", "Over time"):
-        assert title in page
-    assert re.search(r'<p class="soft">observe \|', page)
-    assert "mode: observe" in host.output("check", "--resolved")
-    assert "observe" in host.output("top", "--once")
-    assert "everything" in host.output("pause", "--for", "30m")
-
-    def paused() -> bool:
-        with urllib.request.urlopen(f"{running}/", timeout=10) as answer:
-            return "paused: everything" in answer.read().decode()
-
-    eventually("the page shows the pause", 10, paused)
-    host.output("resume")
-    assert "An agent ran for" in eventually("the history is written", 30, lambda: advice(host))
+def page(address: str) -> str:
+    with urllib.request.urlopen(f"{address}/", timeout=10) as answer:
+        return str(answer.read().decode())
 
 
-def advice(host: Host) -> str:
-    done = subprocess.run(
-        host.command(["advise"]), capture_output=True, text=True, timeout=60, check=False
-    )
-    return done.stdout if "An agent ran" in done.stdout else ""
+def test_from_doctor_to_the_page(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    with running(host) as address:
+        found = page(address)
+        for title in ("Services and their sweet points", "What enforcing would bring", "Over time"):
+            assert title in found
+        assert re.search(r'<p class="soft">observe \|', found)
+        assert "mode: observe" in host.output("check", "--resolved")
+        assert "observe" in host.output("top", "--once")
+        assert "everything" in host.output("pause", "--for", "30m")
+        eventually("the page shows the pause", 10, lambda: "paused: everything" in page(address))
+        host.output("resume")
+    assert "An agent ran for" in host.output("advise")
