@@ -6,7 +6,7 @@ What a page says never depends on colour alone: lines have dashes, cells have nu
 have their range in words. All text is escaped here and nowhere else.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -87,12 +87,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A page. ``notes`` are warnings. A ``live`` one renews itself while it is looked at."""
+    """A page. ``notes`` are warnings. A ``live`` one renews itself while it is looked at.
+
+    The sections may be made while the page is rendered, so that a reader can pause between them.
+    """
 
     title: str
     lead: str
     notes: Sequence[str] = ()
-    sections: Sequence[Section] = ()
+    sections: Iterable[Section] = ()
     live: bool = False
 
 

@@ -3,7 +3,7 @@
 """What happened over time, thinned to a few hundred buckets, and the sections that show it."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from itertools import pairwise
@@ -128,15 +128,16 @@ class Hours:
         self._buckets = wide
 
 
-def sections(hours: Hours, zone: tzinfo | None = None) -> list[Section]:
-    """Return the time lines, and the blame over the whole time.
+def sections(hours: Hours, zone: tzinfo | None = None) -> Iterator[Section]:
+    """Yield the time lines, and the blame over the whole time.
 
     :param zone: of the times of day, if the times of *hours* count from 1970; without it they are
         shown as seconds from the first one.
     """
     buckets, events = hours.copy()
     if not buckets:
-        return [Section(title="Over time", parts=(Text("Nothing is known yet.", "soft"),))]
+        yield Section(title="Over time", parts=(Text("Nothing is known yet.", "soft"),))
+        return
     first_ns = buckets[0].began_ns
     since = None if zone is None else datetime.fromtimestamp(first_ns / NS_PER_SEC, zone)
     seconds = (buckets[-1].began_ns + hours.width_ns - first_ns) / NS_PER_SEC
@@ -178,10 +179,8 @@ def sections(hours: Hours, zone: tzinfo | None = None) -> list[Section]:
         parts.append(chart("CPU time that best-effort work used", "CPUs", [lines.use()]))
     if marks:
         parts.append(Text("Triangles are decisions; the last ones are listed below.", "soft"))
-    return [
-        Section(title="Over time", parts=parts),
-        Section(title="Blame", parts=(_matrix(buckets),)),
-    ]
+    yield Section(title="Over time", parts=parts)
+    yield Section(title="Blame", parts=(_matrix(buckets),))
 
 
 class _Lines:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a live agent: the view that ``sweetpoint top`` has too, and the last hours."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from typing import Any
 
@@ -39,25 +39,28 @@ def node_document(
     if status.get("ready") is not True:
         note = "The agent has not finished a tick yet."
         return Document(title=f"sweetpoint on {host}", lead="", notes=(note,), live=True)
-    if hours is None:
-        off = "No history is kept (history.enabled), so there are no time lines."
-        over_time = [Section(title="Over time", parts=(Text(off, "soft"),))]
-    else:
-        over_time = sections(hours, zone)
     return Document(
         title=f"sweetpoint on {host}",
         lead=view.head,
         notes=view.notes,
-        sections=(
-            Section(title="Services and their sweet points", parts=_services(view)),
-            Section(title=_title(status), parts=_suffering(status)),
-            *over_time,
-            Section(title="Best-effort workloads", parts=_workloads(view)),
-            Section(title="Channels and knobs", parts=_channels(view)),
-            Section(title="Decisions", parts=_decisions(view)),
-        ),
+        sections=_sections(view, status, hours, zone),
         live=True,
     )
+
+
+def _sections(
+    view: View, status: Mapping[str, Any], hours: Hours | None, zone: tzinfo
+) -> Iterator[Section]:
+    yield Section(title="Services and their sweet points", parts=_services(view))
+    yield Section(title=_title(status), parts=_suffering(status))
+    if hours is None:
+        off = "No history is kept (history.enabled), so there are no time lines."
+        yield Section(title="Over time", parts=(Text(off, "soft"),))
+    else:
+        yield from sections(hours, zone)
+    yield Section(title="Best-effort workloads", parts=_workloads(view))
+    yield Section(title="Channels and knobs", parts=_channels(view))
+    yield Section(title="Decisions", parts=_decisions(view))
 
 
 def _services(view: View) -> list[Part]:

@@ -9,7 +9,7 @@ It is built on http.server of the standard library, because five pages do not ju
 on a web framework, which would need the same limits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from http import HTTPStatus
 from http.client import LineTooLong
@@ -319,28 +319,30 @@ def _metrics(published: PublishedState) -> Page:
 
 
 def _people(published: PublishedState, tracker: Tracker, hours: Hours | None) -> Page:
+    # Field by field, because the interpreter is not given to a tick while one text is parsed.
+    status = {name: json.loads(text) for name, text in _status_fields(published)}
     # Pages are made one at a time, so one tracker is enough.
-    status = json.loads(_status(published)[2])
     view = tracker.update(status)
     zone = datetime.now().astimezone().tzinfo
     assert zone is not None
-    document = node_document(view, status, hours, zone, os.uname().nodename)
     parts = []
-    for part in render(document):
+    for part in render(node_document(view, status, hours, zone, os.uname().nodename)):
         parts.append(part)
         published.yield_to_tick()
     return HTTPStatus.OK, _HTML, "".join(parts).encode(errors="backslashreplace")
 
 
 def _status(published: PublishedState) -> Page:
-    parts = []
+    parts = [f'"{name}": {text}' for name, text in _status_fields(published)]
+    return HTTPStatus.OK, "application/json", utf8(f"{{{', '.join(parts)}}}")
+
+
+def _status_fields(published: PublishedState) -> Iterator[tuple[str, str]]:
     # After one tick that takes too long the page is made without further waits.
     yields = True
     for name, value in published.status():
-        text = json.dumps(value, default=_fields, ensure_ascii=False)
-        parts.append(f'"{name}": {text}')
+        yield name, json.dumps(value, default=_fields, ensure_ascii=False)
         yields = yields and published.yield_to_tick()
-    return HTTPStatus.OK, "application/json", utf8(f"{{{', '.join(parts)}}}")
 
 
 def _fields(record: Any) -> dict[str, Any]:

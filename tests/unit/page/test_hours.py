@@ -106,7 +106,7 @@ def test_a_copy_does_not_change() -> None:
 
 
 def charts(hours: Hours) -> list[Chart]:
-    return [part for part in sections(hours, UTC)[0].parts if isinstance(part, Chart)]
+    return [part for part in next(sections(hours, UTC)).parts if isinstance(part, Chart)]
 
 
 def test_a_line_has_a_gap_where_no_agent_ran() -> None:
@@ -146,7 +146,7 @@ def test_blame_is_an_average_over_the_time_in_which_a_service_was_hurt() -> None
         (120, []),
     ):
         hours.take(second * S, loops=(), demands=(), causes=found, names=names.__getitem__)
-    (table,) = sections(hours, UTC)[1].parts
+    (table,) = [*sections(hours, UTC)][1].parts
     assert isinstance(table, Table)
     assert table.headings == ("service", "batch-1", "batch-2", "all others")
     ((name, *shares),) = table.rows
@@ -158,5 +158,5 @@ def test_blame_is_an_average_over_the_time_in_which_a_service_was_hurt() -> None
 def test_no_blame() -> None:
     hours = Hours(60 * S, 10)
     take(hours, 0)
-    (part,) = sections(hours, UTC)[1].parts
+    (part,) = [*sections(hours, UTC)][1].parts
     assert isinstance(part, Text)
