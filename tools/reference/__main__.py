@@ -1,11 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Generator of docs/REFERENCE.md: commands, configuration, profiles, indicators, knobs, metrics."""
+"""Generator of docs/REFERENCE.md: from commands to Events."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from tools.reference.commands import commands
+from tools.reference.events import events
 from tools.reference.fields import fields
 from tools.reference.kernel import indicators, knobs
 from tools.reference.metrics import metrics
@@ -26,12 +27,13 @@ Generated from the code by `make reference`. What the values mean in use:
 - [Indicators](#indicators)
 - [Knobs](#knobs)
 - [Metrics](#metrics)
+- [Events](#events)
 """
 
 
 def text() -> str:
     """Return the document."""
-    return "\n".join(_lines()) + "\n"
+    return "\n".join(_lines()).rstrip() + "\n"
 
 
 def _lines() -> Iterator[str]:
@@ -45,6 +47,7 @@ def _lines() -> Iterator[str]:
         ("Indicators", indicators()),
         ("Knobs", knobs()),
         ("Metrics", metrics()),
+        ("Events", events()),
     ):
         yield f"## {title}\n"
         yield from part

@@ -13,6 +13,7 @@ from controller.cli.main import COMMANDS
 from controller.config.load import json_schemas
 from controller.core.model import IndicatorName, Knob
 from tools.reference.__main__ import OUTPUT, text
+from tools.reference.events import EVENTS
 
 ROOT = Path(__file__).parents[3]
 # Of a family: its name, with or without the common prefix.
@@ -49,6 +50,31 @@ def test_every_metric_of_the_sources_is_listed(reference: str) -> None:
     assert len(named) > 80
     missing = {name for name in named if not any(name in each for each in listed)}
     assert not missing
+
+
+def test_every_reason_of_an_event_is_listed() -> None:
+    """The reasons are in two tables, or arguments of a call that sends an Event."""
+    found = set()
+    for name in ("cluster", "pod_eviction", "profile_configmap", "squeeze_events"):
+        tree = ast.parse((ROOT / f"controller/kube/{name}.py").read_text())
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id="_REASONS")], value=value):
+                    found |= texts(value)
+                case ast.AnnAssign(target=ast.Name(id="_EVENTS"), value=ast.Dict(values=values)):
+                    found |= {word for value in values for word in texts(value)}
+                case ast.Assign(targets=[ast.Name(id="reason")], value=value):
+                    found |= texts(value)
+                case ast.Call(func=ast.Attribute(attr="_emit"), args=arguments):
+                    found |= {word for value in arguments for word in texts(value)}
+    assert found - {"Normal", "Warning"} == {reason for reason, _, _ in EVENTS}
+
+
+def texts(node: ast.AST) -> set[str]:
+    """Return the constant texts in *node* that look like reasons."""
+    constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    named = [each for each in constants if isinstance(each, str)]
+    return {each for each in named if re.fullmatch(r"[A-Z][A-Za-z]+", each)}
 
 
 def test_every_key_of_the_models_is_listed(reference: str) -> None:
