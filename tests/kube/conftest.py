@@ -3,7 +3,9 @@
 """One API server for the whole run; a namespace, a node and its cgroups for each test."""
 
 from collections.abc import Iterator
+import os
 from pathlib import Path
+import shutil
 
 import pytest
 
@@ -13,6 +15,8 @@ from tests.kube.cluster import Cluster
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import Kubelet
 from tests.kube.kubepods import Kubepods
+from tests.kube.own_host import OwnHost
+from tests.kube.real_node import RealNode
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +50,18 @@ def cable(cluster: Cluster) -> Iterator[Cable]:
     """A proxy to the API server that a test can interrupt or stall."""
     with Cable(cluster.plane.port) as cable:
         yield cable
+
+
+@pytest.fixture(scope="module")
+def node(
+    cgroup_layout: CgroupLayout, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealNode]:
+    """A node with real controllers, kubelet, containerd and runc, for the tests of a module."""
+    if cgroup_layout.version == "v2":
+        pytest.skip("a node in cgroups of its own needs cgroup v1; v2 is tested in the test kernel")
+    home = tmp_path_factory.mktemp("node")
+    try:
+        with OwnHost(home, f"sweetpoint-test-{os.getpid()}-node") as host, RealNode(host) as node:
+            yield node
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

@@ -55,6 +55,13 @@ class RealNode(NodePrograms):
         super().close()
         self._stack.close()
 
+    def make_namespace(self, name: str) -> str:
+        """Make a namespace, wait for its service account ``default`` and return its name."""
+        self.cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        self.wait("the service account", lambda: self.cluster.admin.get(account))
+        return name
+
     def run_pod(
         self,
         namespace: str,

@@ -3,10 +3,8 @@
 """Best-effort pods with CPU limits on a real node: every container starts, resizes, is squeezed."""
 
 from collections.abc import Iterator, Mapping
-import os
 from pathlib import Path
 import re
-import shutil
 import sys
 from typing import Any
 
@@ -14,10 +12,8 @@ import pytest
 import yaml
 
 from controller.demo.programs import Process, start
-from controller.host.facts import CgroupLayout
 from tests.kube.client import Json
 from tests.kube.cluster import resources
-from tests.kube.own_host import OwnHost
 from tests.kube.real_node import NODE, RealNode, container
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
@@ -90,40 +86,22 @@ class Agent:
             assert process.popen.returncode == 0, process.log.read_text()
 
 
-@pytest.fixture(scope="module")
-def node(
-    cgroup_layout: CgroupLayout, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealNode]:
-    """A node with a service that suffers."""
-    if cgroup_layout.version == "v2":
-        pytest.skip("a node in cgroups of its own needs cgroup v1")
-    home = tmp_path_factory.mktemp("node")
-    try:
-        with OwnHost(home, f"sweetpoint-test-{os.getpid()}-limits") as host, RealNode(host) as node:
-            _make_namespace(node, "web")
-            node.run_pod("web", "web", resources("Burstable"), SERVICE)
-            yield node
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+@pytest.fixture(scope="module", autouse=True)
+def service(node: RealNode) -> None:
+    """A service that suffers."""
+    node.run_pod(node.make_namespace("web"), "web", resources("Burstable"), SERVICE)
 
 
 @pytest.fixture
 def namespace(node: RealNode) -> Iterator[str]:
     """A new namespace, and no cgroup error of kubelet while it exists."""
-    name = node.cluster.new_name("test")
-    _make_namespace(node, name)
+    name = node.make_namespace(node.cluster.new_name("test"))
     logged = len(node.log("kubelet"))
     yield name
     assert CGROUP_ERROR.findall(node.log("kubelet")[logged:]) == []
     pods = f"/api/v1/namespaces/{name}/pods"
     node.cluster.admin.delete(pods)
     node.wait("no pods", lambda: not node.cluster.admin.get(pods)["items"])
-
-
-def _make_namespace(node: RealNode, name: str) -> None:
-    node.cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    node.wait("the service account", lambda: node.cluster.admin.get(account))
 
 
 @pytest.fixture

@@ -7,17 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import os
 from pathlib import Path
 import re
-import shutil
 import signal
 
 import pytest
 
-from controller.host.facts import CgroupLayout
 from tests.kube.agent_image import build_agent_image
 from tests.kube.client import Json
 from tests.kube.cluster import resources
 from tests.kube.node_programs import NODE, container
-from tests.kube.own_host import OwnHost
 from tests.kube.real_node import RealNode
 from tests.kube.release import Release
 
@@ -45,31 +42,18 @@ CGROUP_ERROR = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def node(
-    cgroup_layout: CgroupLayout, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealNode]:
-    """The node with the agent's image and a service in a Burstable pod."""
-    if cgroup_layout.version == "v2":
-        pytest.skip("a node in cgroups of its own needs cgroup v1; v2 is tested in the test kernel")
-    home = tmp_path_factory.mktemp("node")
-    try:
-        image = build_agent_image(tmp_path_factory.mktemp("image"))
-        with OwnHost(home, f"sweetpoint-test-{os.getpid()}-node") as host, RealNode(host) as node:
-            node.add_image(image)
-            image.unlink()
-            yield node
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+@pytest.fixture(scope="module", autouse=True)
+def agent_image(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The image of the chart's agent, on the node."""
+    image = build_agent_image(tmp_path_factory.mktemp("image"))
+    node.add_image(image)
+    image.unlink()
 
 
 @pytest.fixture
 def namespace(node: RealNode) -> Iterator[str]:
     """A new namespace with a service and two best-effort pods."""
-    name = node.cluster.new_name("test")
-    node.cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    node.wait("the service account", lambda: node.cluster.admin.get(account))
+    name = node.make_namespace(node.cluster.new_name("test"))
     node.run_pod(name, "web", resources("Burstable"), SERVICE)
     for hog in ("one", "two"):
         node.run_pod(name, hog, {}, HOG)
@@ -149,6 +133,15 @@ def wait_for_squeeze(release: Release, namespace: str) -> None:
     release.node.wait("a squeeze", lambda: any(map(is_squeezed, cgroups)))
 
 
+def kill_agent(release: Release) -> None:
+    """Kill every process of the agent's pod."""
+    uid = release.agent()["metadata"]["uid"]
+    cgroup = release.node.host.cgroup("cpu", f"kubepods/burstable/pod{uid}")
+    for file in cgroup.glob("*/cgroup.procs"):
+        for pid in map(int, file.read_text().split()):
+            os.kill(pid, signal.SIGKILL)
+
+
 def without_levels(knobs: dict[str, str]) -> dict[str, str]:
     # The weights of these cgroups follow the number of pods, up to a minute later.
     return {name: text for name, text in knobs.items() if name.count("/") > 1}
@@ -209,12 +202,8 @@ def test_killed_agents_are_started_again_and_leave_nothing(
     node = release.node
     for _ in range(2):
         wait_for_idle(release, namespace)
-        agent = release.agent()
-        (count,) = (each["restartCount"] for each in agent["status"]["containerStatuses"])
-        cgroup = node.host.cgroup("cpu", f"kubepods/burstable/pod{agent['metadata']['uid']}")
-        for file in cgroup.glob("*/cgroup.procs"):
-            for pid in map(int, file.read_text().split()):
-                os.kill(pid, signal.SIGKILL)
+        (count,) = (each["restartCount"] for each in release.agent()["status"]["containerStatuses"])
+        kill_agent(release)
 
         def is_started_again(count: int = count) -> bool:
             (status,) = release.agent()["status"]["containerStatuses"]
