@@ -214,8 +214,6 @@ def test_killed_agents_are_started_again_and_leave_nothing(
     assert without_levels(release.knobs()) == without_levels(release.before)
 
 
-# In the long run only: in one of six runs the node kept the taint, for a reason not yet known.
-@pytest.mark.soak
 def test_an_eviction_ends_with_kubelet_and_a_new_pod_waits(node: RealNode, namespace: str) -> None:
     admin = node.cluster.admin
     for hog in ("one", "two"):
