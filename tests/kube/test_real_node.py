@@ -11,12 +11,12 @@ import signal
 
 import pytest
 
-from tests.kube.agent_image import build_agent_image
+from tests.kube.agent_image import AGENT_IMAGE, build_agent_image
 from tests.kube.client import Json
 from tests.kube.cluster import resources
 from tests.kube.node_programs import NODE, container
 from tests.kube.real_node import RealNode
-from tests.kube.release import Release
+from tests.kube.release import NAMESPACE, Release
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 
@@ -63,9 +63,9 @@ def namespace(node: RealNode) -> Iterator[str]:
 
 
 @pytest.fixture
-def release(node: RealNode, namespace: str) -> Iterator[Release]:
-    """The installed chart; the fixture uninstalls it if the test has not."""
-    release = Release(node, {"profiles": {"default": PROFILE}})
+def release(node: RealNode, namespace: str, request: pytest.FixtureRequest) -> Iterator[Release]:
+    """The installed chart, with further values as its parameter; uninstalled at the end."""
+    release = Release(node, {"profiles": {"default": PROFILE}, **getattr(request, "param", {})})
     release.install()
     try:
         yield release
@@ -212,6 +212,39 @@ def test_killed_agents_are_started_again_and_leave_nothing(
         node.wait("a new container", is_started_again)
     release.uninstall()
     assert without_levels(release.knobs()) == without_levels(release.before)
+
+
+@pytest.mark.parametrize("release", [{"uninstall": {"enabled": False}}], indirect=True)
+def test_a_release_by_hand_restores_what_a_killed_agent_left(
+    release: Release, namespace: str
+) -> None:
+    node = release.node
+    wait_for_squeeze(release, namespace)
+    node.stop("kubelet")  # which would start the agent again
+    kill_agent(release)
+    release.uninstall()
+    assert all(map(is_idle, hogs(node, namespace)))
+    node.start_kubelet()
+    # As the chart's README says.
+    paths = {"cgroup": "/sys/fs/cgroup", "state": "/run/sweetpoint"}
+    main = {
+        **{"name": "main", "image": AGENT_IMAGE, "imagePullPolicy": "Never", "args": ["release"]},
+        "securityContext": {"privileged": True},
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in paths.items()],
+    }
+    volumes = [{"name": name, "hostPath": {"path": path}} for name, path in paths.items()]
+    spec = {"hostPID": True, "restartPolicy": "Never", "containers": [main], "volumes": volumes}
+    node.make_pod(NAMESPACE, "release", {}, spec=spec)
+
+    def end() -> Json | None:
+        (status,) = node.pod(NAMESPACE, "release")["status"].get("containerStatuses") or ({},)
+        return status.get("state", {}).get("terminated")
+
+    node.wait("the end of the release", end)
+    log = node.cluster.kubectl(f"--namespace={NAMESPACE}", "logs", "release")
+    assert "cpu.idle" in log, log
+    assert without_levels(release.knobs()) == without_levels(release.before), log
+    node.delete_pod(NAMESPACE, "release")
 
 
 def test_an_eviction_ends_with_kubelet_and_a_new_pod_waits(node: RealNode, namespace: str) -> None:
