@@ -27,6 +27,9 @@ class ReplayReport:
         self._hours = Hours(_WIDTH_NS, _BUCKETS, whole=True)
         self._names: dict[CgroupId, str] = {}
         self._decisions: list[str] = []
+        # CLOCK_MONOTONIC starts again at a boot; the page goes on from there.
+        self._boot_ns = 0
+        self._last_ns: int | None = None
         self._first_ns: int | None = None
         # Sums of the demands by channel: recorded, replayed.
         self._demands: dict[str, tuple[float, float]] = {}
@@ -77,14 +80,17 @@ class ReplayReport:
         self._different += plan != entry.plan
         if entry.workloads is not None:
             self._names.update((each.cgroup, each.name) for each in entry.workloads)
+        if self._last_ns is not None and self._boot_ns + plan.time_ns < self._last_ns:
+            self._boot_ns = self._last_ns - plan.time_ns
+        time_ns = self._last_ns = self._boot_ns + plan.time_ns
         if self._first_ns is None:
-            self._first_ns = plan.time_ns
+            self._first_ns = time_ns
         texts = [printable(f"{each.subject}: {each.text}") for each in plan.verdicts]
-        second = (plan.time_ns - self._first_ns) / 1e9
+        second = (time_ns - self._first_ns) / 1e9
         left = max(0, _DECISIONS - len(self._decisions))
         self._decisions += [f"{second:.1f} s  {text}" for text in texts[:left]]
         self._hours.take(
-            plan.time_ns,
+            time_ns,
             loops=plan.loops,
             demands=plan.demands,
             causes=plan.causes,

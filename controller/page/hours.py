@@ -80,7 +80,10 @@ class Hours:
         events: Iterable[str] = (),
         be_use_cpus: float | None = None,
     ) -> None:
-        """Take what a moment or a plan at *time_ns* says; times do not fall."""
+        """Take what a moment or a plan at *time_ns* says.
+
+        When times fall, because the clock was wrong, what was later than now is dropped.
+        """
         with self._lock:
             bucket = self._bucket(time_ns)
             for loop in loops:
@@ -108,6 +111,8 @@ class Hours:
 
     def _bucket(self, time_ns: int) -> Bucket:
         began_ns = time_ns - time_ns % self.width_ns
+        while self._buckets and self._buckets[-1].began_ns > began_ns + self.width_ns:
+            self._buckets.pop()
         if not self._buckets or self._buckets[-1].began_ns < began_ns:
             self._buckets.append(Bucket(began_ns))
             if len(self._buckets) > self._most:

@@ -70,6 +70,19 @@ def test_the_report_of_a_history_has_its_decisions(tmp_path: Path) -> None:
     assert "batch-0" in text
 
 
+def test_the_report_goes_on_over_a_boot(tmp_path: Path) -> None:
+    loop = RecordedLoop(SimulatedNode(3, wants=(1.2, 0.5)), make_settings(), tmp_path / "data")
+    loop.tick = 10_000
+    loop.run(60)
+    loop.stop()
+    again = RecordedLoop(SimulatedNode(3, wants=(1.2, 0.5)), make_settings(), tmp_path / "data")
+    again.run(60)
+    again.stop()
+    page = tmp_path / "page.html"
+    assert main(["replay", str(tmp_path / "data"), "--report", str(page)]) == 0
+    assert page.read_text().count(">110 s<") == 2  # of two charts
+
+
 def test_a_cgroup_whose_name_is_not_utf8_is_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

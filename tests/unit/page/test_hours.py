@@ -97,6 +97,17 @@ def test_a_bucket_is_small_however_large_the_node_is() -> None:
     assert len(events) == 200
 
 
+def test_a_clock_that_was_ahead_leaves_nothing() -> None:
+    hours = Hours(60 * S, 10)
+    for minute in (1, 2, 900, 901, 3, 4):
+        take(hours, minute * 60 * S)
+    # A step back within a bucket's width is none.
+    take(hours, 4 * 60 * S - 1, ratio=9.0)
+    buckets, _ = hours.copy()
+    assert [each.began_ns // (60 * S) for each in buckets] == [1, 2, 3, 4]
+    assert buckets[-1].ratios["web", "runq_p99"] == 9.0
+
+
 def test_a_copy_does_not_change() -> None:
     hours = Hours(60 * S, 10)
     take(hours, 0, 1.0)
