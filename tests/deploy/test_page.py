@@ -204,8 +204,9 @@ def test_the_page_renews_itself_and_breaks_no_rule_of_its_policy(
     node.published.pages = 0
     document, console = browse(tmp_path, address, "--virtual-time-budget=12000")
     assert console == []
-    assert node.published.pages == 3
-    assert "configuration: page 3" in document
+    # After five and ten seconds of the browser's time; the last one may still be on its way.
+    assert node.published.pages in (2, 3)
+    assert re.search("configuration: page [23]", document)
     assert "<title>sweetpoint on " in document
     assert 'id="live" hidden' not in document
 
