@@ -29,6 +29,9 @@ Gain = tuple[CgroupId, CgroupId | None, bool, int]
 
 _CULPRIT_S = 30.0
 _SHARE_S = 2.0
+# How often averages that can be dropped are searched. In much more than this, units would become
+# smaller than floating-point numbers are.
+_PRUNE_S = 10.0
 # Averages below this are dropped.
 _NEGLIGIBLE_CPUS = 1e-6
 # The part of all its waiting that a service must wait for others before their blame counts in
@@ -77,28 +80,37 @@ class _Averages(Generic[Key]):
     """Averages over ``_CULPRIT_S`` by key, which decay when they are read and not in every tick.
 
     There may be as many pairs of victim and culprit as services times best-effort workloads, and
-    few of them change in one tick.
+    few of them change in one tick. They are kept as multiples of a common unit, which decays.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_began_s", "_now_s", "_unit", "_values")
 
     def __init__(self) -> None:
-        self._values: dict[Key, tuple[float, float]] = {}
+        self._values: dict[Key, float] = {}
+        self._began_s = self._now_s = 0.0
+        self._unit = 1.0
 
     def add(self, key: Key, rate: float, now_s: float, weight: float) -> None:
         """Average in the *rate* of a tick of this *weight* that ends at *now_s*."""
-        self._values[key] = self._at(key, now_s) + weight * rate, now_s
+        self._decay(now_s)
+        self._values[key] = self._values.get(key, 0.0) + weight * rate / self._unit
 
     def read(self, now_s: float) -> dict[Key, float]:
-        """Return the averages, without those that can be dropped, which are dropped."""
-        found = {key: self._at(key, now_s) for key in self._values}
-        found = {key: value for key, value in found.items() if value > _NEGLIGIBLE_CPUS}
-        self._values = {key: (value, now_s) for key, value in found.items()}
-        return found
+        """Return the averages, without those that can be dropped."""
+        self._decay(now_s)
+        unit = self._unit
+        least = _NEGLIGIBLE_CPUS / unit
+        return {key: value * unit for key, value in self._values.items() if value > least}
 
-    def _at(self, key: Key, now_s: float) -> float:
-        value, then_s = self._values.get(key, (0.0, now_s))
-        return value * math.exp((then_s - now_s) / _CULPRIT_S)
+    def prune(self, now_s: float) -> None:
+        """Drop the averages that can be dropped, and begin a new unit."""
+        self._values = self.read(now_s)
+        self._began_s, self._unit = now_s, 1.0
+
+    def _decay(self, now_s: float) -> None:
+        if now_s != self._now_s:
+            self._now_s = now_s
+            self._unit = math.exp((self._began_s - now_s) / _CULPRIT_S)
 
 
 class BlameTracker:
@@ -108,15 +120,26 @@ class BlameTracker:
     CPUs, averaged over 30 s; ``blame_for`` is that of one service.
     """
 
-    __slots__ = ("_by_victim", "_due", "_last", "_now_s", "_shares", "_unknown", "_use", "culprits")
+    __slots__ = (
+        "_by_victim",
+        "_due",
+        "_last",
+        "_now_s",
+        "_prune_s",
+        "_shares",
+        "_unknown",
+        "_use",
+        "culprits",
+    )
 
     def __init__(self) -> None:
         self._last: tuple[Blame, ...] = ()
         self._shares: dict[str, WaitShare] = {}
         self._now_s = 0.0
         self._by_victim: dict[str, _Averages[CgroupId]] = {}
-        # The services whose averages are still to be read in this round, see `_add_named`.
+        # The services whose averages are still to be pruned in this round, which begins at a time.
         self._due: list[str] = []
+        self._prune_s = 0.0
         self._unknown: _Averages[str] = _Averages()
         self._use: _Averages[CgroupId] = _Averages()
         self.culprits: dict[CgroupId, float] = {}
@@ -206,22 +229,22 @@ class BlameTracker:
         self._average(inflicted_by, best_effort, weight)
         for cgroup, use in be_use.items():
             self._use.add(cgroup, use, self._now_s, weight)
-        if not self._due:
-            self._use.read(self._now_s)
-            self._unknown.read(self._now_s)
 
     def _add_named(
         self, gains: Iterable[Gain], workload_index: WorkloadIndex, dt_ns: int, weight: float
     ) -> None:
         sensitive, best_effort = workload_index.sensitive, workload_index.best_effort
         by_victim = self._by_victim
-        if not self._due:
+        if not self._due and self._now_s >= self._prune_s:
+            self._prune_s = self._now_s + _PRUNE_S
             self._due = list(by_victim)
+            self._use.prune(self._now_s)
+            self._unknown.prune(self._now_s)
+        for service in by_victim.keys() - workload_index.services.keys():
+            del by_victim[service]
         # One service in a tick: what nothing reads must not grow with the workloads that left.
         if self._due and (due := self._due.pop()) in by_victim:
-            by_victim[due].read(self._now_s)
-            if due not in workload_index.services:
-                del by_victim[due]
+            by_victim[due].prune(self._now_s)
         for victim, culprit, is_known, gain_ns in gains:
             if is_known and victim in sensitive and culprit in best_effort and culprit is not None:
                 averages = by_victim.setdefault(sensitive[victim], _Averages())
