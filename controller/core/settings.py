@@ -247,6 +247,7 @@ class LawSettings:
     shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
     for the low-pass. ``verify_squeeze``: a squeeze to the stop that brought nothing is let go.
     ``low_floors``: a full squeeze of many workloads leaves them 2 % of the machine, not a quarter.
+    ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
     """
 
     throttled_share: bool = False
@@ -256,6 +257,7 @@ class LawSettings:
     fast_squeeze: bool = False
     verify_squeeze: bool = False
     low_floors: bool = False
+    rise_on_evidence: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

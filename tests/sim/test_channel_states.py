@@ -286,3 +286,16 @@ def test_the_floor_as_safe_state_leaves_most_of_the_machine_to_services() -> Non
     assert loop.run(3)[-1].safe
     # Twenty floors of 0.05 CPUs are half of the two CPUs; they get what two floors are.
     assert sum(cpus or 9.0 for cpus in loop.granted_cpus()) == pytest.approx(0.1)
+
+
+def test_a_service_below_its_sweet_point_causes_no_squeeze_without_evidence() -> None:
+    """After a quiet time the proportional part of a loop asks long before the sweet point."""
+    quiet = Plant(quiet_p99_ns=1e5, p99_ns=1e3)
+    node = SimulatedNode(1, quiet)
+    loop = ClosedLoop(node)
+    loop.run(60)
+    node.plant = replace(quiet, quiet_p99_ns=2e6)  # its own waits; the sweet point is 3 ms
+    plans = loop.run(20)
+    assert max(plan.loops[0].filtered_deviation or -1.0 for plan in plans) > -0.1
+    assert {state(plan) for plan in plans} <= {ChannelState.FREE, ChannelState.NOT_BE}
+    assert all(plan.quota_granted_cpus is None for plan in plans)

@@ -18,6 +18,7 @@ class LawModel(Strict):
     fast_squeeze: bool = True
     verify_squeeze: bool = True
     low_floors: bool = True
+    rise_on_evidence: bool = True
 
 
 def build_law(model: LawModel) -> LawSettings:

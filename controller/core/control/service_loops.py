@@ -185,8 +185,12 @@ class ServiceLoops:
         for loop in loops:
             if loop.indicator is None or loop.state is ChannelState.SAFE:
                 continue
-            # A loop that holds demands at most what is applied now.
-            demand = loop.pid.demand if loop.moved else min(loop.pid.demand, applied)
+            # A loop that holds demands at most what is applied now. So does one of a service that
+            # does not suffer, which needs no evidence: after a quiet time the proportional part of
+            # a loop rises above zero long before the sweet point is reached.
+            held = self._law.rise_on_evidence and state is ChannelState.FREE
+            rises = loop.moved and not held
+            demand = loop.pid.demand if rises else min(loop.pid.demand, applied)
             filtered = loop.filter.value or 0.0
             if service.paused and filtered <= 0:
                 continue  # only a service that suffers gives the channel its state
