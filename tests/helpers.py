@@ -31,6 +31,19 @@ def remove_cgroup(root: Path) -> None:
             time.sleep(0.01)
 
 
+def children_of(parent: int) -> list[int]:
+    """Return the processes that *parent* started, also on a kernel without CONFIG_PROC_CHILDREN."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text = status.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(text.partition("PPid:")[2].split()[0]) == parent:
+            found.append(int(status.parent.name))
+    return found
+
+
 def _kill_members(directory: Path) -> None:
     for pid in map(int, (directory / "cgroup.procs").read_text().split()):
         if pid == os.getpid():  # the test has moved itself into this cgroup: move it out

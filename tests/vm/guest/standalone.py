@@ -1,6 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A kubelet without an API server: static pods, containerd and runc, in a place of their own."""
+"""A kubelet without an API server: static pods, containerd and runc, in a place of their own.
+
+Or the cgroups of such a node alone, as units of systemd.
+"""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,17 +12,22 @@ import os
 from pathlib import Path
 import re
 import subprocess
+from typing import Literal
 
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import dump
-from tests.kube.kubepods import Kubepods
+from tests.kube.kubepods import Driver, Kubepods
 from tests.kube.node_programs import NodePrograms, container
 from tests.kube.own_host import OwnHost
+from tests.kube.systemd_host import SystemdHost
 from tests.pod_server import NODE, PodServer
 from tests.pod_server import pod as raw_pod
 
-__all__ = ("StandaloneNode", "standalone_node")
+__all__ = ("Kind", "StandaloneNode", "standalone_node")
+
+# A kubelet with this cgroup driver, or the units that it would make systemd start.
+Kind = Literal["cgroupfs", "systemd", "units"]
 
 # The emulator is about ten times slower than the host, and a busy host makes it slower still.
 _SLOW = 10.0
@@ -30,6 +38,25 @@ _CGROUP_ERROR = re.compile(
     r"^[EF]\d.*(?:QoS cgroup|QOS|ContainerManager|cpu\.\w+|invalid argument|runc).*", re.M
 )
 _PODS = {"web": "Burstable", "batch": "BestEffort"}
+# Those that kubelet gives the pods, and their levels with them.
+_WEIGHTS = {"web": 4, "batch": 1}
+_SLICE = """\
+[Unit]
+DefaultDependencies=no
+[Slice]
+CPUWeight={weight}
+"""
+_CONTAINER = """\
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=exec
+Slice={pod}
+CPUWeight={weight}
+ExecStart=/bin/sleep infinity
+"""
+# Those of the pods; busybox executes its sleep in the shell or as a program.
+_PROCESSES = {"pause", "sh", "sleep"}
 _REQUESTS = {"Burstable": {"requests": {"cpu": "100m"}}, "BestEffort": {}}
 # No probe measures this, so it is in the safe state: best-effort work is at its floor, or is free.
 _PROFILE = """\
@@ -45,9 +72,9 @@ class StandaloneNode(NodePrograms):
     The agent that gets ``config`` knows the pods from *server*, as it would from an API server.
     """
 
-    def __init__(self, host: OwnHost, layout: CgroupLayout, server: PodServer):
-        super().__init__(host, "cgroupfs", _SLOW)
-        self.kubepods = Kubepods(host.cgroup("cpu"), layout)
+    def __init__(self, host: OwnHost, driver: Driver, layout: CgroupLayout, server: PodServer):
+        super().__init__(host, driver, _SLOW)
+        self.kubepods = Kubepods(host.cgroup("cpu"), layout, driver)
         self.cgroups = {name: self._declare(server, name) for name in _PODS}
         self.port, self.state_dir = free_port(), host.home / "state"
         self.config, self._server = host.home / "config.yaml", server
@@ -108,6 +135,12 @@ class StandaloneNode(NodePrograms):
             for name, cgroup in self.cgroups.items()
         }
 
+    def start(self) -> None:
+        """Start the programs and the pods."""
+        self.start_containerd()
+        self.import_images()
+        self.start_pods()
+
     def start_pods(self) -> None:
         """Start kubelet and wait until it has started its pods, or has found them."""
         offset = len(self.log("kubelet")) if (self.host.home / "kubelet.err").exists() else 0
@@ -119,33 +152,49 @@ class StandaloneNode(NodePrograms):
     def _run(self) -> bool:
         found = self.processes().values()
         names = [Path(f"/proc/{pid}/comm").read_text() for each in found for pid in each]
-        # runc becomes the container's first process.
-        return all(len(each) == 2 for each in found) and not any("runc" in name for name in names)
+        # runc becomes the container's first process, when all knobs of its cgroup are written.
+        return all(len(each) == 2 for each in found) and set(map(str.strip, names)) <= _PROCESSES
 
     def cgroup_errors(self) -> list[str]:
         """Return the lines of kubelet's log that say that it could not write to a cgroup."""
         return _CGROUP_ERROR.findall(self.log("kubelet"))
 
 
+class _Units(StandaloneNode):
+    """The same pods without kubelet and containerd: units of systemd."""
+
+    def start(self) -> None:
+        assert isinstance(self.host, SystemdHost)
+        for name, cgroup in self.cgroups.items():
+            weight = _WEIGHTS[name]
+            for each in (cgroup.parent, cgroup):
+                self.host.start_unit(each.name, _SLICE.format(weight=weight))
+            container = _CONTAINER.format(pod=cgroup.name, weight=weight)
+            self.host.start_unit(f"{name}.service", container)
+
+
 @contextlib.contextmanager
 def standalone_node(
-    home: Path, layout: CgroupLayout, server: PodServer
+    home: Path, kind: Kind, layout: CgroupLayout, server: PodServer
 ) -> Iterator[StandaloneNode]:
     """Start a node whose files are in *home*, which is mounted and unmounted."""
     # An overlay, such as /tmp of the guest, cannot be the upper layer of another one.
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", home], check=True)
+    # What systemd logs is not to be dropped.
+    Path("/proc/sys/kernel/printk_devkmsg").write_text("on\n")
+    driver: Driver = "cgroupfs" if kind == "cgroupfs" else "systemd"
+    place = OwnHost if kind == "cgroupfs" else SystemdHost
     cpus = os.sched_getaffinity(0)
     # Spinning threads of the Go programs wait there for a CPU that the emulator does not run.
     os.sched_setaffinity(0, {min(cpus)})
     try:
-        with OwnHost(home, f"sweetpoint-test-{os.getpid()}-node") as host:
+        with place(home, f"sweetpoint-test-{os.getpid()}-node") as host:
             for name in ("var-lib", "var-log"):
                 (home / name).mkdir(exist_ok=True)
-            node = StandaloneNode(host, layout, server)
+            make = _Units if kind == "units" else StandaloneNode
+            node = make(host, driver, layout, server)
             try:
-                node.start_containerd()
-                node.import_images()
-                node.start_pods()
+                node.start()
                 yield node
             finally:
                 node.close()
