@@ -20,6 +20,7 @@ on; a loop of a paused service tracks the demand of the others.
 """
 
 from collections.abc import Mapping, Sequence
+import math
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.core_scheduling import CookiePolicy
@@ -33,6 +34,7 @@ from controller.core.control.eviction_candidates import (
 from controller.core.control.eviction_policy import EvictionHistory, EvictionPolicy
 from controller.core.control.explain import DecisionLog, describe_pause
 from controller.core.control.grants import GrantActions, RequestedLimits
+from controller.core.control.harm_finder import HarmFinder
 from controller.core.control.indicator_routing import IndicatorRouting
 from controller.core.control.knob_state import KnobState
 from controller.core.control.ladder import TickContext
@@ -42,6 +44,7 @@ from controller.core.control.ladder_channel import (
     facts_for,
     rungs_of,
 )
+from controller.core.control.micro_probes import MicroProbes
 from controller.core.control.resource_usage import ResourceUsage
 from controller.core.control.sched_idle import SchedIdlePolicy
 from controller.core.control.service_knobs import service_actions
@@ -79,12 +82,14 @@ class Planner:
         "_cpu",
         "_decision_log",
         "_evictions",
+        "_harm",
         "_idle",
         "_knobs",
         "_ladders",
         "_last_ns",
         "_learner",
         "_loops",
+        "_micro_probes",
         "_pause",
         "_quotas",
         "_requested_limits",
@@ -115,6 +120,8 @@ class Planner:
         self._workload_index = self._indexed(self._workloads, settings)
         self._tracker = IndicatorTracker()
         self._usage = ResourceUsage()
+        self._harm = HarmFinder()
+        self._micro_probes = MicroProbes()
         self._knobs = KnobState()
         self._idle = SchedIdlePolicy()
         self._cookies = CookiePolicy(settings.core)
@@ -241,8 +248,12 @@ class Planner:
             workload_index=self._workload_index,
             knobs=self._knobs,
             usage=self._usage,
+            harm=self._harm if self._settings.law.find_harm else None,
         )
         hold = dt_ns == 0 or dt_ns > 2 * tick_ns
+        if context.harm is not None:
+            loops = self._loops[Channel.CACHE]
+            context.harm.update(self._tracker, self._workload_index, loops, now_ns, dt_ns)
         grants = self._step_channels(specs, context, hold)
         actions = self._actions(grants, snapshot.core_overlap_ratio, context)
         self._knobs.commit(actions)
@@ -293,8 +304,35 @@ class Planner:
         )
         traffic = self._usage.of(Channel.CACHE).rates
         part = self._shared_quota.part
-        grants = self._cpu.grant(part, traffic, tracker, workload_index, blocked, now_ns)
+        charges = self._loops[Channel.CACHE].charges
+        claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
+        grants: Mapping[CgroupId, float] = self._cpu.grant(
+            part, claims, tracker, workload_index, blocked, now_ns
+        )
+        if context.harm is not None and not hold:
+            grants = self._probe(grants, blocked, context)
         return self._requested_limits.apply(grants, workload_index.cpu_limits)
+
+    def _probe(
+        self, grants: Mapping[CgroupId, float], blocked: frozenset[CgroupId], context: TickContext
+    ) -> Mapping[CgroupId, float]:
+        """Return *grants* with the one that a micro-probe lowers."""
+        if self._settings.mode is not Mode.ENFORCE or self._released:
+            return grants
+        use = context.tracker.cpu_use
+        doubts = {
+            cgroup: doubt
+            for cgroup, doubt in self._harm.doubts(
+                self._loops[Channel.CACHE], self._shared_quota.part > 0
+            ).items()
+            if cgroup in use
+            and cgroup in context.workload_index.best_effort
+            and cgroup not in blocked
+        }
+        amounts = {each: min(use[each], grants.get(each, math.inf)) for each in doubts}
+        floor, limits = self._cpu.rung.floor_each, self._settings.law.micro_probes
+        probed = self._micro_probes.update(doubts, amounts, floor, limits, context.now_ns)
+        return {**grants, **probed} if probed else grants
 
     def _plan(
         self,

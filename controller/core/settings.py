@@ -23,6 +23,7 @@ __all__ = (
     "LinkFacts",
     "LoadBin",
     "MbaUnit",
+    "MicroProbeLimits",
     "Profile",
     "ResctrlFacts",
     "SafeState",
@@ -233,6 +234,17 @@ class CoreSettings(NamedTuple):
     verify_ns: int = 30_000_000_000
 
 
+class MicroProbeLimits(NamedTuple):
+    """Bounds of micro-probes of a best-effort workload; none with ``per_minute`` 0.
+
+    A probe takes ``depth_ratio`` of what the workload uses, for ``length_ns``.
+    """
+
+    depth_ratio: float = 0.7
+    length_ns: int = 400_000_000
+    per_minute: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawSettings:
     """Switches of the parts of the control law, which docs/CONTROL.md describes one by one.
@@ -248,6 +260,8 @@ class LawSettings:
     for the low-pass. ``verify_squeeze``: a squeeze to the stop that brought nothing is let go.
     ``low_floors``: a full squeeze of many workloads leaves them 2 % of the machine, not a quarter.
     ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
+    ``find_harm``: the harm of a workload to a service is estimated from what they do, with
+    ``micro_probes``, as evidence and to share the cut of the cache channel.
     """
 
     throttled_share: bool = False
@@ -258,6 +272,8 @@ class LawSettings:
     verify_squeeze: bool = False
     low_floors: bool = False
     rise_on_evidence: bool = False
+    find_harm: bool = False
+    micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,11 @@ class ChannelLoops:
         return {name: each.charge for name, each in self._services.items() if each.charge > 0}
 
     @property
+    def suffering(self) -> list[str]:
+        """The services that suffer, whatever the cause, and those that the squeeze is for."""
+        return [name for name, each in self._services.items() if each.charge > 0 or each.suffers]
+
+    @property
     def excess(self) -> float | None:
         """The largest deviation, without limits, of the services that ask for the squeeze.
 
@@ -131,6 +136,19 @@ class ChannelLoops:
         """
         loops = self._services.get(service)
         return 0.0 if loops is None else loops.raw_deviation
+
+    def lacks_evidence(self, service: str) -> bool:
+        """Return whether a service suffers and nothing shows that best-effort work causes it."""
+        loops = self._services.get(service)
+        return loops is not None and loops.lacks_evidence
+
+    def excess_of(self, service: str) -> float:
+        """Return the logarithm of the largest indicator of a service relative to its sweet point.
+
+        0 if none is known.
+        """
+        loops = self._services.get(service)
+        return 0.0 if loops is None else loops.log_excess
 
     def bid(
         self,

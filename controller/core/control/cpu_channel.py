@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
-from controller.core.control.cut import Claim, Deeds, relative_harm
+from controller.core.control.cut import Claim, relative_harm
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import limits_of
 from controller.core.control.release import PacedLimiter
@@ -99,7 +99,7 @@ class CpuChannel:
     def grant(
         self,
         other: float,
-        traffic: Deeds,
+        claims: Sequence[Claim],
         tracker: IndicatorTracker,
         workload_index: WorkloadIndex,
         blocked: frozenset[CgroupId],
@@ -107,8 +107,8 @@ class CpuChannel:
     ) -> dict[CgroupId, float]:
         """Return the CPUs to grant by workload, at the larger of this channel's demand and *other*.
 
-        *other* is the demand of the cache channel, and *traffic* the evidence for it: what each
-        best-effort workload moves through the memory. Workloads without a grant are not limited.
+        *other* is the demand of the cache channel, and *claims* its part of the cut. Workloads
+        without a grant are not limited.
         """
         floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
         demand = max(self._limiter.applied, other)
@@ -128,7 +128,7 @@ class CpuChannel:
 
         def find_weights(wants: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
             if by_harm:
-                return self._harm(other, traffic, tracker, wants)
+                return self._harm(claims, tracker, wants)
             return tracker.blame.culprits
 
         law = self._settings.law
@@ -145,22 +145,21 @@ class CpuChannel:
 
     def _harm(
         self,
-        other: float,
-        traffic: Deeds,
+        others: Sequence[Claim],
         tracker: IndicatorTracker,
         wants: Mapping[CgroupId, float],
     ) -> Mapping[CgroupId, float]:
         """Return the harm of each workload per CPU, on the channels that demand a squeeze."""
         law, demand, blame = self._settings.law, self._limiter.applied, tracker.blame
         if not law.cut_by_signal:
-            demand, other = 1.0, 0.0
+            demand, others = 1.0, ()
         charges = self.loops.charges if law.blame_per_victim else {}
         charged = sum(charges.values())
         claims = [
             Claim(demand * charge / charged, blame.blame_for(service), blame.use)
             for service, charge in charges.items()
         ] or [Claim(demand, blame.culprits, blame.use)]
-        claims.append(Claim(other, traffic, tracker.cpu_use))
+        claims.extend(others)
         return relative_harm((each for each in claims if each.weight > 0), wants)
 
     def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, dt_s: float) -> None:

@@ -108,6 +108,10 @@ def _blame(
     if channel is Channel.CPU:
         culprits = cpu.blame_for(service, context.tracker.blame)
         return {cgroup: wait for cgroup, wait in culprits.items() if cgroup in best_effort}
+    if channel is Channel.CACHE and context.harm is not None:
+        certain = context.harm.certain(service)
+        if certain:
+            return {cgroup: harm for cgroup, harm in certain.items() if cgroup in best_effort}
     wants = context.usage.of(channel).wants
     return {cgroup: wants[cgroup] for cgroup in best_effort if cgroup in wants}
 
@@ -136,6 +140,10 @@ def _sum(one: Candidate, other: Candidate) -> Candidate:
 
 
 def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
+    if loops.demand.channel is Channel.CACHE and context.harm is not None:
+        found = context.harm.share(service, loops.excess_of(service))
+        if found is not None:
+            return found
     if loops.demand.channel is Channel.CPU:
         return context.tracker.blame.share(service)
     return context.usage.share(loops.demand.channel, context.tracker, context.workload_index)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import math
 from typing import NamedTuple, Protocol
 
+from controller.core.control.harm_finder import HarmFinder
 from controller.core.control.knob_state import KnobState
 from controller.core.control.resource_usage import ResourceUsage
 from controller.core.control.tuning import DEFAULT_LIMITS, tightest_limits
@@ -43,6 +44,7 @@ class TickContext(NamedTuple):
     workload_index: WorkloadIndex
     knobs: KnobState
     usage: ResourceUsage
+    harm: HarmFinder | None = None
 
 
 class Rung(Protocol):

@@ -5,6 +5,7 @@
 The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 """
 
+from dataclasses import replace
 from functools import cache
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
@@ -139,7 +140,13 @@ class LadderChannel:
             )
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
-            return common_evidence()
+            common = common_evidence()
+            if self.channel is not Channel.CACHE or context.harm is None:
+                return common
+            found = context.harm.share(service.name, self.loops.excess_of(service.name))
+            if found is None:
+                return common
+            return replace(common, be_share=max(found, common.be_share or 0.0))
 
         limiter, ladder = self._limiter, self.ladder
         second = context.now_ns // NS_PER_SEC

@@ -141,6 +141,26 @@ class ServiceLoops:
         return max((value for value in known if value is not None), default=None)
 
     @property
+    def suffers(self) -> bool:
+        """Whether the service suffers, or did when best-effort work was squeezed for it."""
+        return self._gate.state not in (ChannelState.FREE, ChannelState.PAUSED)
+
+    @property
+    def lacks_evidence(self) -> bool:
+        """Whether the service suffers and nothing shows that best-effort work causes it."""
+        return self._gate.state is ChannelState.NOT_BE
+
+    @property
+    def log_excess(self) -> float:
+        """The largest logarithm of an indicator relative to its sweet point, 0 if none is known."""
+        known = (
+            loop.excess * math.log(loop.spec.tolerance)
+            for loop in self._loops
+            if loop.excess is not None
+        )
+        return max(known, default=0.0)
+
+    @property
     def deviations(self) -> Mapping[IndicatorName, float]:
         """The filtered deviations that are known."""
         return {

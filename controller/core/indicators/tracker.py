@@ -3,7 +3,7 @@
 """Computes indicators, CPU rates and blame from snapshots; holds all state that counters need."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
@@ -14,7 +14,7 @@ from controller.core.indicators.link_queue import LINKED, LinkWindows
 from controller.core.indicators.measurement import STALE, service_indicator
 from controller.core.indicators.run_queue import measure_waits
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
-from controller.core.model import CgroupId, IndicatorName, ServiceReading, Snapshot
+from controller.core.model import CgroupId, IndicatorName, ServiceReading, Snapshot, WorkloadSample
 from controller.core.settings import IndicatorSpec
 from controller.core.workload_index import Service, WorkloadIndex
 
@@ -103,6 +103,11 @@ class IndicatorTracker:
         self.outside_cpus = 0.0
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
+
+    @property
+    def changed(self) -> Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]]:
+        """The samples that differ from those of the last tick: old and new."""
+        return self._samples.changed
 
     @property
     def cpu_use(self) -> dict[CgroupId, float]:

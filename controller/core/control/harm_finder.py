@@ -1,0 +1,154 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which best-effort workloads slow the services down that suffer: models, evidence, claims."""
+
+from collections.abc import Mapping
+import math
+
+from controller.core.control.channel_loops import ChannelLoops
+from controller.core.control.cut import Claim, Deeds
+from controller.core.control.harm_model import HarmModel
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.model import CgroupId, WorkloadSample
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import Service, WorkloadIndex
+
+__all__ = ("HarmFinder",)
+
+# Services with a model at the same time, which bounds the cost of a tick.
+_MOST_SERVICES = 3
+_KEEP_NS = 120 * NS_PER_SEC
+# A service that uses less runs too rarely for a slowdown.
+_LEAST_CPUS = 0.02
+# Certain harm below this (2 % longer) is none.
+_LEAST_HARM = 0.02
+# Between these standard deviations of the largest harm the model takes over from other evidence.
+_UNSURE, _SURE = 1.5, 3.0
+
+
+class HarmFinder:
+    """The models of the services that suffer."""
+
+    __slots__ = ("_models", "_suffered_ns")
+
+    def __init__(self) -> None:
+        self._models: dict[str, HarmModel] = {}
+        self._suffered_ns: dict[str, int] = {}
+
+    def update(
+        self,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
+        loops: ChannelLoops,
+        now_ns: int,
+        dt_ns: int,
+    ) -> None:
+        """Take one tick; *loops* are those of the channel whose squeeze is shared by harm."""
+        services = workload_index.services
+        for name in loops.suffering:
+            if name in self._models or len(self._models) < _MOST_SERVICES:
+                self._suffered_ns[name] = now_ns
+                self._models.setdefault(name, HarmModel())
+        for name in [*self._models]:
+            if name not in services or now_ns - self._suffered_ns[name] > _KEEP_NS:
+                del self._models[name], self._suffered_ns[name]
+        if not self._models or dt_ns <= 0:
+            return
+        changed = tracker.changed
+        use = {
+            cgroup: _gain(*changed[cgroup], "oncpu_ns") / dt_ns if cgroup in changed else 0.0
+            for cgroup in tracker.active
+            if cgroup in workload_index.best_effort
+        }
+        for name, model in self._models.items():
+            found = _slowdown(services[name], changed, dt_ns)
+            if found is not None:
+                model.update(*found, use, dt_ns / NS_PER_SEC)
+
+    def certain(self, service: str) -> Mapping[CgroupId, float]:
+        """Return the slowdown of *service* (logarithm) that is certainly each workload's.
+
+        Empty if all of it together is not worth mention.
+        """
+        model = self._models.get(service)
+        if model is not None:
+            for deeds in (model.certain_deeds(), model.all_deeds()):
+                if sum(deeds.values()) >= _LEAST_HARM:
+                    return deeds
+        return {}
+
+    def share(self, service: str, excess: float) -> float | None:
+        """Return best-effort's certain part of *excess* (logarithm), 0 to 1; ``None``: unknown."""
+        certain = sum(self.certain(service).values())
+        if certain <= 0:
+            return None
+        return min(1.0, certain / excess) if excess > 0 else 1.0
+
+    def doubts(self, loops: ChannelLoops, shares: bool) -> Mapping[CgroupId, float]:
+        """Return how much slowdown each workload might cause, where it is of use to know.
+
+        That is for services for which a cut *shares* among workloads, and for those that suffer
+        and lack evidence; not after a trial that showed that squeezes are of no use.
+        """
+        found: dict[CgroupId, float] = {}
+        if loops.most is not None:
+            return found
+        charges = loops.charges
+        for name, model in self._models.items():
+            if (shares and name in charges) or loops.lacks_evidence(name):
+                for cgroup, doubt in model.doubts().items():
+                    found[cgroup] = max(doubt, found.get(cgroup, 0.0))
+        return found
+
+    def claims(
+        self,
+        weight: float,
+        charges: Mapping[str, float],
+        other: Deeds,
+        use: Mapping[CgroupId, float],
+    ) -> list[Claim]:
+        """Return the claims of *weight* together; without certain harm they rest on *other*."""
+        total = sum(charges.values())
+        claims = []
+        rest = weight
+        for name, charge in charges.items():
+            model = self._models.get(name)
+            if model is None:
+                continue
+            part = weight * charge / total * _trust(model)
+            if part > 0:
+                rest -= part
+                claims.append(Claim(part, model.deeds(), model.reach))
+        return [*claims, Claim(rest, other, use)]
+
+
+def _trust(model: HarmModel) -> float:
+    """Return how much a model counts beside other evidence, 0 to 1."""
+    return min(1.0, max(0.0, (model.certainty - _UNSURE) / (_SURE - _UNSURE)))
+
+
+def _gain(old: WorkloadSample, new: WorkloadSample, name: str) -> float:
+    before, after = getattr(old, name), getattr(new, name)
+    return 0.0 if before is None or after is None else max(0.0, float(after - before))
+
+
+def _slowdown(
+    service: Service, changed: Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]], dt_ns: int
+) -> tuple[float, float] | None:
+    """Return the logarithms of a service's time per work, waits included, and of its work."""
+    pairs = [changed[cgroup] for cgroup in service.cgroups if cgroup in changed]
+
+    def total(*names: str) -> float:
+        return sum(_gain(*pair, name) for pair in pairs for name in names)
+
+    oncpu = total("oncpu_ns")
+    if oncpu < _LEAST_CPUS * dt_ns:
+        return None
+    waiting = math.log1p(total("wait_inflicted_ns") / oncpu)
+    cycles, instructions = total("cycles"), total("instructions")
+    if cycles > 0 and instructions > 0:
+        return math.log(cycles / instructions) + waiting, math.log(instructions / dt_ns)
+    packets = total("rx_packets", "tx_packets")
+    if packets > 0:
+        return math.log(oncpu / packets) + waiting, math.log(packets / dt_ns)
+    return waiting, math.log(oncpu / dt_ns)

@@ -1,0 +1,226 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The harm that each best-effort workload does to one service, estimated from its slowdown.
+
+A Kalman filter over ``slowdown = base + gain * load + sum of harm * CPUs used + noise``. The
+coefficients walk at random, so old observations lose weight; differences between workloads show
+where their use changes at different times.
+"""
+
+from collections.abc import Mapping
+from heapq import nlargest
+import math
+
+from controller.core.indicators.counters import smoothing
+from controller.core.model import CgroupId
+
+__all__ = ("HarmModel",)
+
+# Workloads with a coefficient of their own; all others share one. The cost of an update is
+# quadratic in this number.
+_MOST = 8
+# Standard deviations of what is not known yet: of the harm of one CPU (a CPU of a streamer or of
+# vector code is 0.02 to 0.2), of the base after a change, of the effect of the load.
+_HARM_SD = 0.1
+_BASE_SD = 0.5
+_LOAD_SD = 0.3
+# How far they walk: the base per square root of a second, the harm from sure to unknown in
+# an hour.
+_BASE_WALK = 0.02
+_FORGET_S = 3600.0
+_FIRST_NOISE = 0.03**2
+_LEAST_NOISE = 0.005**2
+# The noise is averaged over all ticks at first, later over so many.
+_NOISE_TICKS = 50
+# Two slowdowns in a row that are this many standard deviations away are a change of the workloads.
+_SURPRISE = 3.0
+_REACH_S = 60.0
+_SELECT_TICKS = 5
+_LOAD_S = 30.0
+# So many standard deviations of a coefficient are not certain, or not likely.
+_CERTAIN, _LIKELY = 3.0, 1.0
+_COLUMNS = 2  # base and load, before the workloads
+
+
+class HarmModel:
+    """The coefficients of one service, in slowdown (logarithm of time) per CPU used."""
+
+    __slots__ = (
+        "_contrasts",
+        "_cov",
+        "_keys",
+        "_load",
+        "_mean",
+        "_noise",
+        "_reach",
+        "_surprises",
+        "_ticks",
+    )
+
+    def __init__(self) -> None:
+        self._keys: list[CgroupId] = []
+        # Base, load, the group of all workloads without a coefficient of their own, the workloads.
+        self._mean = [0.0] * (_COLUMNS + 1)
+        self._cov = [
+            [variance if row == column else 0.0 for column in range(_COLUMNS + 1)]
+            for row, variance in enumerate((_BASE_SD**2, _LOAD_SD**2, _HARM_SD**2))
+        ]
+        self._noise = _FIRST_NOISE
+        self._load: float | None = None
+        self._reach: dict[CgroupId, float] = {}
+        self._surprises = self._ticks = 0
+        self._contrasts: Mapping[CgroupId, tuple[float, float]] | None = None
+
+    def update(
+        self, slowdown: float, load: float, use: Mapping[CgroupId, float], dt_s: float
+    ) -> None:
+        """Take one tick: the logarithms of *slowdown* and *load*, and the CPUs used."""
+        self._contrasts = None
+        if self._load is None:
+            self._load, self._mean[0] = load, slowdown
+        self._load += smoothing(dt_s, _LOAD_S) * (load - self._load)
+        keep = math.exp(-dt_s / _REACH_S)
+        self._reach = {
+            each: max(cpus, keep * self._reach.get(each, 0.0)) for each, cpus in use.items()
+        }
+        self._select()
+        self._walk(dt_s)
+        self._ticks += 1
+        own = [use[each] for each in self._keys]
+        row = [1.0, load - self._load, max(0.0, sum(use.values()) - sum(own)), *own]
+        self._observe(slowdown, row)
+
+    def deeds(self) -> dict[CgroupId, float]:
+        """Return how much more each workload slows the service down than the others would.
+
+        At its usual use, and as far as it is likely. Workloads without a coefficient are left out.
+        """
+        return self._beyond(_LIKELY)
+
+    def certain_deeds(self) -> dict[CgroupId, float]:
+        """Return ``deeds`` as far as they are certain."""
+        return self._beyond(_CERTAIN)
+
+    def all_deeds(self) -> dict[CgroupId, float]:
+        """Return how much each workload slows the service down with certainty at its usual use."""
+        least = [
+            mean - _CERTAIN * math.sqrt(max(0.0, line[place]))
+            for place, (mean, line) in enumerate(zip(self._mean, self._cov, strict=True))
+        ]
+        own = dict(zip(self._keys, least[_COLUMNS + 1 :], strict=True))
+        shared = least[_COLUMNS]
+        if shared <= 0 and max(own.values(), default=0.0) <= 0:
+            return {}
+        return {
+            cgroup: max(0.0, own.get(cgroup, shared)) * reach
+            for cgroup, reach in self._reach.items()
+        }
+
+    def doubts(self) -> dict[CgroupId, float]:
+        """Return the standard deviation of the slowdown that each workload may cause."""
+        return {cgroup: sd * self._reach[cgroup] for cgroup, (_, sd) in self.contrasts().items()}
+
+    @property
+    def certainty(self) -> float:
+        """The largest contrast relative to its standard deviation; 0 without any."""
+        return max((mean / sd for mean, sd in self.contrasts().values() if sd > 0), default=0.0)
+
+    @property
+    def reach(self) -> Mapping[CgroupId, float]:
+        """The CPUs that each workload used at most in the last minute."""
+        return self._reach
+
+    def contrasts(self) -> Mapping[CgroupId, tuple[float, float]]:
+        """Return how much more a CPU of each workload harms than one of the others, with its sd.
+
+        Where all CPUs are busy, the others take what one workload gives up, and the harm that all
+        have in common cannot be told from the base. Of a single workload it is the harm itself.
+        """
+        if self._contrasts is None:
+            self._contrasts = self._compare()
+        return self._contrasts
+
+    def _beyond(self, deviations: float) -> dict[CgroupId, float]:
+        return {
+            cgroup: max(0.0, mean - deviations * sd) * self._reach[cgroup]
+            for cgroup, (mean, sd) in self.contrasts().items()
+        }
+
+    def _compare(self) -> dict[CgroupId, tuple[float, float]]:
+        # A contrast is one coefficient times `one`, less all of them by their use times `part`.
+        first = _COLUMNS + 1
+        weights = [self._reach[each] for each in self._keys]
+        total = sum(weights)
+        mean = self._mean[first:]
+        sums = [sum(map(float.__mul__, line[first:], weights)) for line in self._cov[first:]]
+        all_mean, all_variance = (sum(map(float.__mul__, each, weights)) for each in (mean, sums))
+        found = {}
+        for place, (cgroup, weight) in enumerate(zip(self._keys, weights, strict=True)):
+            rest = total - weight
+            one, part = (total / rest, 1.0 / rest) if rest > 0 else (1.0, 0.0)
+            own = self._cov[first + place][first + place]
+            variance = one**2 * own - 2 * one * part * sums[place] + part**2 * all_variance
+            found[cgroup] = one * mean[place] - part * all_mean, math.sqrt(max(0.0, variance))
+        return found
+
+    def _select(self) -> None:
+        """Give the workloads that use most a coefficient of their own; the others share one."""
+        for cgroup in [each for each in self._keys if each not in self._reach]:
+            self._remove(cgroup)
+        full = len(self._keys) == min(_MOST, len(self._reach))
+        if full and (len(self._keys) < _MOST or self._ticks % _SELECT_TICKS):
+            return
+        for cgroup in nlargest(_MOST, self._reach, key=self._reach.__getitem__):
+            if cgroup in self._keys:
+                continue
+            if len(self._keys) >= _MOST:
+                least = min(self._keys, key=self._reach.__getitem__)
+                if self._reach[cgroup] < 2 * self._reach[least]:
+                    break
+                self._remove(least)
+            for line in self._cov:
+                line.append(0.0)
+            self._cov.append([0.0] * len(self._mean) + [_HARM_SD**2])
+            self._mean.append(0.0)
+            self._keys.append(cgroup)
+
+    def _remove(self, cgroup: CgroupId) -> None:
+        index = _COLUMNS + 1 + self._keys.index(cgroup)
+        self._keys.remove(cgroup)
+        del self._mean[index], self._cov[index]
+        for line in self._cov:
+            del line[index]
+
+    def _walk(self, dt_s: float) -> None:
+        self._cov[0][0] += _BASE_WALK**2 * dt_s
+        for index in range(_COLUMNS, len(self._mean)):
+            self._cov[index][index] += _HARM_SD**2 * dt_s / _FORGET_S
+
+    def _observe(self, slowdown: float, row: list[float]) -> None:
+        mean, cov = self._mean, self._cov
+        error = slowdown - sum(map(float.__mul__, row, mean))
+        effect = [sum(map(float.__mul__, line, row)) for line in cov]
+        variance = sum(map(float.__mul__, row, effect)) + self._noise
+        if error * error > _SURPRISE**2 * variance:
+            self._surprises += 1
+            if self._surprises > 1:
+                self._open()
+            return
+        self._surprises = 0
+        self._noise += (
+            self._noise * (error * error / variance - 1.0) / min(_NOISE_TICKS, self._ticks + 5)
+        )
+        self._noise = max(_LEAST_NOISE, self._noise)
+        for index, each in enumerate(effect):
+            weight = each / variance
+            mean[index] += weight * error
+            line = cov[index]
+            for column, other in enumerate(effect):
+                line[column] -= weight * other
+
+    def _open(self) -> None:
+        """Forget how sure the coefficients are: the workloads or the service changed."""
+        self._surprises = 0
+        self._cov[0][0] += _BASE_SD**2
+        for index in range(_COLUMNS, len(self._mean)):
+            self._cov[index][index] += _HARM_SD**2
