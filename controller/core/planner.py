@@ -330,7 +330,8 @@ class Planner:
             and cgroup not in blocked
         }
         amounts = {each: min(use[each], grants.get(each, math.inf)) for each in doubts}
-        floor, limits = self._cpu.rung.floor_each, self._settings.law.micro_probes
+        floor = self._cpu.floor_each(context.workload_index)
+        limits = self._settings.law.micro_probes
         probed = self._micro_probes.update(doubts, amounts, floor, limits, context.now_ns)
         return {**grants, **probed} if probed else grants
 
@@ -417,7 +418,7 @@ class Planner:
             context.resync,
             context.now_ns,
         )
-        quotas = self._requested_limits.explain(quotas)
+        quotas = self._micro_probes.explain(self._requested_limits.explain(quotas))
         actions = self._idle_actions(context)
         cache = self._loops[Channel.CACHE]
         actions += self._cookies.actions(cache, overlap, self._idle.on, context)

@@ -45,7 +45,10 @@ def test_without_evidence_against_best_effort_there_is_no_squeeze(kind: type[Res
     node.scale = 500.0
     loop = closed(node)
     plans = loop.run(30)
-    assert not any(plan.actions for plan in plans)
+    actions = [action for plan in plans for action in plan.actions]
+    assert all(action.reason.startswith("micro-probe") for action in actions)
+    assert not actions or kind is CacheNode
+    assert not any(demand.applied for plan in plans for demand in plan.demands)
     assert plans[-1].demands[-1].state is ChannelState.NOT_BE
     assert any("not caused by best-effort" in each.text for p in plans for each in p.verdicts)
 

@@ -137,6 +137,12 @@ class CpuChannel:
             demand, find_use, len(present), find_weights, blocked, floor, now_ns, by_harm
         )
 
+    def floor_each(self, workload_index: WorkloadIndex) -> float:
+        """Return the least CPUs of a best-effort workload, with and without a squeeze."""
+        floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
+        self.rung.set_floor(floor, len(workload_index.best_effort))
+        return self.rung.floor_each
+
     def blame_for(self, service: str, blame: BlameTracker) -> Mapping[CgroupId, float]:
         """Return the wait that each best-effort workload is charged with for *service*, in CPUs."""
         if self._settings.law.blame_per_victim:

@@ -7,8 +7,10 @@ numbers come from the time of the tick, so a recording replays to the same probe
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from controller.core.decision import Action
 from controller.core.model import CgroupId
 from controller.core.settings import MicroProbeLimits
 from controller.core.units import NS_PER_SEC
@@ -22,6 +24,7 @@ _SHORTEST_GAP_NS = 200_000_000
 _LONGEST_GAP_NS = 600_000_000
 # Probes that a workload may have at once after a quiet minute.
 _BURST = 3.0
+_REASON = "micro-probe: whether this workload hurts a service that suffers"
 _MASK = (1 << 64) - 1
 
 
@@ -34,11 +37,13 @@ class _Probe(NamedTuple):
 class MicroProbes:
     """Decides in every tick which workload is probed."""
 
-    __slots__ = ("_budgets", "_next_ns", "_probe")
+    __slots__ = ("_budgets", "_next_ns", "_probe", "_touched")
 
     def __init__(self) -> None:
         self._probe: _Probe | None = None
         self._next_ns = 0
+        # The workload that is probed, or was until this tick.
+        self._touched: CgroupId | None = None
         # For each workload, the probes that it may have, and when that was computed.
         self._budgets: dict[CgroupId, tuple[float, int]] = {}
 
@@ -56,13 +61,27 @@ class MicroProbes:
         *amounts* the CPUs that it has now. No probe leaves less than *floor*.
         """
         probe = self._probe
+        self._touched = None if probe is None else probe.cgroup
         if probe is not None and (now_ns >= probe.end_ns or probe.cgroup not in doubts):
             self._probe = probe = None
             gap_ns = _LONGEST_GAP_NS - _SHORTEST_GAP_NS
             self._next_ns = now_ns + _SHORTEST_GAP_NS + int(_random(now_ns, 1) * gap_ns)
         if probe is None and doubts and limits.per_minute > 0 and now_ns >= self._next_ns:
             self._probe = probe = self._choose(doubts, amounts, floor, limits, now_ns)
-        return {} if probe is None else {probe.cgroup: probe.cpus}
+        if probe is None:
+            return {}
+        self._touched = probe.cgroup
+        return {probe.cgroup: probe.cpus}
+
+    def explain(self, actions: list[Action]) -> list[Action]:
+        """Return *actions*, with a reason of its own for each that begins or ends a probe."""
+        touched = self._touched
+        return [
+            replace(each, reason=_REASON)
+            if touched is not None and (each.target.scope, each.target.id) == touched
+            else each
+            for each in actions
+        ]
 
     def _choose(
         self,
