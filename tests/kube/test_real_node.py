@@ -147,7 +147,7 @@ def without_levels(knobs: dict[str, str]) -> dict[str, str]:
     return {name: text for name, text in knobs.items() if name.count("/") > 1}
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(50, marks=pytest.mark.soak)])
 def test_kubelet_and_containerd_restart_while_the_agent_squeezes(
     release: Release, namespace: str, rounds: int
 ) -> None:

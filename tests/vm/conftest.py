@@ -31,8 +31,8 @@ SOAK_TIMEOUT_S = 5400.0
 REPORTS = "reports.jsonl"
 
 _Reports = dict[str, list[dict[str, Any]]]
-# Markers of tests that need a quiet machine.
-_QUIET = ("kernel", "kube")
+# Marker of tests that need a quiet machine: those that measure, and those that run an agent.
+_QUIET = "kernel"
 
 
 def in_guest() -> bool:
@@ -54,7 +54,7 @@ def _stage(item: pytest.Item) -> int:
     """Return the stage of *item*: 0 on a quiet machine, 1 beside the guest, 2 in the guest."""
     if item.get_closest_marker("vm") is not None:
         return 2
-    return 0 if any(map(item.get_closest_marker, _QUIET)) else 1
+    return 1 if item.get_closest_marker(_QUIET) is None else 0
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

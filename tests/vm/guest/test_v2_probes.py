@@ -60,9 +60,11 @@ def test_blame_names_the_hog(probe: SchedProbe, groups: Groups) -> None:
 
 
 def test_own_quota_is_waiting_but_not_inflicted(
-    probe: SchedProbe, groups: Groups, cgroup_layout: CgroupLayout
+    probe: SchedProbe, groups: Groups, cgroup_root: Path, cgroup_layout: CgroupLayout
 ) -> None:
-    sched.test_own_quota_is_waiting_but_not_inflicted(probe, groups, cgroup_layout, "service")
+    sched.test_own_quota_is_waiting_but_not_inflicted(
+        probe, groups, cgroup_root, cgroup_layout, "service"
+    )
 
 
 def test_cpi_is_the_frequency_of_the_counter(
