@@ -159,7 +159,7 @@ def _title(status: Mapping[str, Any]) -> str:
 
 
 def _suffering(status: Mapping[str, Any]) -> list[Part]:
-    """Return who suffered since the agent's start, and what enforcing takes; both are bounds."""
+    """Return the suffering since the agent's start, and what enforcing takes; both are bounds."""
     observes = status.get("mode") == "observe"
     times: dict[tuple[str, str], dict[str, float]] = {}
     for each in records(status.get("suffered")):

@@ -133,7 +133,8 @@ class Policy:
         if self.idle:
             node.knobs.set_idle(True)
         stop = threading.Event()
-        thread = threading.Thread(target=self._run, args=(node, stop), daemon=True)
+        errors: list[BaseException] = []
+        thread = threading.Thread(target=self._run, args=(node, stop, errors), daemon=True)
         thread.start()
         try:
             yield
@@ -144,13 +145,21 @@ class Policy:
                 node.knobs.set_quota(math.inf)
             if self.idle:
                 node.knobs.set_idle(False)
+        if errors:
+            raise errors[0]
 
-    def _run(self, node: Node, stop: threading.Event) -> None:
+    def _run(self, node: Node, stop: threading.Event, errors: list[BaseException]) -> None:
         if self.rule is None:
             return
+        try:
+            self._step(self.rule(node), stop)
+        except Exception as error:  # a block without its rule is no block
+            errors.append(error)
+
+    @staticmethod
+    def _step(rule: _Rule, stop: threading.Event) -> None:
         # A daemon of root with the highest nice is not delayed by the job either.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -20)
-        rule = self.rule(node)
         while not stop.wait(rule.interval_s):
             rule.step()
 

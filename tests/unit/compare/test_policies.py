@@ -64,6 +64,15 @@ def test_knobs_are_given_back(tmp_path: Path) -> None:
     assert (tmp_path / "cpu.cfs_quota_us").read_text() == "-1"
 
 
+def test_a_rule_that_fails_ends_the_block(tmp_path: Path) -> None:
+    def fail() -> int:
+        raise OSError("no such cgroup")
+
+    made = Node(knobs=CpuKnobs(tmp_path, "v1"), service_oncpu_ns=fail, service_wait_ns=lambda: 0)
+    with pytest.raises(OSError, match="no such"), POLICIES["koordinator 65 %"].applied(made):
+        pass
+
+
 def test_the_quota_of_cgroup_v2(tmp_path: Path) -> None:
     knobs = CpuKnobs(tmp_path, "v2")
     knobs.set_quota(0.5)
