@@ -101,6 +101,11 @@ class Executor:
         """How often another program replaced a value of ours, by knob, since the start."""
         return dict(self._held.overwritten)
 
+    @property
+    def routine(self) -> Mapping[Knob, int]:
+        """How often a routine of kubelet or systemd undid a value of ours, by knob."""
+        return dict(self._held.routine)
+
     def held(self) -> tuple[Target, ...]:
         """Return the targets with at least one held knob."""
         return tuple(dict.fromkeys(record.target for record in self._held.records()))

@@ -16,25 +16,32 @@ import logging
 
 from actuators.base import Actuator
 from actuators.journal import Journal, Record
+from controller.core.knob_values import is_routine
 from controller.core.model import Knob, KnobValue, Target
 
 __all__ = ("HeldKnobs",)
 
 _log = logging.getLogger(__name__)
+# Most first values that are kept: a tenant may make and remove a thousand cgroups per second.
+_MAX_FIRST = 1000
 
 
 class HeldKnobs:
     """The journal, and the values that this process wrote and read back.
 
     ``begin`` and ``finish`` raise JournalError if a record cannot be stored.
-    ``overwritten`` counts, by knob, the values of ours that another program replaced.
+    ``overwritten`` counts, by knob, the values of ours that another program replaced, except for
+    those that were undone by the routine of kubelet or systemd: ``routine`` counts these.
     """
 
     def __init__(self, journal: Journal, actuators: Mapping[Knob, Actuator]) -> None:
         self._journal = journal
         self._actuators = actuators
         self._applied: dict[tuple[Target, Knob], KnobValue] = {}
+        # The originals of before a foreign value became the original.
+        self._first: dict[tuple[Target, Knob], KnobValue] = {}
         self.overwritten: Counter[Knob] = Counter()
+        self.routine: Counter[Knob] = Counter()
 
     def records(self) -> list[Record]:
         """Return the records of all held knobs."""
@@ -62,11 +69,19 @@ class HeldKnobs:
         return any(actuator.matches(value, current) for way in back for value in way)
 
     def disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
-        """Release a held knob and log a warning if *current* is foreign; return whether it is."""
+        """Release a held knob if *current* is foreign; return whether it is.
+
+        Logs a warning, unless it is the routine of kubelet or systemd.
+        """
         record = self.get(target, knob)
         if record is None or self.is_ours(record, current):
             return False
-        ours = self._applied.get((record.target, knob), record.intended)
+        key = record.target, knob
+        ours, first = self._applied.get(key, record.intended), self._first.get(key, record.original)
+        self.release(target, knob)
+        if is_routine(target, current, first):
+            self.routine[knob] += 1
+            return True
         _log.warning(
             "%s: another program set %s to '%s' (was '%s'): the value is kept",
             target.path,
@@ -75,7 +90,9 @@ class HeldKnobs:
             ours,
         )
         self.overwritten[knob] += 1
-        self.release(target, knob)
+        self._first[key] = first
+        if len(self._first) > _MAX_FIRST:
+            del self._first[next(iter(self._first))]
         return True
 
     def begin(self, record: Record) -> None:
@@ -94,6 +111,7 @@ class HeldKnobs:
     def release(self, target: Target, knob: Knob) -> None:
         """Drop the record of a knob that has no value of ours any more."""
         record = self.get(target, knob)
+        self._first.pop((target, knob), None)
         if record is not None:
             self._journal.remove(record)
             self._applied.pop((record.target, knob), None)

@@ -313,6 +313,7 @@ class Agent:
             cores=self._node.cores.state,
             blame=snapshot.blame,
             overwritten=self._node.overwritten,
+            routine=self._node.routine,
             cluster=None if self._node.cluster is None else self._node.cluster.state,
         )
 

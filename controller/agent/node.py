@@ -195,6 +195,11 @@ class Node:
         return self._executor.overwritten
 
     @property
+    def routine(self) -> Mapping[Knob, int]:
+        """How often a routine of kubelet or systemd undid a value of the agent, by knob."""
+        return self._executor.routine
+
+    @property
     def link_problems(self) -> Mapping[str, str]:
         """Why links are not shaped, by name; under ``pod_limits`` why pod limits do not apply."""
         return self._own_link_problems if self.links is None else self.links.problems

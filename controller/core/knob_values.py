@@ -19,10 +19,11 @@ parser raises ``ValueError`` for a text that is not a value of its knob. The tex
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 import math
+import re
 from typing import NamedTuple, TypeVar
 
 from controller.core.decision import Action
-from controller.core.model import Knob, KnobValue
+from controller.core.model import Knob, KnobValue, Target
 
 __all__ = (
     "IDLE",
@@ -39,6 +40,7 @@ __all__ = (
     "format_masks",
     "format_quota",
     "is_quota_or_doubled",
+    "is_routine",
     "is_stricter",
     "lowest_ways",
     "lowest_weight",
@@ -64,6 +66,8 @@ _MIN_QUOTA_US = 1_000
 # max_cfs_quota_period).
 _SHORTEST_US = 10_000
 _LONGEST_US = 100_000
+# Cgroups of kubelet and systemd, by their names.
+_MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
 # The kernel does not double a period beyond this: max_cfs_quota_period in kernel/sched/core.c.
 _MAX_PERIOD_US = 1_000_000
 
@@ -319,6 +323,16 @@ def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
     """
     compare = _STRICTER.get(knob)
     return compare is not None and compare(value, reference)
+
+
+def is_routine(target: Target, value: KnobValue, first: KnobValue) -> bool:
+    """Return whether a foreign *value* is the routine of kubelet, its runtime or systemd.
+
+    They write the values that they want again and again: every minute, at an update, at a reload.
+    Their cgroups are known by name, and such a write puts back *first*, the value that the agent
+    found there at first.
+    """
+    return value == first and _MANAGED.search(target.path) is not None
 
 
 def is_quota_or_doubled(expected: KnobValue, found: KnobValue, *, any_period: bool = False) -> bool:

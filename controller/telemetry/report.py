@@ -123,6 +123,7 @@ class TickReport:
     cores: CoreState = field(default_factory=CoreState)
     blame: tuple[Blame, ...] = ()
     overwritten: Mapping[Knob, int] = field(default_factory=dict)
+    routine: Mapping[Knob, int] = field(default_factory=dict)
     cluster: ClusterState | None = None
     left_out: tuple[str, ...] = ()
     unknown_oncpu_ns: int = 0

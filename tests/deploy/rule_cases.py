@@ -303,6 +303,7 @@ QUIET = (
         30,
         {
             on("sweetpoint_knob_overwrites_total", knob="cpu.idle"): "0+0x30",
+            on("sweetpoint_knob_routine_overwrites_total", knob="cpu.idle"): "0+1x30",
             on("sweetpoint_knob_writes_total", knob="cpu.idle", result="applied"): "0+5x30",
         },
     ),

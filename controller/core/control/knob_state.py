@@ -8,11 +8,9 @@ held any more was overwritten by another program. The requested value is then ap
 it is stricter than the foreign one, at most three times in ten minutes; after that the knob of this
 target is unavailable.
 
-The exception is the routine of kubelet, its runtime and systemd, which write the values that they
-want again and again: every minute, at an update, at a reload. Their cgroups are known by name, and
-such a write puts the value back that the agent found at first. The requested value is then applied
-again at most every ten seconds, without an end, and reported once. Any other foreign value in such
-a cgroup, such as that of an administrator, is treated as above.
+The exception is the routine of kubelet, its runtime and systemd (``is_routine``). The requested
+value is then applied again at most every ten seconds, without an end, and reported once. Any other
+foreign value in such a cgroup, such as that of an administrator, is treated as above.
 
 The caller passes the last known readings in every tick, with the outcomes of its writes folded in.
 In observe mode no knob is held: a requested value counts as written, and a reading that changes is
@@ -22,10 +20,9 @@ foreign.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-import re
 
 from controller.core.decision import Action, Outcome, Verdict
-from controller.core.knob_values import is_stricter
+from controller.core.knob_values import is_routine, is_stricter
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target
 from controller.core.units import NS_PER_SEC
 
@@ -38,7 +35,6 @@ _KEEP_ABSENT_NS = 600 * NS_PER_SEC
 _MAX_ABSENT = 1000
 # kubelet writes its QoS levels once a minute.
 _ROUTINE_NS = 10 * NS_PER_SEC
-_MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
 
 
 @dataclass(slots=True)
@@ -340,7 +336,7 @@ class KnobState:
         self.quiet = False
         if entry.requested is not None:
             entry.overwritten = True
-            entry.routine = value == entry.first and bool(_MANAGED.search(entry.target.path))
+            entry.routine = is_routine(entry.target, value, entry.first)
         entry.value = value
         entry.requested = None
 

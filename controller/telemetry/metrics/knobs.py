@@ -34,7 +34,7 @@ def knob_families(report: TickReport) -> Iterator[Metric]:
     yield from _workloads(readings, names)
     yield from _groups(readings)
     yield from _rungs(report)
-    yield _overwritten(report, {knob for knob, found in readings.items() if found})
+    yield from _overwritten(report, {knob for knob, found in readings.items() if found})
 
 
 def _workloads(readings: _Readings, names: dict[int, str]) -> Iterator[Metric]:
@@ -121,16 +121,22 @@ def _rungs(report: TickReport) -> Iterator[Metric]:
     yield from (part, usable)
 
 
-def _overwritten(report: TickReport, present: set[Knob]) -> Metric:
-    family = CounterMetricFamily(
+def _overwritten(report: TickReport, present: set[Knob]) -> Iterator[Metric]:
+    foreign = CounterMetricFamily(
         "sweetpoint_knob_overwrites",
-        "Values of the agent that another program overwrote.",
+        "Values of the agent that another program overwrote, except for routines.",
         labels=["knob"],
     )
-    # Present from the start, because Prometheus does not see the first increase otherwise.
-    for knob in sorted(present | report.overwritten.keys()):
-        family.add_metric([knob], report.overwritten.get(knob, 0))
-    return family
+    routine = CounterMetricFamily(
+        "sweetpoint_knob_routine_overwrites",
+        "Values of the agent that kubelet or systemd put back to those of before it.",
+        labels=["knob"],
+    )
+    for family, counts in ((foreign, report.overwritten), (routine, report.routine)):
+        # Present from the start, because Prometheus does not see the first increase otherwise.
+        for knob in sorted(present | counts.keys()):
+            family.add_metric([knob], counts.get(knob, 0))
+        yield family
 
 
 def control_group(state: GroupState) -> Iterator[Metric]:

@@ -300,6 +300,7 @@ def test_counters_have_series_from_the_start(port: int, published: PublishedStat
         time.monotonic_ns(),
         config_problem="config.yaml:3: unknown key",
         overwritten={Knob.SCHED_IDLE: 2},
+        routine={Knob.SCHED_IDLE: 7},
     )
     published.writes[Knob.CPU_QUOTA, "applied"] = 4
     text = get(port, "/metrics")[1]
@@ -308,6 +309,8 @@ def test_counters_have_series_from_the_start(port: int, published: PublishedStat
     assert 'sweetpoint_knob_writes_total{knob="cpu.quota",result="foreign"} 0.0' in text
     assert 'sweetpoint_knob_overwrites_total{knob="cpu.quota"} 0.0' in text
     assert 'sweetpoint_knob_overwrites_total{knob="cpu.idle"} 2.0' in text
+    assert 'sweetpoint_knob_routine_overwrites_total{knob="cpu.quota"} 0.0' in text
+    assert 'sweetpoint_knob_routine_overwrites_total{knob="cpu.idle"} 7.0' in text
     assert "sweetpoint_config_problem 1.0" in text
 
 

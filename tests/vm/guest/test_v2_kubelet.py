@@ -139,10 +139,13 @@ def check_other_boot(node: StandaloneNode) -> None:
 
 
 def was_overwritten(agent: AgentRun) -> bool:
-    """Whether the agent found another value in place of its cpu.idle."""
-    name = re.escape('sweetpoint_knob_overwrites_total{knob="cpu.idle"}')
-    found = re.search(rf"^{name} (\S+)$", agent.get("/metrics") or "", re.M)
-    return found is not None and float(found[1]) > 0
+    """Whether the agent found kubelet's value in place of its cpu.idle, and none of others."""
+    text = agent.get("/metrics") or ""
+    names = [f"sweetpoint_knob_{kind}overwrites_total" for kind in ("routine_", "")]
+    found = [re.search(rf'^{name}{{knob="cpu.idle"}} (\S+)$', text, re.M) for name in names]
+    routine, foreign = (float(each[1]) if each else 0.0 for each in found)
+    assert not foreign
+    return routine > 0
 
 
 def systemd_log() -> list[str]:
