@@ -288,8 +288,8 @@ class Node:
         """
         self._restore_ceded_knobs()
         # First those that concern many workloads, because new ones are read in this order.
-        idle_at = {w.idle_at for w in self.workloads if w.idle_at is not None}
-        targets = [*sorted(idle_at), *self._best_effort.values()]
+        above = {level for w in self.workloads for level in (w.idle_at, w.quota_at) if level}
+        targets = [*sorted(above), *self._best_effort.values()]
         # Knobs of workloads that the configuration no longer names must still be restored.
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets

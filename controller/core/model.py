@@ -152,7 +152,9 @@ class Workload(NamedTuple):
     ``core_group`` names the group of workloads with which it may share a core; empty: all of its
     class. ``idle_at`` is the ancestor cgroup on which cpu.idle is set for it, which contains
     nothing but best-effort work; ``None``: its own cgroup. ``may_idle`` is false where another
-    program writes the weight of its cgroup, which the kernel refuses for an idle one.
+    program writes the weight of its cgroup, which the kernel refuses for an idle one. ``quota_at``
+    is the parent cgroup, if it contains nothing but best-effort work and may have a quota for all
+    of it; ``None``: it may not.
     ``evictable`` is false for DaemonSet and static pods; of two workloads with equal blame the one
     of lower ``priority`` is evicted first. ``limit_cpus`` and ``limit_memory_bytes`` are what a
     best-effort workload requested, which it never exceeds; ``None``: nothing requested. The limits
@@ -179,6 +181,7 @@ class Workload(NamedTuple):
     may_idle: bool = True
     image: str = ""
     container_of: Target | None = None
+    quota_at: Target | None = None
 
     @property
     def whole(self) -> CgroupId:

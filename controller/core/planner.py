@@ -90,6 +90,7 @@ class Planner:
         "_learner",
         "_loops",
         "_micro_probes",
+        "_parents",
         "_pause",
         "_quotas",
         "_requested_limits",
@@ -130,6 +131,7 @@ class Planner:
         self._requested_limits = RequestedLimits()
         self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
         self._blocked: frozenset[CgroupId] | None = None
+        self._parents: Mapping[CgroupId, CgroupId] = {}
         self._last_ns: int | None = None
         self._create_channels()
 
@@ -296,6 +298,7 @@ class Planner:
         workload_index, tracker, now_ns = self._workload_index, self._tracker, context.now_ns
         if self._blocked is None or context.resync:
             self._blocked = self._knobs.blocked(workload_index.best_effort, Knob.CPU_QUOTA, now_ns)
+            self._parents = self._movable_parents(now_ns)
         blocked = self._blocked
         for channel in self._ladders:
             channel.step(specs[channel.channel], context, hold)
@@ -307,11 +310,19 @@ class Planner:
         charges = self._loops[Channel.CACHE].charges
         claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
         grants: Mapping[CgroupId, float] = self._cpu.grant(
-            part, claims, tracker, workload_index, blocked, now_ns
+            part, claims, tracker, workload_index, blocked, self._parents, now_ns
         )
         if context.harm is not None and not hold:
             grants = self._probe(grants, blocked, context)
         return self._requested_limits.apply(grants, workload_index.cpu_limits)
+
+    def _movable_parents(self, now_ns: int) -> Mapping[CgroupId, CgroupId]:
+        """Return the parents of best-effort workloads whose quota can be moved now."""
+        if not self._settings.law.common_quota:
+            return {}
+        parents = self._workload_index.quota_parents
+        blocked = self._knobs.blocked(parents.values(), Knob.CPU_QUOTA, now_ns)
+        return {each: parent for each, parent in parents.items() if parent not in blocked}
 
     def _probe(
         self, grants: Mapping[CgroupId, float], blocked: frozenset[CgroupId], context: TickContext
@@ -412,7 +423,7 @@ class Planner:
         quotas = self._quotas.actions(
             grants,
             self._cpu.rung.floor_each,
-            self._workload_index,
+            self._workload_index.quota_targets,
             self._knobs,
             self._decision_log.reason(quota_loops),
             context.resync,
@@ -461,6 +472,8 @@ class Planner:
         cgroup = CgroupId(target.scope, target.id)
         if knob is Knob.SCHED_IDLE:
             return cgroup in self._workload_index.idle_targets
+        if knob is Knob.CPU_QUOTA and cgroup in self._workload_index.quota_targets:
+            return True
         return cgroup in self._workload_index.best_effort or (
             knob in SERVICE_KNOBS and cgroup in self._workload_index.sensitive
         )

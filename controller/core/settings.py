@@ -259,6 +259,7 @@ class LawSettings:
     shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
     for the low-pass. ``verify_squeeze``: a squeeze to the stop that brought nothing is let go.
     ``low_floors``: a full squeeze of many workloads leaves them 2 % of the machine, not a quarter.
+    ``common_quota``: where the kernel's least quotas add up to more, their common parent has one.
     ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
@@ -271,6 +272,7 @@ class LawSettings:
     fast_squeeze: bool = False
     verify_squeeze: bool = False
     low_floors: bool = False
+    common_quota: bool = False
     rise_on_evidence: bool = False
     find_harm: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)

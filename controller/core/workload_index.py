@@ -53,7 +53,9 @@ class WorkloadIndex:
     service that is not paused, ``longest_window_ns`` is the longest window of any service.
     ``idle_targets`` are the cgroups on which cpu.idle is set for best-effort work, with its value:
     idle, or the lowest weight where the cgroup may not be idle. ``wholes`` are the cgroups of what
-    may be evicted (``Workload.whole``), paused or not. ``cpu_limits`` (CPUs) and ``memory_limits``
+    may be evicted (``Workload.whole``), paused or not. ``quota_parents`` maps best-effort workloads
+    to the parent cgroup that may have a quota for all below it, and contains no paused workload.
+    ``quota_targets`` are both. ``cpu_limits`` (CPUs) and ``memory_limits``
     (bytes) are the limits that best-effort workloads requested themselves, which hold in any case.
     """
 
@@ -66,6 +68,8 @@ class WorkloadIndex:
         "paused",
         "paused_services",
         "profiles",
+        "quota_parents",
+        "quota_targets",
         "sensitive",
         "services",
         "system",
@@ -108,6 +112,14 @@ class WorkloadIndex:
             else cgroup: IDLE if each.may_idle else lowest_weight(cgroup.hierarchy)
             for cgroup, each in self.best_effort.items()
         }
+        parents = {each.quota_at for each in self.best_effort.values() if each.quota_at is not None}
+        shared = {each: not self._has_paused(each) for each in parents}
+        self.quota_parents = {
+            cgroup: CgroupId(each.quota_at.scope, each.quota_at.id)
+            for cgroup, each in self.best_effort.items()
+            if each.quota_at is not None and shared[each.quota_at]
+        }
+        self.quota_targets = frozenset((*self.best_effort, *self.quota_parents.values()))
         self.wholes = frozenset(
             each.whole for each in (*self.best_effort.values(), *self.paused.values())
         )

@@ -221,6 +221,7 @@ class SimulatedNode:
         self._steal_ns = 0.0
         self._throttled_ns = 0.0
         self._sampled_ns = 0
+        self.parent: Target | None = None
 
     @property
     def refused(self) -> set[tuple[int, Knob]]:
@@ -235,6 +236,15 @@ class SimulatedNode:
     def workloads(self) -> tuple[Workload, ...]:
         """The workloads of the node, services first."""
         return (*self.sensitive, *self.best_effort)
+
+    def join_parent(self) -> None:
+        """Put all best-effort workloads below ``parent``, which may have a quota for all."""
+        self.parent = Target(TargetKind.CGROUP, "cpu", 9_999, "/batch")
+        self._knobs.add(self.parent, Knob.CPU_QUOTA, _FREE_QUOTA)
+        self.best_effort = [
+            each._replace(quota_at=self.parent, path=f"{self.parent.path}{each.path}")
+            for each in self.best_effort
+        ]
 
     def leave(self, index: int) -> None:
         """Remove the best-effort workload at *index* with its knobs."""
@@ -306,6 +316,10 @@ class SimulatedNode:
             idle = idle or self.value(workload, Knob.SCHED_IDLE) == KnobValue("1")
             uses.append(want if cpus is None else min(want, cpus))
         room = self.plant.cpus - self._service_cpus() * len(self.sensitive)
+        if self.parent is not None:
+            room = min(
+                room, parse_quota(self.value_of(self.parent.id, Knob.CPU_QUOTA)).cpus or room
+            )
         scale = min(1.0, room / sum(uses)) if sum(uses) > 0 else 1.0
         factor = 1.0 if limited else self.plant.free_jump
         return [use * scale for use in uses], factor / (self.plant.idle_jump if idle else 1.0)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Placement of cpu.idle: the cgroup on which it is set for each best-effort workload.
+"""Placement of cpu.idle and of a common quota: on which cgroup above each best-effort workload.
 
 cpu.idle orders siblings only, so it may have to be set on a cgroup above the workload. That cgroup
 must not contain other processes, so the tree around the best-effort workloads is scanned for them.
@@ -8,6 +8,12 @@ The rule of the placement is in ``controller.core.control.sched_idle``. It does 
 cgroups of kubelet, which writes weights to the levels above a pod: there the pod's own cgroup is
 idle if kubelet never writes its weight, and has the lowest weight otherwise. The level above keeps
 the weight of kubelet, 2 on v1 and 1 on v2, which places its pods behind those of other levels.
+
+A quota for all workloads of a directory is possible under the same condition: nothing else may be
+in it or below. It is not on cgroup v1, where the kernel refuses a quota of a child that exceeds the
+parent's (tg_cfs_schedulable_down in kernel/sched/core.c): kubelet, the runtime and systemd could
+not write theirs any more. Of kubelet's levels only that of the BestEffort pods may have one,
+because services start in the others.
 """
 
 from collections import Counter
@@ -29,7 +35,7 @@ _SCAN_NS = 20 * NS_PER_SEC
 
 
 class SchedIdlePlacer:
-    """Sets ``Workload.idle_at``; an unchanged workload stays the same object.
+    """Sets ``Workload.idle_at`` and ``quota_at``; an unchanged workload stays the same object.
 
     The tree is scanned for other processes every 20 s, and when the set of directories that contain
     workloads changes. In between only added and removed workloads are examined.
@@ -49,10 +55,11 @@ class SchedIdlePlacer:
         self._others: tuple[str, ...] = ()
         self._levels: Mapping[str, str] = {}
         self._targets: Mapping[str, Target | None] = {}
+        self._quota_targets: Mapping[str, Target | None] = {}
         self._due_ns = 0
 
     def place(self, workloads: tuple[Workload, ...], now_ns: int) -> tuple[Workload, ...]:
-        """Return *workloads* with the cgroups on which cpu.idle is to be set for them."""
+        """Return *workloads* with the cgroups above them for cpu.idle and a common quota."""
         if workloads != self._given or now_ns >= self._due_ns:
             change = diff_workloads(self._given, workloads)
             self._given = workloads
@@ -110,25 +117,43 @@ class SchedIdlePlacer:
         others = (*by_class[QosClass.SYSTEM], *self._others)
         best_effort, services = by_class[QosClass.BE], by_class[QosClass.LS]
         levels = self._levels = idle_placement(best_effort, services, others, self._levels)
-        before = self._targets
+        before = self._targets, self._quota_targets
         self._targets = {
             _parent(path): None if level == path else self._target(level)
             for path, level in levels.items()
         }
+        self._quota_targets = {folder: self._target(folder) for folder in self._pure_folders()}
         for workload in change.removed:
             del self._placed[workload.cgroup]
-        for workload in change.added if before == self._targets else self._given:
+        unchanged = before == (self._targets, self._quota_targets)
+        for workload in change.added if unchanged else self._given:
             self._placed[workload.cgroup] = self._with_target(workload)
         self._result = tuple(self._placed[workload.cgroup] for workload in self._given)
 
     def _with_target(self, workload: Workload) -> Workload:
         if workload.qos is not QosClass.BE:
             return workload
+        folder = _parent(workload.path)
         writes = kubelet_writes_weight(workload.path)
+        quota_at = None if writes else self._quota_targets.get(folder)
         if writes is not None:
-            return workload._replace(may_idle=not writes, idle_at=workload.container_of)
-        target = self._targets[_parent(workload.path)]
-        return workload if target is None else workload._replace(idle_at=target)
+            idle_at = workload.container_of
+            return workload._replace(may_idle=not writes, idle_at=idle_at, quota_at=quota_at)
+        target = self._targets[folder]
+        if target is None and quota_at is None:
+            return workload
+        return workload._replace(idle_at=target, quota_at=quota_at)
+
+    def _pure_folders(self) -> Iterator[str]:
+        """Yield the directories below which everything is a best-effort workload."""
+        if self._layout.version == "v1":
+            return
+        others = {folder for qos, folder in self._folders if qos is not QosClass.BE}
+        mixed = _upwards((*others, *self._others))
+        for qos, folder in self._folders:
+            pure = folder not in mixed and folder not in self._known
+            if qos is QosClass.BE and folder and pure:
+                yield folder
 
     def _above_best_effort(self) -> set[str]:
         return _upwards(folder for qos, folder in self._folders if qos is QosClass.BE)

@@ -161,7 +161,7 @@ class MomentBuilder:
         self._best_effort = frozenset(w.cgroup for w in workloads if w.qos is QosClass.BE)
         self.eventful = True
         present = {tuple(w.cgroup) for w in workloads}
-        present |= {w.idle_at[1:3] for w in workloads if w.idle_at is not None}
+        present |= {level[1:3] for w in workloads for level in (w.idle_at, w.quota_at) if level}
         for place in {**self._held, **self._originals}:
             if place[0].kind is TargetKind.CGROUP and place[0][1:3] not in present:
                 self._held.pop(place, None)

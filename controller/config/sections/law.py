@@ -31,6 +31,7 @@ class LawModel(Strict):
     fast_squeeze: bool = True
     verify_squeeze: bool = True
     low_floors: bool = True
+    common_quota: bool = True
     rise_on_evidence: bool = True
     find_harm: bool = True
     micro_probes: MicroProbesModel = raw_default({})

@@ -103,12 +103,14 @@ class CpuChannel:
         tracker: IndicatorTracker,
         workload_index: WorkloadIndex,
         blocked: frozenset[CgroupId],
+        parents: Mapping[CgroupId, CgroupId],
         now_ns: int,
     ) -> dict[CgroupId, float]:
-        """Return the CPUs to grant by workload, at the larger of this channel's demand and *other*.
+        """Return the CPUs to grant by cgroup, at the larger of this channel's demand and *other*.
 
-        *other* is the demand of the cache channel, and *claims* its part of the cut. Workloads
-        without a grant are not limited.
+        *other* is the demand of the cache channel, and *claims* its part of the cut. *parents* maps
+        workloads to cgroups above them that may be limited too. Cgroups without a grant are not
+        limited.
         """
         floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
         demand = max(self._limiter.applied, other)
@@ -118,8 +120,8 @@ class CpuChannel:
             self.rung.release()
             if self.loops and self._settings.safe_state is SafeState.FLOOR:
                 self.rung.set_floor(floor, len(present))
-                return dict.fromkeys(present, self.rung.floor_each)
-            return self.rung.grants
+                return self.rung.floors(present, parents)
+            return self.rung.amounts
 
         def find_use() -> dict[CgroupId, float]:
             # Of a thousand workloads only a few run.
@@ -134,7 +136,7 @@ class CpuChannel:
         law = self._settings.law
         by_harm = law.blame_per_victim or law.cut_by_signal
         return self.rung.update(
-            demand, find_use, len(present), find_weights, blocked, floor, now_ns, by_harm
+            demand, find_use, len(present), find_weights, blocked, floor, now_ns, by_harm, parents
         )
 
     def floor_each(self, workload_index: WorkloadIndex) -> float:

@@ -6,14 +6,13 @@
 with and without a squeeze. ``GrantActions`` turns grants into the writes of a tick.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 
 from controller.core.control.knob_state import KnobState
 from controller.core.decision import Action
 from controller.core.knob_values import is_stricter
 from controller.core.model import CgroupId, Knob, KnobValue
-from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
     "GrantActions",
@@ -97,7 +96,7 @@ class GrantActions:
         self,
         grants: Mapping[CgroupId, float],
         floor: float,
-        workload_index: WorkloadIndex,
+        eligible: Container[CgroupId],
         knobs: KnobState,
         reason: str,
         resync: bool,
@@ -105,15 +104,15 @@ class GrantActions:
     ) -> list[Action]:
         """Return the writes that put *grants* into force.
 
-        A workload that is not in *grants* gets its original value back. On *resync* every knob that
-        was written is compared, because another program may have changed it. A change that is noise
-        is not written, unless it reaches *floor*, in the knob's unit.
+        A cgroup that is not in *grants* gets its original value back; one that is not *eligible* is
+        not written. On *resync* every knob that was written is compared, because another program
+        may have changed it. A change that is noise is not written, unless it reaches *floor*, in
+        the knob's unit.
         """
         before, self._granted = self._granted, grants
         if grants is before and not resync:
             return []
         requested = {} if resync else self._requested
-        best_effort = workload_index.best_effort
         actions = []
         # Workloads that were limited before are included, because they may have to be released.
         touched = dict.fromkeys(knobs.touched(self._knob)) if resync else {}
@@ -122,7 +121,7 @@ class GrantActions:
             last = requested.get(cgroup)
             if amount is not None and last is not None and not self._matters(amount, last, floor):
                 continue
-            if cgroup in best_effort:
+            if cgroup in eligible:
                 action = self._action(cgroup, amount, floor, knobs, reason, now_ns)
                 if action is not None:
                     actions.append(action)

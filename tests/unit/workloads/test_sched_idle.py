@@ -4,6 +4,7 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +24,8 @@ PATHS = [f"/pods/{level}{name}" for level in ("", "besteffort/", "burstable/") f
 class Tree:
     """Directories with a cgroup.procs each, and the workloads in them."""
 
-    def __init__(self, mount: Path) -> None:
-        self.layout = CgroupLayout(hierarchy="cpu", mount=mount, version="v1", unified=None)
+    def __init__(self, mount: Path, version: Literal["v1", "v2"] = "v1") -> None:
+        self.layout = CgroupLayout(hierarchy="cpu", mount=mount, version=version, unified=None)
         self.workloads: tuple[Workload, ...] = ()
         self.placer = SchedIdlePlacer(self.layout)
         (mount / "cgroup.procs").write_text("1\n")
@@ -37,6 +38,7 @@ class Tree:
             if not (directory / "cgroup.procs").exists():
                 (directory / "cgroup.procs").write_text("")
         (folder / "cgroup.procs").write_text(procs)
+        (folder / "cgroup.events").write_text(f"populated {int(bool(procs))}\n")
         return folder
 
     def add(self, path: str, qos: QosClass) -> None:
@@ -44,10 +46,17 @@ class Tree:
         workload = Workload(path, CgroupId("cpu", inode), path, qos, path, "")
         self.workloads = (*self.workloads, workload)
 
-    def levels(self, now_s: int = 0) -> dict[str, str]:
+    def place(self, now_s: int = 0) -> None:
         self.workloads = self.placer.place(
-            tuple(w._replace(idle_at=None) for w in self.workloads), now_s * SECOND
+            tuple(w._replace(idle_at=None, quota_at=None) for w in self.workloads), now_s * SECOND
         )
+
+    def quotas(self, now_s: int = 0) -> dict[str, str | None]:
+        self.place(now_s)
+        return {w.path: w.quota_at and w.quota_at.path for w in self.workloads}
+
+    def levels(self, now_s: int = 0) -> dict[str, str]:
+        self.place(now_s)
         return {
             w.path: w.path if w.idle_at is None else w.idle_at.path
             for w in self.workloads
@@ -58,6 +67,11 @@ class Tree:
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
+
+
+@pytest.fixture
+def tree_v2(tmp_path: Path) -> Tree:
+    return Tree(tmp_path, "v2")
 
 
 def test_idle_goes_to_the_parent_that_holds_only_best_effort(tree: Tree) -> None:
@@ -198,3 +212,64 @@ def test_incremental_changes_give_the_result_of_a_first_scan(
             tree.placer, placer = SchedIdlePlacer(tree.layout), tree.placer
             assert tree.levels(now_s=second) == found
             tree.placer = placer
+
+
+def test_the_parent_of_nothing_but_best_effort_may_have_a_quota(tree_v2: Tree) -> None:
+    tree_v2.add("/web", QosClass.LS)
+    tree_v2.add("/batch/a", QosClass.BE)
+    tree_v2.add("/batch/b", QosClass.BE)
+    tree_v2.add("/alone", QosClass.BE)
+    assert tree_v2.quotas() == {
+        "/web": None,
+        "/batch/a": "/batch",
+        "/batch/b": "/batch",
+        "/alone": None,  # the root holds everything
+    }
+    target = tree_v2.workloads[1].quota_at
+    assert target is not None
+    assert target.id == (tree_v2.layout.mount / "batch").stat().st_ino
+
+
+@pytest.mark.parametrize("qos", [QosClass.LS, QosClass.SYSTEM])
+def test_the_quota_of_a_parent_ends_when_another_class_starts_below(
+    tree_v2: Tree, qos: QosClass
+) -> None:
+    tree_v2.add("/batch/a", QosClass.BE)
+    assert tree_v2.quotas() == {"/batch/a": "/batch"}
+    tree_v2.add("/batch/deep/web", qos)
+    assert tree_v2.quotas(now_s=1)["/batch/a"] is None
+
+
+def test_other_processes_below_a_parent_end_its_quota(tree_v2: Tree) -> None:
+    tree_v2.add("/batch/a", QosClass.BE)
+    assert tree_v2.quotas() == {"/batch/a": "/batch"}
+    tree_v2.make("/batch/cron", "9\n")
+    assert tree_v2.quotas(now_s=20) == {"/batch/a": None}
+
+
+def test_a_workload_is_no_common_parent(tree_v2: Tree) -> None:
+    tree_v2.add("/batch", QosClass.BE)
+    tree_v2.make("/batch")
+    tree_v2.add("/batch/a", QosClass.BE)
+    assert tree_v2.quotas() == {"/batch": None, "/batch/a": None}
+
+
+def test_of_kubelets_levels_only_that_of_besteffort_pods_may_have_a_quota(tree_v2: Tree) -> None:
+    uid = "0123456789abcdef0123456789abcde"
+    best_effort, burstable = (
+        f"/kubepods.slice/kubepods-{level}.slice/kubepods-{level}-pod{uid}0.slice"
+        for level in ("besteffort", "burstable")
+    )
+    tree_v2.add(best_effort, QosClass.BE)
+    tree_v2.add(burstable, QosClass.BE)
+    assert tree_v2.quotas() == {
+        best_effort: "/kubepods.slice/kubepods-besteffort.slice",
+        burstable: None,
+    }
+    tree_v2.add(f"{best_effort[:-7]}1.slice", QosClass.SYSTEM)
+    assert tree_v2.quotas(now_s=1)[best_effort] is None
+
+
+def test_on_v1_no_parent_has_a_quota(tree: Tree) -> None:
+    tree.add("/batch/a", QosClass.BE)
+    assert tree.quotas() == {"/batch/a": None}

@@ -79,7 +79,7 @@ class AllocatedRung(ABC):
         return self._writer.actions(
             grants,
             floor,
-            context.workload_index,
+            context.workload_index.best_effort,
             context.knobs,
             reason,
             context.resync,

@@ -10,12 +10,13 @@ everywhere. With a linear total the gain at the floor would be thirty times that
 The total is divided by blame: the workload that caused most of the wait loses most.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import math
 from typing import TypeVar
 
 from controller.core.control.cut import divide_harm
 from controller.core.control.limiters import Headroom, HoldOffLatch
+from controller.core.control.rungs.common_parent import lower_floors, parent_amounts
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
 
@@ -51,6 +52,7 @@ _FLOORS = 0.25
 # much as without a squeeze. Two workloads keep the floor of the configuration also on small nodes.
 _LOW_FLOORS = 0.02
 _FEW = 2
+_NO_PARENTS: Mapping[CgroupId, CgroupId] = {}
 
 
 def water_fill(
@@ -117,11 +119,12 @@ class ProportionalAllocator:
     It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
     releases after a hold-off time without demand.
 
-    ``grants`` is the amount of each workload that is limited now; empty if none is. ``wants`` is
-    what the workloads would use without a limit. ``total`` and ``floor`` are for all of best-effort
-    together, ``floor_each`` is for each workload. All are in the unit of the resource, of which the
-    machine has *capacity*, and of which no less than *least* can be granted. ``low_floors``: see
-    ``set_floor``.
+    ``grants`` is the amount of each workload that is limited now; empty if none is. ``common`` is
+    that of each parent cgroup that is limited as well, because its workloads are too many.
+    ``amounts`` has both. ``wants`` is what the workloads would use without a limit. ``total`` and
+    ``floor`` are for all of best-effort together, ``floor_each`` is for each workload. All are in
+    the unit of the resource, of which the machine has *capacity*, and of which no less than *least*
+    can be granted. ``low_floors``: see ``set_floor``.
     """
 
     __slots__ = (
@@ -130,7 +133,10 @@ class ProportionalAllocator:
         "_capacity",
         "_latch",
         "_least",
+        "_most",
+        "amounts",
         "ceiling",
+        "common",
         "floor",
         "floor_each",
         "grants",
@@ -142,6 +148,7 @@ class ProportionalAllocator:
     def __init__(self, capacity: float, least: float) -> None:
         self._capacity = capacity
         self._least = least
+        self._most = capacity
         self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         self.wants: dict[CgroupId, float] = {}
         # The total at the last division, and its time.
@@ -149,6 +156,8 @@ class ProportionalAllocator:
         self._allocated_ns = 0
         self.ceiling = Headroom(capacity)
         self.grants: dict[CgroupId, float] = {}
+        self.common: dict[CgroupId, float] = {}
+        self.amounts = self.grants
         self.total: float | None = None
         self.floor = 0.0
         self.floor_each = least
@@ -173,20 +182,22 @@ class ProportionalAllocator:
         floor_each: float,
         now_ns: int,
         by_harm: bool = False,
+        parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS,
     ) -> dict[CgroupId, float]:
-        """Return the grants at *demand*.
+        """Return ``amounts`` at *demand*.
 
         *find_use* returns the use by workload. It is called only when the use is needed, because it
         may have to read the use of every workload. Its result names those of the *users* workloads
         that use anything, or that ``wants`` names. *find_weights* returns, for the wants, the
         weights by which the cut is shared, or with *by_harm* the harm of each: then ``divide_harm``
         divides. The *blocked* workloads cannot be limited (the kernel refuses, or another program
-        holds the knob): they keep what they use, and the others are cut for them.
+        holds the knob): they keep what they use, and the others are cut for them. *parents* maps
+        workloads to the cgroup above them that can be limited too.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
             self._clear()
-            return self.grants
+            return self.amounts
         if not was_engaged:
             self.ceiling.lower_to(sum(find_use().values()))
         total = total_for(demand, self.floor, self.ceiling.amount) if was_engaged else None
@@ -196,10 +207,10 @@ class ProportionalAllocator:
         if total is None or age_ns >= _ALLOCATE_NS or self._has_moved(total):
             use = find_use()
             self.set_floor(floor_each, users)
-            self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9)
-            self._allocate(demand, find_weights(self.wants), blocked, by_harm)
+            self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)
+            self._allocate(demand, find_weights(self.wants), blocked, by_harm, parents)
             self._allocated_ns = now_ns
-        return self.grants
+        return self.amounts
 
     def set_floor(self, floor_each: float, users: int) -> None:
         """Set ``floor_each`` to the limit of the configuration, less where there are many *users*.
@@ -207,10 +218,20 @@ class ProportionalAllocator:
         All floors together are at most a quarter of the capacity, unless *least* is more. With
         ``low_floors`` they are at most 2 % of it, or what the configuration gives to two workloads.
         """
-        most = _FLOORS * self._capacity
+        self._most = _FLOORS * self._capacity
         if self.low_floors:
-            most = max(_LOW_FLOORS * self._capacity, _FEW * floor_each)
-        self.floor_each = max(self._least, min(floor_each, most / max(1, users)))
+            self._most = max(_LOW_FLOORS * self._capacity, _FEW * floor_each)
+        self.floor_each = max(self._least, min(floor_each, self._most / max(1, users)))
+
+    def floors(
+        self, users: Iterable[CgroupId], parents: Mapping[CgroupId, CgroupId]
+    ) -> dict[CgroupId, float]:
+        """Return the amounts of *users* and their *parents* at the floor; see ``set_floor``."""
+        own = dict.fromkeys(users, self.floor_each)
+        if not parents:
+            return own
+        lowered = lower_floors(own, parents, self._most)
+        return own | parent_amounts(lowered, own, parents, {}, self._least)
 
     def release(self) -> None:
         """Remove all grants at once, without a hold-off time; the next demand engages anew."""
@@ -219,7 +240,8 @@ class ProportionalAllocator:
 
     def _clear(self) -> None:
         self.wants.clear()
-        self.grants = {}
+        self.grants = self.amounts = {}
+        self.common = {}
         self.total = None
 
     def _has_moved(self, total: float) -> bool:
@@ -231,12 +253,14 @@ class ProportionalAllocator:
         weights: Mapping[CgroupId, float],
         blocked: frozenset[CgroupId],
         by_harm: bool,
+        parents: Mapping[CgroupId, CgroupId],
     ) -> None:
         wants, floor_each = self.wants, self.floor_each
-        least = {
-            cgroup: want if cgroup in blocked else min(floor_each, want)
-            for cgroup, want in wants.items()
+        floors = {
+            cgroup: min(floor_each, want) for cgroup, want in wants.items() if cgroup not in blocked
         }
+        lowered = lower_floors(floors, parents, self._most) if parents else floors
+        least = {cgroup: lowered.get(cgroup, want) for cgroup, want in wants.items()}
         self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
         ceiling = self.ceiling.amount
         self.total = self._allocated = total_for(demand, self.floor, ceiling)
@@ -251,8 +275,19 @@ class ProportionalAllocator:
             for cgroup, amount in divided.items()
             if cgroup in before or amount < (1 - _LEAST_CUT) * wants[cgroup]
         }
+        self.common = (
+            {}
+            if lowered == floors
+            else parent_amounts(divided, self.grants, parents, self.common, self._least)
+        )
+        self.amounts = self.grants | self.common
 
-    def _update_wants(self, use: Mapping[CgroupId, float], dt_s: float) -> None:
+    def _update_wants(
+        self,
+        use: Mapping[CgroupId, float],
+        dt_s: float,
+        parents: Mapping[CgroupId, CgroupId],
+    ) -> None:
         # The want is the use, but does not fall while the grant limits the use. Otherwise a squeeze
         # would lower the wants, and with them the share of a squeezed workload.
         keep = math.exp(-dt_s / _WANT_DECAY_S)
@@ -262,7 +297,8 @@ class ProportionalAllocator:
             if want is None or now > want:
                 wants[cgroup] = now
                 continue
-            if now < _LIMITED * self.grants.get(cgroup, math.inf):
+            limited = parents.get(cgroup) in self.common
+            if not limited and now < _LIMITED * self.grants.get(cgroup, math.inf):
                 want = now + keep * (want - now)
             if want >= _NOTHING * self._least:
                 wants[cgroup] = want

@@ -102,6 +102,31 @@ def test_floors_never_take_up_all_of_a_squeeze() -> None:
     assert all(cpus == pytest.approx(0.01) for cpus in grants.values())
 
 
+def test_the_want_of_a_workload_is_kept_while_its_parent_limits_it() -> None:
+    rung = ProportionalAllocator(2.0, 0.001)
+    rung.set_least(0.001, low_floors=True)
+    parent = CgroupId("cpu", 999)
+    use = {CgroupId("cpu", n): 0.01 for n in range(200)} | {HOG: 1.0}
+    parents = dict.fromkeys(use, parent)
+    for second in range(1, 200):
+        rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
+        amounts = rung.update(
+            1.0,
+            lambda use=use: use,
+            len(use),
+            lambda wants: dict.fromkeys(wants, 1.0),
+            NONE,
+            0.02,
+            second * SECOND_NS,
+            by_harm=True,
+            parents=parents,
+        )
+        use = dict.fromkeys(use, amounts[parent] / len(use))
+    assert amounts[parent] == pytest.approx(0.04)
+    assert amounts[HOG] == 0.001
+    assert rung.wants[HOG] == 1.0
+
+
 def test_water_fill_shares_by_weight_within_the_room() -> None:
     paid = water_fill(1.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
     assert paid == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.0})
