@@ -26,9 +26,10 @@ from tests.kube.kubepods import Kubepods
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 
 ROUNDS = 5
+P99_ROUNDS = 3
 SHARE_S = 1.0
 REQUESTS_S = 5.0
-_UIDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(5)]
+_UIDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(7)]
 
 # Requests with 1 ms of work at Poisson times; latency counts from the intended time.
 _REQUEST_LOOP = """
@@ -51,13 +52,29 @@ print(json.dumps(latencies))
 
 
 class Weight(NamedTuple):
-    """What kubelet gives the level of the Burstable pods for the request of the only one."""
+    """What kubelet gives a pod for its request, and the level of Burstable pods for their sum."""
 
     shares: int  # cgroup v1
     weight: int  # cgroup v2, by the conversion of kubelet 1.36
 
 
-SERVICES = {"100m": Weight(102, 4), "1 CPU": Weight(1024, 39)}
+class Others(NamedTuple):
+    """BestEffort pods, all always runnable: *hogs*, and a system pod, which is never idle."""
+
+    hogs: int
+    system: bool
+
+
+SERVICES = {
+    "Burstable, 100m": ("Burstable", Weight(102, 4)),
+    "Burstable, 1 CPU": ("Burstable", Weight(1024, 39)),
+    "Guaranteed, 1 CPU": ("Guaranteed", Weight(1024, 39)),
+}
+OTHERS = {
+    "1 pod": Others(1, False),
+    "5 pods": Others(5, False),
+    "5 pods and a system pod": Others(5, True),
+}
 _BEST_EFFORT = Weight(2, 1)
 # What is idle: the level of the BestEffort pods, the pods.
 ARMS: Mapping[str, tuple[bool, bool]] = {
@@ -68,18 +85,21 @@ ARMS: Mapping[str, tuple[bool, bool]] = {
 
 
 class Pods:
-    """A Burstable service and *hogs* BestEffort pods; ``set_arm`` makes some of them idle."""
+    """A service and *others*, by their names; ``set_arm`` makes some of the others idle."""
 
-    def __init__(self, root: Path, layout: CgroupLayout, weight: Weight, hogs: int) -> None:
+    def __init__(self, root: Path, layout: CgroupLayout, service: str, others: str) -> None:
+        (qos, weight), (hogs, system) = SERVICES[service], OTHERS[others]
         self._v2 = layout.version == "v2"
         tree = Kubepods(root, layout)
         tree.make_qos_levels()
         self._level = tree.qos_level("besteffort")
-        service = tree.pod(_UIDS[0], "Burstable")
-        self.hogs = [tree.pod(uid, "BestEffort") for uid in _UIDS[1 : hogs + 1]]
-        self.containers = [tree.make_container(each, "main") for each in (service, *self.hogs)]
-        for cgroup in (tree.qos_level("burstable"), service):
-            self._set_weight(cgroup, weight)
+        pod = tree.pod(_UIDS[0], qos)
+        best_effort = [tree.pod(uid, "BestEffort") for uid in _UIDS[1 : hogs + 1 + system]]
+        self._hogs = best_effort[:hogs]
+        self._containers = [tree.make_container(each, "main") for each in (pod, *best_effort)]
+        self._set_weight(pod, weight)
+        if qos == "Burstable":
+            self._set_weight(tree.qos_level("burstable"), weight)
 
     def _set_weight(self, cgroup: Path, weight: Weight) -> None:
         if self._v2:
@@ -90,7 +110,7 @@ class Pods:
     def set_arm(self, arm: str) -> None:
         """Make the level or the pods idle, and the others what kubelet makes them."""
         level, pods = ARMS[arm]
-        for cgroup, idle in ((self._level, level), *((each, pods) for each in self.hogs)):
+        for cgroup, idle in ((self._level, level), *((each, pods) for each in self._hogs)):
             (cgroup / "cpu.idle").write_text(str(int(idle)))
             if not idle:
                 self._set_weight(cgroup, _BEST_EFFORT)
@@ -98,21 +118,22 @@ class Pods:
     def share(self) -> float:
         """Return the service's share of a CPU on which all pods are always runnable."""
         cpu = min(os.sched_getaffinity(0))
-        with loads([Load(each, "hog", cpu) for each in self.containers], 600) as running:
+        with loads([Load(each, "hog", cpu) for each in self._containers], 600) as running:
             running.start()
             time.sleep(0.2)
-            before = [running.schedstat(each).oncpu_ns for each in self.containers]
+            before = [running.schedstat(each).oncpu_ns for each in self._containers]
             time.sleep(SHARE_S)
-            after = [running.schedstat(each).oncpu_ns for each in self.containers]
+            after = [running.schedstat(each).oncpu_ns for each in self._containers]
         used = [late - early for late, early in zip(after, before, strict=True)]
         return used[0] / sum(used)
 
     def p99_ms(self, seed: int) -> float:
-        """Return the p99 of the requests of two processes beside two hogs a CPU."""
-        pods = itertools.islice(itertools.cycle(self.containers[1:]), 2 * (os.cpu_count() or 1))
+        """Return the p99 of the requests of two processes beside two hogs a CPU or more."""
+        count = max(len(self._containers) - 1, 2 * (os.cpu_count() or 1))
+        pods = itertools.islice(itertools.cycle(self._containers[1:]), count)
         with loads([Load(each, "hog") for each in pods], 600) as running:
             running.start()
-            command = [sys.executable, "-S", "-c", _REQUEST_LOOP, str(self.containers[0])]
+            command = [sys.executable, "-S", "-c", _REQUEST_LOOP, str(self._containers[0])]
             servers = [
                 subprocess.Popen(
                     [*command, str(REQUESTS_S), str(seed + each)], stdout=subprocess.PIPE
@@ -133,21 +154,21 @@ def measured(pods: Pods, figure: Callable[[int], float], rounds: int) -> dict[st
     return {arm: median(values) for arm, values in found.items()}
 
 
-@pytest.mark.parametrize("hogs", [1, 4])
+@pytest.mark.parametrize("others", list(OTHERS))
 @pytest.mark.parametrize("service", list(SERVICES))
-def test_share(cgroup_layout: CgroupLayout, cgroup_root: Path, service: str, hogs: int) -> None:
-    pods = Pods(cgroup_root, cgroup_layout, SERVICES[service], hogs)
+def test_share(cgroup_layout: CgroupLayout, cgroup_root: Path, service: str, others: str) -> None:
+    pods = Pods(cgroup_root, cgroup_layout, service, others)
     shares = measured(pods, lambda _: pods.share(), ROUNDS)
     words = ", ".join(f"{arm} {share:.3f}" for arm, share in shares.items())
-    print(f"\ncgroup {cgroup_layout.version}, {service} beside {hogs} pods: share {words}")
+    print(f"\ncgroup {cgroup_layout.version}, {service} beside {others}: share {words}")
     assert shares["idle on the pods"] >= shares["kubelet's weights"] - 0.05
 
 
-@pytest.mark.parametrize("hogs", [1, 4])
+@pytest.mark.parametrize("others", list(OTHERS))
 @pytest.mark.parametrize("service", list(SERVICES))
-def test_p99(cgroup_layout: CgroupLayout, cgroup_root: Path, service: str, hogs: int) -> None:
-    pods = Pods(cgroup_root, cgroup_layout, SERVICES[service], hogs)
-    found = measured(pods, lambda number: pods.p99_ms(10 * number), ROUNDS)
+def test_p99(cgroup_layout: CgroupLayout, cgroup_root: Path, service: str, others: str) -> None:
+    pods = Pods(cgroup_root, cgroup_layout, service, others)
+    found = measured(pods, lambda number: pods.p99_ms(10 * number), P99_ROUNDS)
     words = ", ".join(f"{arm} {value:.2f} ms" for arm, value in found.items())
-    print(f"\ncgroup {cgroup_layout.version}, {service} beside {hogs} pods: p99 {words}")
+    print(f"\ncgroup {cgroup_layout.version}, {service} beside {others}: p99 {words}")
     assert found["idle on the pods"] <= 2 * found["kubelet's weights"]

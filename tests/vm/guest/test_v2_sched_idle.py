@@ -12,14 +12,14 @@ from tests.bench import test_sched_idle_kubelet as sched_idle
 pytestmark = [pytest.mark.vm, pytest.mark.bench]
 
 
-@pytest.mark.parametrize("hogs", [1, 4])
+@pytest.mark.parametrize("others", list(sched_idle.OTHERS))
 @pytest.mark.parametrize("service", list(sched_idle.SERVICES))
 def test_share(
     cgroup_layout: CgroupLayout,
     cgroup_root: Path,
     service: str,
-    hogs: int,
+    others: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sched_idle, "ROUNDS", 3)
-    sched_idle.test_share(cgroup_layout, cgroup_root, service, hogs)
+    sched_idle.test_share(cgroup_layout, cgroup_root, service, others)
