@@ -21,9 +21,9 @@ import pytest
 from controller.demo.programs import DemoError
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, eventually
+from tests.kube.standalone import StandaloneNode, standalone_node
 from tests.kube.systemd_host import SystemdHost
 from tests.pod_server import PodServer
-from tests.vm.guest.standalone import StandaloneNode, standalone_node
 
 pytestmark = [pytest.mark.vm, pytest.mark.kube]
 
