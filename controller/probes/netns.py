@@ -41,6 +41,8 @@ _MAX_CHECKS_PER_TICK = 4
 # Cgroups below a workload in which a process is searched.
 _MAX_CGROUPS = 32
 
+_CHUNK_BYTES = 4096
+
 _GET_LINK = 18  # RTM_GETLINK
 _IFINFO = struct.Struct("=BxHiII")  # struct ifinfomsg: family, type, index, flags, change
 _LINK, _MASTER, _LINKINFO, _STATS64, _LINK_NETNSID = 5, 10, 18, 23, 37  # IFLA_...
@@ -156,7 +158,7 @@ class NetnsMeter:
         """Return a descriptor of the namespace of a process of the cgroup *path*, if any."""
         for procs, pid in self._processes(path):
             try:
-                fd = os.open(self._proc / str(pid) / "ns/net", os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(f"{self._proc}/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # the process ended
                 continue
             # The process id may have been reused, so membership is checked again.
@@ -165,13 +167,17 @@ class NetnsMeter:
             os.close(fd)
         return None
 
-    def _processes(self, path: str) -> Iterator[tuple[Path, int]]:
+    def _processes(self, path: str) -> Iterator[tuple[str, int]]:
         """Yield one process of each cgroup from *path* downwards, of up to 32 cgroups."""
-        tree = os.walk(self._mount / path[1:])
-        for directory, _, _ in itertools.islice(tree, _MAX_CGROUPS):
-            procs = Path(directory) / "cgroup.procs"
+        left = [f"{self._mount}{path}"]
+        for _ in range(_MAX_CGROUPS):
+            if not left:
+                return
+            directory = left.pop()
+            procs = f"{directory}/cgroup.procs"
             for pid in _pids(procs)[:1]:
                 yield procs, pid
+            left.extend(_children(directory))
 
 
 def ip_traffic(links: Iterable[bytes]) -> Traffic:
@@ -236,8 +242,23 @@ def _inode(path: Path) -> int:
         return 0
 
 
-def _pids(procs: Path) -> list[int]:
+def _children(directory: str) -> list[str]:
     try:
-        return list(map(int, procs.read_text(encoding="ascii").split()))
+        with os.scandir(directory) as entries:
+            return [each.path for each in entries if each.is_dir(follow_symlinks=False)]
     except OSError:
         return []
+
+
+def _pids(procs: str) -> list[int]:
+    try:
+        fd = os.open(procs, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            chunks = []
+            while chunk := os.read(fd, _CHUNK_BYTES):
+                chunks.append(chunk)
+        finally:
+            os.close(fd)
+    except OSError:
+        return []
+    return list(map(int, b"".join(chunks).split()))

@@ -153,14 +153,25 @@ COUNTED: Mapping[IndicatorName, _Source] = {
 }
 
 
+class _Watch(NamedTuple):
+    """A window that an indicator of a service needs, and the source of its counters."""
+
+    key: tuple[CgroupId, IndicatorName]
+    source: _Source
+    spec: IndicatorSpec
+    window: DeltaWindow
+
+
 class CounterWindows:
     """Windows over the counters that the indicators of the services' profiles need."""
 
-    __slots__ = ("_proven", "_windows")
+    __slots__ = ("_proven", "_watches", "_windows", "_workload_index")
 
     def __init__(self) -> None:
         self._windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
         self._proven: set[tuple[CgroupId, IndicatorName]] = set()
+        self._workload_index: WorkloadIndex | None = None
+        self._watches: tuple[_Watch, ...] = ()
 
     def update(
         self,
@@ -175,33 +186,42 @@ class CounterWindows:
         *alive*: the data of the sched probe is recent. *rebase* empties the windows, as is needed
         after a gap.
         """
+        if workload_index is not self._workload_index:
+            self._set_workloads(workload_index)
+        proven = self._proven
+        pressure_ns = snapshot.pressure_ns
+        if pressure_ns is None:
+            pressure_ns = snapshot.time_ns
+        for key, source, spec, window in self._watches:
+            time_ns = pressure_ns if source.is_pressure else snapshot.time_ns
+            if rebase:
+                window.clear()
+            sample = samples.get(key[0])
+            if sample is None or (source.is_sched and not alive):
+                window.push(time_ns, (None,))
+                continue
+            counts = source.counters(sample)
+            if source.is_paced and window.repeats(time_ns, counts, 2 * spec.window_ns):
+                continue
+            window.push(time_ns, counts)
+            if window.alive and key not in proven and all(counts[: source.proof]):
+                proven.add(key)
+
+    def _set_workloads(self, workload_index: WorkloadIndex) -> None:
+        self._workload_index = workload_index
         windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
+        watches: list[_Watch] = []
         for service in workload_index.services.values():
             for spec in service.profile.indicators:
                 source = COUNTED.get(spec.name)
                 if source is None:
                     continue
-                time_ns = snapshot.time_ns
-                if source.is_pressure and snapshot.pressure_ns is not None:
-                    time_ns = snapshot.pressure_ns
                 for cgroup in service.cgroups:
                     key = (cgroup, spec.name)
                     window = windows[key] = self._windows.get(key) or DeltaWindow()
                     window.keep_for(spec.window_ns)
-                    if rebase:
-                        window.clear()
-                    sample = samples.get(cgroup)
-                    if sample is None or (source.is_sched and not alive):
-                        window.push(time_ns, (None,))
-                        continue
-                    counts = source.counters(sample)
-                    longest_ns = 2 * spec.window_ns
-                    if source.is_paced and window.repeats(time_ns, counts, longest_ns):
-                        continue
-                    window.push(time_ns, counts)
-                    if window.alive and all(counts[: source.proof]):
-                        self._proven.add(key)
-        self._windows = windows
+                    watches.append(_Watch(key, source, spec, window))
+        self._windows, self._watches = windows, tuple(watches)
         self._proven &= windows.keys()
 
     def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:

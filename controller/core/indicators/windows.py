@@ -10,7 +10,7 @@ window that contains too few events.
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from controller.core.indicators.histogram import BUCKETS, difference
 from controller.core.model import WorkloadSample
@@ -206,16 +206,17 @@ class DeltaWindow:
         ``alive`` is updated.
         """
         samples = self._samples
-        known = tuple(count for count in counts if count is not None)
-        self.alive = len(known) == len(counts)
+        self.alive = None not in counts
         if not self.alive:
             samples.clear()
             return
+        known = cast(tuple[int, ...], tuple(counts))
         if samples:
             last_ns, last = samples[-1]
             if time_ns <= last_ns:
                 return
-            if any(now < before for now, before in zip(known, last, strict=True)):
+            # Mostly the workload sleeps, and the counts are the same.
+            if known != last and any(now < before for now, before in zip(known, last, strict=True)):
                 samples.clear()
         samples.append((time_ns, known))
         while len(samples) > 2 and samples[1][0] <= time_ns - self._keep_ns:
