@@ -41,10 +41,10 @@ def hogs(cgroups: list[Path]) -> Iterator[None]:
         for cgroup in cgroups:
             pid = os.fork()
             if not pid:
+                (cgroup / "cgroup.procs").write_text(str(os.getpid()))
                 while True:
                     pass
             pids.append(pid)
-            (cgroup / "cgroup.procs").write_text(str(pid))
         yield
     finally:
         for pid in pids:
@@ -105,9 +105,9 @@ def test_a_full_squeeze_of_many_hogs(
     cgroups = [make_child(batch, f"job-{index}") for index in range(50 * cpus)]
     before = dump(cgroup_root)
     agent = executor(cgroup_layout, tmp_path)
+    squeeze(agent, place(cgroup_layout, cgroups), cpus)
+    # Started afterwards: the test kernel needs minutes to start them if they may run.
     with hogs(cgroups):
-        workloads = place(cgroup_layout, cgroups)
-        squeeze(agent, workloads, cpus)
         time.sleep(SETTLE_S)
         used = used_cpus(batch)
     print(f"{len(cgroups)} hogs use {used / cpus:.2%} of {cpus} CPUs")
