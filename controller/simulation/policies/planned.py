@@ -59,6 +59,8 @@ RESERVE_CPUS = 0.1  # default of `reserve` in the configuration
 STALE_TICKS = 5
 GROUP = Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", 77, "sweetpoint-best-effort")
 _CORES = Target(TargetKind.CORE_GROUP, "core", 1, "best-effort")
+# The parent of the jobs, as that of a kubelet's BestEffort pods on cgroup v2.
+_PARENT = Target(TargetKind.CGROUP, "cpu", 1, "/besteffort")
 _NO_COOKIE = KnobValue("0")
 _FREE_QUOTA = KnobValue("max 100000 0")
 _FIRST_SERVICE, _FIRST_JOB = 100, 10_000
@@ -108,6 +110,7 @@ class Planned:
 
     def _add_knobs(self, resctrl: bool) -> None:
         machine = self._plant.machine
+        self._table.add(_PARENT, Knob.CPU_QUOTA, _FREE_QUOTA)
         for workload in self._probes.jobs:
             self._table.add(target_of(workload), Knob.CPU_QUOTA, _FREE_QUOTA)
             if machine.sched_idle:
@@ -142,8 +145,11 @@ class Planned:
         index = target.id - _FIRST_JOB
         if knob is Knob.CPU_QUOTA:
             quota = parse_quota(value)
-            knobs.quota[index] = np.inf if quota.cpus is None else quota.cpus
-            knobs.period[index] = quota.period_us / 1e6
+            cpus, period_s = quota.cpus or np.inf, quota.period_us / 1e6
+            if target == _PARENT:
+                knobs.all_quota, knobs.all_period = cpus, period_s
+            else:
+                knobs.quota[index], knobs.period[index] = cpus, period_s
         elif knob is Knob.SCHED_IDLE:
             knobs.idle[index] = parse_idle(value) is None
         elif knob is Knob.LLC_WAYS:
@@ -166,7 +172,9 @@ class Probes:
             )
         ]
         self.jobs = [
-            make_workload(job.name, _FIRST_JOB + index, QosClass.BE, "")
+            make_workload(job.name, _FIRST_JOB + index, QosClass.BE, "")._replace(
+                path=f"{_PARENT.path}/{job.name}", quota_at=_PARENT
+            )
             for index, job in enumerate(plant.jobs)
         ]
         self._answers: tuple[EvictionAnswer, ...] = ()

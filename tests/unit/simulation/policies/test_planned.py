@@ -103,6 +103,18 @@ def test_the_planner_limits_the_jobs_that_make_a_service_wait() -> None:
     assert np.all(plant.knobs.period < 0.1)
 
 
+def test_the_parent_of_a_thousand_jobs_has_a_quota_at_full_squeeze() -> None:
+    profile = make_settings(make_spec(sweet_point_ns=1.0)).profiles["default"]
+    plant = Plant(SCENARIOS["pods-1000"], 1, 10)
+    policy = Planned(plant, [profile])
+    for step in range(50):
+        if step % 2 == 0:
+            policy.step()
+        plant.advance()
+    assert plant.knobs.all_quota == pytest.approx(0.02 * plant.machine.cpus)
+    assert plant.knobs.quota.sum() > 0.05 * plant.machine.cpus
+
+
 def test_cookies_are_set_where_services_share_cores_and_suffer() -> None:
     plant = Plant(SCENARIOS["bandwidth"], 1, 60)
     policy = policies()["sweetpoint-cpi-cookies"].factory(plant)
