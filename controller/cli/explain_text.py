@@ -147,7 +147,8 @@ def _suffering(suffering: Suffering) -> Iterator[str]:
         yield _row(tried, _knob(held))
     if len(moved) > 10:
         yield _row(tried, f"and {len(moved) - 10} more")
-    yield from _effect(suffering.effect, observed=not suffering.limited)
+    observed = suffering.mode is Mode.OBSERVE or not suffering.limited
+    yield from _effect(suffering.effect, observed=observed)
     if suffering.ended_by:
         yield _row("end", suffering.ended_by)
 

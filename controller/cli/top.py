@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s"
     )
-    parser.add_argument("--once", action="store_true", help="print one page and end")
+    parser.add_argument(
+        "--once", action="store_true", help="print one page, after one interval, and end"
+    )
     parser.add_argument("--service", metavar="NAME", help="one service in detail")
     parser.add_argument(
         "--filter", default="*", metavar="GLOB", help="services and workloads with such a name"
@@ -86,11 +88,15 @@ def _show(
         else:
             run(pages, stop, tracker, detail=arguments.service is not None)
             return DONE
-    for page in pages:
+    for number, page in enumerate(pages):
         if isinstance(page, Exception):
+            if arguments.once:
+                raise page
             print(f"sweetpoint: {page}", file=sys.stderr)
             continue
         view = tracker.update(page)
+        if arguments.once and number == 0:
+            continue  # the use of CPUs is the difference of two pages
         print("\n".join(plain(view, detail=arguments.service is not None)), end="\n\n", flush=True)
     return DONE
 

@@ -5,6 +5,7 @@
 import argparse
 from collections.abc import Generator, Mapping
 import http.client
+import itertools
 import json
 from pathlib import Path
 import shutil
@@ -40,6 +41,8 @@ def pages(
 ) -> Generator[Page | SourceError, None, None]:
     """Yield the pages of the selected agent, every ``interval`` seconds, until *stop* is set.
 
+    With ``once`` there are two, of which the first one is for differences; with ``raw`` one.
+
     In place of a page that cannot be had the reason is yielded, and the next one is tried.
 
     :raises SourceError: the first page cannot be had.
@@ -60,9 +63,9 @@ def pages(
             yield error
         else:
             yield page
-        first = False
-        if arguments.once:
+        if arguments.once and (arguments.raw or not first):
             return
+        first = False
         stop.wait(max(0.0, began_s + arguments.interval - time.monotonic()))
 
 
@@ -125,7 +128,7 @@ def _pages_of_node(arguments: argparse.Namespace) -> Generator[Page, None, None]
         raise SourceError("--node needs kubectl")
     namespace, pod = _agent_pod(arguments.node)
     inside = [_IN_IMAGE, "top", "--raw", "--interval", f"{arguments.interval:g}"]
-    inside += ["--once"] if arguments.once else []
+    inside += ["--once"] if arguments.once and arguments.raw else []
     command = ["kubectl", "exec", "-n", namespace, pod, "--", *inside]
     with subprocess.Popen(
         command,
@@ -137,8 +140,12 @@ def _pages_of_node(arguments: argparse.Namespace) -> Generator[Page, None, None]
     ) as process:
         assert process.stdout is not None
         try:
-            while line := process.stdout.readline(_MAX_BYTES + 1):
+            for number in itertools.count():
+                if not (line := process.stdout.readline(_MAX_BYTES + 1)):
+                    break
                 yield _parse(line, f"{namespace}/{pod}")
+                if arguments.once and not arguments.raw and number == 1:
+                    return
         finally:
             process.terminate()
     if not arguments.once or process.returncode != 0:

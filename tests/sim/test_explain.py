@@ -316,7 +316,25 @@ def test_observe_mode_says_would(data_dir: Path, explain: Explain) -> None:
     text = explain("batch-0")
     assert "would have been limited (observe mode)" in text
     assert "it helped" not in text and "it did not help" not in text
-    assert "would try" in explain("web-0")
+    service = explain("web-0")
+    assert "would try" in service and "help" not in service
+
+
+def test_a_change_of_the_mode_is_no_error(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 1.2, 0.5, mode=Mode.OBSERVE)
+    loop.run(40)
+    loop.settings = replace(loop.settings, mode=Mode.ENFORCE)
+    loop.planner.reconfigure(loop.settings, loop.workloads)
+    loop.anew = True
+    loop.run(20)
+    loop.anew = True  # an abandoned tick
+    loop.run(20)
+    loop.stop()
+    squeezes = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert [(each["mode"], each["ended_by"].partition(",")[0]) for each in squeezes] == [
+        ("observe", "a reload with mode enforce"),
+        ("enforce", "an error in the agent"),
+    ]
 
 
 @pytest.mark.parametrize(("mode", "text"), [(Mode.ENFORCE, "on"), (Mode.OBSERVE, "would be on")])

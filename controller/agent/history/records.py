@@ -123,8 +123,9 @@ class Stop:
 class Moment:
     """What happened since the last moment, and the state after it.
 
-    ``anew``: a tick was abandoned, so every knob was restored and a new planner made. ``loops`` are
-    those that decide the demand of their channel, or whose service suffers. ``refused`` are writes
+    ``anew``: every knob was restored before it, because a tick was abandoned, which also made a new
+    planner, or because ``mode`` was changed. ``loops`` are those that decide the demand of their
+    channel, or whose service suffers. ``refused`` are writes
     that the kernel refused. ``uses`` are those of the limited and of the culprits, the largest
     first; ``cut_cpus`` is the sum over all limited workloads of what they used beyond their quotas,
     which is above 0 only in observe mode, where nothing limits them. ``workloads``: the list, if it

@@ -27,6 +27,7 @@ from controller.core.model import (
     CgroupId,
     Channel,
     Knob,
+    Mode,
     Pause,
     Workload,
 )
@@ -68,6 +69,7 @@ class Story(ABC):
         self._ran_ns: int | None = None
         self._stopped = False
         self._boot_id = ""
+        self._mode: Mode | None = None
         self._paused = False
 
     def read(self, lines: Iterable[Line | str]) -> None:
@@ -98,13 +100,19 @@ class Story(ABC):
             if record.workloads is not None:
                 self._set_workloads(record.workloads)
             if record.anew:
-                self.close(wall_ns, "an error in the agent, which restored every knob")
+                self.close(wall_ns, f"{self._why_anew(record)}, which restored every knob")
             self._observe(wall_ns)
             self.coverage.dropped += record.dropped
             self.take(wall_ns, record)
+            self._mode = record.mode
         self._wall_ns = wall_ns
         if not isinstance(record, Start):
             self._ran_ns = wall_ns
+
+    def _why_anew(self, moment: Moment) -> str:
+        if self._mode not in (None, moment.mode):
+            return f"a reload with mode {moment.mode}"
+        return "an error in the agent"
 
     def _take_start(self, wall_ns: int, start: Start) -> None:
         if start.workloads:
@@ -118,6 +126,7 @@ class Story(ABC):
             # What the files before this one told: these knobs were held then.
             self.begin(wall_ns, start.writes, start.mode)
         self._boot_id = start.boot_id
+        self._mode = start.mode
 
     def _note_gap(self, since_ns: int, until_ns: int, start: Start) -> None:
         if start.boot_id != self._boot_id:

@@ -275,8 +275,9 @@ KUBECTL = """\
 case "$1" in
 get) [ "$6" != "--field-selector=spec.nodeName=n1,status.phase=Running" ] || echo ns agent-x ;;
 exec)
-    run="/opt/sweetpoint/bin/sweetpoint top --raw --interval 2 --once"
-    [ "$*" = "exec -n ns agent-x -- $run" ] && cat page ;;
+    run="/opt/sweetpoint/bin/sweetpoint top --raw --interval 2"
+    [ "$*" = "exec -n ns agent-x -- $run" ] && cat page && exec sleep 60
+    [ "$*" = "exec -n ns agent-x -- $run --once" ] && head -n 1 page ;;
 esac
 """
 
@@ -289,9 +290,13 @@ def test_the_agent_of_a_node(
     kubectl = tmp_path / "kubectl"
     kubectl.write_text(KUBECTL)
     kubectl.chmod(0o755)
-    (tmp_path / "page").write_text(json.dumps(page(published())) + "\n")
+    pages = [page(published(10**9, 10**9)), page(published(3 * 10**9, 2 * 10**9))]
+    (tmp_path / "page").write_text("".join(f"{json.dumps(each)}\n" for each in pages))
     assert main(["top", "--once", "--node", "n1"]) == 0
-    assert "service web" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "workload job 0.50cpu, idle, uses 0.50cpu" in out and out.count("service web") == 1
+    assert main(["top", "--once", "--raw", "--node", "n1"]) == 0
+    assert json.loads(capsys.readouterr().out) == pages[0]
     assert main(["top", "--once", "--node", "n2"]) == 1
     assert "no agent runs on node 'n2'" in capsys.readouterr().err
     (tmp_path / "page").write_text("<html>\n")
