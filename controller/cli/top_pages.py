@@ -29,6 +29,12 @@ _MOST_REASON = 400
 _IN_IMAGE = "/opt/sweetpoint/bin/sweetpoint"  # deploy/Dockerfile
 _LABEL = "app.kubernetes.io/name=sweetpoint"
 
+_HINTS = {
+    401: "; see --token-file",
+    403: "; see --token-file",
+    421: "; without a token use the address of the host",
+}
+
 Page = Mapping[str, Any]
 
 
@@ -103,7 +109,7 @@ def _fetch(url: str, token_file: Path | None) -> Page:
         with opener.open(request, timeout=_TIMEOUT_S) as answer:
             data = answer.read(_MAX_BYTES + 1)
     except urllib.error.HTTPError as error:
-        hint = "; see --token-file" if error.code in (401, 403) else ""
+        hint = _HINTS.get(error.code, "")
         raise SourceError(f"{url}/statusz: HTTP {error.code}{hint}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         # It may have a line of the answer in it.

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
+from ipaddress import ip_address
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ import sys
 import threading
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 from controller.core.units import NS_PER_SEC
 from controller.host.names import utf8
@@ -64,6 +66,13 @@ _HTML_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     ("Cache-Control", "no-store"),
+)
+
+
+_MISDIRECTED = (
+    HTTPStatus.MISDIRECTED_REQUEST,
+    _TEXT,
+    b"without a token, only by address, as localhost, or by the name of this host\n",
 )
 
 
@@ -297,8 +306,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refusal(self, path: str) -> Page | None:
         assert isinstance(self.server, _Server)
-        if self.server.token is None or path not in _PROTECTED:
+        if path not in _PROTECTED:
             return None
+        if self.server.token is None:
+            return None if _is_own(self.headers.get("Host", "")) else _MISDIRECTED
         given = self.headers.get_all("Authorization", [])
         try:
             if len(given) == 1 and self.server.token.admits(given[0]):
@@ -309,6 +320,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         _log.debug(format, *args)
+
+
+def _is_own(host: str) -> bool:
+    """Return whether the header *host* has no name that a stranger may resolve to this address.
+
+    Such a name would make this server part of the stranger's site for a browser (DNS rebinding).
+    Programs other than browsers may send no such header.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname
+        if name in (None, "localhost", os.uname().nodename.lower()):
+            return True
+        ip_address(name or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _metrics(published: PublishedState) -> Page:

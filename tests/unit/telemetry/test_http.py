@@ -9,6 +9,7 @@ from dataclasses import asdict
 import hashlib
 import http.client
 import json
+import os
 import re
 import socket
 import struct
@@ -75,6 +76,32 @@ def get(port: int, page: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9464", 200),
+        ("[::1]:9464", 200),
+        ("10.1.2.3", 200),
+        ("LocalHost:1", 200),
+        (os.uname().nodename, 200),
+        ("", 200),
+        ("evil.example:9464", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("[::1", 421),
+    ],
+)
+def test_without_a_token_no_foreign_name_is_served(
+    served: tuple[StatusServer, int], published: PublishedState, host: str, status: int
+) -> None:
+    published.report = report(1)
+    for page in ("/", "/metrics", "/statusz"):
+        connection = http.client.HTTPConnection("127.0.0.1", served[1], timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", page, headers={"Host": host})
+            assert connection.getresponse().status == status
 
 
 def http_headers(port: int, page: str) -> http.client.HTTPMessage:
