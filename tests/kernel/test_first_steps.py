@@ -1,115 +1,199 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the documents on this host, in their order: from doctor to the page."""
+"""The commands of the documents on a host of their own, in their order, compared with its output.
+
+The host has cgroups, a network, ``/etc``, ``/run`` and ``/var/lib`` of its own, so the commands are
+executed as they are printed. On it are nginx and an encoding, which share a CPU.
+"""
 
 from collections.abc import Iterator
 import contextlib
+import json
+import os
 from pathlib import Path
 import re
-import shlex
-import signal
+import shutil
 import subprocess
 import sys
 import urllib.request
 
 import pytest
 
-from controller.demo.programs import free_port
+from controller.host.facts import CgroupLayout
 from tests.kernel.agent import eventually
+from tests.kernel.loads import Load, loads
+from tests.kernel.netns import entered
+from tests.kernel.overload import CPU, outweigh
+from tests.kernel.transcript import ROOT, Shell, Step, matches, steps
+from tests.kube.own_host import OwnHost
 
 pytestmark = pytest.mark.kernel
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = Path(sys.executable).parent / "sweetpoint"
+BIN = Path(sys.executable).parent
+# What needs another machine or a cluster; the second kind is executed in tests/kube.
+ELSEWHERE = re.compile(r"\b(HOST|NODE|NAMESPACE|POD)\b")
+# Runs until it is interrupted.
+ENDLESS = "sweetpoint top"
 
 
-def block(document: str, heading: str) -> list[list[str]]:
-    """Return the calls of sweetpoint, without its name, in the first shell block of a part."""
-    part = (ROOT / document).read_text().split(f"\n## {heading}\n")[1]
-    found = re.search(r"```sh\n(.*?)```", part, re.DOTALL)
-    assert found is not None
-    lines = [shlex.split(line, comments=True) for line in found[1].splitlines()]
-    return [words[words[0] == "sudo" :][1:] for words in lines if words]
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[OwnHost]:
+    with OwnHost(tmp_path / "host", f"sweetpoint-test-{os.getpid()}-host") as host:
+        layers = [host.home / name for name in ("etc", "etc-work")]
+        for layer in layers:
+            layer.mkdir()
+        options = f"lowerdir=/etc,upperdir={layers[0]},workdir={layers[1]}"
+        host.run("mount", "-t", "overlay", "-o", options, "overlay", "/etc")
+        yield host
+    shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-class Host:
-    """Runs commands with the paths of the documents in a directory of the test."""
-
-    def __init__(self, home: Path) -> None:
-        self.config = home / "config.yaml"
-        self.options = {
-            "run": ["--config", str(self.config)],
-            "check": ["--config", str(self.config)],
-            "top": ["--config", str(self.config)],
-            "pause": ["--state-dir", str(home / "run")],
-            "resume": ["--state-dir", str(home / "run")],
-            "explain": ["--data-dir", str(home / "data")],
-            "advise": ["--data-dir", str(home / "data")],
-        }
-        self.home = home
-
-    def command(self, words: list[str]) -> list[str]:
-        mapped = [word.replace("/etc/sweetpoint/config.yaml", str(self.config)) for word in words]
-        return [str(PROGRAM), *mapped, *self.options.get(words[0], [])]
-
-    def output(self, *words: str) -> str:
-        done = subprocess.run(
-            self.command([*words]), capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        return done.stdout
+def make(host: OwnHost, layout: CgroupLayout, path: str) -> Path:
+    """Make a cgroup of a unit, with the cpu controller."""
+    cgroup = host.cgroup("cpu")
+    for name in path.split("/"):
+        if layout.version == "v2":
+            (cgroup / "cgroup.subtree_control").write_text("+cpu")
+        cgroup /= name
+        cgroup.mkdir(exist_ok=True)
+    return cgroup
 
 
 @contextlib.contextmanager
-def running(host: Host) -> Iterator[str]:
-    """The commands of the README up to the running agent; the address of its page."""
-    *before, run = block("README.md", "Use it")
-    assert before == block("docs/OPERATIONS.md", "First configuration")
-    assert [words[0] for words in before] == ["doctor", "init", "check"]
-    for words in before:
-        if words[0] == "check":
-            port = free_port()
-            with host.config.open("a") as config:
-                # A machine that runs tests may have an agent with the usual ones.
-                config.write(f"http: 127.0.0.1:{port}\n")
-                config.write(f"state_dir: {host.home / 'run'}\ndata_dir: {host.home / 'data'}\n")
-        assert host.output(*words)
-    (host.home / "run").mkdir(mode=0o700)
-    with subprocess.Popen(host.command(run), stderr=subprocess.PIPE, text=True) as agent:
-        try:
-            address = f"http://127.0.0.1:{port}"
-            eventually("the agent is ready", 60, lambda: ready(f"{address}/readyz"))
-            yield address
-        finally:
-            agent.send_signal(signal.SIGTERM)
-            _, log = agent.communicate(timeout=30)
-    assert agent.returncode == 0, log
-    assert "Traceback" not in log
+def opened(host: OwnHost) -> Iterator[Shell]:
+    """A shell on *host*, in whose PATH is the program of this tree."""
 
+    def start(command: list[str]) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            host.inside(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=host.home,
+            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
+            preexec_fn=host.join,
+        )
 
-def ready(address: str) -> bool:
+    shell = Shell(start)
     try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+        yield shell
+    finally:
+        shell.close()
 
 
-def page(address: str) -> str:
-    with urllib.request.urlopen(f"{address}/", timeout=10) as answer:
+def page(host: OwnHost) -> str:
+    with (
+        entered(host.network),
+        urllib.request.urlopen("http://127.0.0.1:9464/", timeout=10) as answer,
+    ):
         return str(answer.read().decode())
 
 
-def test_from_doctor_to_the_page(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    with running(host) as address:
-        found = page(address)
-        for title in ("Services and their sweet points", "What enforcing would bring", "Over time"):
-            assert title in found
-        assert re.search(r'<p class="soft">observe \|', found)
-        assert "mode: observe" in host.output("check", "--resolved")
-        assert "observe" in host.output("top", "--once")
-        assert "everything" in host.output("pause", "--for", "30m")
-        eventually("the page shows the pause", 10, lambda: "paused: everything" in page(address))
-        host.output("resume")
-    assert "An agent ran for" in host.output("advise")
+def knobs(host: OwnHost) -> dict[Path, str]:
+    return {
+        file: file.read_text()
+        for pattern in ("cpu.idle", "cpu.shares", "cpu.weight", "cpu.max", "cpu.cfs_*_us")
+        for file in sorted(host.cgroup("cpu", "batch.slice").rglob(pattern))
+    }
+
+
+def test_from_doctor_to_the_uninstallation(host: OwnHost, cgroup_layout: CgroupLayout) -> None:
+    service = make(host, cgroup_layout, "system.slice/nginx.service")
+    job = make(host, cgroup_layout, "batch.slice/encode.service")
+    outweigh(host.cgroup("cpu"), 200)  # what else runs on this machine must not count
+    outweigh(host.cgroup("cpu", "batch.slice"))
+    before = knobs(host)
+    found = steps("docs/OPERATIONS.md")
+    elsewhere = [step.command for step in found if ELSEWHERE.search(step.command)]
+    assert {each.split()[0] for each in elsewhere} == {"sweetpoint", "ssh", "kubectl"}
+    here = [step for step in found if step.command not in elsewhere]
+    assert [step.command for step in here[:3]] == [*first_steps()]
+    with (
+        loads([Load(service, "bursts", CPU), Load(job, "hog", CPU)], seconds=600) as running,
+        opened(host) as shell,
+    ):
+        running.start()
+        for step in here:
+            execute(shell, step)
+            if step.command.startswith("sed"):
+                assert knobs(host) == before, "observe mode wrote a knob"
+                check_page(host)
+    assert knobs(host) == before
+
+
+def first_steps() -> Iterator[str]:
+    """Yield the commands of the README up to the agent, as they are on an installed host."""
+    *first, run = steps("README.md")[-4:]
+    assert run.command == "sudo .venv/bin/sweetpoint run"
+    for step in first:
+        yield step.command.removeprefix("sudo ").removeprefix(".venv/bin/")
+
+
+def execute(shell: Shell, step: Step) -> None:
+    if step.command == ENDLESS:
+        assert "service nginx" in shell.run(f"timeout -s INT 5 {ENDLESS} || [ $? = 124 ]")
+    elif step.output and re.match("sweetpoint (top|advise|explain)", step.command):
+        shell.until(step)
+    else:
+        output = shell.run(step.command)
+        assert step.output is None or matches(step.output, output), f"{step.command}: {output}"
+
+
+def check_page(host: OwnHost) -> None:
+    found = page(host)
+    for title in ("Services and their sweet points", "What enforcing would bring", "Over time"):
+        assert title in found
+    assert re.search(r'<p class="soft">observe \|', found)
+
+
+def test_a_knob_is_released_by_hand_as_the_runbook_says(
+    host: OwnHost, cgroup_layout: CgroupLayout
+) -> None:
+    make(host, cgroup_layout, "system.slice/nginx.service")
+    make(host, cgroup_layout, "batch.slice/encode.service")
+    before = knobs(host)
+    with opened(host) as shell:
+        shell.run("sweetpoint init --write /etc/sweetpoint/config.yaml")
+        shell.run("sweetpoint run --mode enforce 2>sweetpoint.log &")
+        eventually("sched-idle", 60, lambda: knobs(host) != before)
+        # Stopped first, because an agent restores every knob when its guardian dies.
+        shell.run("agent=$(pgrep -P $!); kill -STOP $agent; kill -9 $! $agent; wait || true")
+        (record,) = host.file("/run/sweetpoint/journal").glob("cpu.idle.*.json")
+        record.write_text(re.sub('"crc": .*', '"crc": 0}', record.read_text()))
+        assert str(record.with_suffix(".bad").name) in shell.run("! sweetpoint release")
+        assert knobs(host) != before
+        damaged = json.loads(record.with_suffix(".bad").read_text())
+        assert damaged["knob"] == "cpu.idle"
+        idle, weight = damaged["original"].split()
+        cgroup = host.cgroup("cpu", damaged["path"])
+        (cgroup / "cpu.idle").write_text(idle)
+        (cgroup / ("cpu.shares" if cgroup_layout.version == "v1" else "cpu.weight")).write_text(
+            weight
+        )
+        assert knobs(host) == before
+        record.with_suffix(".bad").unlink()
+        shell.run("chown 65534 /run/sweetpoint; chmod g+w /run/sweetpoint; ! sweetpoint release")
+        (owned,) = re.findall(r"`(chown [^`]*)`", (ROOT / "docs/RUNBOOK.md").read_text())
+        shell.run(owned)
+        assert shell.run("sweetpoint release") == "nothing to restore"
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("a 1ms of 2ms (3%) [##!!..]", "a 10.5us of 7s (100%) [......]", True),
+        ("runq_p99 1ms", "runq_p95 1ms", False),
+        ("for 10min 51s", "for 12s", True),
+        ("a\n...\nd", "a\nb\nc\nd", True),
+        ("a\n...", "a", True),
+        ("a\n...\nd", "a\nb\nc", False),
+        ("a", "a\nb", False),
+        ("", "a", False),
+        ("w no quota, uses 1cpu", "w 0.05cpu, uses 1cpu, 19% of what hurts web", True),
+        ("w no quota, uses 1cpu", "w no quota, idle, uses 1cpu", False),
+        ("/web.service: unlimited -> 0.05cpu", "/web.service: 2cpu -> 0.05cpu", False),
+    ],
+)
+def test_outputs_are_compared_by_shape(shown: str, printed: str, same: bool) -> None:
+    assert matches(tuple(shown.splitlines()), printed) is same

@@ -55,6 +55,7 @@ def commands() -> list[tuple[str, str]]:
         text = (ROOT / name).read_text()
         blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
         lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+        lines += re.findall(r"^\$ (.*?)(?: 2>.*)?$", text, re.MULTILINE)
         lines += re.findall(
             r"`((?:sudo )?(?:\.venv/bin/)?sweetpoint [^`]+)`", text.replace("\n", " ")
         )
@@ -84,7 +85,7 @@ def test_commands_in_documents_have_options_that_exist(
 
 def test_commands_are_found_in_documents() -> None:
     found = commands()
-    assert ("docs/OPERATIONS.md", "top --once --service web") in found
+    assert ("docs/OPERATIONS.md", "top --once --service nginx") in found
     assert ("README.md", "advise") in found
 
 
