@@ -53,6 +53,7 @@ from controller.core.learning.state import LearnedIndicator
 from controller.core.model import Mode, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC, format_duration
+from controller.host.malloc import return_freed_memory
 from controller.host.probe_support import find_unsupported
 from controller.host.store import Store
 from controller.probes.sched import DETAILS
@@ -141,7 +142,9 @@ class Agent:
         # A tick makes thousands of records and no reference cycles. The garbage collector skips
         # the objects that exist now, and does not run several times per tick, which took a tenth
         # of the tick with 200 workloads.
+        gc.collect()
         gc.freeze()
+        return_freed_memory()
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -3,34 +3,16 @@
 """The command line: parses the arguments and runs the module of the sub-command."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 import logging
 import os
 import sys
-from typing import Protocol
+from typing import Protocol, cast
 
-from controller.cli import (
-    advise,
-    check,
-    demo,
-    doctor,
-    explain,
-    import_koordinator,
-    init,
-    learn,
-    pause,
-    release,
-    replay,
-    resume,
-    retire,
-    run,
-    schema,
-    simulate,
-    top,
-)
 from controller.cli.common import FAILED
 
-__all__ = ("COMMANDS", "main", "parser")
+__all__ = ("COMMANDS", "command", "main", "parser")
 
 
 class _Command(Protocol):
@@ -43,25 +25,30 @@ class _Command(Protocol):
     def main(self, arguments: argparse.Namespace, /) -> int: ...
 
 
-COMMANDS: Mapping[str, _Command] = {
-    "run": run,
-    "doctor": doctor,
-    "demo": demo,
-    "top": top,
-    "pause": pause,
-    "resume": resume,
-    "release": release,
-    "retire": retire,
-    "init": init,
-    "check": check,
-    "schema": schema,
-    "explain": explain,
-    "advise": advise,
-    "learn": learn,
-    "replay": replay,
-    "simulate": simulate,
-    "import-koordinator": import_koordinator,
-}
+COMMANDS = (
+    "run",
+    "doctor",
+    "demo",
+    "top",
+    "pause",
+    "resume",
+    "release",
+    "retire",
+    "init",
+    "check",
+    "schema",
+    "explain",
+    "advise",
+    "learn",
+    "replay",
+    "simulate",
+    "import-koordinator",
+)
+
+
+def command(name: str) -> _Command:
+    """Import the module of a sub-command and return it."""
+    return cast(_Command, import_module(f"controller.cli.{name.replace('-', '_')}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,14 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: 0 done, 1 failed (also: stdout was closed), 2 wrong use or invalid configuration,
         130 interrupted.
     """
-    arguments = parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    # Only the module of the sub-command is imported: the guardian keeps in memory what is.
+    first = next((each for each in argv if not each.startswith("-")), "")
+    arguments = parser([first] if first in COMMANDS else COMMANDS).parse_args(argv)
     logging.basicConfig(
         level=logging.DEBUG if arguments.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
         stream=sys.stderr,
     )
     try:
-        return COMMANDS[arguments.command].main(arguments)
+        return command(arguments.command).main(arguments)
     except BrokenPipeError:
         # So that the flush at exit does not fail again (Python documentation, "Note on SIGPIPE").
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of the command line with the sub-commands *names*."""
     top_level = argparse.ArgumentParser(
         prog="sweetpoint",
         description="Lets best-effort work fill a machine without hurting its services.",
@@ -95,8 +85,9 @@ def parser() -> argparse.ArgumentParser:
     )
     top_level.add_argument("--verbose", action="store_true", help="log at level DEBUG")
     commands = top_level.add_subparsers(required=True, dest="command", metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        command.add_arguments(commands.add_parser(name, help=command.HELP))
+    for name in names:
+        module = command(name)
+        module.add_arguments(commands.add_parser(name, help=module.HELP))
     return top_level
 
 

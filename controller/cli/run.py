@@ -128,6 +128,9 @@ def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
     # numpy's library would start a thread for each CPU, for products of matrices, which the agent
     # does not compute.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from controller.host.malloc import keep_heap_small
+
+    keep_heap_small()
     # The collector would search what the imports make for garbage ten times, and find 0.2 MiB.
     # The agent's loop enables it.
     gc.disable()

@@ -30,8 +30,9 @@ class BlamePairs:
         self._waits = waits
         # The counters when the pair was listed or its slot and record were assigned, and at the
         # last poll.
-        self._base = np.zeros_like(waits)
-        self._seen = np.zeros_like(waits)
+        # Not zeros_like, which writes to every page: most pairs stay at zero and take no memory.
+        self._base = np.zeros(waits.shape, waits.dtype)
+        self._seen = np.zeros(waits.shape, waits.dtype)
         # Index of the pair in the list, -1: not listed.
         self._place = np.full(waits.shape, -1, np.int32)
         # Whether the pair grew since idle pairs were dropped last.
@@ -44,7 +45,10 @@ class BlamePairs:
     def rebase(self, slot: int | None, record: int | None) -> None:
         """Start at zero for a workload that got *slot* and *record*, or one of them."""
         if slot is not None:
-            self._base[:, slot] = self._seen[:, slot] = self._waits[:, slot]
+            waits = self._waits[:, slot]
+            # Only what differs, for the same reason.
+            rows = ((self._base[:, slot] != waits) | (self._seen[:, slot] != waits)).nonzero()
+            self._base[rows, slot] = self._seen[rows, slot] = waits[rows]
         if record is not None:
             self._base[record] = self._seen[record] = self._waits[record]
 

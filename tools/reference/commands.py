@@ -5,7 +5,7 @@
 import argparse
 from collections.abc import Iterator
 
-from controller.cli.main import COMMANDS
+from controller.cli.main import COMMANDS, command
 from tools.reference.markdown import code, table
 
 __all__ = ("commands",)
@@ -15,16 +15,14 @@ def commands() -> Iterator[str]:
     """Yield a table of commands, and one of the options of each."""
     yield from table(
         ("command", ""),
-        (
-            (f"[`sweetpoint {name}`](#sweetpoint-{name})", command.HELP)
-            for name, command in COMMANDS.items()
-        ),
+        ((f"[`sweetpoint {name}`](#sweetpoint-{name})", command(name).HELP) for name in COMMANDS),
     )
-    for name, command in COMMANDS.items():
+    for name in COMMANDS:
+        module = command(name)
         parser = argparse.ArgumentParser(prog=f"sweetpoint {name}", add_help=False)
-        command.add_arguments(parser)
+        module.add_arguments(parser)
         yield f"### sweetpoint {name}\n"
-        yield f"{command.HELP[0].upper()}{command.HELP[1:]}.\n"
+        yield f"{module.HELP[0].upper()}{module.HELP[1:]}.\n"
         rows = [_row(parser, action) for action in parser._actions]
         if rows:
             yield from table(("argument", "meaning"), rows)
