@@ -140,6 +140,7 @@ class OwnHost:
 
     def _make_namespaces(self) -> None:
         ready = self.home / "ready"
+        ready.unlink(missing_ok=True)  # of an earlier node in the same home
         script = self.home / "inside.sh"
         script.write_text(
             "\n".join(("set -eu", *self.mounts(), f"touch {ready}", f"exec {self.init()}", ""))

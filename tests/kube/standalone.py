@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kubelet without an API server: static pods, containerd and runc, in a place of their own.
 
-Or the cgroups of such a node alone, as units of systemd.
+Or the cgroups of such a node alone, as units of systemd. The agent beside them has no probes,
+because compiling them takes 1.5 minutes in the test kernel: sched-idle is on all the time, and the
+configuration says whether the safe state squeezes best-effort work.
 """
 
 from collections.abc import Iterator
@@ -14,8 +16,11 @@ import re
 import subprocess
 from typing import Literal
 
+import bcc
+
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
+from tests.kernel.agent import AgentRun, eventually
 from tests.kernel.knobs import dump
 from tests.kube.kubepods import Driver, Kubepods
 from tests.kube.node_programs import NodePrograms, container
@@ -24,13 +29,27 @@ from tests.kube.systemd_host import SystemdHost
 from tests.pod_server import NODE, PodServer
 from tests.pod_server import pod as raw_pod
 
-__all__ = ("Kind", "StandaloneNode", "standalone_node")
+__all__ = (
+    "AGAIN_S",
+    "BLIND",
+    "Kind",
+    "StandaloneNode",
+    "enforcing",
+    "in_boot",
+    "new_boot_id",
+    "standalone_home",
+    "standalone_node",
+)
 
 # A kubelet with this cgroup driver, or the units that it would make systemd start.
 Kind = Literal["cgroupfs", "systemd", "units"]
 
+BLIND = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
 # The emulator is about ten times slower than the host, and a busy host makes it slower still.
 _SLOW = 10.0
+# Five seconds until the agent reads a knob, and the ten of its limit; the emulator is slow.
+AGAIN_S = 120.0
+_START_S = 300.0
 # kubelet has updated its own cgroups then, and has read the manifests.
 _STARTED = (re.compile(r'cpu_manager.*"Starting"'), re.compile(r'"SyncLoop ADD" source="file"'))
 # What kubelet logs if it cannot write to a cgroup.
@@ -38,8 +57,11 @@ _CGROUP_ERROR = re.compile(
     r"^[EF]\d.*(?:QoS cgroup|QOS|ContainerManager|cpu\.\w+|invalid argument|runc).*", re.M
 )
 _PODS = {"web": "Burstable", "batch": "BestEffort"}
-# Those that kubelet gives the pods, and their levels with them.
+# Those that kubelet gives the pods, and their levels with them; on cgroup v1 the service's shares.
 _WEIGHTS = {"web": 4, "batch": 1}
+_SHARES = 102
+# kubelet updates its levels once a minute; the emulator may delay it.
+_WEIGHT_S = 130.0
 _SLICE = """\
 [Unit]
 DefaultDependencies=no
@@ -70,10 +92,19 @@ class StandaloneNode(NodePrograms):
     """A node with a Burstable service and a BestEffort pod; ``cgroups`` are theirs by name.
 
     The agent that gets ``config`` knows the pods from *server*, as it would from an API server.
+
+    :param slow: factor on all limits of time.
     """
 
-    def __init__(self, host: OwnHost, driver: Driver, layout: CgroupLayout, server: PodServer):
-        super().__init__(host, driver, _SLOW)
+    def __init__(
+        self,
+        host: OwnHost,
+        driver: Driver,
+        layout: CgroupLayout,
+        server: PodServer,
+        slow: float,
+    ) -> None:
+        super().__init__(host, driver, slow)
         self.kubepods = Kubepods(host.cgroup("cpu"), layout, driver)
         self.cgroups = {name: self._declare(server, name) for name in _PODS}
         self.port, self.state_dir = free_port(), host.home / "state"
@@ -114,15 +145,35 @@ class StandaloneNode(NodePrograms):
 
     def squeezed(self) -> bool:
         """Whether the BestEffort pod has a quota."""
-        return not (self.cgroups["batch"] / "cpu.max").read_text().startswith("max")
+        files = (self.cgroups["batch"] / name for name in ("cpu.max", "cpu.cfs_quota_us"))
+        (quota,) = (file.read_text() for file in files if file.exists())
+        return not quota.startswith(("max", "-1"))
+
+    def in_force(self) -> bool:
+        """Whether both values of the agent are in force."""
+        return self.protected() and self.squeezed()
 
     def knobs(self) -> dict[str, str]:
         """Return all knobs of the pods and their levels."""
         return dump(self.kubepods.root)
 
-    def weight(self, level: str) -> int:
-        """Return the weight of the parent cgroup of the pods of a QoS class."""
-        return int((self.kubepods.qos_level(level) / "cpu.weight").read_text())
+    def wait_for_weight(self) -> None:
+        """Wait until the level of Burstable pods has the weight of their requests."""
+        level = self.kubepods.qos_level("burstable")
+
+        def is_right() -> bool:
+            files = ((level / "cpu.weight", _WEIGHTS["web"]), (level / "cpu.shares", _SHARES))
+            return any(file.exists() and int(file.read_text()) == want for file, want in files)
+
+        try:
+            eventually("kubelet's weight", _WEIGHT_S, is_right)
+        except AssertionError as error:
+            error.add_note(f"errors of kubelet: {self.cgroup_errors()}")
+            raise
+
+    def records(self) -> list[Path]:
+        """Return the files of the agent's journal."""
+        return list((self.state_dir / "journal").glob("*.json"))
 
     def processes(self) -> dict[str, list[int]]:
         """Return the processes of the pods: the pause and the container of each."""
@@ -174,30 +225,66 @@ class _Units(StandaloneNode):
 
 
 @contextlib.contextmanager
-def standalone_node(
-    home: Path, kind: Kind, layout: CgroupLayout, server: PodServer
-) -> Iterator[StandaloneNode]:
-    """Start a node whose files are in *home*, which is mounted and unmounted."""
+def standalone_home(home: Path) -> Iterator[Path]:
+    """Make *home*, in the test kernel, a place for the files of a node, which outlive the node."""
     # An overlay, such as /tmp of the guest, cannot be the upper layer of another one.
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", home], check=True)
     # What systemd logs is not to be dropped.
     Path("/proc/sys/kernel/printk_devkmsg").write_text("on\n")
-    driver: Driver = "cgroupfs" if kind == "cgroupfs" else "systemd"
-    place = OwnHost if kind == "cgroupfs" else SystemdHost
     cpus = os.sched_getaffinity(0)
     # Spinning threads of the Go programs wait there for a CPU that the emulator does not run.
     os.sched_setaffinity(0, {min(cpus)})
     try:
-        with place(home, f"sweetpoint-test-{os.getpid()}-node") as host:
-            for name in ("var-lib", "var-log"):
-                (home / name).mkdir(exist_ok=True)
-            make = _Units if kind == "units" else StandaloneNode
-            node = make(host, driver, layout, server)
-            try:
-                node.start()
-                yield node
-            finally:
-                node.close()
+        yield home
     finally:
         os.sched_setaffinity(0, cpus)
         subprocess.run(["umount", "-l", home], check=True)
+
+
+@contextlib.contextmanager
+def standalone_node(
+    home: Path, kind: Kind, layout: CgroupLayout, server: PodServer, slow: float = _SLOW
+) -> Iterator[StandaloneNode]:
+    """Start a node whose files are in *home*; its pods are those of *server*.
+
+    :param slow: factor on all limits of time.
+    """
+    driver: Driver = "cgroupfs" if kind == "cgroupfs" else "systemd"
+    place = OwnHost if kind == "cgroupfs" else SystemdHost
+    server.pods.clear()
+    with place(home, f"sweetpoint-test-{os.getpid()}-node") as host:
+        for name in ("var-lib", "var-log"):
+            (home / name).mkdir(exist_ok=True)
+        make = _Units if kind == "units" else StandaloneNode
+        node = make(host, driver, layout, server, slow)
+        try:
+            node.start()
+            yield node
+        finally:
+            node.close()
+
+
+@contextlib.contextmanager
+def enforcing(node: StandaloneNode, without: str = BLIND) -> Iterator[AgentRun]:
+    """Run the agent; its values are in force when the context begins."""
+    # The emulator is too slow for the guardian, which expects a sign of life every ten seconds.
+    with AgentRun(node, "--no-guardian", without=without) as agent:
+        eventually(
+            "idle and a quota",
+            _START_S,
+            lambda: node.in_force() or agent.process.poll() is not None,
+        )
+        assert node.in_force(), (agent.wait(), agent.output)
+        yield agent
+
+
+def new_boot_id(home: Path) -> Path:
+    """Return the file with the id of another boot."""
+    path = home / "boot_id"
+    path.write_text("11111111-1111-4111-8111-111111111111\n")
+    return path
+
+
+def in_boot(boot_id: Path) -> str:
+    """Return the command after which the id in the file *boot_id* is that of the present boot."""
+    return f"mount --bind {boot_id} /proc/sys/kernel/random/boot_id"

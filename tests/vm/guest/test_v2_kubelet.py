@@ -1,38 +1,39 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real kubelet, containerd, runc and systemd on cgroup v2, and the agent beside them.
-
-The agent has no probes, because compiling them takes 1.5 minutes in the guest: sched-idle is on
-all the time, and the configuration says whether the safe state squeezes best-effort work.
-"""
+"""A real kubelet, containerd, runc and systemd on cgroup v2, and the agent beside them."""
 
 from collections.abc import Iterator
-import contextlib
 from pathlib import Path
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
-import bcc
 import pytest
 
 from controller.demo.programs import DemoError
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, eventually
-from tests.kube.standalone import StandaloneNode, standalone_node
+from tests.kube.standalone import (
+    AGAIN_S,
+    Kind,
+    StandaloneNode,
+    enforcing,
+    in_boot,
+    new_boot_id,
+    standalone_home,
+    standalone_node,
+)
 from tests.kube.systemd_host import SystemdHost
+from tests.kube.test_reboot import check_reboot
 from tests.pod_server import PodServer
 
 pytestmark = [pytest.mark.vm, pytest.mark.kube]
 
-BLIND = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
-# Five seconds until the agent reads a knob, and the ten of its limit; the emulator is slow.
-AGAIN_S = 120.0
-START_S = 300.0
-# kubelet's weight of 100m.
-WEIGHT = 4
+# How the agent ends: each time after all restarts.
+ENDS = [signal.SIGTERM, signal.SIGKILL]
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,9 @@ def node(
     cgroup_layout: CgroupLayout,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[StandaloneNode]:
-    home = tmp_path_factory.mktemp("node")
     with (
         PodServer(tmp_path_factory.mktemp("server")) as server,
+        standalone_home(tmp_path_factory.mktemp("node")) as home,
         standalone_node(home, request.param, cgroup_layout, server) as node,
     ):
         yield node
@@ -61,52 +62,52 @@ def restart(node: StandaloneNode, agent: AgentRun, name: str, squeeze: bool) -> 
     eventually("the new quota", AGAIN_S, lambda: node.squeezed() is squeeze)
 
 
-def has_weight(node: StandaloneNode) -> bool:
-    return node.weight("burstable") == WEIGHT
-
-
-def in_force(node: StandaloneNode) -> bool:
-    return node.protected() and node.squeezed()
-
-
-@contextlib.contextmanager
-def enforcing(node: StandaloneNode) -> Iterator[AgentRun]:
-    """Run the agent; its values are in force when the context begins."""
-    # The emulator is too slow for the guardian, which expects a sign of life every ten seconds.
-    with AgentRun(node, "--no-guardian", without=BLIND) as agent:
-        eventually(
-            "idle and a quota", START_S, lambda: in_force(node) or agent.process.poll() is not None
-        )
-        assert in_force(node), (agent.wait(), agent.output)
-        yield agent
+def restarts(node: StandaloneNode, agent: AgentRun, kubelets: int, containerds: int) -> None:
+    """Restart kubelet, each time until it has written its weight, then containerd."""
+    for number in range(kubelets):
+        start_s = time.monotonic()
+        restart(node, agent, "kubelet", squeeze=bool(number % 2))
+        squeezed_s = time.monotonic()
+        node.wait_for_weight()
+        spent = f"quota after {squeezed_s - start_s:.0f} s"
+        print(f"kubelet {number}: {spent}, weight after {time.monotonic() - start_s:.0f} s")
+    for number in range(containerds):
+        start_s = time.monotonic()
+        restart(node, agent, "containerd", squeeze=number % 2 == 0)
+        print(f"containerd {number}: quota after {time.monotonic() - start_s:.0f} s")
 
 
 @pytest.mark.parametrize(
-    ("node", "kubelets", "containerds"),
+    ("node", "ends", "kubelets", "containerds"),
     [
-        ("cgroupfs", 1, 1),
-        pytest.param("cgroupfs", 10, 5, marks=pytest.mark.soak),
+        ("cgroupfs", [signal.SIGTERM], 1, 1),
+        pytest.param("cgroupfs", ENDS, 5, 3, marks=pytest.mark.soak),
+        pytest.param("systemd", ENDS, 5, 3, marks=pytest.mark.soak),
     ],
     indirect=["node"],
 )
 def test_every_restart_beside_a_squeezing_agent(
-    node: StandaloneNode, kubelets: int, containerds: int
+    node: StandaloneNode, ends: list[int], kubelets: int, containerds: int
 ) -> None:
-    eventually("kubelet's weight", 90, lambda: has_weight(node))
+    node.wait_for_weight()
     before, processes = node.knobs(), node.processes()
-    with enforcing(node) as agent:
-        for number in range(kubelets):
-            restart(node, agent, "kubelet", squeeze=bool(number % 2))
-        for _ in range(containerds):
-            restart(node, agent, "containerd", squeeze=True)
-        eventually("idle and a quota again", AGAIN_S, lambda: in_force(node))
-        # kubelet updates its levels once a minute.
-        eventually("kubelet's weight", 90, lambda: has_weight(node))
-        assert agent.status()["tick"]["failed"] == 0
-        assert agent.stop() == 0
-    assert node.knobs() == before
-    assert node.processes() == processes
+    for end in ends:
+        with enforcing(node) as agent:
+            if isinstance(node.host, SystemdHost):
+                node.host.systemctl("daemon-reload")
+                eventually("a routine of systemd", AGAIN_S, lambda: was_overwritten(agent))
+            restarts(node, agent, kubelets, containerds)
+            eventually("idle and a quota again", AGAIN_S, node.in_force)
+            assert agent.status()["tick"]["failed"] == 0
+            assert abs(agent.stop(end)) == (0 if end == signal.SIGTERM else end)
+        if end == signal.SIGKILL:
+            check_other_boot(node)
+            assert node.in_force()
+            release(node.state_dir)
+        assert node.knobs() == before and not node.records()
+        assert node.processes() == processes
     assert node.cgroup_errors() == []
+    assert not [line for line in systemd_log() if "Failed to set 'cpu." in line]
 
 
 def write_in(cgroup: Path) -> None:
@@ -117,25 +118,20 @@ def write_in(cgroup: Path) -> None:
 
 def release(state_dir: Path, boot_id: Path | None = None) -> None:
     """Execute ``sweetpoint release``, in the boot whose id is in *boot_id*."""
-    other = f"mount --bind {boot_id} /proc/sys/kernel/random/boot_id; " if boot_id else ""
+    other = f"{in_boot(boot_id)}; " if boot_id else ""
     command = (sys.executable, "-m", "controller.cli.main", "release", "--state-dir")
     words = ("unshare", "-m", "sh", "-ec", other + 'exec "$@"', "-", *command, str(state_dir))
     subprocess.run(words, check=True)
 
 
-def records(state_dir: Path) -> list[Path]:
-    return list((state_dir / "journal").glob("*.json"))
-
-
 def check_other_boot(node: StandaloneNode) -> None:
     """Check that a journal of another boot, whose cgroups were others, is dropped."""
-    other, boot_id = node.host.home / "other", node.host.home / "boot_id"
+    other, boot_id = node.host.home / "other", new_boot_id(node.host.home)
     shutil.copytree(node.state_dir, other)
-    boot_id.write_text("11111111-1111-4111-8111-111111111111\n")
     held = node.knobs()
-    assert records(other)
+    assert node.records()
     release(other, boot_id)
-    assert node.knobs() == held and not records(other)
+    assert node.knobs() == held and not list((other / "journal").iterdir())
 
 
 def was_overwritten(agent: AgentRun) -> bool:
@@ -153,40 +149,38 @@ def systemd_log() -> list[str]:
     return [line for line in log.splitlines() if "systemd[1]" in line]
 
 
-@pytest.mark.parametrize(
-    ("node", "kubelets"),
-    [("units", 0), pytest.param("systemd", 1, marks=pytest.mark.soak)],
-    indirect=["node"],
-)
-def test_a_reload_of_systemd_and_a_kill(node: StandaloneNode, kubelets: int) -> None:
+@pytest.mark.parametrize("node", ["units"], indirect=True)
+def test_a_reload_of_systemd_and_a_kill(node: StandaloneNode) -> None:
     assert isinstance(node.host, SystemdHost)
-    eventually("kubelet's weight", 90, lambda: has_weight(node))
     before, processes = node.knobs(), node.processes()
     # Without the agent: a value that systemd does not know is lost with a reload.
     write_in(node.cgroups["batch"])
-    assert in_force(node)
+    assert node.in_force()
     node.host.systemctl("daemon-reload")
-    eventually("kubelet's values", 30, lambda: not in_force(node))
+    eventually("kubelet's values", 30, lambda: not node.in_force())
     assert node.knobs() == before
     with enforcing(node) as agent:
         node.host.systemctl("daemon-reload")
         eventually("a routine of systemd", AGAIN_S, lambda: was_overwritten(agent))
-        eventually("idle and a quota after a reload", AGAIN_S, lambda: in_force(node))
-        for _ in range(kubelets):
-            restart(node, agent, "kubelet", squeeze=True)
-        assert in_force(node)
+        eventually("idle and a quota after a reload", AGAIN_S, node.in_force)
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
     assert "kubelet or systemd puts cpu.idle" in agent.output
-    assert in_force(node)
-    if kubelets:  # each start of Python takes half a minute
-        check_other_boot(node)
+    assert node.in_force()
     release(node.state_dir)
-    assert node.knobs() == before and not records(node.state_dir)
+    assert node.knobs() == before and not node.records()
     assert node.processes() == processes
-    assert node.cgroup_errors() == []
     assert any("Reloading" in line for line in systemd_log())
     assert not [line for line in systemd_log() if "Failed to set 'cpu." in line]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["cgroupfs", "systemd"])
+def test_a_reboot_of_the_node(
+    kind: Kind, cgroup_layout: CgroupLayout, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with standalone_home(tmp_path_factory.mktemp("node")) as home:
+        check_reboot(home, kind, cgroup_layout)
 
 
 @pytest.mark.soak
