@@ -33,8 +33,8 @@ class BlamePairs:
         # Not zeros_like, which writes to every page: most pairs stay at zero and take no memory.
         self._base = np.zeros(waits.shape, waits.dtype)
         self._seen = np.zeros(waits.shape, waits.dtype)
-        # Index of the pair in the list, -1: not listed.
-        self._place = np.full(waits.shape, -1, np.int32)
+        # Place of the pair in the list, from 1 on; 0: not listed.
+        self._place = np.zeros(waits.shape, np.int32)
         # Whether the pair grew since idle pairs were dropped last.
         self._active = np.zeros(waits.shape, np.bool_)
         self._dropped_ns = 0
@@ -86,11 +86,11 @@ class BlamePairs:
             if victim is None or culprit is None:
                 continue
             pair = Blame(victim, culprit[0], culprit[1], wait_ns)
-            if place < 0:
-                places[row, slot] = len(pairs)
-                pairs.append(pair)
+            if place:
+                pairs[place - 1] = pair
             else:
-                pairs[place] = pair
+                pairs.append(pair)
+                places[row, slot] = len(pairs)
         if now_ns - self._dropped_ns >= _DROP_AFTER_NS:
             # After the update, so that a pair that grew in this very tick is kept with its growth.
             self._dropped_ns = now_ns
@@ -98,7 +98,7 @@ class BlamePairs:
         return tuple(self._pairs)
 
     def _drop_removed(self) -> None:
-        listed = self._place >= 0
+        listed = self._place > 0
         for slot, record in self._removed:
             listed[:, slot] = False
             if record is not None:
@@ -107,7 +107,7 @@ class BlamePairs:
         self._keep(listed)
 
     def _drop_idle(self) -> None:
-        listed = self._place >= 0
+        listed = self._place > 0
         idle = listed & ~self._active
         self._base[idle] = self._seen[idle]
         self._keep(listed & self._active)
@@ -118,6 +118,6 @@ class BlamePairs:
         cells = np.flatnonzero(kept)  # on one dimension, as in poll
         places = self._place.reshape(-1)
         cells = cells[np.argsort(places[cells])]
-        self._pairs = [self._pairs[place] for place in places[cells].tolist()]
-        places[:] = -1
-        places[cells] = np.arange(len(cells))
+        self._pairs = [self._pairs[place] for place in (places[cells] - 1).tolist()]
+        places[np.flatnonzero(places)] = 0
+        places[cells] = np.arange(1, len(cells) + 1)

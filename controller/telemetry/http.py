@@ -11,6 +11,7 @@ on a web framework, which would need the same limits.
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,15 +25,13 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from controller.core.units import NS_PER_SEC
 from controller.host.names import utf8
 from controller.page.document import policy, render
 from controller.page.hours import Hours
-from controller.page.node import node_document
-from controller.page.view import Tracker
 from controller.telemetry.http_limits import (
     Connections,
     CpuTime,
@@ -42,6 +41,9 @@ from controller.telemetry.http_limits import (
     TokenFile,
 )
 from controller.telemetry.report import PublishedState
+
+if TYPE_CHECKING:
+    from controller.page.view import Tracker
 
 __all__ = ("StatusServer",)
 
@@ -108,9 +110,16 @@ class StatusServer:
         self._problem = ""
         self._closing = threading.Event()
         self._cpu = CpuTime()
-        tracker = Tracker()
+
+        @cache
+        def tracker() -> "Tracker":
+            # With the first request, because few agents are looked at.
+            from controller.page.view import Tracker
+
+            return Tracker()
+
         self._pages: Pages = {
-            "/": lambda: _people(published, tracker, hours),
+            "/": lambda: _people(published, tracker(), hours),
             "/metrics": lambda: _metrics(published),
             "/statusz": lambda: _status(published),
             "/healthz": lambda: _health(published, healthy_ns),
@@ -345,7 +354,9 @@ def _metrics(published: PublishedState) -> Page:
     return HTTPStatus.OK, _METRICS, Exporter(published).render()
 
 
-def _people(published: PublishedState, tracker: Tracker, hours: Hours | None) -> Page:
+def _people(published: PublishedState, tracker: "Tracker", hours: Hours | None) -> Page:
+    from controller.page.node import node_document
+
     # Field by field, because the interpreter is not given to a tick while one text is parsed.
     status = {name: json.loads(text) for name, text in _status_fields(published)}
     # Pages are made one at a time, so one tracker is enough.

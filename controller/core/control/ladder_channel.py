@@ -6,7 +6,6 @@ The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 """
 
 from dataclasses import replace
-from functools import cache
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
@@ -129,15 +128,21 @@ class LadderChannel:
     def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
         """Advance all loops and move the ladder to their demand; on *hold* the demand stays."""
 
-        @cache  # the same for all services; the computation reads the use of every workload
+        known: Evidence | None = None
+
         def common_evidence() -> Evidence:
-            return Evidence(
-                be_share=context.usage.share(self.channel, context.tracker, context.workload_index),
-                throttled_ratio=None,
-                inflicted_cpus=0.0,
-                steal_cpus=None,
-                cpus=self._cpus,
-            )
+            # The same for all services; the computation reads the use of every workload.
+            nonlocal known
+            if known is None:
+                share = context.usage.share(self.channel, context.tracker, context.workload_index)
+                known = Evidence(
+                    be_share=share,
+                    throttled_ratio=None,
+                    inflicted_cpus=0.0,
+                    steal_cpus=None,
+                    cpus=self._cpus,
+                )
+            return known
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
             common = common_evidence()

@@ -75,7 +75,9 @@ class QuietMonitor:
         best_effort, paused = workload_index.best_effort, workload_index.paused
         use = sum(each for cgroup, each in tracker.active.items() if cgroup in best_effort)
         # Not counted as best-effort, so what it inflicts is not known apart.
-        free = sum(each for cgroup, each in tracker.active.items() if cgroup in paused)
+        free = 0.0
+        if paused:
+            free = sum(each for cgroup, each in tracker.active.items() if cgroup in paused)
         found = (
             (Disturbance.BEST_EFFORT, use > _IDLE_SHARE * cpus),
             (Disturbance.PAUSED, free > _IDLE_SHARE * cpus),
