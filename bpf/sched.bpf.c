@@ -9,6 +9,8 @@
 // Blame: each CPU has a ring of the last changes of workload. After a wait longer than
 // LONG_WAIT_NS of a task of a latency-sensitive workload, the program walks the ring and charges
 // every other workload that ran during the wait; the part beyond the ring goes to SLOT_UNKNOWN.
+// The time in which the CPU was idle, until it woke up, or stood still is the host's: no workload is
+// charged with it.
 //
 // sched_info counts time throttled by the task's own CFS quota as waiting. cfs_rq has the sum of
 // that time; its growth is kept as the last few intervals per cfs_rq and subtracted from the
@@ -17,13 +19,14 @@
 // On kernels without sched_info stamps.h replaces it.
 //
 // Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_CGROUPS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5),
-// STAMPS (0 or 1), and those of ancestors.h, cgroups.h and below.
+// STAMPS (0 or 1), and those of ancestors.h, cgroups.h, stalls.h and below.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"
 #include "ancestors.h"
 #include "cgroups.h"
 #include "counters.h"
+#include "stalls.h"
 #include "stamps.h"
 
 #define LONG_WAIT_NS 20000
@@ -43,7 +46,8 @@ struct account {
 	u64 inflicted_ns;
 	u64 waits;
 	u64 throttled_ns;
-	u64 pad[3];
+	u64 host_ns; // of long waits: the time in which the CPU was idle or stood still
+	u64 pad[2];
 };
 
 struct latency {
@@ -174,15 +178,37 @@ static __always_inline void charge(struct cpu *cpu, struct account *account, u64
 	account->inflicted_ns += ns;
 }
 
-// Charge the wait [queued, since], less its throttled share, to the slots that ran.
-static __always_inline void blame_wait(struct cpu *cpu, struct account *account, u64 throttled)
+// How much of the wait the CPU stood still.
+static __always_inline u64 stalled_in_wait(struct cpu *cpu, u32 id)
+{
+	struct stalls *known = stalls.lookup(&id);
+	u64 sum = 0;
+
+	if (!known)
+		return 0;
+	u64 end = cpu->since - cpu->sync_clock + cpu->sync_mono;
+	u64 start = end - (cpu->since - cpu->queued);
+
+	for (u32 at = 0; at < STALLS; at++)
+		sum += overlap(start, end, known->interval[at].start, known->interval[at].end);
+	return sum;
+}
+
+// Charge the wait [queued, since], less its throttled and stalled shares, to the slots that ran.
+static __always_inline void blame_wait(struct cpu *cpu, u32 id, struct account *account,
+				       u64 throttled)
 {
 #if BLAME
 	u64 wait = cpu->since - cpu->queued;
-	u64 share_1024 = ((wait - throttled) << 10) / wait;
+	u64 stalled = stalled_in_wait(cpu, id);
+
+	if (stalled > wait - throttled)
+		stalled = wait - throttled;
+	account->host_ns += stalled << weight_shift(cpu);
+	u64 share_1024 = ((wait - throttled - stalled) << 10) / wait;
 
 	if (cpu->shed & SHED_BLAME) {
-		charge(cpu, account, SLOT_UNKNOWN, wait - throttled);
+		charge(cpu, account, SLOT_UNKNOWN, wait - throttled - stalled);
 		return;
 	}
 	cpu->walk = cpu->since;
@@ -195,8 +221,12 @@ static __always_inline void blame_wait(struct cpu *cpu, struct account *account,
 
 		if (!run->since)
 			break;
-		if (end > start && run->slot != cpu->slot && run->slot != SLOT_IDLE)
-			charge(cpu, account, run->slot, (end - start) * share_1024 >> 10);
+		u64 ns = end > start ? (end - start) * share_1024 >> 10 : 0;
+
+		if (ns && run->slot == SLOT_IDLE)
+			account->host_ns += ns << weight_shift(cpu);
+		else if (ns && run->slot != cpu->slot)
+			charge(cpu, account, run->slot, ns);
 		cpu->walk = start;
 		if (start == cpu->queued)
 			return;
@@ -234,7 +264,7 @@ int long_wait(struct bpf_raw_tracepoint_args *ctx)
 	u64 throttled = throttled_in_wait(cpu, ctx->args[2]);
 
 	account->throttled_ns += throttled << weight_shift(cpu);
-	blame_wait(cpu, account, throttled);
+	blame_wait(cpu, id, account, throttled);
 	count_wait(cpu, id, cpu->latency, cpu->since - cpu->queued - throttled);
 	return 0;
 }

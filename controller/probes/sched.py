@@ -53,7 +53,14 @@ DETAILS = ("counters", "blame", "sampling")
 # Workloads that can be measured separately, plus the probe's three reserved slots.
 MAX_SLOTS = 1024
 # The words of ``struct account`` in their order, by field of the sample.
-_TOTALS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns")
+_TOTALS = (
+    "oncpu_ns",
+    "wait_total_ns",
+    "wait_inflicted_ns",
+    "waits",
+    "throttled_ns",
+    "wait_host_ns",
+)
 # Indices of the words that are also counted for workloads without a latency record.
 _OTHERS = (0, 1, 3)
 
@@ -137,8 +144,8 @@ class SchedProbe:
         self._unknown: set[CgroupId] = set()
         self._max_unknown = spec.defines["MAX_CGROUPS"] - max_slots
         # The totals of the last poll, and those when the slot was assigned.
-        self._totals = np.zeros((max_slots, 5), np.int64)
-        self._base = np.zeros((max_slots, 5), np.int64)
+        self._totals = np.zeros((max_slots, len(_TOTALS)), np.int64)
+        self._base = np.zeros((max_slots, len(_TOTALS)), np.int64)
         # Slots whose totals changed since the last samples, and the members of those samples.
         self._active = np.zeros(max_slots, np.bool_)
         self._view = self._slots.view
@@ -201,7 +208,7 @@ class SchedProbe:
             return False
         slot = member.slot
         # No CPU runs this slot, so no unfinished run has to be added.
-        counted = self._accounts[slot, :, :5].sum(axis=0, dtype=np.int64)
+        counted = self._accounts[slot, :, : len(_TOTALS)].sum(axis=0, dtype=np.int64)
         np.maximum(self._totals[slot], counted, out=self._totals[slot])
         self._base[slot] = self._totals[slot]
         if self._counters is not None:
@@ -309,8 +316,8 @@ class SchedProbe:
         Unfinished runs are added up to now. If a CPU switches between the two reads, its run is
         missing here and added in the next tick. It is never counted twice, as totals do not fall.
         """
-        # A sum over the CPUs; sum() takes three times as long for five words per CPU.
-        totals = np.einsum("scw->sw", self._accounts[:slot_count, :, :5])
+        # A sum over the CPUs; sum() takes three times as long for six words per CPU.
+        totals = np.einsum("scw->sw", self._accounts[:slot_count, :, : len(_TOTALS)])
         runs = self._runs.tolist()
         now_ns = time.monotonic_ns()
         _, _, sync_clock, newest_ns = max(runs, key=operator.itemgetter(3))

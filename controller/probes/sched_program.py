@@ -97,6 +97,8 @@ def sched_spec(
             "throttled_clock_task_time",
         ),
         "OFF_RQ_CLOCK": btf.offset("rq", "clock"),
+        "OFF_HRTIMER_EXPIRES": btf.offset("hrtimer", "node.expires"),
+        "OFF_HRTIMER_IS_SOFT": btf.offset("hrtimer", "is_soft"),
         "OFF_RQ_IDLE": btf.offset("rq", "idle"),
         "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
         **ancestor_offsets(btf),

@@ -12,6 +12,9 @@ __all__ = ("Evidence", "EvidenceGate")
 # Steal explains a wait if it is at least half as long as the wait, and at least 5 % of all CPU
 # time: summed over many CPUs, a little steal on CPUs without the service is long as well.
 _STEAL_TO_WAIT = 0.5
+# The host explains a wait if the CPUs were idle or stood still for at least half of it: no squeeze
+# makes an idle CPU wake up sooner.
+_HOST_TO_WAIT = 0.5
 _STEAL_PER_CPU = 0.05
 
 # The share of its time from which on a service's own quota explains its waits. It lies between 1 %,
@@ -31,8 +34,9 @@ class Evidence:
     ``be_share`` is best-effort's part of the inflicted wait, an average over seconds (``None``:
     nothing was inflicted). ``throttled_ratio`` is the share of its time, in the indicator's window,
     in which the service was throttled by its own quota (``None``: not measurable).
-    ``inflicted_cpus`` (the window) and ``steal_cpus`` (an average over seconds) are seconds per
-    second, ``cpus`` is the number of CPUs of the machine.
+    ``inflicted_cpus`` and ``host_cpus`` (the window: the wait for other work, and on CPUs that were
+    idle or stood still) and ``steal_cpus`` (an average) are seconds per second, ``cpus`` is the
+    number of CPUs of the machine.
     """
 
     be_share: float | None
@@ -40,18 +44,21 @@ class Evidence:
     inflicted_cpus: float
     steal_cpus: float | None
     cpus: int
+    host_cpus: float = 0.0
 
 
 class EvidenceGate:
     """Decides in every tick whether the loops of one service may squeeze.
 
-    ``state`` is the decision: FREE, SQUEEZE, or the cause that rules a squeeze out.
+    ``state`` is the decision: FREE, SQUEEZE, or the cause that rules a squeeze out. ``in_vain``:
+    the host explains what the service suffers during a squeeze.
     """
 
-    __slots__ = ("state",)
+    __slots__ = ("in_vain", "state")
 
     def __init__(self) -> None:
         self.state = ChannelState.FREE
+        self.in_vain = False
 
     def update(
         self, hurting: bool, find: Callable[[], Evidence], be_share_min: float
@@ -62,6 +69,7 @@ class EvidenceGate:
         evidence; it is called only where the evidence decides. *be_share_min* is the least share
         of best-effort that justifies a squeeze.
         """
+        self.in_vain = False
         if not hurting and self.state is not ChannelState.SQUEEZE:
             self.state = ChannelState.FREE
             return self.state
@@ -75,6 +83,9 @@ class EvidenceGate:
             self.state = ChannelState.SELF
         elif _steal_explains(evidence):
             self.state = ChannelState.STEAL
+        elif _host_explains(evidence):
+            self.in_vain = self.state is ChannelState.SQUEEZE
+            self.state = ChannelState.SQUEEZE if self.in_vain else ChannelState.STEAL
         elif share < needed:
             self.state = ChannelState.NOT_BE
         else:
@@ -93,3 +104,8 @@ def _steal_explains(evidence: Evidence) -> bool:
         and steal >= _STEAL_PER_CPU * evidence.cpus
         and steal >= _STEAL_TO_WAIT * evidence.inflicted_cpus
     )
+
+
+def _host_explains(evidence: Evidence) -> bool:
+    host = evidence.host_cpus
+    return host > 0 and host >= _HOST_TO_WAIT * (host + evidence.inflicted_cpus)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One loop and its indicator; without data it holds for a few ticks, then it is safe."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.core.control.pid import (
@@ -82,10 +83,18 @@ class IndicatorLoop:
             return self.spec.sweet_point
         return self.indicator.sweet_point
 
-    def update(self, indicator: Indicator | None, dt_s: float, hold: bool, high: float) -> None:
+    def update(
+        self,
+        indicator: Indicator | None,
+        dt_s: float,
+        hold: bool,
+        high: float,
+        lasts: Callable[[IndicatorSpec, float], bool],
+    ) -> None:
         """Take the indicator, *dt_s* after the last one; on *hold* the PID does not move.
 
-        The low-pass jumps to a deviation that is *high* or more in a few ticks.
+        The low-pass jumps to a deviation that is *high* or more in a few ticks and *lasts*: the
+        indicator of *spec* reaches the given value in each of the last ticks.
         """
         self.indicator = indicator
         self.deviation = self.excess = None
@@ -106,7 +115,7 @@ class IndicatorLoop:
         if self.deviation is not None and not hold:
             if self.high_ticks:
                 self.pid.begin()
-            if self.high_ticks >= _HIGH_TICKS:
+            if self.high_ticks >= _HIGH_TICKS and lasts(self.spec, self.sweet_point or 0.0):
                 self.filter.value = max(self.deviation, self.filter.value or 0.0)
             filtered = self.filter.update(self.deviation, dt_s, self.spec.filter_ns / 1e9)
             self.pid.update(dead_zone(filtered, self.spec.dead_zone), dt_s)

@@ -29,6 +29,10 @@ __all__ = ("ServiceLoops",)
 # of 4 s at four times the gain.
 _CHARGE_S = 60.0
 
+# A high wait that shows in each of so many ticks is no stall of the host, which takes milliseconds
+# and falls into one tick or two.
+_LASTING_TICKS = 3
+
 # Below this demand there is no squeeze to speak of.
 _FIRST = 0.05
 
@@ -187,8 +191,14 @@ class ServiceLoops:
         loops, high = self._loops, math.inf
         if self._law.fast_squeeze:
             high = HIGH if applied < _FIRST else HIGHER
+
+        def lasts(spec: IndicatorSpec, least: float) -> bool:
+            return not self._law.host_stalls or tracker.waits_in_each_tick(
+                service, spec, least, _LASTING_TICKS
+            )
+
         for loop in loops:
-            loop.update(tracker.indicator(service, loop.spec), dt_s, hold, high)
+            loop.update(tracker.indicator(service, loop.spec), dt_s, hold, high, lasts)
         gate = self._gate
         if service.paused:
             gate.state = ChannelState.PAUSED
@@ -221,6 +231,9 @@ class ServiceLoops:
     def _judge(self, loops: Sequence[IndicatorLoop], applied: float, dt_s: float) -> None:
         asks = self._gate.state is ChannelState.SQUEEZE
         if not self._law.verify_squeeze or not (asks or self._trial.most is not None):
+            return
+        if self._gate.in_vain and applied >= _FIRST and self._trial.most is None:
+            self._trial.give_up()
             return
         known = [loop.excess for loop in loops if loop.moved and loop.excess is not None]
         window_s = max(loop.spec.window_ns for loop in loops) / 1e9

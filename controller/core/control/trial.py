@@ -103,6 +103,20 @@ class SqueezeTrial:
         elif self._now_s - self._paused_s >= self._pause_s or smooth > _more_than(self._before):
             self._open(smooth)
 
+    def give_up(self) -> None:
+        """Let go of a squeeze under which the service waits for the host."""
+        self._pause(self._deviation.value or 0.0)
+        self.most = 0.0
+        self.report = (
+            "waits for CPUs that are idle or stand still, which no squeeze shortens: tried again "
+            f"in {self._pause_s:.0f} s"
+        )
+
+    def _pause(self, smooth: float) -> None:
+        self._state, self._before = _State.PAUSED, smooth
+        self._paused_s = self._now_s
+        self._next_pause()
+
     def _recover(self, applied: float) -> None:
         self._good, self._before, self._hard_s = applied, 0.0, 0.0
         self._state, self.most = _State.OPEN, None
@@ -140,9 +154,7 @@ class SqueezeTrial:
             self.again = self._left
             self._judge_after_s = self._now_s + self._next_pause()
         elif self._watched_s >= _WATCHED_S + window_s:
-            self._state, self._before = _State.PAUSED, smooth
-            self._paused_s = self._now_s
-            self._next_pause()
+            self._pause(smooth)
             self.report = (
                 f"suffers as much without a squeeze (deviation {smooth:.2f}): not caused by "
                 f"best-effort, tried again in {self._pause_s:.0f} s"

@@ -4,6 +4,7 @@
 
 from collections import deque
 from collections.abc import Collection, Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
@@ -12,7 +13,7 @@ from controller.core.indicators.counter_based import COUNTED, CounterWindows
 from controller.core.indicators.counters import CounterRate, CpuUse, SampleDiff, smoothing
 from controller.core.indicators.link_queue import LINKED, LinkWindows
 from controller.core.indicators.measurement import STALE, service_indicator
-from controller.core.indicators.run_queue import measure_waits
+from controller.core.indicators.run_queue import WAITS, measure_waits
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
 from controller.core.model import CgroupId, IndicatorName, ServiceReading, Snapshot, WorkloadSample
 from controller.core.settings import IndicatorSpec
@@ -174,6 +175,24 @@ class IndicatorTracker:
             self._readings[key] = window.read(*key[1:]) if window else None
         return self._readings[key]
 
+    def waits_in_each_tick(
+        self, service: Service, spec: IndicatorSpec, least: float, ticks: int
+    ) -> bool:
+        """Whether the indicator is *least* or more in each of the last *ticks* ticks by itself.
+
+        A window holds a stall of a few milliseconds for as long as it is; what a neighbour does
+        shows in every tick. A tick in which no wait ended shows nothing, nor does an indicator of
+        another source than the waits for a CPU.
+        """
+        if spec.name not in WAITS:
+            return True
+        windows = (self._windows.get(cgroup) for cgroup in service.cgroups)
+        known = (window.last_ticks(ticks) for window in windows if window is not None)
+        return all(
+            any(_reaches(spec, reading, least) for reading in readings)
+            for readings in zip_longest(*known)
+        )
+
     def reset_links(self) -> None:
         """Discard all links, after the agent stopped shaping; the loops turn off, not stale."""
         self._links = LinkWindows()
@@ -334,6 +353,12 @@ class IndicatorTracker:
         elif steal is not None:
             last = self.steal_cpus or 0.0
             self.steal_cpus = last + weight * (steal - last)
+
+
+def _reaches(spec: IndicatorSpec, reading: WindowReading | None, least: float) -> bool:
+    if reading is None or not reading.samples:
+        return True
+    return (WAITS[spec.name](reading) or 0.0) >= least
 
 
 def _delta(old: int | None, new: int | None) -> int:

@@ -9,7 +9,7 @@ window that contains too few events.
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple, cast
 
 from controller.core.indicators.histogram import BUCKETS, difference
@@ -31,9 +31,9 @@ _NO_WAITS = [0] * BUCKETS
 class WindowReading(NamedTuple):
     """What a workload did during the last ``span_ns`` nanoseconds.
 
-    ``waits`` are counts per bucket of ``histogram``, ``samples`` their sum. ``oncpu_ratio`` and
-    ``inflicted_ratio`` are CPUs (seconds per second). ``throttled_ns`` is ``None`` where it is not
-    measured.
+    ``waits`` are counts per bucket of ``histogram``, ``samples`` their sum. ``oncpu_ratio``,
+    ``inflicted_ratio`` and ``host_ratio`` (waits on CPUs that were idle or stood still) are CPUs
+    (seconds per second). ``throttled_ns`` is ``None`` where it is not measured.
     """
 
     span_ns: int
@@ -42,6 +42,7 @@ class WindowReading(NamedTuple):
     oncpu_ratio: float
     inflicted_ratio: float
     throttled_ns: int | None
+    host_ratio: float = 0.0
 
     @property
     def wait_ratio(self) -> float:
@@ -129,6 +130,15 @@ class WaitWindow:
                 break
         return self._since(then_ns, older)
 
+    def last_ticks(self, count: int) -> list[WindowReading]:
+        """Return the differences of each of the last *count* ticks; fewer where fewer are known."""
+        newest = [*islice(reversed(self._samples), count + 1)]
+        readings = (
+            _between(time_ns - then_ns, sample, older)
+            for (time_ns, sample), (then_ns, older) in pairwise(newest)
+        )
+        return [reading for reading in readings if reading is not None]
+
     def _since(self, then_ns: int, older: WorkloadSample) -> WindowReading | None:
         # Cached, because several indicators need the same span in one tick.
         if then_ns not in self._readings:
@@ -153,6 +163,7 @@ def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> Win
         oncpu_ratio=(_delta(newest.oncpu_ns, older.oncpu_ns) or 0) / span_ns,
         inflicted_ratio=(_delta(newest.wait_inflicted_ns, older.wait_inflicted_ns) or 0) / span_ns,
         throttled_ns=_delta(newest.throttled_ns, older.throttled_ns),
+        host_ratio=(_delta(newest.wait_host_ns, older.wait_host_ns) or 0) / span_ns,
     )
 
 

@@ -80,6 +80,11 @@ _TIMES = (
         "wait_inflicted",
         "The part of the wait in which other workloads ran; services only.",
     ),
+    (
+        "wait_host_ns",
+        "wait_host",
+        "The part of the wait in which the CPU was idle or stood still; services only.",
+    ),
 )
 
 _FAMILIES = (
