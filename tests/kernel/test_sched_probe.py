@@ -271,5 +271,5 @@ def _set_quota(path: Path, layout: CgroupLayout, *, quota_us: int, period_us: in
 
 
 def _blame_of_others(reading: SchedReading) -> int:
-    # Waits caused by the machine's other processes, which are in no workload.
-    return sum(b.wait_ns for b in reading.blame if b.culprit is None and b.known)
+    # Waits caused by other processes of the machine: in no workload, or before what the ring holds.
+    return sum(b.wait_ns for b in reading.blame if b.culprit is None)
