@@ -26,7 +26,7 @@ from controller.probes.counters import Counters, choose_sources
 from controller.probes.perf import EventSource
 from controller.probes.sched_program import sched_spec
 
-__all__ = ("CPU", "RunTime", "arms", "attached", "pipe_us", "run_time")
+__all__ = ("CPU", "RunTime", "arms", "attached", "pipe_us", "program_run_time", "run_time")
 
 OPERATIONS = 200_000
 CPU = max(os.sched_getaffinity(0))
@@ -146,7 +146,6 @@ def _enter(cgroup: Path) -> None:
 
 def run_time(loaded: Loaded) -> RunTime:
     """Return the present BPF statistics; kernel.bpf_stats_enabled must be 1."""
-    libbpf = ctypes.CDLL("libbpf.so.1")
     ns = switches = 0
     for link in loaded.link_fds:
         info = Path(f"/proc/self/fdinfo/{link}").read_text()
@@ -154,11 +153,17 @@ def run_time(loaded: Loaded) -> RunTime:
         program = re.search(r"prog_id:\s*(\d+)", info)
         if name is None or program is None:
             continue
-        fd = libbpf.bpf_prog_get_fd_by_id(int(program[1]))
-        text = Path(f"/proc/self/fdinfo/{fd}").read_text()
-        os.close(fd)
-        fields = dict(re.findall(r"(run_time_ns|run_cnt):\s*(\d+)", text))
-        ns += int(fields["run_time_ns"])
+        taken = program_run_time(int(program[1]))
+        ns += taken.ns
         if name[1] == "sched_switch":
-            switches += int(fields["run_cnt"])
+            switches += taken.switches
     return RunTime(ns, switches)
+
+
+def program_run_time(number: int) -> RunTime:
+    """Return run time and runs of the BPF program with this id."""
+    fd = ctypes.CDLL("libbpf.so.1").bpf_prog_get_fd_by_id(number)
+    text = Path(f"/proc/self/fdinfo/{fd}").read_text()
+    os.close(fd)
+    fields = dict(re.findall(r"(run_time_ns|run_cnt):\s*(\d+)", text))
+    return RunTime(int(fields["run_time_ns"]), int(fields["run_cnt"]))
