@@ -4,14 +4,17 @@
 
 from collections.abc import Iterator
 import contextlib
+import json
 import os
 from pathlib import Path
 import signal
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
+from controller.cli.main import main
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.netns import entered
@@ -58,7 +61,11 @@ def ceilings(agent: AgentRun) -> list[int]:
 
 
 def test_the_loop_moves_the_ceiling_and_everything_is_restored(
-    host: Host, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+    host: Host,
+    cgroup_root: Path,
+    cgroup_layout: CgroupLayout,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     site = Site(cgroup_root, cgroup_layout, tmp_path)
     site.write(NETWORK)
@@ -89,6 +96,12 @@ def test_the_loop_moves_the_ceiling_and_everything_is_restored(
         for tier in ("system", "latency-sensitive", "best-effort"):
             name = f'sweetpoint_link_bytes_total{{device="up0",direction="egress",tier="{tier}"}}'
             assert name in metrics
+        # A file is written every ten seconds.
+        found = eventually("a record of it", 30, lambda: squeezes(site, capsys))
+        assert (found[0]["channel"], found[0]["service"]) == ("network", "web")
+        assert [(knob["knob"], knob["target"]) for knob in found[0]["knobs"]] == [
+            ("tc.ceiling", "up0")
+        ]
         os.kill(agent.pids()[1], signal.SIGKILL)
         killed = time.monotonic()
         eventually("everything restored", 2, lambda: dump(host) == before)
@@ -96,6 +109,15 @@ def test_the_loop_moves_the_ceiling_and_everything_is_restored(
         eventually("shaped again", 30, lambda: "5357:103" in "\n".join(dump(host)))
         assert agent.stop() == 0
     assert dump(host) == before
+
+
+def squeezes(site: Site, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return the squeezes of the job that explain finds; none as long as there is no history."""
+    capsys.readouterr()
+    code = main(["explain", "batch:one", "--json", "--data-dir", str(site.home / "data")])
+    out = capsys.readouterr().out
+    found = json.loads(out)["incidents"] if code == 0 else []
+    return [each for each in found if each["kind"] == "squeeze"]
 
 
 def test_observe_mode_changes_no_link(
