@@ -212,7 +212,8 @@ class Row:
 
     ``runq_p99_ms`` and ``delay_p99_ms`` are medians over the one-second windows; ``violations``
     is the share of windows in which one of both was above its sweet point. ``work_ratio`` is
-    relative to the phase ``against``. ``failed`` counts errors and time-outs of requests.
+    relative to the phase ``against``. ``failed`` counts errors and time-outs of requests,
+    ``steal_cpus`` is what the hypervisor took.
     """
 
     title: str
@@ -231,6 +232,7 @@ class Row:
     be_cpus: float | None
     late_p99_ms: float | None
     failed: int
+    steal_cpus: float | None
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:
@@ -312,6 +314,7 @@ def _row(pool: Sequence[Phase], against: Sequence[Phase]) -> Row:
         be_cpus=_cpus(pool, "be_oncpu_s"),
         late_p99_ms=_ms(quantile(late, 0.99)),
         failed=sum(second.errors + second.timeouts for second in load),
+        steal_cpus=_cpus(pool, "steal_s"),
     )
 
 

@@ -3,6 +3,7 @@
 """Results of the demonstration: aggregation, table, sentences with the goals, HTML report."""
 
 import argparse
+from dataclasses import replace
 from html.parser import HTMLParser
 import io
 import json
@@ -131,20 +132,44 @@ def test_rounds_are_pooled_and_work_is_relative_to_unmanaged() -> None:
 @pytest.mark.parametrize(
     ("latency_ms", "runq_ms", "work", "missed"),
     [
-        (25.0, 1.0, 70, ""),
-        (25.1, 1.0, 70, "a quarter of the unmanaged p99"),
-        (25.0, 2.1, 70, "95% of the windows"),
-        (25.0, 1.0, 69, "70% of the work"),
+        (60.0, 1.0, 90, ""),
+        (60.1, 1.0, 90, "50% of the harm"),
+        (60.0, 2.1, 90, "95% of the windows"),
+        (60.0, 1.0, 89, "90% of the work"),
     ],
 )
 def test_verdict(latency_ms: float, runq_ms: float, work: float, missed: str) -> None:
+    alone = phase("alone", runq_ms=[1.0] * 10, latency_ms=20.0)
     plain = phase("plain", runq_ms=[9.0] * 10, work=100, latency_ms=100.0)
     managed = phase(
         "managed", runq_ms=[runq_ms] * 10, work=work, latency_ms=latency_ms, against="plain"
     )
-    (sentence,) = verdicts([plain, managed])
+    (sentence,) = verdicts([alone, plain, managed])
     assert ("All goals met" in sentence) == (not missed)
     assert missed in sentence
+    assert "busy" not in sentence
+
+
+def test_a_job_that_adds_little_does_no_harm() -> None:
+    alone = phase("alone", runq_ms=[1.0] * 10, latency_ms=95.0)
+    plain = phase("plain", runq_ms=[1.0] * 10, work=100, latency_ms=100.0)
+    managed = phase("managed", runq_ms=[1.0] * 10, work=100, latency_ms=120.0, against="plain")
+    (sentence,) = verdicts([alone, plain, managed])
+    assert "no harm" in sentence
+    assert "All goals met" in sentence
+
+
+@pytest.mark.parametrize(("steal_cpus", "late_ms"), [(0.06, 0.0), (0.0, 1.5)])
+def test_a_busy_machine_is_reported(steal_cpus: float, late_ms: float) -> None:
+    plain = phase("plain", runq_ms=[9.0] * 10, work=100, latency_ms=100.0)
+    quiet = phase("managed", runq_ms=[1.0] * 10, work=95, against="plain")
+    busy = replace(
+        quiet,
+        samples=tuple(replace(s, steal_s=s.time_s * steal_cpus) for s in quiet.samples),
+        load=tuple(replace(s, late_us=(round(late_ms * 1000),)) for s in quiet.load),
+    )
+    (sentence,) = verdicts([plain, busy])
+    assert "The machine was busy" in sentence
 
 
 def loop(number: int, be_cpus: float, calm_s: int) -> Phase:
