@@ -20,7 +20,7 @@ struct stalls {
 	} interval[STALLS];
 };
 
-BPF_TABLE("array", u32, struct stalls, stalls, NCPU);
+BPF_F_TABLE("array", u32, struct stalls, stalls, NCPU, BPF_F_MMAPABLE);
 
 RAW_TRACEPOINT_PROBE(hrtimer_expire_entry)
 {

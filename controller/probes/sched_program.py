@@ -119,6 +119,7 @@ def sched_spec(
             "generation",
             "cgroup_changes",
             "slow_path",
+            "stalls",
             *counter_maps(counters or {}),
         ),
         tracepoint="sched_switch",

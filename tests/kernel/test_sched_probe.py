@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 import time
 
+import numpy as np
 import pytest
 
 from controller.core.indicators.histogram import UPPER_NS
 from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.bpf.mapped_array import MappedArray
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slots import SLOT_SYSTEM
 from tests.kernel.groups import QUIET_NS, Groups
@@ -21,6 +23,8 @@ from tests.kernel.steal import Steal
 pytestmark = pytest.mark.kernel
 
 CPU = max(os.sched_getaffinity(0))
+# struct stalls of bpf/include/stalls.h.
+STALLS = np.dtype([("next", "u8"), ("interval", [("start", "u8"), ("end", "u8")], 4)])
 
 
 # Both variants of reading kernel memory.
@@ -153,6 +157,22 @@ def test_on_cpu_time_is_right_in_spite_of_missed_switches(
     old, new = groups.sample(first, service), groups.sample(last, service)
     assert old.oncpu_ns is not None and new.oncpu_ns is not None
     steal.assert_equal(new.oncpu_ns - old.oncpu_ns, after - before, rel=0.02)
+
+
+@TYPED
+def test_no_work_is_blamed_while_the_cpu_stands_still(probe: SchedProbe, groups: Groups) -> None:
+    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
+    stalls = MappedArray(probe._loaded.map_fds["stalls"], STALLS, max(possible_cpus()) + 1)
+    # As if timers had shown one stall that lasts since boot.
+    stalls.values["interval"]["end"][CPU] = 1 << 62
+    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
+        running.work()
+        reading = probe.poll()
+    sample = groups.sample(reading, service)
+    assert sample.wait_host_ns is not None and sample.wait_host_ns > 50_000_000
+    assert sample.wait_inflicted_ns is not None
+    assert sample.wait_inflicted_ns < 0.05 * sample.wait_host_ns
+    assert groups.blame(reading, service, hog) < 0.05 * sample.wait_host_ns
 
 
 @TYPED

@@ -6,6 +6,7 @@ The tests are those of ``tests/kernel``, repeated in the guest.
 """
 
 from collections.abc import Iterator
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def test_waits_agree_with_schedstat(probe: SchedProbe, groups: Groups) -> None:
     sched.test_pinned_tasks_agree_with_schedstat_within_one_percent(
         "service beside hogs", probe, groups
     )
+
+
+def test_late_timers_show_that_an_emulated_cpu_stands_still(
+    probe: SchedProbe, groups: Groups
+) -> None:
+    """The emulator runs one CPU after the other, which the kernel cannot know."""
+    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
+    hogs = [Load(hog, "hog", cpu) for cpu in sorted(os.sched_getaffinity(0))]
+    with loads([Load(service, "bursts", CPU), *hogs], seconds=3) as running:
+        running.work()
+        sample = groups.sample(probe.poll(), service)
+    assert sample.wait_total_ns is not None and sample.wait_host_ns is not None
+    print(f"host {sample.wait_host_ns / sample.wait_total_ns:.0%} of the wait")
+    assert sample.wait_host_ns > 0.2 * sample.wait_total_ns
 
 
 def test_blame_names_the_hog(probe: SchedProbe, groups: Groups) -> None:
