@@ -8,6 +8,7 @@ import math
 from controller.demo.table import format_ms
 from tests.compare.blocks import ALONE, WINDOW_S, Block
 from tests.compare.results import (
+    EQUAL,
     OURS,
     Comparison,
     compare,
@@ -27,6 +28,19 @@ job is in the block, with the agent or the rule already running. *Work* is what 
 counts, relative to its work under `cpu.idle` alone. Under every policy the job's cgroup has the
 weight that kubelet gives all BestEffort pods together (2 beside 1,024), so "none" is what a cluster
 has today.
+""".splitlines()
+_WHY_THEN = """\
+sweetpoint sets `cpu.idle` itself, where neither kubelet nor systemd trips over it, and puts it
+back. Beyond that it pays for what these mixes do not show: services that `cpu.idle` does not
+protect (shared caches, memory bandwidth, sibling threads, links, disks; kernels before 5.15 have no
+`cpu.idle`), an answer to what a service suffered and from which work, and an eviction when nothing
+else helps.
+""".splitlines()
+_ELSEWHERE = """\
+- [What the agent costs](MEASUREMENTS.md#agent-at-10-200-and-1000-workloads), by number of
+  workloads and by part.
+- [What is left behind](COMPARISON.md) after SIGTERM and SIGKILL.
+- The same rules over more plants and loads than one machine has: [simulation](SIMULATION.md).
 """.splitlines()
 _NOT_COMPARED = {OURS, ALONE, "observe"}
 
@@ -50,10 +64,31 @@ def render(blocks: Sequence[Block], facts: Mapping[str, str]) -> str:
         "percentage points, ours less theirs. Work: ratio, ours by theirs.",
         "",
         *_verdicts(usable, mixes),
+        "",
+        *_sched_idle(usable, mixes),
+        "",
+        "## What else to compare",
+        "",
+        *_ELSEWHERE,
     ]
     for mix in mixes:
         lines += ["", *_section(mix, [block for block in usable if block.mix == mix])]
     return "\n".join(lines) + "\n"
+
+
+def _sched_idle(blocks: Sequence[Block], mixes: Sequence[str]) -> Iterator[str]:
+    yield "## Where sched-idle alone is as good"
+    yield ""
+    equal = []
+    for mix in mixes:
+        found = compare([block for block in blocks if block.mix == mix], "sched-idle")
+        if found is not None and set(found.verdicts) == {EQUAL}:
+            equal.append(mix)
+    yield "No difference was shown, neither in violated windows nor in work:"
+    yield ""
+    yield from (f"- {mix}" for mix in equal or ["in none of the mixes"])
+    yield ""
+    yield from _WHY_THEN
 
 
 def _verdicts(blocks: Sequence[Block], mixes: Sequence[str]) -> Iterator[str]:

@@ -9,9 +9,19 @@ import numpy as np
 
 from tests.compare.blocks import ALONE, Block
 
-__all__ = ("OURS", "Comparison", "Summary", "compare", "is_usable", "objective_ms", "summarise")
+__all__ = (
+    "EQUAL",
+    "OURS",
+    "Comparison",
+    "Summary",
+    "compare",
+    "is_usable",
+    "objective_ms",
+    "summarise",
+)
 
 OURS = "sweetpoint"
+EQUAL = "no difference shown"
 # Blocks whose accounts differ more from the wall clock, or that the hypervisor disturbed more.
 _MOST_UNACCOUNTED = 0.05
 _MOST_STEAL = 0.05
@@ -69,7 +79,7 @@ class Comparison:
 def _verdict(interval: tuple[float, float, float], neutral: float, good: float) -> str:
     _, low, high = interval
     if low <= neutral <= high:
-        return "no difference shown"
+        return EQUAL
     return "better" if (low > neutral) == (good > 0) else "worse"
 
 
