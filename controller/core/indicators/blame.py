@@ -90,10 +90,12 @@ class _Averages(Generic[Key]):
         self._began_s = self._now_s = 0.0
         self._unit = 1.0
 
-    def add(self, key: Key, rate: float, now_s: float, weight: float) -> None:
-        """Average in the *rate* of a tick of this *weight* that ends at *now_s*."""
+    def add(self, rates: Iterable[tuple[Key, float]], now_s: float, weight: float) -> None:
+        """Average in the *rates* of a tick of this *weight* that ends at *now_s*."""
         self._decay(now_s)
-        self._values[key] = self._values.get(key, 0.0) + weight * rate / self._unit
+        values, unit = self._values, self._unit
+        for key, rate in rates:
+            values[key] = values.get(key, 0.0) + weight * rate / unit
 
     def read(self, now_s: float) -> dict[Key, float]:
         """Return the averages, without those that can be dropped."""
@@ -219,7 +221,7 @@ class BlameTracker:
             by_be = named_be.get(service, 0.0) + unknown
             share.add(wait, by_be, whole.get(service, 0.0), share_weight)
             if unknown > 0:
-                self._unknown.add(service, unknown, self._now_s, weight)
+                self._unknown.add([(service, unknown)], self._now_s, weight)
             if service in workload_index.services and not share.faded:
                 shares[service] = share
         self._shares = shares
@@ -227,8 +229,7 @@ class BlameTracker:
             for cgroup, use in be_use.items():
                 inflicted_by[cgroup] = inflicted_by.get(cgroup, 0.0) + unknown_be * use / be_all
         self._average(inflicted_by, best_effort, weight)
-        for cgroup, use in be_use.items():
-            self._use.add(cgroup, use, self._now_s, weight)
+        self._use.add(be_use.items(), self._now_s, weight)
 
     def _add_named(
         self, gains: Iterable[Gain], workload_index: WorkloadIndex, dt_ns: int, weight: float
@@ -245,10 +246,15 @@ class BlameTracker:
         # One service in a tick: what nothing reads must not grow with the workloads that left.
         if self._due and (due := self._due.pop()) in by_victim:
             by_victim[due].prune(self._now_s)
+        rates: dict[str, list[tuple[CgroupId, float]]] = defaultdict(list)
         for victim, culprit, is_known, gain_ns in gains:
             if is_known and victim in sensitive and culprit in best_effort and culprit is not None:
-                averages = by_victim.setdefault(sensitive[victim], _Averages())
-                averages.add(culprit, gain_ns / dt_ns, self._now_s, weight)
+                rates[sensitive[victim]].append((culprit, gain_ns / dt_ns))
+        for service, by_culprit in rates.items():
+            averages = by_victim.get(service)
+            if averages is None:
+                averages = by_victim[service] = _Averages()
+            averages.add(by_culprit, self._now_s, weight)
 
     def _average(
         self, now: Mapping[CgroupId, float], best_effort: Mapping[CgroupId, Workload], weight: float
