@@ -55,8 +55,12 @@ disabled_plugins = [
 _RUNC = """\
 #!/bin/sh
 for word; do
-    [ "$before" = --bundle ] &&
-        sed -i 's/"CAP_SYS_RESOURCE",//g; s/,"CAP_SYS_RESOURCE"//g' "$word/config.json"
+    case "$before" in
+    --bundle) file=$word/config.json ;;
+    --process) file=$word ;;  # of an exec
+    *) file= ;;
+    esac
+    [ -z "$file" ] || sed -i 's/"CAP_SYS_RESOURCE",//g; s/,"CAP_SYS_RESOURCE"//g' "$file"
     before=$word
 done
 exec {runc} "$@"

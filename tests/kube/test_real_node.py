@@ -7,10 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import os
 from pathlib import Path
 import re
+import shlex
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from tests.kernel.transcript import steps
 from tests.kube.agent_image import AGENT_IMAGE, build_agent_image
 from tests.kube.client import Json
 from tests.kube.cluster import resources
@@ -171,6 +175,58 @@ def test_kubelet_and_containerd_restart_while_the_agent_squeezes(
     assert without_levels(release.knobs()) == without_levels(release.before)
     wait_for_weight(node)
     assert release.knobs() == release.before
+
+
+def operate(node: RealNode, command: str) -> str:
+    """Return what a command of the documents prints, with the rights of an administrator."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        shlex.split(command),
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(node.admin_kubeconfig)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_an_operator_watches_pauses_and_asks(release: Release, namespace: str) -> None:
+    node, agent = release.node, release.agent()["metadata"]["name"]
+    inside = f"kubectl -n {NAMESPACE} exec {agent} -- /opt/sweetpoint/bin/sweetpoint"
+    wait_for_squeeze(release, namespace)
+    top, _, pause, resume = (
+        step.command.replace("NODE", NODE)
+        for step in steps("docs/OPERATIONS.md")
+        if re.search("NODE|NAMESPACE", step.command)
+    )
+    assert top == f"sweetpoint top --node {NODE}"
+    shown = operate(node, f"{top} --once")
+    assert shown.startswith("enforce | ")
+    assert f"service {namespace}/web@default runq_p99 " in shown
+    assert re.search(rf"^workload {namespace}/one .*uses \d", shown, re.MULTILINE)
+    operate(node, f"{inside} pause --workload {namespace}/one")
+    one, two = hogs(node, namespace)
+    node.wait("the end of its limits", lambda: not is_idle(one) and not is_squeezed(one))
+    assert is_idle(two)
+    operate(node, f"{inside} resume")
+    wait_for_squeeze(release, namespace)
+    operate(node, pause)
+    node.wait(
+        "the pause", lambda: without_levels(release.knobs()) == without_levels(release.before)
+    )
+    assert "! paused: everything" in operate(node, f"{top} --once")
+    operate(node, resume)
+    wait_for_squeeze(release, namespace)
+    text = node.wait("the history", lambda: has_paused(operate(node, f"{inside} explain one")))
+    assert f"because of {namespace}/web@default on cpu" in text
+    assert "An agent ran for" in operate(node, f"{inside} advise")
+
+
+def has_paused(text: str) -> str:
+    """Return *text* of explain if both pauses are in it and have ended."""
+    return text if text.count("pause: begins") == text.count("pause: ends") == 2 else ""
 
 
 def test_rollouts_and_the_uninstallation_leave_no_knob_behind(

@@ -9,6 +9,7 @@ the probes takes 1.5 minutes in the guest.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+import json
 from pathlib import Path
 import signal
 import subprocess
@@ -141,7 +142,23 @@ def test_all_knobs_are_written_and_restored(
                     release(node)
                 else:
                     assert agent.stop() == 0
+                    explain(node)
             assert node.dump() == before
+
+
+def explain(node: Node) -> None:
+    """Check that the history names the channel, the service, the cache ways and the cookie."""
+    data_dir = f"{node.config.parent}/data"
+    command = (sys.executable, "-m", "controller.cli.main", "explain", "batch", "--json")
+    done = subprocess.run(
+        (*command, "--data-dir", data_dir), check=True, capture_output=True, text=True
+    )
+    incidents = json.loads(done.stdout)["incidents"]
+    notes = [each["text"] for each in incidents if each["kind"] == "note"]
+    assert any(text.startswith("core-scheduling cookie on: ") for text in notes), notes
+    squeeze = next(each for each in incidents if each["kind"] == "squeeze")
+    assert (squeeze["channel"], squeeze["service"]) == ("cache", "shop/web"), squeeze
+    assert "resctrl.l3" in {each["knob"] for each in squeeze["knobs"]}, squeeze
 
 
 def release(node: Node) -> None:

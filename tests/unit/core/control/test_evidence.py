@@ -9,10 +9,18 @@ from controller.core.decision import ChannelState
 
 
 def evidence(
-    share: float | None = 1.0, throttled: float | None = 0.0, steal: float | None = 0.0
+    share: float | None = 1.0,
+    throttled: float | None = 0.0,
+    steal: float | None = 0.0,
+    host: float = 0.0,
 ) -> Evidence:
     return Evidence(
-        be_share=share, throttled_ratio=throttled, inflicted_cpus=0.5, steal_cpus=steal, cpus=2
+        be_share=share,
+        throttled_ratio=throttled,
+        inflicted_cpus=0.5,
+        steal_cpus=steal,
+        cpus=2,
+        host_cpus=host,
     )
 
 
@@ -27,6 +35,8 @@ def evidence(
         (True, evidence(throttled=None, steal=None), ChannelState.SQUEEZE),
         (True, evidence(steal=0.3), ChannelState.STEAL),
         (True, evidence(steal=0.05), ChannelState.SQUEEZE),
+        (True, evidence(host=0.5), ChannelState.STEAL),
+        (True, evidence(host=0.45), ChannelState.SQUEEZE),
         (False, evidence(share=0.0, throttled=0.1, steal=2.0), ChannelState.FREE),
     ],
 )
@@ -52,3 +62,13 @@ def test_half_the_throttled_time_that_explains_a_wait_keeps_the_explanation_up()
     ]
     squeeze, own = ChannelState.SQUEEZE, ChannelState.SELF
     assert states == [squeeze, own, own, squeeze]
+
+
+def test_a_host_that_explains_the_wait_makes_a_squeeze_vain() -> None:
+    gate = EvidenceGate()
+    assert gate.update(True, evidence, 0.2) is ChannelState.SQUEEZE
+    assert not gate.in_vain
+    assert gate.update(True, lambda: evidence(host=0.6), 0.2) is ChannelState.SQUEEZE
+    assert gate.in_vain
+    gate.update(True, evidence, 0.2)
+    assert not gate.in_vain

@@ -55,6 +55,13 @@ def test_a_reading_covers_the_window_and_no_more() -> None:
     assert reading.throttled_ns is None
 
 
+def test_the_last_ticks_are_read_one_by_one() -> None:
+    readings = filled(5, waits_per_tick=7).last_ticks(3)
+    assert [(each.span_ns, each.samples) for each in readings] == [(TICK_NS, 7)] * 3
+    assert len(filled(3).last_ticks(3)) == 2
+    assert WaitWindow(SECOND_NS).last_ticks(3) == []
+
+
 def test_too_few_waits_stretch_the_window_up_to_four_times() -> None:
     reading = filled(50, waits_per_tick=2).read(SECOND_NS, 30)
     assert reading is not None
