@@ -7,17 +7,14 @@ Others are in ``test_agent_history`` (a foreign write, a kill), ``test_agent_lin
 """
 
 import json
-import os
 from pathlib import Path
 import signal
-import time
 from typing import Any
 
 import pytest
 
 from controller.cli.main import main
 from controller.host.facts import CgroupLayout
-from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses
 from tests.kernel.agent import AgentRun, Site, eventually
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
@@ -67,62 +64,6 @@ class Explain:
 @pytest.fixture
 def explain(site: Site, capsys: pytest.CaptureFixture[str]) -> Explain:
     return Explain(site, capsys)
-
-
-def is_squeezed(agent: AgentRun) -> bool:
-    return any(
-        knob["knob"] == "cpu.quota" and not knob["applied"].startswith("max")
-        for knob in agent.status()["knobs"]
-    )
-
-
-def stays_squeezed(agent: AgentRun) -> bool:
-    """Whether a squeeze lasts three seconds; one of less than a second is not in the history."""
-    for _ in range(15):
-        if not is_squeezed(agent):
-            return False
-        time.sleep(0.2)
-    return True
-
-
-def pause(site: Site, *entries: PauseEntry) -> None:
-    change_pauses(site.home / "state", entries, None if not entries else (), time.time())
-
-
-def test_two_culprits_a_pause_and_a_workload_that_was_not_touched(
-    site: Site, explain: Explain
-) -> None:
-    quiet = site.root / "batch" / "quiet"
-    quiet.mkdir()
-    outweigh(site.root / "batch")
-    wanted = [
-        Load(site.service, "bursts", CPU),
-        Load(site.batch[0], "hog", CPU),
-        Load(site.batch[1], "hog", CPU),
-        Load(quiet, "idle", min(os.sched_getaffinity(0))),
-    ]
-    with loads(wanted, seconds=120) as running, AgentRun(site) as agent:
-        agent.ready()
-        running.start()
-        eventually("a squeeze", 60, lambda: stays_squeezed(agent))
-        pause(site, PauseEntry(EVERYTHING, "", time.time() + 600))
-        eventually("no squeeze", 10, lambda: not is_squeezed(agent))
-        pause(site)
-        eventually("a squeeze again", 60, lambda: stays_squeezed(agent))
-        assert agent.stop() == 0
-    for batch in ("batch:one", "batch:two"):
-        squeezes = explain.incidents(batch, "squeeze")
-        first, last = squeezes[0], squeezes[-1]
-        assert (first["channel"], first["service"]) == ("cpu", "web")
-        assert first["be_share"] > 0.8
-        shares = {each["workload"]: each["share"] for each in first["culprits"]}
-        assert min(shares["batch:one"], shares["batch:two"]) > 0.2 > shares.get("batch:quiet", 0.0)
-        assert {each["knob"] for each in first["knobs"]} == {"cpu.quota"}
-        assert "released: paused" in [each["ended_by"] for each in squeezes]
-        assert "the agent was stopped" in last["ended_by"]
-        assert "pause: begins" in explain.text(batch) and "pause: ends" in explain.text(batch)
-    assert "It was not touched" in explain.text("batch:quiet")
-    assert any(each["states_ns"].get("paused") for each in explain.incidents("web", "suffering"))
 
 
 def test_a_service_that_its_own_quota_throttles(site: Site, explain: Explain) -> None:
