@@ -219,14 +219,16 @@ def test_an_operator_watches_pauses_and_asks(release: Release, namespace: str) -
     assert "! paused: everything" in operate(node, f"{top} --once")
     operate(node, resume)
     wait_for_squeeze(release, namespace)
-    text = node.wait("the history", lambda: has_paused(operate(node, f"{inside} explain one")))
+    explain = f"{inside} explain {namespace}/one"
+    text = node.wait("the history", lambda: has_paused(operate(node, explain)))
     assert f"because of {namespace}/web@default on cpu" in text
     assert "An agent ran for" in operate(node, f"{inside} advise")
 
 
 def has_paused(text: str) -> str:
-    """Return *text* of explain if both pauses are in it and have ended."""
-    return text if text.count("pause: begins") == text.count("pause: ends") == 2 else ""
+    """Return *text* of explain; both pauses are in it and have ended."""
+    assert text.count("pause: begins") == text.count("pause: ends") == 2, text
+    return text
 
 
 def test_rollouts_and_the_uninstallation_leave_no_knob_behind(

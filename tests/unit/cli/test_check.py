@@ -50,8 +50,8 @@ def test_workloads_and_what_is_missing(tmp_path: Path, mountinfo: str) -> None:
     (profile,) = summary.profiles
     assert (profile.name, profile.services) == ("nginx", ("web",))
     assert [(each.indicator, each.sweet_point) for each in profile.indicators] == [
-        ("runq_delay_p99", "1ms until learned"),
-        ("runq_p99", "2.3ms until learned"),
+        ("runq_delay_p99", "2ms until learned"),
+        ("runq_p99", "4ms until learned"),
         ("cpi", "none until learned"),
         ("cpu_per_packet", "none until learned"),
         ("net_backlog", "1ms"),
