@@ -226,8 +226,11 @@ def test_an_operator_watches_pauses_and_asks(release: Release, namespace: str) -
 
 
 def has_paused(text: str) -> str:
-    """Return *text* of explain; both pauses are in it and have ended."""
-    assert text.count("pause: begins") == text.count("pause: ends") == 2, text
+    """Return *text* of explain; a pause is in it and has ended.
+
+    The history has one moment a second: two pauses with less between them are one.
+    """
+    assert text.count("pause: begins") == text.count("pause: ends") > 0, text
     return text
 
 
