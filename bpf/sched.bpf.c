@@ -26,7 +26,6 @@
 #include "ancestors.h"
 #include "cgroups.h"
 #include "counters.h"
-#include "stalls.h"
 #include "stamps.h"
 
 #define LONG_WAIT_NS 20000
@@ -66,8 +65,8 @@ struct cpu {
 	u64 sync_clock; // a pair of rq clock and CLOCK_MONOTONIC, at most SYNC_NS old
 	u64 sync_mono;
 	u64 switches;
-	u64 rq; // without TYPED: cached, as is idle, to save reads
-	u64 idle;
+	u64 rq;
+	u64 idle; // without TYPED: cached to save reads, as is rq
 	u64 head;
 	u64 queued;  // of the task that was picked last: start of its wait, and its latency record
 	u64 latency;
@@ -96,6 +95,8 @@ BPF_F_TABLE("array", u32, struct account, accounts, MAX_SLOTS * NCPU, BPF_F_MMAP
 BPF_F_TABLE("array", u32, struct latency, latencies, MAX_LATENCY * NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, u64, blame, MAX_LATENCY * MAX_SLOTS, BPF_F_MMAPABLE);
 BPF_TABLE("lru_hash", u64, struct throttle, throttles, 4096);
+
+#include "stalls.h"
 
 static __always_inline u64 overlap(u64 start, u64 end, u64 from, u64 to)
 {
@@ -384,6 +385,7 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 	u64 rq = run_queue(cpu, next);
 	u64 now = member_u64(rq, OFF_RQ_CLOCK);
 
+	*(volatile u64 *)&cpu->rq = rq;
 	if (!now) // a bad address; has not been observed
 		return 0;
 	if (!cpu->since)

@@ -7,11 +7,16 @@
 // tick is always seen, but only from the time on at which the first timer was due. Long sections of
 // the kernel without interrupts look the same; no workload is to be blamed for them either.
 //
-// Needs typed.h, -D: NCPU, OFF_HRTIMER_EXPIRES, OFF_HRTIMER_IS_SOFT.
+// Only timers of the kernel count that are variables of the CPU, as the tick is: a program may set a
+// timer of its own to a time that has passed, and would seem to stand still all the time.
+//
+// Needs typed.h, `cpus`, -D: NCPU, OFF_HRTIMER_EXPIRES, OFF_HRTIMER_IS_SOFT.
 #pragma once
 
 #define STALL_NS 500000
 #define STALLS 4
+// The variables of a CPU take less than this (some 200 KiB), so they are this close to its run queue.
+#define CPU_VARIABLES (1 << 20)
 
 struct stalls {
 	u64 next;
@@ -30,17 +35,18 @@ RAW_TRACEPOINT_PROBE(hrtimer_expire_entry)
 
 	if (late < STALL_NS)
 		return 0;
+	u32 id = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpus.lookup(&id);
+	struct stalls *known = stalls.lookup(&id);
+
+	if (!cpu || !known || timer - cpu->rq + CPU_VARIABLES > 2 * CPU_VARIABLES)
+		return 0;
 	// Other clocks than the monotonic one differ from it by hours. Soft timers wait for a softirq.
 	u64 mono = bpf_ktime_get_ns();
 	u8 is_soft = 0;
 
 	bpf_probe_read_kernel(&is_soft, sizeof(is_soft), (void *)(timer + OFF_HRTIMER_IS_SOFT));
 	if (is_soft || now > mono || mono - now > 1000000000)
-		return 0;
-	u32 id = bpf_get_smp_processor_id();
-	struct stalls *known = stalls.lookup(&id);
-
-	if (!known)
 		return 0;
 	u64 start = now - late;
 	u64 last = (known->next - 1) & (STALLS - 1);

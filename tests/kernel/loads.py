@@ -45,6 +45,13 @@ elif kind == "roam":         # changes its CPU while it works
         step += 1
         os.sched_setaffinity(0, {cpus[step % len(cpus)]})
         spin(0.02)
+elif kind == "late timers":  # a hog that sets timers to a time that has passed
+    import ctypes
+    libc, words = ctypes.CDLL(None), ctypes.c_long * 4
+    timer = libc.timerfd_create(time.CLOCK_MONOTONIC, 0)
+    while time.monotonic() < end:
+        seconds, rest = divmod(time.monotonic_ns() - 300_000_000, 10**9)
+        assert libc.timerfd_settime(timer, 1, words(0, 0, seconds, rest), None) == 0
 elif kind == "idle":
     while time.monotonic() < end:
         time.sleep(0.05)

@@ -176,6 +176,25 @@ def test_no_work_is_blamed_while_the_cpu_stands_still(probe: SchedProbe, groups:
 
 
 @TYPED
+def test_a_program_cannot_make_its_cpu_stand_still(
+    probe: SchedProbe, groups: Groups, cgroup_root: Path
+) -> None:
+    outweigh(cgroup_root, 100)
+    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
+    wanted = [Load(service, "bursts", CPU), Load(hog, "late timers", CPU)]
+    with loads(wanted, seconds=2) as running:
+        steal = Steal()
+        running.work()
+        sample = groups.sample(probe.poll(), service)
+    assert sample.wait_total_ns is not None and sample.wait_host_ns is not None
+    print(f"host {sample.wait_host_ns / sample.wait_total_ns:.0%} of the wait")
+    assert sample.wait_total_ns > 50_000_000
+    # Real stalls count, as a third of the wait did here when those timers did.
+    real = 2 * (1 - steal.left_ratio())
+    assert sample.wait_host_ns < (0.15 + real) * sample.wait_total_ns
+
+
+@TYPED
 @pytest.mark.parametrize("limited", ["service", "service/container"])
 def test_own_quota_is_waiting_but_not_inflicted(
     probe: SchedProbe, groups: Groups, cgroup_root: Path, cgroup_layout: CgroupLayout, limited: str

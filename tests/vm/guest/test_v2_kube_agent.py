@@ -149,10 +149,11 @@ def test_all_knobs_are_written_and_restored(
 def explain(node: Node) -> None:
     """Check that the history names the channel, the service, the cache ways and the cookie."""
     data_dir = f"{node.config.parent}/data"
-    command = (sys.executable, "-m", "controller.cli.main", "explain", "batch", "--json")
+    command = (sys.executable, "-m", "controller.cli.main", "explain", "shop/batch", "--json")
     done = subprocess.run(
-        (*command, "--data-dir", data_dir), check=True, capture_output=True, text=True
+        (*command, "--data-dir", data_dir), check=False, capture_output=True, text=True
     )
+    assert done.returncode == 0, done.stderr
     incidents = json.loads(done.stdout)["incidents"]
     notes = [each["text"] for each in incidents if each["kind"] == "note"]
     assert any(text.startswith("core-scheduling cookie on: ") for text in notes), notes
