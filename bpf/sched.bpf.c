@@ -9,7 +9,7 @@
 // Blame: each CPU has a ring of the last changes of workload. After a wait longer than
 // LONG_WAIT_NS of a task of a latency-sensitive workload, the program walks the ring and charges
 // every other workload that ran during the wait; the part beyond the ring goes to SLOT_UNKNOWN.
-// The time in which the CPU was idle, until it woke up, or stood still is the host's: no workload is
+// The time in which the CPU stood still, or was idle and woke up late, is the host's: no workload is
 // charged with it.
 //
 // sched_info counts time throttled by the task's own CFS quota as waiting. cfs_rq has the sum of
@@ -224,8 +224,9 @@ static __always_inline void blame_wait(struct cpu *cpu, u32 id, struct account *
 			break;
 		u64 ns = end > start ? (end - start) * share_1024 >> 10 : 0;
 
-		if (ns && run->slot == SLOT_IDLE)
-			account->host_ns += ns << weight_shift(cpu);
+		// An idle CPU wakes up within 0.2 ms, also from deep sleep.
+		if (run->slot == SLOT_IDLE)
+			account->host_ns += ns >= STALL_NS ? ns << weight_shift(cpu) : 0;
 		else if (ns && run->slot != cpu->slot)
 			charge(cpu, account, run->slot, ns);
 		cpu->walk = start;
@@ -233,7 +234,7 @@ static __always_inline void blame_wait(struct cpu *cpu, u32 id, struct account *
 			return;
 	}
 	if (cpu->walk > cpu->queued)
-		charge(cpu, account, SLOT_UNKNOWN, cpu->walk - cpu->queued);
+		charge(cpu, account, SLOT_UNKNOWN, (cpu->walk - cpu->queued) * share_1024 >> 10);
 #endif
 }
 
@@ -372,6 +373,8 @@ static __always_inline void catch_up(struct cpu *cpu, u32 id, u64 prev, u64 now)
 	if (ran < (now - cpu->since) / 2)
 		read_counters(cpu, id, slot);
 	change_run(cpu, id, slot, now - ran);
+	if (cpu->sync_clock == now - ran) // CLOCK_MONOTONIC was read now
+		cpu->sync_clock = now;
 }
 
 int sched_switch(struct bpf_raw_tracepoint_args *ctx)

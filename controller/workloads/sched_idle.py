@@ -145,11 +145,15 @@ class SchedIdlePlacer:
         return workload._replace(idle_at=target, quota_at=quota_at)
 
     def _pure_folders(self) -> Iterator[str]:
-        """Yield the directories below which everything is a best-effort workload."""
+        """Yield the directories in which everything is a best-effort workload, directly in them.
+
+        A quota above another such directory would limit its workloads too, beyond their grants.
+        """
         if self._layout.version == "v1":
             return
         others = {folder for qos, folder in self._folders if qos is not QosClass.BE}
-        mixed = _upwards((*others, *self._others))
+        above = {_parent(folder) for qos, folder in self._folders if qos is QosClass.BE}
+        mixed = _upwards((*others, *self._others, *above))
         for qos, folder in self._folders:
             pure = folder not in mixed and folder not in self._known
             if qos is QosClass.BE and folder and pure:

@@ -33,6 +33,11 @@ _CHARGE_S = 60.0
 # and falls into one tick or two.
 _LASTING_TICKS = 3
 
+# A squeeze counts as in vain when so much of a deviation, far more than the loop leaves around the
+# sweet point, has been there for so long and a window.
+_VAIN_EXCESS = 0.5
+_VAIN_S = 1.0
+
 # Below this demand there is no squeeze to speak of.
 _FIRST = 0.05
 
@@ -55,6 +60,7 @@ class ServiceLoops:
         "_service",
         "_steady",
         "_trial",
+        "_vain_s",
         "charge",
         "indicators",
         "off",
@@ -78,6 +84,7 @@ class ServiceLoops:
         self._gate = EvidenceGate()
         self._quiescent = self._steady = False
         self._trial = SqueezeTrial()
+        self._vain_s = 0.0
         self.charge = 0.0
         self.reports: tuple[LoopReport, ...] = ()
         self.off: tuple[OffLoop, ...] = ()
@@ -207,6 +214,8 @@ class ServiceLoops:
             gate.update(
                 hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
             )
+            if gate.in_vain and not self._law.verify_squeeze:
+                gate.state = ChannelState.STEAL
             self._judge(loops, applied, dt_s)
         bids = []
         most, state = self._trial.most, gate.state
@@ -232,12 +241,16 @@ class ServiceLoops:
         asks = self._gate.state is ChannelState.SQUEEZE
         if not self._law.verify_squeeze or not (asks or self._trial.most is not None):
             return
-        if self._gate.in_vain and applied >= _FIRST and self._trial.most is None:
-            self._trial.give_up()
-            return
         known = [loop.excess for loop in loops if loop.moved and loop.excess is not None]
         window_s = max(loop.spec.window_ns for loop in loops) / 1e9
-        self._trial.update(max(known, default=None), asks, applied, window_s, dt_s)
+        worst = max(known, default=None)
+        self._trial.update(worst, asks, applied, window_s, dt_s)
+        # The gate decides by the low-pass, which remembers what the squeeze has already mended.
+        vain = self._gate.in_vain and applied >= _FIRST and (worst or 0.0) >= _VAIN_EXCESS
+        self._vain_s = self._vain_s + dt_s if vain and self._trial.lacks_effect else 0.0
+        if self._vain_s >= window_s + _VAIN_S:
+            self._vain_s = 0.0
+            self._trial.give_up()
         if self._trial.again is not None:
             self.shift(self._trial.again - applied)
 

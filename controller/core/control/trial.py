@@ -103,6 +103,12 @@ class SqueezeTrial:
         elif self._now_s - self._paused_s >= self._pause_s or smooth > _more_than(self._before):
             self._open(smooth)
 
+    @property
+    def lacks_effect(self) -> bool:
+        """Whether a squeeze is not paused, and most of the suffering before it is still there."""
+        smooth = self._deviation.value
+        return self.most is None and smooth is not None and smooth > _LEFT * self._before
+
     def give_up(self) -> None:
         """Let go of a squeeze under which the service waits for the host."""
         self._pause(self._deviation.value or 0.0)

@@ -83,7 +83,7 @@ _TIMES = (
     (
         "wait_host_ns",
         "wait_host",
-        "The part of the wait in which the CPU was idle or stood still; services only.",
+        "The part of the wait in which the CPU stood still or woke up late; services only.",
     ),
 )
 

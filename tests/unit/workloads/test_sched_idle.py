@@ -214,6 +214,13 @@ def test_incremental_changes_give_the_result_of_a_first_scan(
             tree.placer = placer
 
 
+def test_a_parent_above_other_parents_of_best_effort_has_no_quota(tree_v2: Tree) -> None:
+    """It would limit their workloads too, beyond what these are granted."""
+    tree_v2.add("/batch/a", QosClass.BE)
+    tree_v2.add("/batch/x/b", QosClass.BE)
+    assert tree_v2.quotas() == {"/batch/a": None, "/batch/x/b": "/batch/x"}
+
+
 def test_the_parent_of_nothing_but_best_effort_may_have_a_quota(tree_v2: Tree) -> None:
     tree_v2.add("/web", QosClass.LS)
     tree_v2.add("/batch/a", QosClass.BE)
