@@ -156,7 +156,7 @@ def explain(node: Node) -> None:
     assert done.returncode == 0, done.stderr
     incidents = json.loads(done.stdout)["incidents"]
     squeeze = next(each for each in incidents if each["kind"] == "squeeze")
-    assert (squeeze["channel"], squeeze["service"]) == ("cache", "shop/web"), squeeze
+    assert (squeeze["channel"], squeeze["service"]) == ("cache", "shop/web@default"), squeeze
     assert "resctrl.l3" in {each["knob"] for each in squeeze["knobs"]}, squeeze
 
 
