@@ -14,6 +14,7 @@ import itertools
 import os
 from pathlib import Path
 import shutil
+import signal
 import subprocess
 
 from hypothesis import settings as hypothesis_settings
@@ -25,6 +26,10 @@ from tests.helpers import remove_cgroup
 # A deadline for one example measures the load of the machine.
 hypothesis_settings.register_profile("no deadline", deadline=None)
 hypothesis_settings.load_profile("no deadline")
+# A program that a shell starts in the background ignores Ctrl-C, and so do its children: those of
+# tests that send it would go on for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PREFIX = f"sweetpoint-test-{os.getpid()}"
 _numbers = itertools.count()

@@ -85,16 +85,12 @@ def test_an_interrupt_ends_it_with_what_is_known(
     cgroup_root: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
 ) -> None:
     def interrupt(left_s: float) -> None:
         if left_s < 3600 - SECONDS:
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(learn_command, "_tell", interrupt)
-    # A program that a shell starts in the background ignores the signal, and so does its child.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with loads([Load(cgroup_root / "web", "bursts")], seconds=SECONDS + 30) as running:
         running.start()
         assert learn(config, "--for", "1h") == 0
