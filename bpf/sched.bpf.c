@@ -224,7 +224,7 @@ static __always_inline void blame_wait(struct cpu *cpu, u32 id, struct account *
 			break;
 		u64 ns = end > start ? (end - start) * share_1024 >> 10 : 0;
 
-		// An idle CPU wakes up within 0.2 ms, also from deep sleep.
+		// A usual wake-up of an idle CPU is shorter, also from deep sleep.
 		if (run->slot == SLOT_IDLE)
 			account->host_ns += ns >= STALL_NS ? ns << weight_shift(cpu) : 0;
 		else if (ns && run->slot != cpu->slot)
