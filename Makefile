@@ -60,10 +60,11 @@ reference: test-tools
 
 compare:
 	@tools/bootstrap bench
-	@.venv/bin/python -m tests.compare
+	@.venv/bin/python -m tests.compare $(ARGS)
 
 soak: test-tools
 	@.venv/bin/pytest -m soak
+	@.venv/bin/pytest --hypothesis-profile=explore tests/property
 
 clean:
 	rm -rf .venv build dist reports *.egg-info

@@ -116,7 +116,7 @@ class Actuator(Protocol):
         ...
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: return whether *found* is *expected*, or the kernel's own change of it."""
+        """Return whether *found* is *expected*, or the kernel's own change of it."""
         ...
 
     def phase(self, previous: KnobValue, value: KnobValue) -> Phase:

@@ -242,6 +242,7 @@ class Executor:
                 return refused(action, current, error.errno, str(error))
             # The record on disk has the original value, so a restore needs no new one.
             _log.debug("%s", error)
+        self._held.unsettle(*key)
         actuator = self._actuators[action.knob]
         try:
             outcome = actuator.apply(replace(action, previous=current), self._trace)

@@ -15,6 +15,7 @@ from actuators.base import GoneError, Phase, RefusedError, Trace, gone, no_trace
 from actuators.kernfs import Cgroup, Directory
 from controller.core.decision import Action, Outcome
 from controller.core.model import Knob, KnobValue, Target, TargetKind
+from controller.host.odd_rows import report_odd
 
 __all__ = (
     "CgroupKnob",
@@ -72,13 +73,24 @@ class StepKnob(ABC, Generic[_Dir]):
         directory.write(step.file, step.text)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
-        """Pure: return whether the values are equal; subclasses add changes by the kernel."""
+        """Return whether the values are equal; subclasses add changes by the kernel."""
         return expected == found
 
     def read(self, target: Target) -> KnobValue:
         """Return the present value of the knob; errors as ``base.Actuator.read``."""
         with self.open(target) as directory:
+            return self.read_checked(directory)
+
+    def read_checked(self, directory: _Dir) -> KnobValue:
+        """Return ``read_from``; a text that is no value of the knob counts as a refusal.
+
+        :raises RefusedError: also for such a text, which is reported.
+        """
+        try:
             return self.read_from(directory)
+        except ValueError as error:
+            report_odd(self.knob, error)
+            raise RefusedError(0, f"{directory.path}: {self.knob}: {error}") from None
 
     def apply(self, action: Action, trace: Trace = no_trace) -> Outcome:
         """Carry out the steps of *action* and read back; see ``base.Actuator.apply``."""
@@ -104,8 +116,8 @@ class StepKnob(ABC, Generic[_Dir]):
                 self.write_step(directory, step)
                 trace(f"after write {step.file}={step.text}")
         except RefusedError as error:
-            return refused(action, self.read_from(directory), error.errno, str(error))
-        return Outcome(action=action, applied=self.read_from(directory))
+            return refused(action, self.read_checked(directory), error.errno, str(error))
+        return Outcome(action=action, applied=self.read_checked(directory))
 
 
 # By controller, a file that a cgroup with that controller has in every kernel configuration.
@@ -133,8 +145,8 @@ class CgroupKnob(StepKnob[Cgroup]):
         """Return the value of the knob in an open cgroup; errors as ``Cgroup.read``."""
 
     def applies_to(self, target: Target) -> bool:
-        """Pure: return whether *target* is a cgroup."""
-        return target.kind is TargetKind.CGROUP
+        """Pure: return whether *target* is a cgroup of this hierarchy."""
+        return target.kind is TargetKind.CGROUP and target.scope == self.hierarchy
 
     def open(self, target: Target) -> Cgroup:
         """Return the open cgroup, also if it was renamed.

@@ -29,6 +29,7 @@ from controller.host.facts import CgroupLayout, mounts
 __all__ = (
     "FREEZER",
     "CgroupFreeze",
+    "cgroup_in",
     "freezers",
     "is_inside",
     "kill",
@@ -45,10 +46,6 @@ class CgroupFreeze(CgroupKnob):
 
     knob = Knob.FREEZE
     files: ClassVar[dict[Literal["v1", "v2"], str]] = _FILES
-
-    def applies_to(self, target: Target) -> bool:
-        """Pure: return whether *target* is a cgroup of the freezer's scope."""
-        return super().applies_to(target) and target.scope == self.hierarchy
 
     def unsupported_reason(self) -> str | None:
         """Return why this host lacks the knob, or ``None``; the root cgroup never has it."""
@@ -123,15 +120,23 @@ def is_inside(pid: int, hierarchy: str, path: str) -> bool:
     False for a process that has ended.
     """
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+        cgroup = cgroup_in(Path(f"/proc/{pid}/cgroup").read_bytes(), hierarchy)
     except OSError:
         return False
-    for line in lines:
-        number, controllers, cgroup = line.split(":", 2)
-        matches = number == "0" if hierarchy == "v2" else hierarchy in controllers.split(",")
-        if matches:
-            return cgroup == path or cgroup.startswith(f"{path}/")
-    return False
+    return cgroup == path or cgroup.startswith(f"{path}/")
+
+
+def cgroup_in(data: bytes, hierarchy: str) -> str:
+    """Return the cgroup of *hierarchy* in *data* (/proc/PID/cgroup); empty without one.
+
+    Names are any bytes but line feeds: not always UTF-8, and with other breaks of ``splitlines``.
+    """
+    for line in os.fsdecode(data).split("\n"):
+        number, _, rest = line.partition(":")
+        controllers, _, cgroup = rest.partition(":")
+        if number == "0" if hierarchy == "v2" else hierarchy in controllers.split(","):
+            return cgroup
+    return ""
 
 
 def _kill_one(pid: int, hierarchy: str, path: str) -> None:

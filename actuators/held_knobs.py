@@ -4,10 +4,10 @@
 
 A knob is held from the first write until it has its original value again or another program
 writes it. For a knob that this process wrote, a value is ours if it matches the value read back
-after the write. For a record of an earlier process, every intermediate value of its last write
-is ours, because that process may have ended during the write, and every intermediate value on the
-way from there to the original, because a restore goes on without a record of its own where the
-journal cannot be written.
+after the write. After a write that an error broke off, and for a record of an earlier process,
+which may have ended during the write, every intermediate value of the last write is ours, and every
+intermediate value on the way from there to the original, because a restore goes on without a record
+of its own where the journal cannot be written.
 """
 
 from collections import Counter
@@ -98,6 +98,15 @@ class HeldKnobs:
     def begin(self, record: Record) -> None:
         """Store *record* in the journal; called before the kernel is written."""
         self._journal.put(record)
+
+    def unsettle(self, target: Target, knob: Knob) -> None:
+        """Forget the value that was read back: a write begins, and may be broken off.
+
+        Until ``finish`` the record says which values are ours, as that of an earlier process does.
+        """
+        record = self.get(target, knob)
+        if record is not None:
+            self._applied.pop((record.target, knob), None)
 
     def finish(self, record: Record, applied: KnobValue, *, refused: bool) -> None:
         """Store *applied*, the value that was read back after the write of *record*."""

@@ -65,6 +65,12 @@ def _ancestors(path: str) -> Iterator[str]:
 
 _FIRST_NS = 1 * NS_PER_SEC
 _LONGEST_NS = 60 * NS_PER_SEC
+# A knob whose write is still wanted is tried again when its back-off ends. One that was not tried
+# for this long after that is no longer written, mostly because its target is gone.
+_KEEP_NS = 600 * NS_PER_SEC
+# Most refusals that are kept: a tenant may make and remove a thousand cgroups per second. It is
+# more than the knobs that are written on a large node.
+_MAX_KEPT = 10_000
 
 
 class Refusal(NamedTuple):
@@ -77,9 +83,13 @@ class Refusal(NamedTuple):
 
 
 class Backoff:
-    """Refusals by target and knob: 1 s of back-off after the first, doubling up to 60 s."""
+    """Refusals by target and knob: 1 s of back-off after the first, doubling up to 60 s.
+
+    A refusal is dropped ten minutes after its back-off has ended, of more than 10,000 the oldest.
+    """
 
     def __init__(self) -> None:
+        # The last refusals, the oldest first.
         self._refusals: dict[tuple[Target, Knob], Refusal] = {}
 
     def waiting(self, target: Target, knob: Knob, now_ns: int) -> Refusal | None:
@@ -89,13 +99,22 @@ class Backoff:
 
     def refused(self, target: Target, knob: Knob, now_ns: int, errno: int, message: str) -> Refusal:
         """Count a refusal and return it, with the time of the next try."""
-        before = self._refusals.get((target, knob))
+        before = self._refusals.pop((target, knob), None)
         times = 1 if before is None else before.times + 1
         wait_ns = min(_FIRST_NS << min(times - 1, 10), _LONGEST_NS)
         refusal = Refusal(times, now_ns + wait_ns, errno, message)
         self._refusals[target, knob] = refusal
+        self._prune(now_ns)
         return refusal
 
     def clear(self, target: Target, knob: Knob) -> None:
         """Drop the refusals of a knob that was written, or whose target no longer exists."""
         self._refusals.pop((target, knob), None)
+
+    def _prune(self, now_ns: int) -> None:
+        while self._refusals:
+            oldest = next(iter(self._refusals))
+            kept_until_ns = self._refusals[oldest].retry_at_ns + _KEEP_NS
+            if len(self._refusals) <= _MAX_KEPT and now_ns < kept_until_ns:
+                break
+            del self._refusals[oldest]

@@ -64,7 +64,7 @@ def read_knobs(actuators: Iterable[Actuator], target: Target) -> Iterator[tuple[
                     if actuator.mount not in opened:
                         cgroup = stack.enter_context(actuator.open(target))
                         opened[actuator.mount] = cgroup
-                    found = actuator.read_from(opened[actuator.mount])
+                    found = actuator.read_checked(opened[actuator.mount])
                 else:
                     found = actuator.read(target)
             except (GoneError, RefusedError) as error:

@@ -94,7 +94,9 @@ BPF_F_TABLE("array", u32, struct cpu, cpus, NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct account, accounts, MAX_SLOTS * NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct latency, latencies, MAX_LATENCY * NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, u64, blame, MAX_LATENCY * MAX_SLOTS, BPF_F_MMAPABLE);
-BPF_TABLE("lru_hash", u64, struct throttle, throttles, 4096);
+// By cfs_rq: one per CPU of each throttled cgroup of a latency-sensitive workload. No entry is removed
+// with its cgroup; one that was not used for long makes room for a new one.
+BPF_TABLE("lru_hash", u64, struct throttle, throttles, 4096 + MAX_LATENCY * NCPU);
 
 #include "stalls.h"
 
@@ -136,7 +138,9 @@ static __always_inline u64 throttled_in_wait(struct cpu *cpu, u64 next)
 
 	if (!total)
 		return 0;
-	struct throttle first = {};
+	// A sum that does not fit into this wait is older, except for a part that is not known: the cfs_rq
+	// was throttled before the probe was loaded, or its entry made room for another one.
+	struct throttle first = {.seen = total <= cpu->since - cpu->queued ? 0 : total};
 	struct throttle *known = throttles.lookup_or_try_init(&cfs_rq, &first);
 
 	if (!known)
@@ -145,7 +149,7 @@ static __always_inline u64 throttled_in_wait(struct cpu *cpu, u64 next)
 		u64 grown = total > known->seen ? total - known->seen : 0;
 		u64 start = last_own_run(cpu);
 
-		// A new record starts at 0, so the growth can be older than this wait.
+		// Waits that are short or shed are not looked at, so the growth can be older than this.
 		if (grown > cpu->since - start)
 			grown = cpu->since - start;
 		u64 at = known->next++ & (THROTTLES - 1);
@@ -330,12 +334,14 @@ static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 no
 		run->slot = slot;
 	}
 #endif
-	cpu->slot = slot;
-	cpu->since = now;
+	// In this order, on which user space relies (controller/probes/sched_runs.py): a reader that
+	// sees the new slot or sync_clock sees the new since or sync_mono, too.
+	*(volatile u64 *)&cpu->since = now;
+	*(volatile u64 *)&cpu->slot = slot;
 	cpu->switches++;
 	if (now - cpu->sync_clock > SYNC_NS) {
-		cpu->sync_mono = bpf_ktime_get_ns();
-		cpu->sync_clock = now;
+		*(volatile u64 *)&cpu->sync_mono = bpf_ktime_get_ns();
+		*(volatile u64 *)&cpu->sync_clock = now;
 	}
 }
 

@@ -54,13 +54,13 @@ class Stepper:
         self,
         deviation: float = 1.0,
         at_stop: bool = True,
-        caused: bool = True,
+        caused: bool | None = True,
         enabled: bool = True,
         service: str = "web",
     ) -> Eviction | None:
         """Step the policy by one second with the case of *service* and return its eviction."""
         self.deviations[service] = deviation
-        share = 1.0 if caused else 0.19
+        share = {True: 1.0, False: 0.19, None: None}[caused]
         case = Case(
             channel=Channel.CPU,
             service=service,
@@ -93,7 +93,9 @@ class Stepper:
         self.verdicts += [each.text for each in self.policy.verdicts]
         return eviction
 
-    def run(self, seconds: int, deviation: float = 1.0, caused: bool = True) -> list[Eviction]:
+    def run(
+        self, seconds: int, deviation: float = 1.0, caused: bool | None = True
+    ) -> list[Eviction]:
         """Step the policy *seconds* times and return the evictions."""
         found = (self.step(deviation, caused=caused) for _ in range(seconds))
         return [each for each in found if each is not None]

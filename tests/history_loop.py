@@ -42,8 +42,8 @@ class RecordedLoop:
         """Start an agent; the one before was killed, unless ``stop`` was called."""
         self.planner = Planner(self.settings, self.node.workloads)
         self.files = HistoryFiles(self.data_dir, CONFIG, lambda time_ns: EPOCH_NS + time_ns)
-        # The CPU time of this process would thin the snapshots: time runs faster than in an agent.
-        self.files.snapshots.charge = lambda now_ns, cost_s: None
+        # The CPU time of this process would thin the records: time runs faster than in an agent.
+        self.files.moments.charge = self.files.snapshots.charge = lambda now_ns, cost_s: None
         self.outcomes = ()
         self.workloads = self.node.workloads
         self.latest = None

@@ -23,19 +23,19 @@ from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.agent.eviction import EvictionDispatcher
 from controller.agent.knob_poller import KnobPoller
+from controller.agent.knob_targets import KnobTargets
 from controller.agent.sampler import Sampler
+from controller.agent.workload_scanner import WorkloadScanner
 from controller.config.load import Config
 from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
 from controller.core.model import (
-    CgroupId,
     Knob,
     KnobReading,
     Mode,
     Pause,
     QosClass,
     Snapshot,
-    Target,
     TargetKind,
     Workload,
 )
@@ -44,7 +44,6 @@ from controller.core.workload_index import diff_workloads, unpaused
 from controller.host.disks import find_disks
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.state_dir import JOURNAL
-from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.probes.bpf.loader import use_cache
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
@@ -52,10 +51,6 @@ from controller.reconcilers.host_eviction import HostEvictions
 from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, unkept
 from controller.reconcilers.resctrl.control_group import ControlGroup
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
-from controller.workloads.intake import Intake
-from controller.workloads.pods.cgroups import kubelet_writes_weight
-from controller.workloads.sched_idle import SchedIdlePlacer
-from controller.workloads.static import ConfiguredWorkloads
 
 if TYPE_CHECKING:
     from controller.kube.cluster import Cluster
@@ -65,7 +60,6 @@ __all__ = ("Node",)
 
 _log = logging.getLogger(__name__)
 
-_KNOBS = frozenset(Knob)
 # A restore that the kernel refused is tried for up to a second; during a pause again after this.
 _RELEASE_AGAIN_NS = 10 * NS_PER_SEC
 
@@ -74,8 +68,7 @@ class Node:
     """Probes, workloads and knobs of this host. Not thread-safe: for the control thread only.
 
     ``enforcing``: whether knobs are written (enforce mode). ``workloads``: the ones measured and
-    steered now. ``left_out``: a text for each cgroup that a rule of the configuration matches and
-    that cannot be a workload, as of the last scan.
+    steered now.
 
     :raises ConfigError: the configuration does not match this host's cgroups.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
@@ -85,13 +78,8 @@ class Node:
     def __init__(self, config: Config) -> None:
         self._layout = find_cgroup_layout()
         use_cache(config.state_dir / "programs")
-        self._configured = ConfiguredWorkloads(self._layout)
-        self._intake = Intake()
-        self._idle_placer = SchedIdlePlacer(self._layout)
-        self._left_out_log = RateLimitedLogger(_log)
-        self.left_out: tuple[str, ...] = ()
-        workloads = self._scan_rules(config, strict=True)
-        self._intake.update(workloads)
+        self._scanner = WorkloadScanner(self._layout)
+        workloads = self._scanner.first(config)
         cookies = CoreCookie(config.state_dir)
         self.enforcing = config.settings.mode is Mode.ENFORCE
         self.links = self._make_links(config)
@@ -106,21 +94,16 @@ class Node:
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
         self.services = ServiceLevels(config.service_level)
         self._own_link_problems: Mapping[str, str] = {}
-        self._service_knobs: Mapping[str, frozenset[Knob]] = {}  # by profile
-        self._ceded: frozenset[Knob] = frozenset()
-        self._own_knobs = _KNOBS
+        self._knob_targets = KnobTargets()
         self.workloads: tuple[Workload, ...] = ()
         self._pause: Pause | None = None
         self._steered: tuple[Workload, ...] = ()  # paused ones as system workloads
         self._released_ns: int | None = None
-        # The cgroup of each best-effort workload.
-        self._best_effort: dict[CgroupId, Target] = {}
         # Number of workloads with network limits of their own.
         self._limited = 0
-        self._changes_at_scan: int | None = None
         if self.resctrl.facts is not None:
             self.sampler.load_moves()
-        self.set_workloads(self._idle_placer.place(workloads, time.monotonic_ns()))
+        self.set_workloads(workloads)
         # Last, because the cluster has threads and the probes are loaded in forked children.
         self._state_dir = config.state_dir
         self.cluster = self._make_cluster(config)
@@ -179,9 +162,11 @@ class Node:
             self.restore()
             self.enforcing = enforcing
         self.cores.reconfigure(config.settings.core)
+        if enforcing and self.cores.allows(config.settings.core):
+            # Before the first cookie, which must not wait for a compiler in the middle of a tick.
+            self.sampler.prepare_moves()
         self.services.reconfigure(config.service_level)
-        profiles = config.settings.profiles.values()
-        self._service_knobs = {p.name: p.service_knobs for p in profiles if p.service_knobs}
+        self._knob_targets.reconfigure(config.settings)
         self.set_workloads(workloads)
 
     @property
@@ -210,10 +195,12 @@ class Node:
         Always true without the sched probe, which counts the cgroups that are made and removed,
         with a cluster, because pods also change in the API server, and while workloads wait.
         """
-        changes = self.sampler.cgroup_changes
-        if changes is None or self.cluster is not None or self._intake.waiting:
-            return True
-        return changes != self._changes_at_scan
+        return self.cluster is not None or self._scanner.has_changed(self.sampler.cgroup_changes)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Why cgroups that a rule matches are no workloads; see ``WorkloadScanner``."""
+        return self._scanner.left_out
 
     @property
     def unmeasured(self) -> Mapping[QosClass, int]:
@@ -221,45 +208,23 @@ class Node:
 
         Those that wait for a later scan are among them.
         """
-        return Counter(self._intake.counts) + Counter(self.sampler.unmeasured)
+        return Counter(self._scanner.waiting_counts) + Counter(self.sampler.unmeasured)
 
     def scan(self, config: Config) -> tuple[Workload, ...]:
         """Return the workloads of this host by the rules of *config*, without applying them.
 
         Apply them with ``set_workloads``.
         """
-        now_ns = time.monotonic_ns()
-        self._changes_at_scan = self.sampler.cgroup_changes
-        workloads = self._scan_rules(config, strict=False)
-        self._intake.update(workloads)
-        if self.cluster is not None:
-            workloads = self.cluster.scan(workloads, config.settings.profiles, now_ns)
-        # Those that wait are placed as well: their tasks are not foreign to best-effort work.
-        workloads = self._idle_placer.place(workloads, now_ns)
-        waiting = self._intake.waiting
-        self.sampler.set_waiting(
-            each.cgroup for each in waiting.values() if each.qos is QosClass.BE
-        )
-        if waiting:
-            workloads = tuple(each for each in workloads if each.cgroup not in waiting)
-        return workloads
-
-    def _scan_rules(self, config: Config, *, strict: bool) -> tuple[Workload, ...]:
-        workloads, left_out = self._configured.scan(config.workloads, strict=strict)
-        logged = frozenset(self.left_out)
-        for text in left_out:
-            if text not in logged:
-                self._left_out_log.warning(f"{text}; left out")
-        self.left_out = left_out
+        workloads = self._scanner.scan(config, self.cluster, self.sampler.cgroup_changes)
+        waiting = self._scanner.waiting.values()
+        self.sampler.set_waiting(each.cgroup for each in waiting if each.qos is QosClass.BE)
         return workloads
 
     def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
         """Measure and steer exactly *workloads* from now on."""
         change = diff_workloads(self.workloads, workloads)
         self._limited += sum(map(is_limited, change.added)) - sum(map(is_limited, change.removed))
-        for each in change.of_class(QosClass.BE).removed:
-            del self._best_effort[each.cgroup]
-        self._best_effort |= {w.cgroup: _own_target(w) for w in change.of_class(QosClass.BE).added}
+        self._knob_targets.set_workloads(workloads, change)
         self.workloads = workloads
         self.sampler.set_workloads(workloads)
         self._set_steered()
@@ -287,48 +252,23 @@ class Node:
         these readings.
         """
         self._restore_ceded_knobs()
-        # First those that concern many workloads, because new ones are read in this order.
-        above = {level for w in self.workloads for level in (w.idle_at, w.quota_at) if level}
-        targets = [*sorted(above), *self._best_effort.values()]
         # Knobs of workloads that the configuration no longer names must still be restored.
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets
         groups = self.resctrl.targets(enforcing=self.enforcing)
-        every = (*targets, *links, *groups, *self.cores.targets, *held)
         assumed = () if self.links is None or self.enforcing else self.links.unlimited()
-        wanted = self._service_targets()
-        wanted |= dict.fromkeys(every, self._own_knobs)
+        wanted = self._knob_targets.select((*links, *groups, *self.cores.targets, *held))
         self._knob_poller.set_targets(wanted, assumed)
 
     def _restore_ceded_knobs(self) -> None:
-        """Restore the knobs that belong to another agent of this node, and stop reading them.
-
-        The planner plans no action for a knob without a reading.
-        """
+        """Restore the knobs that belong to another agent of this node, and stop reading them."""
         if self.cluster is None:
             return
-        before = self._ceded
-        self._ceded = self.cluster.ceded_knobs(self._executor.holds, time.monotonic_ns())
-        if self._ceded != before:
-            self._own_knobs = _KNOBS - self._ceded
-        if new := self._ceded - before:
+        ceded = self.cluster.ceded_knobs(self._executor.holds, time.monotonic_ns())
+        if new := self._knob_targets.cede(ceded):
             _log_report(self._executor.restore_all(new))
             if Knob.RESCTRL_GROUP in new:
                 self.resctrl.reset()
-
-    def _service_targets(self) -> dict[Target, frozenset[Knob]]:
-        # The services whose profile sets knobs of their own, with these knobs. Not pods: their one
-        # knob is the burst, below which kubelet could not lower a limit any more (an in-place
-        # resize), and which has no effect where the quota of each container bites first.
-        if not self._service_knobs:
-            return {}
-        return {
-            _own_target(w): self._service_knobs[w.profile] - self._ceded
-            for w in self.workloads
-            if w.qos is QosClass.LS
-            and w.profile in self._service_knobs
-            and kubelet_writes_weight(w.path) is None
-        }
 
     @property
     def pause_annotation(self) -> str | None:
@@ -377,7 +317,7 @@ class Node:
         if self.cores.engaged:
             self.sampler.load_moves()
         moves = self.sampler.moves()
-        resctrl_owned = Knob.RESCTRL_GROUP not in self._ceded
+        resctrl_owned = Knob.RESCTRL_GROUP not in self._knob_targets.ceded
         new_group = resctrl_owned and self.resctrl.reconcile(now_ns, moves)
         if (self.links is not None and self.links.reconcile(self._executor, now_ns)) or new_group:
             self.refresh_targets()
@@ -439,10 +379,6 @@ class Node:
             from controller.kube.cleanup import remove_taint_note
 
             remove_taint_note(self._state_dir)
-
-
-def _own_target(workload: Workload) -> Target:
-    return Target(TargetKind.CGROUP, *workload.cgroup, workload.path)
 
 
 def _log_report(report: RestoreReport) -> None:

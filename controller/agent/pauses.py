@@ -6,6 +6,9 @@ The file is examined in every tick with one stat(2), so that a pause takes effec
 A source that cannot be used is reported, once in the log and in ``state`` as long as it lasts, and
 is ignored.
 
+An end is a time of the wall clock, which may be set during a pause. What is left of a pause is
+therefore taken when it is first seen, and counted by a clock that is never set.
+
 The end of the annotation is stored with its text. A duration counts from the moment when it was
 first read, also after a restart, and a restarted agent knows the pause before the API server
 answers.
@@ -40,8 +43,15 @@ _FILE, _NODE = "file", "node"
 _STORED = "pause-node.json"
 _MAX_STORED_BYTES = 1024
 
+# A pause with its source.
+_Sourced = tuple[str, PauseEntry]
+
 # The text of the Node's annotation: its text, empty without one, ``None`` before the first answer.
 Annotation = Callable[[], str | None]
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Pauses:
@@ -51,6 +61,7 @@ class Pauses:
 
     :param annotation: returns the text of the Node's annotation (see ``Annotation``).
     :param wall_clock: seconds since the epoch.
+    :param steady_clock: seconds since any time, a suspension of the host included.
     """
 
     def __init__(
@@ -58,20 +69,25 @@ class Pauses:
         state_dir: Path,
         annotation: Annotation = lambda: "",
         wall_clock: Callable[[], float] = time.time,
+        steady_clock: Callable[[], float] = _since_boot,
     ) -> None:
         self._file = _FilePauses(state_dir)
         self._node = _NodePause(state_dir, annotation, wall_clock())
         self._wall_clock = wall_clock
+        self._steady_clock = steady_clock
+        # When each of the pauses ends by the steady clock.
+        self._ends: dict[_Sourced, float] = {}
         self._pause: Pause | None = None
         self.state = PauseState()
 
     def poll(self) -> Pause | None:
         """Return what is paused now; the same object as long as nothing changes."""
         now_s = self._wall_clock()
-        entries = [(_FILE, each) for each in self._file.poll(now_s) if each.until_s > now_s]
+        asked = [(_FILE, each) for each in self._file.poll(now_s)]
         node = self._node.poll(now_s)
-        if node is not None and node.until_s > now_s:
-            entries.append((_NODE, node))
+        if node is not None:
+            asked.append((_NODE, node))
+        entries = self._in_force(asked, now_s)
         problems = tuple(
             (source, text)
             for source, text in ((_FILE, self._file.problem), (_NODE, self._node.problem))
@@ -81,6 +97,13 @@ class Pauses:
             self.state = PauseState(entries=tuple(entries), problems=problems)
             self._pause = _pause(entry for _, entry in entries)
         return self._pause
+
+    def _in_force(self, asked: list[_Sourced], now_s: float) -> list[_Sourced]:
+        steady_s = self._steady_clock()
+        self._ends = {
+            each: self._ends.get(each, steady_s + each[1].until_s - now_s) for each in asked
+        }
+        return [each for each in asked if self._ends[each] > steady_s]
 
 
 def _pause(entries: Iterator[PauseEntry]) -> Pause | None:

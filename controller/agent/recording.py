@@ -7,10 +7,12 @@ replay with other settings shows what another profile would have done.
 """
 
 from collections.abc import Iterator, Sequence
+import contextlib
 from dataclasses import dataclass, replace
 from functools import cache
 import gzip
 import json
+import logging
 from pathlib import Path
 from typing import Self
 import zlib
@@ -27,8 +29,16 @@ from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.host.names import utf8
+from controller.host.ring import write_whole
 
 __all__ = ("Entry", "Recorder", "RecordingError", "read", "replay")
+
+_log = logging.getLogger(__name__)
+
+_GZIP = 31  # wbits of zlib for a gzip member
+# Entries of a member: five seconds of them, which are lost when the agent is killed.
+_MEMBER_ENTRIES = 25
+_MAX_WAITING = 8 << 20
 
 
 class RecordingError(Exception):
@@ -62,32 +72,84 @@ def _adapter() -> TypeAdapter[Entry]:
 class Recorder:
     """Writes entries to *path*. One takes about a millisecond per hundred workloads.
 
-    :raises OSError: the file cannot be written.
+    The file consists of gzip members of some entries each, and has whole ones only. Without space
+    on the disk they wait in memory, up to 8 MiB. Beyond that the recording ends: an entry cannot be
+    replayed without those before it. Both are logged, and no method raises an ``OSError``.
+
+    :raises OSError: the file cannot be made.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = gzip.open(path, "wb", compresslevel=1)  # noqa: SIM115 - closed by close()
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+        self._size = 0  # of the members in the file
+        self._waiting = b""  # members that are not in the file
+        self._begin()
+        self._problem = ""
+        self._ended = False
 
     def write(self, entry: Entry) -> None:
-        """Append *entry*.
-
-        :raises OSError: the file cannot be written.
-        """
+        """Append *entry*."""
+        if self._ended:
+            return
         try:
             line = _adapter().dump_json(entry)
         except PydanticSerializationError:  # a path that is not UTF-8
             line = utf8(json.dumps(_adapter().dump_python(entry, mode="json"), ensure_ascii=False))
-        self._file.write(line + b"\n")
+        self._member += self._gzip.compress(line + b"\n")
+        self._entries += 1
+        if self._entries >= _MEMBER_ENTRIES:
+            self._store()
 
     def close(self) -> None:
-        """Complete the compressed data and close the file."""
-        self._file.close()
+        """Write what waits and close the file."""
+        if not self._ended:
+            self._store(closing=True)
+        try:
+            self._file.close()
+        except OSError as error:  # a file system may find only now that it has no space
+            _log.error("the recording %s may lack its end (%s)", self._path, error.strerror)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _begin(self) -> None:
+        self._gzip = zlib.compressobj(1, wbits=_GZIP)
+        self._member = b""
+        self._entries = 0
+
+    def _store(self, *, closing: bool = False) -> None:
+        if self._entries:
+            self._waiting += self._member + self._gzip.flush()
+            self._begin()
+        problem = ""
+        try:
+            write_whole(self._file.fileno(), self._waiting)
+        except OSError as error:
+            self._take_back()
+            problem = f"cannot be written ({error.strerror}), and is kept in memory"
+            self._ended = closing or len(self._waiting) > _MAX_WAITING
+            if self._ended:
+                problem = f"ends early, because it cannot be written ({error.strerror})"
+                self._waiting = b""
+        else:
+            self._size += len(self._waiting)
+            self._waiting = b""
+        if problem and problem != self._problem:
+            _log.error("the recording %s %s", self._path, problem)
+        elif self._problem and not problem:
+            _log.info("the recording %s is written again, without a gap", self._path)
+        self._problem = problem
+
+    def _take_back(self) -> None:
+        # First the position: what comes next replaces a part that cannot be cut off, because some
+        # file systems need space for that, too.
+        for step in (self._file.seek, self._file.truncate):
+            with contextlib.suppress(OSError):
+                step(self._size)
 
 
 def read(path: Path) -> Iterator[Entry]:

@@ -6,6 +6,7 @@
 is ``sweetpoint release``, which can stop a running agent first and prints the results.
 """
 
+from collections.abc import Iterator
 import logging
 import os
 from pathlib import Path
@@ -19,9 +20,10 @@ from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import restore_leftovers
 from actuators.journal import JournalError
 from controller.host.facts import HostError, find_cgroup_layout
+from controller.host.names import printable
 from controller.host.state_dir import Lock, LockError, owners
 
-__all__ = ("release", "restore_knobs")
+__all__ = ("describe", "release", "restore_knobs")
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ def release(state_dir: Path, *, stop: bool = False, timeout_s: float = 15.0) -> 
         return 1
     finally:
         lock.close()
-    _print(report)
+    for line in describe(report):
+        print(line)
     return 0 if report.clean else 1
 
 
@@ -106,8 +109,12 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
             continue
 
 
-def _print(report: RestoreReport) -> None:
+def describe(report: RestoreReport) -> Iterator[str]:
+    """Yield *report* as lines for people.
+
+    Names are shown as text: the owner of a delegated cgroup chooses those below it.
+    """
     for result in report.results:
-        print(f"{result.result:<9} {result.subject}: {result.message}")
+        yield printable(f"{result.result:<9} {result.subject}: {result.message}")
     if not report.results:
-        print("nothing to restore")
+        yield "nothing to restore"

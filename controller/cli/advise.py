@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 __all__ = ("HELP", "add_arguments", "main")
 
 HELP = "say which services suffered, from what, and what enforcing would take and can give"
+# Less than this without data is not worth a line: a start of the agent takes a moment.
+_UNMEASURED_NS = 10 * 10**9
 _OTHER = {
-    "free": "too short",
+    "free": "within the dead zone or too short",
     "self": "throttled by its own quota",
     "steal": "the host took CPU time",
     "not-be": "not caused by best-effort",
@@ -72,10 +74,19 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _plain(advice: "Advice") -> dict[str, object]:
+    from controller.core.model import Mode
+
+    services = []
+    for each in advice.services.values():
+        found = each.modes.get(Mode.OBSERVE)
+        gain_ns = None if found is None else found.gain_ns
+        services.append({**asdict(each), "gain_at_most_ns": gain_ns})
+    observed = advice.observed_ns.get(Mode.OBSERVE)
     return {
         "observed_ns": dict(advice.observed_ns),
-        "services": [asdict(each) for each in advice.services.values()],
-        "taken_at_most": asdict(advice.taken),
+        "no_data_ns": advice.blind_ns,
+        "services": services,
+        "taken_at_most": asdict(advice.taken) if observed else None,
         "unreadable": advice.coverage.unreadable,
     }
 
@@ -93,18 +104,32 @@ def _lines(advice: "Advice") -> Iterator[str]:
     yield f"An agent ran for {' and '.join(times)}."
     if coverage.unreadable:
         yield f"{coverage.unreadable} parts of the history cannot be read and are not counted."
-    observed_ns = advice.observed_ns.get(Mode.OBSERVE, 0)
+    for channel, by_mode in advice.blind_ns.items():
+        blind_ns = sum(by_mode.values())
+        if blind_ns > _UNMEASURED_NS:
+            yield (
+                f"No data on {channel} for {lasted(blind_ns)} of these: what services suffered "
+                "then is N/A."
+            )
     suffered = sorted(advice.services.values(), key=_suffered_ns, reverse=True)
     if not suffered:
-        yield "No service was above a sweet point: there was nothing to protect."
+        yield _no_one(advice)
     for each in suffered:
         yield ""
         yield from _service(each, advice)
     yield ""
-    if not observed_ns:
-        yield "Nothing was only observed, so there is no estimate of what enforcing takes."
+    if not advice.observed_ns.get(Mode.OBSERVE):
+        yield "Taken: N/A. Nothing was only observed, so there is no estimate of it."
         return
     yield from _taken(advice)
+
+
+def _no_one(advice: "Advice") -> str:
+    if not advice.has_services:
+        return "Suffered: N/A. There was no service in this time."
+    if advice.blind_ns:
+        return "No service was seen above a sweet point while there was data."
+    return "No service was above a sweet point: there was nothing to protect."
 
 
 def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
@@ -116,34 +141,50 @@ def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
     for mode, time in each.modes.items():
         of_ns = advice.observed_ns[mode]
         worst = f"; at worst {describe_loop(time.worst)}" if time.worst is not None else ""
+        # What was suffered without data is not known.
+        blind_ns = advice.blind_ns.get(each.channel, {}).get(mode, 0)
+        least = "at least " if blind_ns > _UNMEASURED_NS else ""
         yield (
-            f"    {mode:<9} suffered {lasted(time.suffered_ns)} of {lasted(of_ns)} "
+            f"    {mode:<9} suffered {least}{lasted(time.suffered_ns)} of {lasted(of_ns)} "
             f"({_share(time.suffered_ns, of_ns)}){worst}"
         )
     if each.be_share is not None:
         named = ", ".join(f"{share.workload} {share.share:.0%}" for share in each.culprits)
         yield f"    cause     best-effort {each.be_share:.0%} on average{named and f': {named}'}"
+    else:
+        yield "    cause     N/A: the part of best-effort work was never known"
     observed = each.modes.get(Mode.OBSERVE)
     if observed is not None:
         yield f"    gain      {_gain(observed)}"
+    elif advice.observed_ns.get(Mode.OBSERVE):
+        yield "    gain      N/A: it did not suffer while the agent only observed"
+    else:
+        yield "    gain      N/A: nothing was only observed"
 
 
 def _gain(time: "ModeTime") -> str:
     from controller.cli.explain_text import lasted
 
     others: dict[str, int] = {}
-    for state, state_ns in time.states_ns.items():
-        if state in _OTHER and state_ns:
-            others[_OTHER[state]] = others.get(_OTHER[state], 0) + state_ns
-    parts = [f"{lasted(state_ns)} {text}" for text, state_ns in others.items()]
-    rest = f"; not in the rest ({', '.join(parts)})" if parts else ""
-    if not time.caused_ns:
-        return f"none: best-effort was never known as the cause{rest}"
-    return f"enforcing can help in at most {lasted(time.caused_ns)}{rest}"
+    for state, state_ns in time.in_vain_ns.items():
+        if state_ns:
+            text = _OTHER.get(state, state)
+            others[text] = others.get(text, 0) + state_ns
+    parts = ", ".join(f"{lasted(state_ns)} {text}" for text, state_ns in others.items())
+    if not time.gain_ns:
+        return f"none: best-effort would not have been limited ({parts})"
+    rest = f"; not in the rest ({parts})" if parts else ""
+    return f"enforcing can help in at most {lasted(time.gain_ns)}{rest}"
 
 
 def _taken(advice: "Advice") -> Iterator[str]:
+    from controller.cli.explain_text import lasted
+    from controller.core.model import Mode
+
     taken = advice.taken
+    if advice.best_effort and not taken.measured_ns:
+        yield "Taken: N/A. The CPU use of best-effort work was not measured."
+        return
     if not taken.cut_cpu_s:
         yield (
             f"Enforcing would have limited no best-effort work ({advice.best_effort} workloads, "
@@ -160,12 +201,18 @@ def _taken(advice: "Advice") -> Iterator[str]:
             yield f"    {name} {_hours(cpu_s)}"
         if len(largest) > 10:
             yield f"    and {len(largest) - 10} more"
+    unmeasured_ns = advice.observed_ns.get(Mode.OBSERVE, 0) - taken.measured_ns
+    if unmeasured_ns > _UNMEASURED_NS:
+        yield f"Not counted: {lasted(unmeasured_ns)} in which the CPU use was not measured."
+    if taken.evictions:
+        yield f"Not counted: evictions, of which {taken.evictions} were decided."
     yield ""
     yield (
         "How sure is this? The suffering was measured. The cut is an upper bound: while observing "
         "nothing reacts, so a plan goes on to the floors where less might have been enough; only "
         "CPU quotas are counted. What a service gains is not known before it is tried: at most "
-        "the time given above. Enforce for a while and compare the two modes here."
+        "the time given above, and perhaps nothing. Enforce for a while and compare the two modes "
+        "here."
     )
 
 
@@ -176,7 +223,7 @@ def _hours(cpu_s: float) -> str:
 
 
 def _share(part_ns: int, whole_ns: int) -> str:
-    return f"{part_ns / whole_ns:.0%}" if whole_ns else "0%"
+    return f"{part_ns / whole_ns:.0%}" if whole_ns else "N/A"
 
 
 def _suffered_ns(each: "ServiceAdvice") -> int:

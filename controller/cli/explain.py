@@ -107,8 +107,12 @@ def _ns(moment: datetime) -> int:
 
 
 def _plain(answer: "Answer") -> dict[str, Any]:
-    """Return *answer* with plain types; times are RFC 3339, other keys keep their units."""
+    """Return *answer* with plain types; times are RFC 3339, other keys keep their units.
+
+    ``summary`` of an incident is the sentence that the text begins with.
+    """
     from controller.agent.history.incidents import Squeeze, Suffering, helped
+    from controller.cli.explain_text import sentence
 
     incidents = []
     for each in answer.story.incidents:
@@ -122,6 +126,7 @@ def _plain(answer: "Answer") -> dict[str, Any]:
                 "kind": type(each).__name__.lower(),
                 "began": _rfc3339(began),
                 "ended": None if ended is None else _rfc3339(ended),
+                "summary": sentence(each),
                 **fields,
                 **extra,
             }

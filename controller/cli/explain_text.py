@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from controller.agent.history.ask import Answer
 from controller.agent.history.incidents import (
+    Cookie,
     Coverage,
     Effect,
     Eviction,
@@ -22,13 +23,15 @@ from controller.agent.history.incidents import (
 from controller.cli.explain import clock
 from controller.core.control.explain import describe_loop
 from controller.core.knob_values import parse_amount, parse_quota
-from controller.core.model import Knob, KnobValue, Mode, QosClass
+from controller.core.model import Channel, EvictionResult, Knob, KnobValue, Mode, QosClass
 from controller.core.units import NS_PER_SEC, format_bytes, format_cpus, format_duration
 from controller.host.names import printable
 
-__all__ = ("lasted", "text")
+__all__ = ("lasted", "sentence", "text")
 
 _WIDTH = 10
+# The least share of a culprit that is named.
+_NAMED = 0.005
 # What was done about a service while its channel was in a state.
 _STATES = {
     "squeeze": "best-effort was limited",
@@ -48,6 +51,26 @@ _NOTES = {
     NoteKind.PAUSE: "pause",
     NoteKind.VERDICT: "note",
 }
+# What came of an eviction, after the last answer to it.
+_RESULTS = {
+    None: "no answer is recorded",
+    EvictionResult.EVICTED: "accepted",
+    EvictionResult.FROZEN: "it was frozen",
+    EvictionResult.KILLED: "it was killed",
+    EvictionResult.GONE: "it had ended before",
+    EvictionResult.REFUSED: "refused, so it was not evicted",
+    EvictionResult.UNANSWERED: "asked for without an answer",
+    EvictionResult.HELD: "not possible then, so it was not evicted",
+    EvictionResult.REPORTED: "only reported, so it was not evicted",
+}
+# Those with an effect that is verified.
+_EVICTED = (
+    EvictionResult.EVICTED,
+    EvictionResult.FROZEN,
+    EvictionResult.KILLED,
+    EvictionResult.GONE,
+    EvictionResult.UNANSWERED,
+)
 
 
 def text(answer: Answer) -> Iterator[str]:
@@ -83,7 +106,7 @@ def _coverage(coverage: Coverage) -> Iterator[str]:
 
 
 def _touches(incident: Incident) -> bool:
-    return isinstance(incident, Squeeze | Suffering | Eviction) or (
+    return isinstance(incident, Squeeze | Suffering | Cookie | Eviction) or (
         isinstance(incident, Note) and incident.event in (NoteKind.FOREIGN, NoteKind.REFUSED)
     )
 
@@ -97,26 +120,62 @@ def _untouched(answer: Answer) -> str:
 
 
 def _paragraph(incident: Incident) -> Iterator[str]:
+    yield f"{clock(incident.began_ns)}  {sentence(incident)}"
     if isinstance(incident, Squeeze):
         yield from _squeeze(incident)
     elif isinstance(incident, Suffering):
         yield from _suffering(incident)
+    elif isinstance(incident, Cookie):
+        yield from _cookie(incident)
     elif isinstance(incident, Eviction):
         yield from _eviction(incident)
-    elif isinstance(incident, Gap):
-        ended_ns = incident.ended_ns or incident.began_ns
-        yield (
-            f"{clock(incident.began_ns)}  last record of an agent: {incident.reason}; "
-            f"the next one started at {clock(ended_ns)}, with every knob restored"
+
+
+def sentence(incident: Incident) -> str:
+    """Return what *incident* is, without the time of its begin."""
+    if isinstance(incident, Squeeze):
+        limited = f"{_did('limited', incident.mode)}{_parents(incident)}"
+        return f"{limited} {_for(incident)}{_because(incident)}"
+    if isinstance(incident, Suffering):
+        return f"suffered on {incident.channel} {_for(incident)}"
+    if isinstance(incident, Cookie):
+        verb = _did("kept off the cores of services", incident.mode)
+        return (
+            f"best-effort {verb} by a core-scheduling cookie {_for(incident)}{_because(incident)}"
         )
-    elif isinstance(incident, Note):
-        yield f"{clock(incident.began_ns)}  {_NOTES[incident.event]}: {incident.text}"
+    if isinstance(incident, Eviction):
+        return (
+            f"eviction of {incident.workload} because of {incident.service} on "
+            f"{incident.channel}: {_outcome(incident)}"
+        )
+    if isinstance(incident, Gap):
+        ended_ns = incident.ended_ns or incident.began_ns
+        return (
+            f"last record of an agent: {incident.reason}; the next one started at "
+            f"{clock(ended_ns)}, with every knob restored"
+        )
+    assert isinstance(incident, Note)
+    return f"{_NOTES[incident.event]}: {incident.text}"
+
+
+def _parents(squeeze: Squeeze) -> str:
+    shared = [held for held in squeeze.knobs if held.shared_by is not None]
+    names = ", ".join(f"{held.target} (shared by {held.shared_by} workloads)" for held in shared)
+    if not shared:
+        return ""
+    return f"{'' if len(shared) == len(squeeze.knobs) else ', also'} through its parent {names}"
+
+
+def _did(verb: str, mode: Mode) -> str:
+    return verb if mode is Mode.ENFORCE else f"would have been {verb} (observe mode)"
+
+
+def _because(incident: Squeeze | Cookie) -> str:
+    channel = incident.channel if isinstance(incident, Squeeze) else Channel.CACHE
+    return f" because of {incident.service} on {channel}" if incident.service else ""
 
 
 def _squeeze(squeeze: Squeeze) -> Iterator[str]:
-    verb = "limited" if squeeze.mode is Mode.ENFORCE else "would have been limited (observe mode)"
-    reason = f" because of {squeeze.service} on {squeeze.channel}" if squeeze.service else ""
-    yield f"{clock(squeeze.began_ns)}  {verb} {_for(squeeze)}{reason}"
     if squeeze.loop is not None:
         yield _row("why", f"at worst {describe_loop(squeeze.loop)}")
     yield from _evidence(squeeze.be_share, squeeze.culprits)
@@ -133,7 +192,6 @@ def _squeeze(squeeze: Squeeze) -> Iterator[str]:
 
 
 def _suffering(suffering: Suffering) -> Iterator[str]:
-    yield f"{clock(suffering.began_ns)}  suffered on {suffering.channel} {_for(suffering)}"
     yield _row("what", f"at worst {describe_loop(suffering.loop)}")
     yield from _evidence(suffering.be_share, suffering.culprits)
     for state, time_ns in sorted(suffering.states_ns.items(), key=lambda item: -item[1]):
@@ -143,6 +201,7 @@ def _suffering(suffering: Suffering) -> Iterator[str]:
         yield _row("others", f"the channel also followed {', '.join(suffering.others[:5])}")
     tried = "tried" if suffering.mode is Mode.ENFORCE else "would try"
     moved = [each for each in suffering.limited if each.strictest != each.before]
+    moved.sort(key=lambda held: held.shared_by is None)  # one for all says more than one of them
     for held in moved[:10]:
         yield _row(tried, _knob(held))
     if len(moved) > 10:
@@ -153,21 +212,46 @@ def _suffering(suffering: Suffering) -> Iterator[str]:
         yield _row("end", suffering.ended_by)
 
 
+def _cookie(cookie: Cookie) -> Iterator[str]:
+    if cookie.reason:
+        yield _row("why", cookie.reason)
+    if cookie.overlap_ratio is not None and cookie.mode is Mode.ENFORCE:
+        ratio = cookie.overlap_before_ratio
+        before = "" if ratio is None else f"{ratio:.0%} of their time before, "
+        line = f"services shared a core with it for {before}{cookie.overlap_ratio:.0%} with cookies"
+        yield _row("sharing", line)
+    effect = "not known: it was not verified in this time"
+    if cookie.mode is Mode.OBSERVE:
+        effect = "not known: nothing was written"
+    elif cookie.helped is not None:
+        effect = f"{'it helped:' if cookie.helped else 'it did not help'} {cookie.verdict}"
+    yield _row("effect", effect)
+    if cookie.ended_by and cookie.mode is Mode.ENFORCE:
+        yield _row("end", cookie.ended_by)
+
+
 def _eviction(eviction: Eviction) -> Iterator[str]:
-    yield (
-        f"{clock(eviction.began_ns)}  eviction of {eviction.workload} because of "
-        f"{eviction.service} on {eviction.channel}"
-    )
     yield _row("why", eviction.reason)
     for answer in eviction.answers:
         yield _row("answer", answer)
-    yield _row("effect", eviction.effect or "not known: it was not verified in this time")
+    if eviction.effect or eviction.result in _EVICTED:
+        yield _row("effect", eviction.effect or "not known: it was not verified in this time")
+
+
+def _outcome(eviction: Eviction) -> str:
+    text = _RESULTS[eviction.result]
+    if eviction.result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
+        after_ns = eviction.left_after_ns
+        left = "was not seen to end" if after_ns is None else f"ended {lasted(after_ns)} later"
+        return f"{text}, and it {left}"
+    return text
 
 
 def _evidence(be_share: float | None, culprits: Iterable[Share]) -> Iterator[str]:
     if be_share is None:
         return
-    named = ", ".join(f"{each.workload} {each.share:.0%}" for each in culprits)
+    # Of hundreds of equal culprits each has next to nothing.
+    named = ", ".join(f"{e.workload} {e.share:.0%}" for e in culprits if e.share >= _NAMED)
     yield _row("evidence", f"best-effort caused {be_share:.0%} of it{named and f': {named}'}")
 
 
@@ -188,9 +272,16 @@ def _effect(effect: Effect, *, observed: bool) -> Iterator[str]:
 
 
 def _knob(held: Held) -> str:
-    before, strictest = _value(held.knob, held.before), _value(held.knob, held.strictest)
-    last = "" if held.last == held.strictest else f", {_value(held.knob, held.last)} at last"
-    return f"{held.knob} of {held.target}: {before} -> {strictest} at the strictest{last}"
+    before, strictest, last = (
+        _value(held.knob, value) for value in (held.before, held.strictest, held.last)
+    )
+    last = "" if last == strictest else f", {last} at last"
+    target = held.target
+    if held.shared_by is not None:
+        target += f", the parent of {held.shared_by} best-effort workloads"
+    if held.knob is not Knob.CORE_COOKIE:
+        strictest += " at the strictest"
+    return f"{held.knob} of {target}: {before} -> {strictest}{last}"
 
 
 def _value(knob: Knob, value: KnobValue) -> str:
@@ -198,6 +289,8 @@ def _value(knob: Knob, value: KnobValue) -> str:
         if knob is Knob.CPU_QUOTA:
             cpus = parse_quota(value).cpus
             return "unlimited" if cpus is None else format_cpus(cpus)
+        if knob is Knob.CORE_COOKIE:
+            return "off" if value == "0" else "on"
         if knob is Knob.MEMORY_HIGH:
             amount = parse_amount(value)
             return "unlimited" if amount == float("inf") else format_bytes(amount)

@@ -11,6 +11,7 @@ import sys
 from typing import Protocol, cast
 
 from controller.cli.common import FAILED
+from controller.host.names import printable
 
 __all__ = ("COMMANDS", "command", "main", "parser")
 
@@ -46,9 +47,26 @@ COMMANDS = (
 )
 
 
+class _Version(argparse.Action):
+    """Prints the version of the installed package; only then the package's metadata are read."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"{parser.prog} {version('sweetpoint')}")
+        parser.exit()
+
+
 def command(name: str) -> _Command:
     """Import the module of a sub-command and return it."""
     return cast(_Command, import_module(f"controller.cli.{name.replace('-', '_')}"))
+
+
+class _Formatter(logging.Formatter):
+    """Shows names in messages as text: that of a cgroup may have sequences for the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(printable, super().formatMessage(record).split("\n")))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,11 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Only the module of the sub-command is imported: the guardian keeps in memory what is.
     first = next((each for each in argv if not each.startswith("-")), "")
     arguments = parser([first] if first in COMMANDS else COMMANDS).parse_args(argv)
-    logging.basicConfig(
-        level=logging.DEBUG if arguments.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = logging.DEBUG if arguments.verbose else logging.INFO
+    logging.basicConfig(level=level, handlers=[handler])
     try:
         return command(arguments.command).main(arguments)
     except BrokenPipeError:
@@ -84,6 +101,7 @@ def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
         epilog="Start with 'sweetpoint doctor', 'sweetpoint demo', then 'sweetpoint init'.",
     )
     top_level.add_argument("--verbose", action="store_true", help="log at level DEBUG")
+    top_level.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = top_level.add_subparsers(required=True, dest="command", metavar="COMMAND")
     for name in names:
         module = command(name)

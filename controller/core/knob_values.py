@@ -135,16 +135,15 @@ def write_order(action: Action) -> tuple[bool, int]:
     """Return the sort key by which quotas of children never exceed those of their parents.
 
     cgroup v1 refuses such a value. Quotas are lowered from the leaves upwards first, then raised
-    from the top downwards.
+    from the top downwards. The order of other knobs does not matter.
     """
     depth = action.target.path.count("/")
-    lowers = _cpus(action.value) < _cpus(action.previous)
+    is_quota = action.knob is Knob.CPU_QUOTA
+    lowers = is_quota and _cpus(action.value) < _cpus(action.previous)
     return (not lowers, -depth if lowers else depth)
 
 
 def _cpus(value: KnobValue) -> float:
-    if len(value.split()) != 3:
-        return 0.0
     cpus = parse_quota(value).cpus
     return math.inf if cpus is None else cpus
 

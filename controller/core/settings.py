@@ -257,7 +257,8 @@ class LawSettings:
     workloads that this service waits for. ``cut_by_signal``: the cut that the cache channel demands
     is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
     shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
-    for the low-pass. ``verify_squeeze``: a squeeze to the stop that brought nothing is let go.
+    for the low-pass. ``fast_rise``: a squeeze that brings nothing yet rises ever faster.
+    ``verify_squeeze``: one to the stop that brought nothing is let go.
     ``low_floors``: a full squeeze of many workloads leaves them 2 % of the machine, not a quarter.
     ``common_quota``: where the kernel's least quotas add up to more, their common parent has one.
     ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
@@ -272,6 +273,7 @@ class LawSettings:
     cut_by_signal: bool = False
     fast_release: bool = False
     fast_squeeze: bool = False
+    fast_rise: bool = False
     verify_squeeze: bool = False
     low_floors: bool = False
     common_quota: bool = False

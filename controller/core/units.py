@@ -163,8 +163,8 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def format_cpus(cpus: float) -> str:
-    """Return *cpus* with its unit: ``1.50cpu``."""
-    return f"{cpus:.2f}cpu"
+    """Return *cpus* with its unit: ``1.50cpu``, below a hundredth of a CPU ``2.5mcpu``."""
+    return f"{cpus:.2f}cpu" if cpus >= 0.01 or cpus == 0 else f"{cpus * 1000:.2g}mcpu"
 
 
 def _scaled(text: str, units: dict[str, int] | dict[str, float], wanted: str) -> float:

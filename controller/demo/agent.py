@@ -112,6 +112,11 @@ class Agent:
         body = self._get("/statusz")
         return json.loads(body) if body is not None else None
 
+    def metrics(self) -> str | None:
+        """Return the text of the agent's metrics, ``None`` without an answer within 2 s."""
+        body = self._get("/metrics")
+        return body.decode() if body is not None else None
+
     def stop(self) -> None:
         """End the agent, which restores every knob first."""
         self.process.stop(signal.SIGTERM, STOP_WITHIN_S)

@@ -13,6 +13,8 @@ from pathlib import Path
 import signal
 import time
 
+from controller.host.facts import mounts
+
 __all__ = ("DemoCgroups", "DemoError", "find_cpuacct_mount")
 
 EMPTY_WITHIN_S = 10.0
@@ -120,13 +122,7 @@ def find_cpuacct_mount(cpu_mount: Path, mountinfo: str | None = None) -> Path | 
 
     :raises DemoError: cpuacct is not mounted.
     """
-    if mountinfo is None:
-        mountinfo = Path("/proc/self/mountinfo").read_text()
-    found = []
-    for line in mountinfo.splitlines():
-        head, _, tail = line.partition(" - cgroup ")
-        if "cpuacct" in tail.rpartition(" ")[2].split(","):
-            found.append(Path(head.split()[4]))
+    found = [each.point for each in mounts(mountinfo, {"cgroup"}) if "cpuacct" in each.options]
     if not found:
         raise DemoError("the cgroup controller cpuacct is not mounted")
     return None if cpu_mount in found else found[0]

@@ -30,6 +30,7 @@ __all__ = (
     "Interrupted",
     "Session",
     "describe",
+    "first_line",
     "interruptible",
     "missing_for",
 )
@@ -202,7 +203,7 @@ def missing_for(jobs: Sequence[BestEffort]) -> list[str]:
 
 def describe(jobs: Sequence[BestEffort]) -> list[tuple[str, str]]:
     """Return (name, value) of the host and the programs, for the interpretation of the numbers."""
-    versions = [_first_line("nginx", "-v"), *(_version(job) for job in jobs)]
+    versions = [first_line("nginx", "-v"), *(_version(job) for job in jobs)]
     return [
         ("date", time.strftime("%Y-%m-%d %H:%M:%S %Z")),
         ("kernel", f"{platform.release()} {platform.machine()}"),
@@ -213,10 +214,11 @@ def describe(jobs: Sequence[BestEffort]) -> list[tuple[str, str]]:
 
 
 def _version(job: BestEffort) -> str:
-    return _first_line(job.name, "-version" if job.name == "ffmpeg" else "--version")
+    return first_line(job.name, "-version" if job.name == "ffmpeg" else "--version")
 
 
-def _first_line(*command: str) -> str:
+def first_line(*command: str) -> str:
+    """Return the first line that *command* prints, without a copyright; else the program."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     words = (done.stdout or done.stderr).splitlines()[:1]
     return words[0].split(" Copyright")[0] if words else command[0]

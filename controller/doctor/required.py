@@ -18,6 +18,7 @@ from controller.host.facts import (
     CgroupLayout,
     HostError,
     find_cgroup_layout,
+    mounts,
     online_cpus,
     possible_cpus,
 )
@@ -284,8 +285,7 @@ def _memlock() -> Fact:
 
 def _state_dir() -> Fact:
     run = Path("/run")
-    mounts = [line.split() for line in read_text("/proc/self/mountinfo").splitlines()]
-    tmpfs = any(m[4] == str(run) and "tmpfs" in m[m.index("-") :] for m in mounts if len(m) > 6)
+    tmpfs = any(each.point == run for each in mounts(None, {"tmpfs"}))
     return Fact(
         name="tmpfs for the journal",
         have=tmpfs,

@@ -38,6 +38,7 @@ __all__ = (
 )
 
 _CPU_DIR = Path("/sys/devices/system/cpu")
+_MOUNTINFO = Path("/proc/self/mountinfo")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # x86, POWER, ARM (arch/*/kernel/*: show_cpuinfo).
 _MODEL = re.compile(r"^(?:model name|cpu|CPU part)\s*: *(.+)$", re.MULTILINE)
@@ -114,12 +115,14 @@ def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
 def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
     """Return the visible mounts of *fs_types* in *mountinfo* (default: /proc/self/mountinfo)."""
     if mountinfo is None:
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+        mountinfo = os.fsdecode(_MOUNTINFO.read_bytes())
     # proc(5): id parent dev ROOT POINT options [optional fields] - TYPE source SUPER_OPTIONS
     found: dict[Path, Mount] = {}
-    for line in mountinfo.splitlines():
+    # Any user chooses a mount point (fusermount(1)): not always UTF-8, and with any white space but
+    # what the kernel escapes.
+    for line in mountinfo.split("\n"):
         head, separator, tail = line.partition(" - ")
-        left, right = head.split(), tail.split()
+        left, right = head.split(" "), tail.split(" ")
         if not separator or len(left) < 5 or not right:
             continue
         point = Path(_unescape(left[4]))

@@ -19,7 +19,7 @@ import zlib
 from controller.host.state_dir import check_owner
 from controller.host.store import open_data_dir
 
-__all__ = ("Ring", "RingReader")
+__all__ = ("Ring", "RingReader", "write_whole")
 
 _GZIP = 31  # wbits of zlib for a gzip member
 _MAGIC = b"\x1f\x8b\x08"
@@ -83,7 +83,7 @@ class Ring:
             size = os.fstat(fd).st_size
             try:
                 head = b"" if size else self._head()
-                _write(fd, _compress(head) + block if head else block)
+                write_whole(fd, _compress(head) + block if head else block)
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(fd, size)
@@ -165,7 +165,11 @@ def _compress(data: bytes) -> bytes:
     return writer.compress(data) + writer.flush()
 
 
-def _write(fd: int, data: bytes) -> None:
+def write_whole(fd: int, data: bytes) -> None:
+    """Write all of *data* to the file *fd*.
+
+    :raises OSError: it cannot be written; a part of it may have been.
+    """
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -12,6 +12,7 @@ imports this module.
 """
 
 from collections.abc import Iterable
+import contextlib
 import errno
 import fcntl
 import json
@@ -225,7 +226,12 @@ def write_json(path: Path, value: object) -> None:
     :raises OSError: the file cannot be written.
     """
     new = path.with_suffix(".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    new.replace(path)
+    try:
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        new.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()  # it may have taken the last space, which the journal needs
+        raise

@@ -26,6 +26,11 @@ _OTHER = {
     ChannelState.PAUSED: "paused",
     "other": "another service decided",
 }
+# As the gain of ``sweetpoint advise``, which counts that time.
+_MAY_HELP = (
+    " Enforcing can help in the time by best-effort; in the rest only while best-effort work is "
+    "limited for another service or on another channel, or yields by sched-idle."
+)
 
 
 def node_document(
@@ -169,7 +174,7 @@ def _suffering(status: Mapping[str, Any]) -> list[Part]:
     ran_ns = number(status.get("ran_ns")) or 0.0
     parts: list[Part] = [Text(f"Since the agent started; it ran for {_time(ran_ns)}.", "soft")]
     if not times:
-        return [*parts, Text("No service was above a sweet point: there was nothing to protect.")]
+        return [*parts, Text("No service was seen above a sweet point.")]
     ordered = sorted(times.items(), key=lambda item: -sum(item[1].values()))
     rows: list[list[Cell]] = []
     for (service, channel), states in ordered[:_MOST]:
@@ -191,8 +196,7 @@ def _suffering(status: Mapping[str, Any]) -> list[Part]:
         )
     parts.append(
         Table(
-            caption="Time above a sweet point."
-            + (" Only what best-effort work caused can be better when enforcing." * observes),
+            caption="Time above a sweet point." + (_MAY_HELP * observes),
             headings=("service", "channel", "other causes", "suffered", "by best-effort", "share"),
             rows=rows,
             left=3,
@@ -200,15 +204,19 @@ def _suffering(status: Mapping[str, Any]) -> list[Part]:
     )
     parts += _more(len(times))
     if observes:
-        cut_s = number(mapping(status.get("history")).get("cut_cpu_s")) or 0.0
-        parts.append(
-            Text(
-                f"Enforcing would have taken at most {cut_s:.0f} CPU seconds from best-effort work "
-                "(CPU quotas only; an upper bound, because nothing reacts while observing). "
-                "“sweetpoint advise” on the host has the details."
-            )
-        )
+        parts.append(Text(_taken(mapping(status.get("history")))))
     return parts
+
+
+def _taken(history: Mapping[str, Any]) -> str:
+    cut_s = number(history.get("cut_cpu_s"))
+    if history.get("enabled") is not True or cut_s is None:
+        return "What enforcing would have taken is N/A: no history is kept."
+    return (
+        f"Enforcing would have taken at most {cut_s:.0f} CPU seconds from best-effort work "
+        "(CPU quotas only; an upper bound, because nothing reacts while observing). "
+        "“sweetpoint advise” on the host has the details."
+    )
 
 
 def _time(time_ns: float) -> str:

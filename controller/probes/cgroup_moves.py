@@ -27,10 +27,11 @@ from controller.probes.bpf.libbpf import HashMap, libbpf
 from controller.probes.bpf.loader import LoadError, ProgramSpec, load
 from controller.probes.bpf.mapped_array import MappedArray
 
-__all__ = ("Move", "MoveProbe", "Moves")
+__all__ = ("Move", "MoveProbe", "Moves", "moves_spec")
 
 # 64 KiB, some 2,000 moves between two polls. With more moves a scan is cheaper.
 _RING_PAGES = 16
+_MAX_FOLLOWED = 1024
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -74,9 +75,9 @@ class MoveProbe:
     :raises BtfError: the kernel's BTF lacks a struct or member that the program reads.
     """
 
-    def __init__(self, layout: CgroupLayout, *, max_followed: int = 1024) -> None:
+    def __init__(self, layout: CgroupLayout, *, max_followed: int = _MAX_FOLLOWED) -> None:
         self._hierarchy = layout.hierarchy
-        self._loaded = load(_spec(layout, max_followed))
+        self._loaded = load(moves_spec(layout, max_followed))
         fds = self._loaded.map_fds
         self._lost = MappedArray(fds["lost"], np.dtype("u8"), 1)
         self._lost_seen = 0
@@ -141,7 +142,12 @@ class MoveProbe:
         return 0
 
 
-def _spec(layout: CgroupLayout, max_followed: int) -> ProgramSpec:
+def moves_spec(layout: CgroupLayout, max_followed: int = _MAX_FOLLOWED) -> ProgramSpec:
+    """Return what ``MoveProbe`` loads.
+
+    :raises LoadError: /proc/cgroups does not list the hierarchy.
+    :raises BtfError: the kernel's BTF lacks a struct or member that the program reads.
+    """
     btf = Btf()
     return ProgramSpec(
         source="members.bpf.c",

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import mounts
+from controller.host.odd_rows import report_odd
 from controller.probes.poll_queue import PollQueue
 
 __all__ = (
@@ -95,7 +96,7 @@ class UsageMeter:
         memory = _text(f"{directory}/memory.current") if self._has[0] else None
         io = _text(f"{directory}/io.stat") if self._has[1] else None
         now = Usage(
-            memory_bytes=None if memory is None else int(memory),
+            memory_bytes=None if memory is None else _bytes(memory),
             io_bytes=None if io is None else parse_io_bytes(io),
         )
         before, self.workloads[cgroup] = self.workloads.get(cgroup), now
@@ -105,11 +106,28 @@ class UsageMeter:
 def parse_io_bytes(text: bytes) -> int:
     """Return the sum of bytes read and written over all devices in a text of ``io.stat``.
 
+    A row with another value than a number is left out. The name of a device is not looked at: it
+    is ``(unknown)`` for one that was removed while it was in use.
+
     >>> parse_io_bytes(b"8:0 rbytes=4096 wbytes=512 rios=1 wios=1 dbytes=9 dios=1\\n")
     4608
     """
-    words = (word.partition(b"=") for word in text.split())
-    return sum(int(count) for key, _, count in words if key in (b"rbytes", b"wbytes"))
+    total = 0
+    for row in text.splitlines():
+        words = (word.partition(b"=") for word in row.split())
+        counts = [count for key, _, count in words if key in (b"rbytes", b"wbytes")]
+        if all(map(bytes.isdigit, counts)):
+            total += sum(map(int, counts))
+        else:
+            report_odd("io.stat", row)
+    return total
+
+
+def _bytes(text: bytes) -> int | None:
+    if text.strip().isdigit():
+        return int(text)
+    report_odd("memory.current", text)
+    return None
 
 
 def _text(path: str) -> bytes | None:
@@ -197,8 +215,8 @@ class NonBestEffortMemory:
 def _fields(path: Path) -> dict[str, int]:
     # Empty: the cgroup was removed, or the controller is not enabled for it.
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return {}
     words = (line.split() for line in lines)
-    return {each[0]: int(each[1]) for each in words if len(each) >= 2 and each[1].isdigit()}
+    return {each[0]: int(each[1]) for each in words if len(each) >= 2 and each[1].isdecimal()}

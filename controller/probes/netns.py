@@ -23,6 +23,7 @@ from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout
+from controller.host.odd_rows import report_odd
 from controller.host.rtnetlink import RouteSocket, attributes
 from controller.probes.net import Traffic
 
@@ -184,6 +185,7 @@ def ip_traffic(links: Iterable[bytes]) -> Traffic:
     """Return the IP bytes and packets that crossed the border of a namespace.
 
     :param links: the answers to a dump of its links, without their netlink headers.
+    :raises struct.error: an answer is shorter than its form.
     """
     parts = [(*_IFINFO.unpack_from(link)[1:3], attributes(link, _IFINFO.size)) for link in links]
     kinds = {index: _kind(found) for _, index, found in parts}
@@ -227,7 +229,11 @@ def _count(opened: RouteSocket) -> Traffic:
     links = list(opened.dump(_GET_LINK, _IFINFO.pack(0, 0, 0, 0, 0)))
     if not links:  # even an empty namespace has its loopback
         raise OSError(errno.EIO, os.strerror(errno.EIO))
-    return ip_traffic(links)
+    try:
+        return ip_traffic(links)
+    except struct.error as error:
+        report_odd("links of a network namespace", error)
+        raise OSError(errno.EIO, os.strerror(errno.EIO)) from None
 
 
 def _kind(found: Mapping[int, bytes]) -> str:
@@ -261,4 +267,4 @@ def _pids(procs: str) -> list[int]:
             os.close(fd)
     except OSError:
         return []
-    return list(map(int, b"".join(chunks).split()))
+    return [int(pid) for pid in b"".join(chunks).split() if pid.isdigit()]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
+from controller.host.odd_rows import report_odd
 from controller.probes.poll_queue import PollQueue
 
 __all__ = ("Pressure", "PressureMeter", "parse_some_ns")
@@ -122,14 +123,19 @@ class PressureMeter:
 
 
 def parse_some_ns(text: bytes) -> int | None:
-    """Return the total of the ``some`` line in ns; ``None`` if it is not the first line.
+    """Return the total of the ``some`` line in ns; ``None`` if the first line is not that.
 
     >>> parse_some_ns(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=12")
     12000
     """
     if not text.startswith(b"some "):
         return None
-    return int(text.partition(b"\n")[0].rpartition(b"total=")[2]) * 1000
+    row = text.partition(b"\n")[0]
+    total_us = row.rpartition(b"total=")[2]
+    if not total_us.isdigit():
+        report_odd("pressure", row)
+        return None
+    return int(total_us) * 1000
 
 
 def _open(inode: int, directory: Path, suffix: str) -> _Files:

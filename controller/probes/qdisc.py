@@ -4,6 +4,7 @@
 
 from collections.abc import Collection, Mapping
 import contextlib
+import errno
 import os
 import struct
 from typing import NamedTuple
@@ -56,8 +57,14 @@ class QdiscReader:
         """Return the counters by (ifindex, classid), without classes that do not exist.
 
         :param wanted: class ids (``0x10004`` is ``1:4``) by ifindex.
-        :raises OSError: the kernel could not answer.
+        :raises OSError: the kernel could not answer, or not in the known form.
         """
+        try:
+            return self._poll(wanted)
+        except (KeyError, struct.error):
+            raise OSError(errno.EIO, "a class or qdisc without counters") from None
+
+    def _poll(self, wanted: Mapping[int, Collection[int]]) -> dict[tuple[int, int], ClassCounters]:
         found: dict[tuple[int, int], ClassCounters] = {}
         has_leaf = False
         for ifindex, classids in wanted.items():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.core.model import Target
+from controller.host.odd_rows import report_odd
 
 __all__ = ("CacheUse", "GroupCounters", "GroupMembership", "MonitorError", "group_membership")
 
@@ -145,7 +146,11 @@ def group_membership(tids: Iterator[int]) -> Iterator[tuple[int, GroupMembership
             text = Path(f"/proc/{tid}/cpu_resctrl_groups").read_text(encoding="utf-8")
         except OSError:
             continue
-        control, monitor = (line.partition(":")[2] for line in text.splitlines()[:2])
+        lines = text.splitlines()
+        if len(lines) < 2:
+            report_odd("cpu_resctrl_groups", text)
+            continue
+        control, monitor = (line.partition(":")[2] for line in lines[:2])
         if control:  # empty: resctrl is not mounted
             yield tid, GroupMembership(control.removeprefix("/"), monitor)
 

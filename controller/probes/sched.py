@@ -9,7 +9,6 @@ since the workload was assigned. Reading needs no system call.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-import operator
 import time
 
 import numpy as np
@@ -29,11 +28,13 @@ from controller.probes.sched_program import (
     ACCOUNT,
     ACCOUNT_WORDS,
     CPU,
+    GENERATION,
     LATENCY,
     LATENCY_WORDS,
     sched_spec,
     without_sched_info,
 )
+from controller.probes.sched_runs import unfinished_runs
 from controller.probes.slots import (
     SLOT_IDLE,
     SLOT_SYSTEM,
@@ -137,7 +138,7 @@ class SchedProbe:
         self._latencies = latencies.values["bucket"].reshape(max_latency, cpus, LATENCY_WORDS)
         blames = MappedArray(fds["blame"], np.dtype("u8"), max_latency * max_slots)
         self._blame = BlamePairs(blames.values.reshape(max_latency, max_slots))
-        self._generation = MappedArray(fds["generation"], np.dtype("u8"), 1)
+        self._generation = MappedArray(fds["generation"], GENERATION, 1)
         self._changes = MappedArray(fds["cgroup_changes"], np.dtype("u8"), 1)
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
         self._slots = Slots(max_slots, max_latency)
@@ -234,7 +235,7 @@ class SchedProbe:
         self._slots.add(member)
         latency = 0 if record is None else record + 1
         self._slot_of_cgroup.set(member.cgroup.id, member.slot, latency)
-        self._generation.values[0] += 1
+        self._generation.values["updates"] += 1
 
     def set_unknown(self, cgroup: CgroupId) -> None:
         """Count what *cgroup*, which has no slot, does as unknown and not as system.
@@ -245,7 +246,7 @@ class SchedProbe:
             return
         self._unknown.add(cgroup)
         self._slot_of_cgroup.set(cgroup.id, SLOT_UNKNOWN, 0)
-        self._generation.values[0] += 1
+        self._generation.values["updates"] += 1
 
     def release(self, cgroup: CgroupId, *, now_ns: int) -> None:
         """Stop counting for *cgroup*; its slot is reused after 2 s."""
@@ -256,7 +257,7 @@ class SchedProbe:
             return
         self._unknown.discard(cgroup)
         self._slot_of_cgroup.delete(cgroup.id)
-        self._generation.values[0] += 1
+        self._generation.values["updates"] += 1
 
     def counted(self) -> dict[str, int]:
         """Return the perf counters summed over all slots, including system and idle, up to now."""
@@ -318,13 +319,11 @@ class SchedProbe:
         """
         # A sum over the CPUs; sum() takes three times as long for six words per CPU.
         totals = np.einsum("scw->sw", self._accounts[:slot_count, :, : len(_TOTALS)])
-        runs = self._runs.tolist()
         now_ns = time.monotonic_ns()
-        _, _, sync_clock, newest_ns = max(runs, key=operator.itemgetter(3))
-        clock = sync_clock + now_ns - newest_ns
-        for since, slot, _, _ in runs:
-            if since and slot < slot_count:
-                totals[slot, 0] += max(0, clock - since)
+        newest_ns, runs = unfinished_runs(self._runs, now_ns)
+        for slot, length_ns in runs:
+            if slot < slot_count:
+                totals[slot, 0] += length_ns
         (grown,) = (totals.ravel() > self._totals[:slot_count].ravel()).nonzero()
         self._active[grown // len(_TOTALS)] = True
         np.maximum(self._totals[:slot_count], totals, out=self._totals[:slot_count])

@@ -16,6 +16,7 @@ __all__ = (
     "ACCOUNT",
     "ACCOUNT_WORDS",
     "CPU",
+    "GENERATION",
     "LATENCY",
     "LATENCY_WORDS",
     "sched_spec",
@@ -29,6 +30,8 @@ ACCOUNT_WORDS = 8
 # Signed, because differences are computed from it.
 ACCOUNT = np.dtype([("word", "i8", ACCOUNT_WORDS)])
 LATENCY = np.dtype([("bucket", "u4", LATENCY_WORDS)])
+# Each word has one writer: the program, and user space.
+GENERATION = np.dtype([("cgroups", "u8"), ("updates", "u8")])
 CPU = np.dtype(
     {
         "names": [

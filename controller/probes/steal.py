@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from controller.core.units import NS_PER_SEC
+from controller.host.odd_rows import report_odd
 
 __all__ = ("StealMeter",)
 
@@ -33,8 +34,16 @@ class StealMeter:
         """
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + _EVERY_NS
-            with self._path.open(encoding="ascii") as lines:
-                fields = lines.readline().split()
-            if len(fields) > _STEAL_FIELD:
-                self._steal_ns = int(fields[_STEAL_FIELD]) * self._tick_ns
+            with self._path.open(encoding="ascii", errors="replace") as lines:
+                line = lines.readline()
+            self._steal_ns = self._parse(line)
         return self._steal_ns
+
+    def _parse(self, line: str) -> int | None:
+        fields = line.split()
+        if len(fields) <= _STEAL_FIELD:
+            return None
+        if not fields[_STEAL_FIELD].isdecimal():
+            report_odd("/proc/stat", line)
+            return None
+        return int(fields[_STEAL_FIELD]) * self._tick_ns

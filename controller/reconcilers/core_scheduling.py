@@ -30,7 +30,7 @@ from controller.probes.cgroup_moves import Move, Moves
 from controller.probes.sched import MAX_SLOTS, SchedProbe
 from controller.probes.smt_overlap import OverlapMeter
 from controller.reconcilers.task_scan import TaskScan
-from controller.workloads.sched_idle import partial_idle
+from controller.workloads.knob_placement import partial_idle
 
 __all__ = (
     "CookieReconciler",
@@ -241,6 +241,10 @@ class CoreScheduling:
     def targets(self) -> tuple[Target, ...]:
         """The core groups that may get a cookie; none where the host has no core scheduling."""
         return () if self.problem else self._reconciler.targets
+
+    def allows(self, settings: CoreSettings) -> bool:
+        """Return whether *settings* may give a group a cookie on this host."""
+        return settings.mode is not CoreMode.OFF and not self.problem
 
     @property
     def engaged(self) -> bool:

@@ -57,6 +57,7 @@ class HostEvictions:
         self._thaw_ns: dict[Target, int] = {}
         self._kills: list[_Kill] = []
         self._answers: list[EvictionAnswer] = []
+        self.reset()
 
     def request(self, eviction: Eviction, path: str, *, enforcing: bool, now_ns: int) -> None:
         """Begin *eviction* of the workload whose cgroup of the cpu controller is at *path*.
@@ -74,11 +75,17 @@ class HostEvictions:
             self._freeze(eviction, target, now_ns)
 
     def reconcile(self, now_ns: int) -> None:
-        """Continue kills that take longer than a tick, and thaw workloads whose time is over."""
+        """Continue kills that take longer than a tick, and thaw workloads whose time is over.
+
+        A workload that the kernel refuses to thaw is tried again after the executor's back-off.
+        """
         self._kills = [each for each in self._kills if not self._try_kill(each, now_ns)]
         for target in [each for each, due_ns in self._thaw_ns.items() if now_ns >= due_ns]:
-            del self._thaw_ns[target]
-            self._executor.execute([_freezing(target, "1", "0")], now_ns=now_ns)
+            (outcome,) = self._executor.execute([_freezing(target, "1", "0")], now_ns=now_ns)
+            if outcome.failure is Failure.REFUSED:
+                self._thaw_ns[target] = outcome.retry_ns
+            else:
+                del self._thaw_ns[target]
 
     def spare(self, paths: Container[str]) -> None:
         """Thaw the workloads with the cgroups at *paths*, and kill no more of their processes."""
@@ -91,8 +98,12 @@ class HostEvictions:
         yield from answers
 
     def reset(self) -> None:
-        """Forget all evictions in progress, because every knob was restored."""
-        self._thaw_ns.clear()
+        """Forget all evictions in progress, because every knob was restored.
+
+        A workload that could not be thawed then is still held, and is thawed as soon as possible.
+        """
+        held = () if self._freezer is None else self._executor.held()
+        self._thaw_ns = {each: 0 for each in held if each.scope == FREEZER}
         self._kills.clear()
 
     def _answer(
@@ -118,7 +129,7 @@ class HostEvictions:
             self._answer(eviction, EvictionResult.REFUSED, "another program has frozen it")
             return
         (outcome,) = self._executor.execute([_freezing(frozen, "0", "1")], now_ns=now_ns)
-        if outcome.applied == "1" and outcome.failure is None:
+        if outcome.applied == "1" and outcome.failure is None and outcome.foreign is None:
             lasts_ns = self._config.freeze_ns
             self._thaw_ns[frozen] = now_ns + lasts_ns
             message = f"frozen for {format_duration(lasts_ns)}"

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP server of /, /metrics, /healthz, /readyz and /statusz, in threads of its own.
+"""HTTP server of the pages of ``pages``, in threads of its own.
 
 The threads only read published state, so a slow or hostile client can delay a tick only through
 its share of the interpreter, which the limits of ``http_limits`` keep small.
@@ -9,15 +9,11 @@ It is built on http.server of the standard library, because five pages do not ju
 on a web framework, which would need the same limits.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
-from functools import cache
 from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from ipaddress import ip_address
-import json
 import logging
 import os
 from pathlib import Path
@@ -25,12 +21,9 @@ import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from controller.core.units import NS_PER_SEC
-from controller.host.names import utf8
-from controller.page.document import policy, render
 from controller.page.hours import Hours
 from controller.telemetry.http_limits import (
     Connections,
@@ -40,10 +33,16 @@ from controller.telemetry.http_limits import (
     TokenError,
     TokenFile,
 )
+from controller.telemetry.pages import (
+    HTML,
+    HTML_HEADERS,
+    PROTECTED,
+    TEXT,
+    Page,
+    Pages,
+    make_pages,
+)
 from controller.telemetry.report import PublishedState
-
-if TYPE_CHECKING:
-    from controller.page.view import Tracker
 
 __all__ = ("StatusServer",)
 
@@ -57,23 +56,10 @@ _MAX_HEAD_BYTES = 16 << 10
 # A page about that many workloads takes some milliseconds, and requests share it. On smaller nodes
 # every request gets the state of its own moment.
 _SHARED_FROM = 200
-_TEXT = "text/plain; charset=utf-8"
-# Pages with details of all workloads, which the token protects; the others only have the health.
-_PROTECTED = frozenset({"/", "/metrics", "/statusz"})
-_METRICS = "text/plain; version=0.0.4; charset=utf-8"
-_HTML = "text/html; charset=utf-8"
-# Of the page for people, which other sites must neither frame nor learn about.
-_HTML_HEADERS = (
-    ("Content-Security-Policy", f"{policy(live=True)}; frame-ancestors 'none'"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cache-Control", "no-store"),
-)
-
 
 _MISDIRECTED = (
     HTTPStatus.MISDIRECTED_REQUEST,
-    _TEXT,
+    TEXT,
     b"without a token, only by address, as localhost, or by the name of this host\n",
 )
 
@@ -110,21 +96,7 @@ class StatusServer:
         self._problem = ""
         self._closing = threading.Event()
         self._cpu = CpuTime()
-
-        @cache
-        def tracker() -> "Tracker":
-            # With the first request, because few agents are looked at.
-            from controller.page.view import Tracker
-
-            return Tracker()
-
-        self._pages: Pages = {
-            "/": lambda: _people(published, tracker(), hours),
-            "/metrics": lambda: _metrics(published),
-            "/statusz": lambda: _status(published),
-            "/healthz": lambda: _health(published, healthy_ns),
-            "/readyz": lambda: _ready(published, unsupported),
-        }
+        self._pages = make_pages(published, hours, healthy_ns=healthy_ns, unsupported=unsupported)
         # The first attempt is made here, so that the pages exist when this returns.
         server = self._listen()
         self._thread = threading.Thread(
@@ -177,8 +149,6 @@ class StatusServer:
                 self._cpu.spend(spent_s - before_s)
 
 
-Page = tuple[HTTPStatus, str, bytes]
-Pages = Mapping[str, Callable[[], Page]]
 _Request = socket.socket | tuple[bytes, socket.socket]
 
 
@@ -293,8 +263,8 @@ class _Handler(BaseHTTPRequestHandler):
             if path == "/":  # a browser asks for a name, which does not matter, and the password
                 self.send_header("WWW-Authenticate", 'Basic realm="sweetpoint", charset="UTF-8"')
         self.send_header("Content-Type", kind)
-        if kind == _HTML:
-            for name, value in _HTML_HEADERS:
+        if kind == HTML:
+            for name, value in HTML_HEADERS:
                 self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -304,10 +274,10 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Server)
         page = self.server.pages.get(path)
         if page is None:
-            return HTTPStatus.NOT_FOUND, _TEXT, b"not found\n"
-        if path not in _PROTECTED:
+            return HTTPStatus.NOT_FOUND, TEXT, b"not found\n"
+        if path not in PROTECTED:
             return page()
-        busy = HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many requests\n"
+        busy = HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"too many requests\n"
         began_s = time.thread_time()
         made = self.server.pacer.make(page, path if self.server.shares_pages() else "")
         self._page_cpu_s = time.thread_time() - began_s
@@ -315,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refusal(self, path: str) -> Page | None:
         assert isinstance(self.server, _Server)
-        if path not in _PROTECTED:
+        if path not in PROTECTED:
             return None
         if self.server.token is None:
             return None if _is_own(self.headers.get("Host", "")) else _MISDIRECTED
@@ -324,8 +294,8 @@ class _Handler(BaseHTTPRequestHandler):
             if len(given) == 1 and self.server.token.admits(given[0]):
                 return None
         except TokenError:  # the reason is in the log and not disclosed to clients
-            return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no token is configured\n"
-        return HTTPStatus.UNAUTHORIZED, _TEXT, b"a bearer token is required\n"
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"no token is configured\n"
+        return HTTPStatus.UNAUTHORIZED, TEXT, b"a bearer token is required\n"
 
     def log_message(self, format: str, *args: object) -> None:
         _log.debug(format, *args)
@@ -345,72 +315,3 @@ def _is_own(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _metrics(published: PublishedState) -> Page:
-    # With the first scrape, because prometheus_client would take a tenth of the agent's start.
-    from controller.telemetry.metrics.exporter import Exporter
-
-    return HTTPStatus.OK, _METRICS, Exporter(published).render()
-
-
-def _people(published: PublishedState, tracker: "Tracker", hours: Hours | None) -> Page:
-    from controller.page.node import node_document
-
-    # Field by field, because the interpreter is not given to a tick while one text is parsed.
-    status = {name: json.loads(text) for name, text in _status_fields(published)}
-    # Pages are made one at a time, so one tracker is enough.
-    view = tracker.update(status)
-    zone = datetime.now().astimezone().tzinfo
-    assert zone is not None
-    parts = []
-    for part in render(node_document(view, status, hours, zone, os.uname().nodename)):
-        parts.append(part)
-        published.yield_to_tick()
-    return HTTPStatus.OK, _HTML, "".join(parts).encode(errors="backslashreplace")
-
-
-def _status(published: PublishedState) -> Page:
-    parts = [f'"{name}": {text}' for name, text in _status_fields(published)]
-    return HTTPStatus.OK, "application/json", utf8(f"{{{', '.join(parts)}}}")
-
-
-def _status_fields(published: PublishedState) -> Iterator[tuple[str, str]]:
-    # After one tick that takes too long the page is made without further waits.
-    yields = True
-    for name, value in published.status():
-        yield name, json.dumps(value, default=_fields, ensure_ascii=False)
-        yields = yields and published.yield_to_tick()
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    # Not asdict(): its deep copy takes most of the time of a page with many services.
-    return {name: getattr(record, name) for name in record.__slots__}
-
-
-def _health(published: PublishedState, healthy_ns: int) -> Page:
-    report = published.report
-    if report is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
-    age_ns = time.monotonic_ns() - report.time_ns
-    ok = age_ns < healthy_ns
-    status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, _TEXT, f"last tick {age_ns / NS_PER_SEC:.3f}s ago\n".encode()
-
-
-def _ready(published: PublishedState, unsupported: str) -> Page:
-    report = published.report
-    if report is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"no tick yet\n"
-    # The agent cannot control anything without this probe; the others are optional.
-    problem = report.probe_problems.get("sched")
-    if problem is not None and unsupported:
-        # A node that is never Ready counts as unavailable in every rollout, and stops it for good.
-        return HTTPStatus.OK, _TEXT, f"degraded: {unsupported}\n".encode()
-    if problem is not None:
-        return (
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            _TEXT,
-            f"sched: {problem}\n".encode(errors="backslashreplace"),
-        )
-    return HTTPStatus.OK, _TEXT, b"ready\n"

@@ -118,11 +118,12 @@ class AgentRun:
 
     def ready(self) -> "AgentRun":
         """Wait until the agent is ready, that is, measures."""
-        eventually("ready", START_S, lambda: self.get("/readyz") or self._has_ended())
+        eventually("ready", START_S, lambda: self.get("/readyz") or self.has_ended())
         assert self.process.poll() is None, f"the agent ended: {self.output}"
         return self
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
+        """Whether the process has ended; then ``output`` is complete."""
         if ended := self.process.poll() is not None:
             self.wait()
         return ended

@@ -29,8 +29,12 @@ class Groups:
         path = self._root / name
         path.mkdir(parents=True)
         if latency is not None:
-            assert self._probe.assign(self.id(path), latency=latency, now_ns=time.monotonic_ns())
+            self.assign(path, latency=latency)
         return path
+
+    def assign(self, path: Path, *, latency: bool) -> None:
+        """Assign the cgroup *path*, which exists already, to the probe."""
+        assert self._probe.assign(self.id(path), latency=latency, now_ns=time.monotonic_ns())
 
     def id(self, path: Path) -> CgroupId:
         return CgroupId(self._layout.hierarchy, path.stat().st_ino)

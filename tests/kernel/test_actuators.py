@@ -445,9 +445,11 @@ def test_a_link_is_not_followed(pod: Path, tmp_path: Path, cgroup_layout: Cgroup
         Cgroup(tmp_path, target_of(cgroup_layout, pod)._replace(path="/link"))
 
 
-def test_an_action_in_another_hierarchy_is_a_bug(
+def test_a_knob_is_neither_read_nor_written_in_another_hierarchy(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
     target = target_of(cgroup_layout, pod)._replace(scope="memory")
+    agent = executor(cgroup_layout, tmp_path)
+    assert agent.read([target]) == ()
     with pytest.raises(ValueError, match="hierarchy memory"):
-        executor(cgroup_layout, tmp_path).read([target])
+        agent.execute([action(target, Knob.SCHED_IDLE, "0 333", "1")], now_ns=0)

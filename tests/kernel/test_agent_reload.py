@@ -11,10 +11,13 @@ import resource
 
 import pytest
 
+from actuators.core_scheduling import prctl
 from controller.agent.node import Node
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
+from controller.probes.bpf import loader
+from tests.cookie_kernel import CookieKernel
 from tests.kernel.agent import AgentRun, Site, eventually
 
 pytestmark = pytest.mark.kernel
@@ -104,6 +107,25 @@ def test_the_log_of_a_reload_says_what_it_did_not_change(
         assert "kubernetes changes only with a restart\n" in caplog.text
         assert following.config.kubernetes is None
         assert following.config.settings.eviction.per_hour == 8
+
+
+def test_the_probe_of_cookies_is_compiled_before_the_first_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prctl, "_prctl", CookieKernel().prctl)
+    monkeypatch.setattr(loader, "_prepared", {})
+    site.write(mode="observe")
+    with follower(site) as (following, node):
+        assert not loader._prepared
+        site.write("core_scheduling: {mode: off}\n")
+        assert following.reload()
+        assert not loader._prepared
+        site.write("core_scheduling: {mode: auto}\n")
+        assert following.reload()
+        monkeypatch.setattr(loader, "compile_source", None)
+        monkeypatch.setattr(loader, "_cache", None)
+        node.sampler.load_moves()
+        assert node.sampler.moves() is not None
 
 
 def test_a_cpu_that_goes_offline_lowers_the_ceiling_without_a_reload(site: Site) -> None:

@@ -109,6 +109,11 @@ def test_a_frozen_workload_runs_again_when_the_agent_ends(host: Host) -> None:
         eventually("a frozen hog", EVICTED_S, host.frozen)
         frozen = 'sweetpoint_evictions_total{reason="cpu",result="frozen"} 1.0'
         eventually("the count of it", 30, lambda: frozen in (agent.get("/metrics") or ""))
+        # The knobs of what is held are listed every five seconds, and read in as many.
+        ticks = agent.status()["tick"]["count"]
+        eventually("fifty more", 60, lambda: agent.status()["tick"]["count"] >= ticks + 50)
+        assert host.frozen()
+        assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
         assert not host.frozen()
     assert host.knobs() == before

@@ -8,6 +8,7 @@ executed as they are printed. On it are nginx and an encoding, which share a CPU
 
 from collections.abc import Iterator
 import contextlib
+from importlib.metadata import version
 import json
 import os
 from pathlib import Path
@@ -15,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import urllib.request
 
 import pytest
@@ -30,8 +32,10 @@ from tests.kube.own_host import OwnHost
 pytestmark = pytest.mark.kernel
 
 BIN = Path(sys.executable).parent
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 # What needs another machine or a cluster; the second kind is executed in tests/kube.
 ELSEWHERE = re.compile(r"\b(HOST|NODE|NAMESPACE|POD)\b")
+UNIT = "cat /etc/systemd/system/sweetpoint.service"
 # Runs until it is interrupted.
 ENDLESS = "sweetpoint top"
 
@@ -104,7 +108,7 @@ def test_from_doctor_to_the_uninstallation(host: OwnHost, cgroup_layout: CgroupL
     outweigh(host.cgroup("cpu"), 200)  # what else runs on this machine must not count
     outweigh(host.cgroup("cpu", "batch.slice"))
     before = knobs(host)
-    found = steps("docs/OPERATIONS.md")
+    found = operations()[1]
     elsewhere = [step.command for step in found if ELSEWHERE.search(step.command)]
     assert {each.split()[0] for each in elsewhere} == {"sweetpoint", "ssh", "kubectl"}
     here = [step for step in found if step.command not in elsewhere]
@@ -122,12 +126,48 @@ def test_from_doctor_to_the_uninstallation(host: OwnHost, cgroup_layout: CgroupL
     assert knobs(host) == before
 
 
+def operations() -> tuple[list[Step], list[Step]]:
+    """Return the commands of the installation, and those after it."""
+    found = steps("docs/OPERATIONS.md")
+    first = [step.command for step in found].index("sweetpoint doctor")
+    return found[:first], found[first:]
+
+
 def first_steps() -> Iterator[str]:
     """Yield the commands of the README up to the agent, as they are on an installed host."""
     *first, run = steps("README.md")[-4:]
     assert run.command == "sudo .venv/bin/sweetpoint run"
     for step in first:
         yield step.command.removeprefix("sudo ").removeprefix(".venv/bin/")
+
+
+def test_the_installation(host: OwnHost) -> None:
+    for path in ("/opt", "/usr/local/bin", "/etc/systemd"):
+        host.run("mount", "-t", "tmpfs", "tmpfs", path)
+    host.run("mkdir", "-p", "/etc/systemd/system", "/opt/source")
+    packages, environment, *rest = [step.command for step in operations()[0]]
+    assert packages.startswith("apt-get install -y ")
+    with opened(host) as shell:
+        for name in ("controller", "actuators", "bpf", "profiles", "deploy"):
+            shell.run(f"cp -r {ROOT / name} /opt/source/")
+        shell.run(f"cp {ROOT}/pyproject.toml {ROOT}/README.md {ROOT}/LICENSE /opt/source/")
+        shell.run("cd /opt/source; export PATH=/usr/local/bin:${PATH#*:}")
+        shell.run(environment)
+        # The dependencies are those of this interpreter, before its own: nothing is fetched.
+        fetched = Path("/opt/sweetpoint/lib") / PYTHON / "site-packages/fetched.pth"
+        host.file(str(fetched)).write_text(
+            f"import sys; sys.path.insert(0, {sysconfig.get_path('purelib')!r})\n"
+        )
+        shell.run("export PIP_NO_INDEX=1 PIP_NO_BUILD_ISOLATION=0")
+        for command in rest:
+            shell.run(command, within_s=120)
+        assert shell.run("command -v sweetpoint") == "/usr/local/bin/sweetpoint"
+        assert shell.run("cd /; sweetpoint --version") == f"sweetpoint {version('sweetpoint')}"
+        profiles = "from controller.host.package_data import profiles_dir; print(profiles_dir())"
+        installed = shell.run(f'/opt/sweetpoint/bin/python -c "{profiles}"')
+        assert installed.startswith("/opt/sweetpoint/lib/")
+        (program,) = re.findall(r"^ExecStart=(\S+) run$", shell.run(UNIT), re.MULTILINE)
+        assert shell.run(f"{program} --version") == f"sweetpoint {version('sweetpoint')}"
 
 
 def execute(shell: Shell, step: Step) -> None:

@@ -10,7 +10,7 @@ import pytest
 from actuators.executor import Executor
 from controller.core.model import CgroupId, Knob, QosClass, Target, Workload
 from controller.host.facts import CgroupLayout
-from controller.workloads.sched_idle import SchedIdlePlacer
+from controller.workloads.knob_placement import KnobPlacer
 from tests.kernel.knobs import action, executor, target_of
 from tests.kernel.loads import Load, loads
 
@@ -41,7 +41,7 @@ class Node:
             target = target_of(self.layout, path)
             cgroup = CgroupId(target.scope, target.id)
             found.append(Workload(path.name, cgroup, target.path, qos, path.name, ""))
-        return SchedIdlePlacer(self.layout).place(tuple(found), 0)
+        return KnobPlacer(self.layout).place(tuple(found), 0)
 
     def idle_target(self) -> Target:
         targets = {w.idle_at for w in self.workloads() if w.qos is QosClass.BE}

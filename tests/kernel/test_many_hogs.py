@@ -21,7 +21,7 @@ from controller.core.settings import SafeState
 from controller.demo import simulated_node
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.facts import CgroupLayout
-from controller.workloads.sched_idle import SchedIdlePlacer
+from controller.workloads.knob_placement import KnobPlacer
 from tests.closed_loop import TICK_NS, make_settings
 from tests.kernel.knobs import dump, executor, make_child, target_of
 
@@ -76,7 +76,7 @@ def _used_s(batch: Path) -> float:
 def place(layout: CgroupLayout, cgroups: list[Path]) -> tuple[Workload, ...]:
     """Return the best-effort workloads of *cgroups*, with what is set above them."""
     targets = [target_of(layout, cgroup) for cgroup in cgroups]
-    return SchedIdlePlacer(layout).place(
+    return KnobPlacer(layout).place(
         tuple(
             Workload(each.path, CgroupId(each.scope, each.id), each.path, QosClass.BE, "", "")
             for each in targets

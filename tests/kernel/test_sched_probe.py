@@ -233,6 +233,51 @@ def test_own_quota_beside_a_hog_is_not_blamed_on_the_hog(
     assert sample.wait_inflicted_ns <= sample.wait_total_ns - 0.95 * sample.throttled_ns
 
 
+def test_throttling_of_the_past_hides_no_wait(
+    cgroup_root: Path, cgroup_layout: CgroupLayout
+) -> None:
+    service, hog = cgroup_root / "service", cgroup_root / "hog"
+    service.mkdir()
+    _set_quota(service, cgroup_layout, quota_us=2000, period_us=200_000)
+    with loads([Load(service, "hog", CPU)], seconds=1) as running:
+        running.work()
+    _set_quota(service, cgroup_layout, quota_us=None, period_us=200_000)
+    # The kernel keeps the sum, and the probe finds it at the first long wait: the same as after
+    # another group took the entry in the probe's map.
+    probe = SchedProbe(cpus=max(possible_cpus()) + 1)
+    try:
+        groups = Groups(cgroup_root, cgroup_layout, probe)
+        groups.assign(service, latency=True)
+        groups.make("hog", latency=False)
+        with loads([Load(service, "hog", CPU), Load(hog, "hog", CPU)], seconds=1) as running:
+            running.work()
+            sample = groups.sample(probe.poll(), service)
+    finally:
+        probe.close()
+    assert sample.wait_inflicted_ns is not None and sample.wait_inflicted_ns > 50_000_000
+    assert sample.throttled_ns == 0
+
+
+def test_changes_of_cgroups_and_assignments_are_counted_in_different_words(
+    probe: SchedProbe, groups: Groups
+) -> None:
+    # User space adds with a load and a store, so a change in between would be lost.
+    words = probe._generation.values.view(np.uint64)
+    by_creation = by_assignment = by_removal = set(range(len(words)))
+    # In some rounds, but not in all, other programs make or remove a cgroup, too.
+    for number in range(20):
+        kept, before = groups.make(f"kept{number}"), words.copy()
+        removed, first = groups.make(f"removed{number}"), words.copy()
+        assert probe.assign(groups.id(kept), latency=False, now_ns=time.monotonic_ns())
+        second = words.copy()
+        removed.rmdir()
+        by_creation = by_creation & set(np.flatnonzero(first != before).tolist())
+        by_assignment = by_assignment & set(np.flatnonzero(second != first).tolist())
+        by_removal = by_removal & set(np.flatnonzero(words != second).tolist())
+    assert len(by_assignment) == len(by_removal) == 1
+    assert by_assignment != by_removal == by_creation
+
+
 def test_nested_cgroups_belong_to_their_workload(probe: SchedProbe, groups: Groups) -> None:
     outer, steal = groups.make("outer", latency=True), Steal()
     with loads([Load(groups.make("outer/made/later"), "hog", CPU)], seconds=1) as running:
@@ -301,12 +346,12 @@ def test_assign_returns_false_without_a_free_slot(
         small.close()
 
 
-def _set_quota(path: Path, layout: CgroupLayout, *, quota_us: int, period_us: int) -> None:
+def _set_quota(path: Path, layout: CgroupLayout, *, quota_us: int | None, period_us: int) -> None:
     if layout.version == "v2":
-        (path / "cpu.max").write_text(f"{quota_us} {period_us}")
+        (path / "cpu.max").write_text(f"{quota_us or 'max'} {period_us}")
         return
     (path / "cpu.cfs_period_us").write_text(str(period_us))
-    (path / "cpu.cfs_quota_us").write_text(str(quota_us))
+    (path / "cpu.cfs_quota_us").write_text(str(quota_us or -1))
 
 
 def _blame_of_others(reading: SchedReading) -> int:

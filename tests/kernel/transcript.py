@@ -83,20 +83,20 @@ class Shell:
 
     def run(self, command: str, within_s: float = 60.0) -> str:
         """Return what *command* prints; its failure is an AssertionError."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{command}\necho; echo '{_END}' $?\n")
-        self._process.stdin.flush()
-        *lines, end = self._read(command, time.monotonic() + within_s)
-        output = "\n".join(lines).removesuffix("\n")
-        assert end == f"{_END} 0", f"{command}: {end}: {output}"
+        output, status = self._execute(command, within_s)
+        assert status == 0, f"{command}: exit code {status}: {output}"
         return output
 
     def until(self, step: Step, within_s: float = 60.0) -> None:
         """Execute the command of *step* until its output has the shape that the document shows."""
         deadline = time.monotonic() + within_s
-        while not matches(step.output or (), found := self.run(step.command)):
+        while True:
+            output, status = self._execute(step.command, within_s)
+            if status == 0 and matches(step.output or (), output):
+                return
             shown = "\n".join(step.output or ())
-            assert time.monotonic() < deadline, f"{step.command}: shown\n{shown}\nfound\n{found}"
+            found = f"shown\n{shown}\nfound, with exit code {status}\n{output}"
+            assert time.monotonic() < deadline, f"{step.command}: {found}"
             time.sleep(1.0)
 
     def close(self) -> None:
@@ -106,6 +106,14 @@ class Shell:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+
+    def _execute(self, command: str, within_s: float) -> tuple[str, int]:
+        """Return what *command* prints, and its exit code."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\nstatus=$?; echo; echo '{_END}' $status\n")
+        self._process.stdin.flush()
+        *lines, end = self._read(command, time.monotonic() + within_s)
+        return "\n".join(lines).removesuffix("\n"), int(end.removeprefix(_END))
 
     def _read(self, command: str, deadline: float) -> list[str]:
         assert self._process.stdout is not None

@@ -13,6 +13,7 @@ import json
 import os
 from pathlib import Path
 import re
+import signal
 import subprocess
 from typing import Literal
 
@@ -269,12 +270,15 @@ def enforcing(node: StandaloneNode, without: str = BLIND) -> Iterator[AgentRun]:
     """Run the agent; its values are in force when the context begins."""
     # The emulator is too slow for the guardian, which expects a sign of life every ten seconds.
     with AgentRun(node, "--no-guardian", without=without) as agent:
-        eventually(
-            "idle and a quota",
-            _START_S,
-            lambda: node.in_force() or agent.process.poll() is not None,
-        )
-        assert node.in_force(), (agent.wait(), agent.output)
+        try:
+            eventually("idle and a quota", _START_S, lambda: node.in_force() or agent.has_ended())
+            assert node.in_force()
+        except AssertionError as error:
+            error.add_note(f"the agent's state: {agent.get('/statusz')}")
+            if not agent.has_ended():
+                agent.stop(signal.SIGKILL)
+            error.add_note(f"the agent's log: {agent.output}")
+            raise
         yield agent
 
 

@@ -3,6 +3,7 @@
 """What ``sweetpoint advise`` promises of an observed node, and what enforcing then brings."""
 
 from collections.abc import Callable
+from dataclasses import replace
 import json
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,13 @@ from typing import Any
 import pytest
 
 from controller.cli.main import main
-from controller.core.model import Mode
+from controller.core.model import Mode, QosClass, Workload, WorkloadSample
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import make_settings
+from tests.closed_loop import make_settings, make_spec
 from tests.history_loop import RecordedLoop
+from tests.sim.explaining import START
 
-START = "2020-01-01T00:00:00+00:00"
 Advise = Callable[..., str]
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    return tmp_path / "data"
 
 
 @pytest.fixture
@@ -121,3 +117,102 @@ def test_names_cannot_control_the_terminal(data_dir: Path, advise: Advise) -> No
     text = advise()
     assert r"x\x1b[2J" in text
     assert text.replace("\n", "").isprintable()
+
+
+def test_a_service_gains_from_what_another_one_needs(data_dir: Path, advise: Advise) -> None:
+    node = SimulatedNode(3, wants=(1.2, 0.5), services=2, request_rate=500.0)
+    loop = RecordedLoop(node, make_settings(mode=Mode.OBSERVE), data_dir)
+    loop.run(120)
+    loop.stop()
+    services = json.loads(advise("--json"))["services"]
+    assert {each["service"] for each in services} == {"web-0", "web-1"}
+    others = 0
+    for each in services:
+        times = each["modes"]["observe"]
+        others += times["states_ns"].get("other", 0)
+        assert each["gain_at_most_ns"] > 0.9 * times["suffered_ns"]
+    assert others > 30 * 10**9
+    assert "another service decided for the channel" not in advise()
+
+
+@pytest.mark.parametrize("sched_idle", [False, True])
+def test_the_order_of_tasks_may_help_at_once(
+    data_dir: Path, advise: Advise, sched_idle: bool
+) -> None:
+    # Above the sweet point, and within a wide dead zone: nothing is squeezed.
+    settings = make_settings(make_spec(dead_zone=0.6), sched_idle=sched_idle, mode=Mode.OBSERVE)
+    loop = RecordedLoop(SimulatedNode(3, wants=(0.03,)), settings, data_dir)
+    loop.run(60)
+    loop.stop()
+    (service,) = json.loads(advise("--json"))["services"]
+    times = service["modes"]["observe"]
+    too_short_ns = times["states_ns"]["free"]
+    assert too_short_ns > 0
+    assert times["in_vain_ns"] == ({} if sched_idle else {"free": too_short_ns})
+    in_vain_ns = sum(times["in_vain_ns"].values())
+    assert service["gain_at_most_ns"] == times["suffered_ns"] - in_vain_ns
+    assert ("too short" in advise()) is not sched_idle
+
+
+def test_without_data_what_was_suffered_is_a_lower_bound(data_dir: Path, advise: Advise) -> None:
+    loop = RecordedLoop(SimulatedNode(3, wants=(1.2,)), make_settings(mode=Mode.OBSERVE), data_dir)
+    loop.node.blind = True
+    loop.run(60)
+    text = advise()
+    assert "No data on cpu for " in text and "what services suffered then is N/A" in text
+    assert "No service was seen above a sweet point while there was data." in text
+    assert "nothing to protect" not in text
+    loop.node.blind = False
+    loop.run(60)
+    loop.stop()
+    assert "observe   suffered at least " in advise()
+    assert json.loads(advise("--json"))["no_data_ns"]["cpu"]["observe"] > 30 * 10**9
+
+
+class UnmeasuredNode(SimulatedNode):
+    """A node without a measure of the CPU use of best-effort work."""
+
+    def _sample(self, workload: Workload) -> WorkloadSample:
+        found = super()._sample(workload)
+        return found if workload.qos is QosClass.LS else found._replace(oncpu_ns=None)
+
+
+def test_what_was_not_measured_is_not_zero(data_dir: Path, advise: Advise) -> None:
+    loop = RecordedLoop(
+        UnmeasuredNode(3, wants=(1.2, 0.5)), make_settings(mode=Mode.OBSERVE), data_dir
+    )
+    loop.run(60)
+    loop.stop()
+    text = advise()
+    assert "Taken: N/A. The CPU use of best-effort work was not measured." in text
+    assert "would have" not in text and "CPU seconds" not in text
+
+
+def test_a_node_without_services(data_dir: Path, advise: Advise) -> None:
+    node = SimulatedNode(3, wants=(1.2,), services=0)
+    loop = RecordedLoop(node, make_settings(mode=Mode.OBSERVE), data_dir)
+    loop.run(60)
+    loop.stop()
+    assert "Suffered: N/A. There was no service in this time." in advise()
+
+
+def test_nothing_promised_where_nothing_was_observed(data_dir: Path, advise: Advise) -> None:
+    loop = RecordedLoop(SimulatedNode(3, wants=(1.2,)), make_settings(), data_dir)
+    loop.run(60)
+    loop.stop()
+    found = json.loads(advise("--json"))
+    assert found["taken_at_most"] is None
+    assert [each["gain_at_most_ns"] for each in found["services"]] == [None]
+    text = advise()
+    assert "gain      N/A: nothing was only observed" in text
+    assert "Taken: N/A. Nothing was only observed" in text
+
+
+def test_evictions_are_not_part_of_the_bound(data_dir: Path, advise: Advise) -> None:
+    settings = make_settings(mode=Mode.OBSERVE)
+    profile = replace(settings.profiles["default"], evict_enabled=True, evict_after_ns=20 * 10**9)
+    settings = replace(settings, profiles={"default": profile})
+    loop = RecordedLoop(SimulatedNode(3, wants=(1.2,)), settings, data_dir)
+    loop.run(60)
+    loop.stop()
+    assert "Not counted: evictions, of which 1 were decided." in advise()

@@ -2,15 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Staged incidents on simulated nodes: ``sweetpoint explain`` names the true cause of each."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from controller.cli.main import main
 from controller.core.decision import Plan
 from controller.core.model import (
     Channel,
@@ -25,68 +23,89 @@ from controller.core.model import (
     Target,
     TargetKind,
 )
-from controller.demo.simulated_node import SimulatedNode
+from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.closed_loop import make_settings
 from tests.history_loop import RecordedLoop
 from tests.resource_loop import channel_of, resource_settings
+from tests.sim.explaining import START, Explain, incidents
+from tests.sim.harm_node import HarmNode, settings_for
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
-
-START = "2020-01-01T00:00:00+00:00"
-Explain = Callable[..., str]
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def explain(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
-    """Run the command; return what it prints."""
-
-    def run(name: str, *options: str, code: int = 0) -> str:
-        options = options or ("--since", START)
-        assert main(["explain", name, "--data-dir", str(data_dir), *options]) == code
-        out, err = capsys.readouterr()
-        return out if code == 0 else err
-
-    return run
-
-
-def incidents(text: str, kind: str) -> list[dict[str, Any]]:
-    return [each for each in json.loads(text)["incidents"] if each["kind"] == kind]
 
 
 def cpu_loop(data_dir: Path, *wants: float, mode: Mode = Mode.ENFORCE) -> RecordedLoop:
     return RecordedLoop(SimulatedNode(3, wants=wants), make_settings(mode=mode), data_dir)
 
 
-def test_two_culprits_on_cpu(data_dir: Path, explain: Explain) -> None:
-    loop = cpu_loop(data_dir, 0.0, 0.0, 0.0)
+class TwoCulprits(HarmNode):
+    """A node on which batch-0 and batch-1 make the service wait, and batch-2 does not."""
+
+    pause: Pause | None = None
+
+    def __init__(self) -> None:
+        plant = Plant(cpus=8, noise=0.1, unknown=0.0)
+        super().__init__(3, [[6e6, 6e6, 0.0]], [0.0, 0.0, 0.5], plant)
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        return replace(super().snapshot(now_ns), pause=self.pause)
+
+
+def test_two_culprits_and_a_pause_of_one(data_dir: Path, explain: Explain) -> None:
+    node = TwoCulprits()
+    loop = RecordedLoop(node, settings_for(node, [2e6], make_settings()), data_dir)
     loop.run(60)
-    loop.node.wants = [1.2, 0.5, 0.0]
-    loop.run(120)
-    loop.node.wants = [0.0, 0.0, 0.0]
+    node.wants = [1.2, 0.6, 0.5]
+    loop.run(60)
+    node.pause = Pause(workloads=("batch-0",))
+    loop.run(30)
+    node.pause = None
+    loop.run(60)
+    node.wants = [0.0, 0.0, 0.5]
     loop.run(120)
     loop.stop()
+
+    (suffering, *_) = incidents(explain, "web-0", "suffering")
+    shares = {each["workload"]: each["share"] for each in suffering["culprits"]}
+    assert set(shares) == {"batch-0", "batch-1"}  # and not batch-2, which runs as well
+    assert shares["batch-0"] == pytest.approx(0.65, abs=0.05)
+    assert shares["batch-1"] == pytest.approx(0.33, abs=0.05)
+    assert {"/batch-0", "/batch-1"} <= {each["target"] for each in suffering["limited"]}
+    assert suffering["states_ns"]["squeeze"] > 10 * 10**9
+
+    first, second = incidents(explain, "batch-0", "squeeze")
+    assert (first["channel"], first["service"], first["helped"]) == ("cpu", "web-0", True)
+    assert first["culprits"] == suffering["culprits"]
+    assert first["own_share"] == shares["batch-0"]
+    assert first["ended_by"] == "released: paused"
+    assert second["ended_by"] == "released: no service is above its sweet point"
+    begins, ends = incidents(explain, "batch-0", "note")
+    assert begins["text"] == "begins: it is left alone, and its knobs are restored"
+    assert ends["text"] == "ends"
+    assert first["ended"] == begins["began"] < ends["began"] <= second["began"]
     text = explain("batch-0")
+    named = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    assert f"of it: {named}" in text
     assert "limited for" in text and "because of web-0 on cpu" in text
     assert "cpu.quota of /batch-0: unlimited -> 0." in text
-    assert "released: no service is above its sweet point" in text
-    (squeeze,) = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
-    assert (squeeze["channel"], squeeze["service"]) == ("cpu", "web-0")
-    shares = {each["workload"]: each["share"] for each in squeeze["culprits"]}
-    assert shares["batch-0"] > 1.5 * shares["batch-1"] > 0.2
-    assert squeeze["be_share"] > 0.9
-    assert squeeze["helped"]
+
+    (other,) = incidents(explain, "batch-1", "squeeze")
+    assert other["culprits"] == suffering["culprits"]
+    assert other["own_share"] == shares["batch-1"]
+    assert incidents(explain, "batch-1", "note") == []
+    # While one culprit is paused, the squeeze of the other is not enough: all are limited.
+    for squeeze in incidents(explain, "batch-2", "squeeze"):
+        assert begins["began"] <= squeeze["began"] <= ends["began"]
+        assert squeeze["own_share"] is None
+
+
+def test_the_use_before_a_limit(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 0.0, 0.0)
+    loop.run(60)
+    loop.node.wants = [1.2, 0.5]
+    loop.run(60)
+    loop.stop()
+    (squeeze,) = incidents(explain, "batch-0", "squeeze")
     # The moment in which it was limited counts as before.
     assert 1.2 * 1.1 >= squeeze["use_before_cpus"] > 2 * squeeze["use_cpus"]
-    (suffering,) = incidents(explain("web-0", "--json", "--since", START), "suffering")
-    states = suffering["states_ns"]
-    assert set(states) <= {"squeeze", "free"}
-    assert states["squeeze"] > 10 * 10**9
-    assert {each["target"] for each in suffering["limited"]} == {"/batch-0", "/batch-1"}
-    assert suffering["began"] < squeeze["ended"]
 
 
 def test_the_story_of_a_pod_is_that_of_its_containers(data_dir: Path, explain: Explain) -> None:
@@ -106,11 +125,11 @@ def test_the_story_of_a_pod_is_that_of_its_containers(data_dir: Path, explain: E
     loop.node.wants = [0.0, 0.0]
     loop.run(120)
     loop.stop()
-    (squeeze,) = incidents(explain("pod", "--json", "--since", START), "squeeze")
+    (squeeze,) = incidents(explain, "pod", "squeeze")
     assert {each["target"] for each in squeeze["knobs"]} >= {"/batch-0", "/batch-1"}
     assert squeeze["own_share"] == pytest.approx(squeeze["be_share"], rel=0.1)
     assert squeeze["ended_by"] == "released: no service is above its sweet point"
-    (one,) = incidents(explain(gone.name, "--json", "--since", START), "squeeze")
+    (one,) = incidents(explain, gone.name, "squeeze")
     assert squeeze["use_before_cpus"] > 1.3 * one["use_before_cpus"]
     assert one["ended_by"] == "the workload ended"
     assert {each["target"] for each in one["knobs"]} == {"/batch-0"}
@@ -129,7 +148,7 @@ def test_each_channel(kind: type[ResourceNode], data_dir: Path, explain: Explain
         Channel.MEMORY: {Knob.MEMORY_HIGH},
         Channel.IO: {Knob.IO_WEIGHT, Knob.IO_MAX},
     }[channel]
-    (squeeze,) = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    (squeeze,) = incidents(explain, "batch-0", "squeeze")
     assert (squeeze["channel"], squeeze["service"]) == (channel, "web")
     assert {each["knob"] for each in squeeze["knobs"]} & knobs
     assert squeeze["be_share"] > 0.2
@@ -162,7 +181,7 @@ def test_a_service_that_suffers_for_another_reason(
     assert "suffered on cpu" in text
     assert f"{state} for " in text and words in text
     # If it was limited at first, while the other cause was not known, that was taken back.
-    squeezes = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    squeezes = incidents(explain, "batch-0", "squeeze")
     assert len(squeezes) <= 1
     assert all(words in each["ended_by"] for each in squeezes)
     assert squeezes or "was not touched" in explain("batch-0")
@@ -195,8 +214,10 @@ def test_a_foreign_write(data_dir: Path, explain: Explain) -> None:
     assert "another program set cpu.quota of /batch-0 to '70000 100000 0'" in text
     assert "another program wrote the knob" in text
     # It was stricter, so it was written again over the foreign value.
-    assert [each["ended_by"] for each in incidents(explain("batch-0", "--json"), "squeeze")] == []
-    squeezes = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    assert [
+        each["ended_by"] for each in json.loads(explain("batch-0", "--json"))["incidents"]
+    ] == []
+    squeezes = incidents(explain, "batch-0", "squeeze")
     assert [each["ended_by"] for each in squeezes] == [
         "another program wrote the knob",
         "the agent was stopped, and restored every knob",
@@ -214,10 +235,10 @@ def test_a_gap_between_runs(data_dir: Path, explain: Explain) -> None:
     text = explain("batch-0")
     assert "the agent ended without notice (killed, or crashed)" in text
     assert "the next one started at" in text
-    first, second = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    first, second = incidents(explain, "batch-0", "squeeze")
     assert "ended without notice" in first["ended_by"]
     assert "stopped" in second["ended_by"]
-    (gap,) = incidents(explain("batch-0", "--json", "--since", START), "gap")
+    (gap,) = incidents(explain, "batch-0", "gap")
     assert gap["began"] == first["ended"] < gap["ended"] <= second["began"]
 
 
@@ -232,6 +253,24 @@ def test_no_data(data_dir: Path, explain: Explain) -> None:
     text = explain("web-0")
     assert "data: no data on cpu" in text
     assert "data: data again" in text
+
+
+def test_a_probe_that_dies_while_a_service_suffers(data_dir: Path, explain: Explain) -> None:
+    loop = cpu_loop(data_dir, 1.2, 0.5)
+    loop.run(10)
+    loop.node.blind = True
+    loop.run(60)
+    loop.stop()
+    (suffering,) = incidents(explain, "web-0", "suffering")
+    assert suffering["ended_by"] == "there was no data any more"
+    began, ended = (datetime.fromisoformat(suffering[each]) for each in ("began", "ended"))
+    assert timedelta(seconds=5) < ended - began < timedelta(seconds=12)
+    # What the channel did after that is not a part of it.
+    lasted_ns = (ended - began) / timedelta(microseconds=1) * 1000
+    assert 0 < sum(suffering["states_ns"].values()) <= lasted_ns
+    assert "data: no data on cpu" in explain("web-0")
+    (squeeze,) = incidents(explain, "batch-0", "squeeze")
+    assert squeeze["ended_by"] == "released: there is no data, safe state"
 
 
 class Evicting(RecordedLoop):
@@ -278,7 +317,7 @@ def test_a_pause(data_dir: Path, explain: Explain, pause: Pause) -> None:
     node.pause = None
     loop.run(40)
     loop.stop()
-    first, second = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    first, second = incidents(explain, "batch-0", "squeeze")
     assert first["ended_by"] == "released: paused"
     assert "stopped" in second["ended_by"]
     assert ("pause: begins" in explain("batch-0")) is pause.covers_workload("batch-0")
@@ -297,7 +336,7 @@ def test_an_eviction_and_its_effect(data_dir: Path, explain: Explain) -> None:
     loop = Evicting(node, settings, data_dir)
     loop.run(180)
     loop.stop()
-    (eviction,) = incidents(explain("batch-0", "--json", "--since", START), "eviction")[:1]
+    (eviction,) = incidents(explain, "batch-0", "eviction")[:1]
     assert (eviction["channel"], eviction["service"]) == ("cpu", "web-0")
     assert eviction["answers"] == ["evicted: within its budget"]
     text = explain("batch-0")
@@ -328,9 +367,9 @@ def test_a_change_of_the_mode_is_no_error(data_dir: Path, explain: Explain) -> N
     loop.anew = True
     loop.run(20)
     loop.anew = True  # an abandoned tick
-    loop.run(20)
+    loop.run(2)
     loop.stop()
-    squeezes = incidents(explain("batch-0", "--json", "--since", START), "squeeze")
+    squeezes = incidents(explain, "batch-0", "squeeze")
     assert [(each["mode"], each["ended_by"].partition(",")[0]) for each in squeezes] == [
         ("observe", "a reload with mode enforce"),
         ("enforce", "an error in the agent"),

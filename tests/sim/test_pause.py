@@ -184,6 +184,33 @@ def test_the_knobs_of_every_channel(kind: type[ResourceNode], pause: Pause) -> N
     assert not [each for plan in loop.run(30) for each in plan.actions]
 
 
+@pytest.mark.parametrize("kind", [MemoryNode, DiskNode])
+def test_the_knobs_of_a_paused_workload_and_those_of_the_other(kind: type[ResourceNode]) -> None:
+    loop = closed(kind(3))
+    original = {(each.target, each.knob): each.value for each in loop.node.snapshot(0).knobs}
+    loop.run(60)
+
+    def changed() -> set[tuple[str, Knob]]:
+        present = loop.node.snapshot(loop.tick * 200_000_000).knobs
+        return {
+            (each.target.path, each.knob)
+            for each in present
+            if each.value != original[each.target, each.knob]
+        }
+
+    both = changed()
+    assert {path for path, _ in both} == {"/batch-0", "/batch-1"}
+    loop.pause = Pause(workloads=("batch-0",))
+    loop.step()
+    left = {(path, knob) for path, knob in both if path == "/batch-1"}
+    assert changed() == left
+    loop.run(60)
+    assert changed() == left
+    loop.pause = None
+    loop.run(30)
+    assert changed() == both
+
+
 def evicting(settings: Settings) -> Settings:
     profile = settings.profiles["default"]
     profile = replace(profile, evict_enabled=True, evict_after_ns=10_000_000_000)

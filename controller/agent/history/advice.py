@@ -5,21 +5,26 @@
 Nothing here is a model of the node. In observe mode nothing reacts to the plans, so a service that
 suffers keeps on suffering, the demand goes up to its stop, and the cut is what the floors take: an
 upper bound. How much better the service would have been is not known; only the time in which
-best-effort was the cause can be better at all. Where the history has times of both modes, they are
-given side by side.
+best-effort work would have been limited, or had yielded by sched-idle, can be better at all: an
+upper bound too. What a service suffered is a lower bound where a channel had no data. Where the
+history has times of both modes, they are given side by side.
 """
 
 from dataclasses import dataclass, field
 
 from controller.agent.history.incidents import Coverage, Share
-from controller.agent.history.records import Moment
-from controller.agent.history.story import Story
-from controller.core.control.suffering import Suffers, suffering
+from controller.agent.history.records import Moment, Write
+from controller.agent.history.story import ORDER, Story
+from controller.core.control.suffering import OTHER, Suffers, suffering
 from controller.core.decision import ChannelState, LoopReport
-from controller.core.model import Channel, Mode, QosClass
+from controller.core.model import Channel, Knob, Mode, QosClass, Target
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("Advice", "ModeTime", "ServiceAdvice", "Taken")
+
+_NO_DATA = (ChannelState.HOLD, ChannelState.SAFE)
+# Where the order of tasks may help although nothing would be limited.
+_ORDER_MAY_HELP = (ChannelState.FREE, OTHER, *_NO_DATA)
 
 
 @dataclass(slots=True)
@@ -27,17 +32,19 @@ class ModeTime:
     """A service in one mode: for how long it suffered, by the state of its channel meanwhile.
 
     ``worst`` is its loop at the highest deviation. The state is ``other`` while another service
-    decided for the channel.
+    decided for the channel. ``in_vain_ns`` is the part of ``states_ns`` in which enforcing would
+    have changed nothing.
     """
 
     suffered_ns: int = 0
     states_ns: dict[str, int] = field(default_factory=dict)
+    in_vain_ns: dict[str, int] = field(default_factory=dict)
     worst: LoopReport | None = None
 
     @property
-    def caused_ns(self) -> int:
-        """The time in which best-effort was the cause."""
-        return self.states_ns.get(ChannelState.SQUEEZE, 0)
+    def gain_ns(self) -> int:
+        """The most time in which enforcing can help."""
+        return self.suffered_ns - sum(self.in_vain_ns.values())
 
 
 @dataclass(slots=True)
@@ -55,38 +62,59 @@ class ServiceAdvice:
 class Taken:
     """CPU time of best-effort work in observe mode, in CPU seconds: used, and beyond its quotas.
 
-    ``by_workload`` is the part of ``cut_cpu_s`` of the workloads with the largest use.
+    Both are those of ``measured_ns``, the time in which the use was measured. ``by_workload`` is
+    the part of ``cut_cpu_s`` of the workloads with the largest use. ``evictions`` counts those that
+    were decided, which are not in ``cut_cpu_s``.
     """
 
     used_cpu_s: float = 0.0
     cut_cpu_s: float = 0.0
+    measured_ns: int = 0
+    evictions: int = 0
     by_workload: dict[str, float] = field(default_factory=dict)
 
 
 class Advice(Story):
-    """The sums over the time that was asked for. ``observed_ns`` is the time in each mode."""
+    """The sums over the time that was asked for.
+
+    ``observed_ns`` is the time in each mode, ``blind_ns`` that part of it in which a channel had no
+    data.
+    """
 
     def __init__(self, coverage: Coverage) -> None:
         super().__init__(coverage)
         self.observed_ns: dict[Mode, int] = {}
+        self.blind_ns: dict[Channel, dict[Mode, int]] = {}
         self.services: dict[tuple[str, Channel], ServiceAdvice] = {}
         self.taken = Taken()
+        self._yielding: set[tuple[Target, Knob]] = set()
         self._shares: dict[tuple[str, Channel], dict[str, float]] = {}
         self._share_ns: dict[tuple[str, Channel], int] = {}
 
+    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
+        """Take knobs that were held before the first line that was read."""
+        self._take_order(writes)
+
     def take(self, wall_ns: int, moment: Moment) -> None:
         """Take a moment, which stands for the time since the one before."""
+        self._take_order(moment.writes)
         if wall_ns < self.coverage.since_ns:
             return
         elapsed_ns = self.elapsed_ns(wall_ns)
         self.observed_ns[moment.mode] = self.observed_ns.get(moment.mode, 0) + elapsed_ns
+        for demand in moment.demands:
+            if demand.state in _NO_DATA:
+                blind = self.blind_ns.setdefault(demand.channel, {})
+                blind[moment.mode] = blind.get(moment.mode, 0) + elapsed_ns
         for key, found in suffering(moment.loops, moment.demands).items():
             self._add(key, found, moment, elapsed_ns)
         if moment.mode is Mode.OBSERVE:
-            self._add_cut(moment, elapsed_ns / NS_PER_SEC)
+            self._add_cut(moment, elapsed_ns)
 
     def close(self, wall_ns: int | None, reason: str) -> None:
         """Compute the averages; nothing lasts over a restart."""
+        if wall_ns is not None:
+            self._yielding.clear()
         for key, shares in self._shares.items():
             total_ns = self._share_ns[key]
             advice = self.services[key]
@@ -100,6 +128,17 @@ class Advice(Story):
         """How many best-effort workloads there are at the end."""
         return sum(each.qos is QosClass.BE for each in self.workloads)
 
+    @property
+    def has_services(self) -> bool:
+        """Whether there was a service at any time."""
+        return any(each.qos is QosClass.LS for each in self.known.values())
+
+    def _take_order(self, writes: tuple[Write, ...]) -> None:
+        for write in writes:
+            if write.knob in ORDER:
+                place = write.target, write.knob
+                (self._yielding.add if write.held else self._yielding.discard)(place)
+
     def _add(
         self, key: tuple[str, Channel], found: Suffers, moment: Moment, elapsed_ns: int
     ) -> None:
@@ -107,6 +146,10 @@ class Advice(Story):
         times = advice.modes.setdefault(moment.mode, ModeTime())
         times.suffered_ns += elapsed_ns
         times.states_ns[found.state] = times.states_ns.get(found.state, 0) + elapsed_ns
+        limits = any(each.applied > 0 for each in moment.demands)
+        yields = bool(self._yielding) and found.state in _ORDER_MAY_HELP
+        if not (found.state == ChannelState.SQUEEZE or limits or yields):
+            times.in_vain_ns[found.state] = times.in_vain_ns.get(found.state, 0) + elapsed_ns
         if times.worst is None or _deviation(found.loop) > _deviation(times.worst):
             times.worst = found.loop
         for cause in moment.causes:
@@ -120,9 +163,13 @@ class Advice(Story):
                 ]:
                     sums[name] = sums.get(name, 0.0) + share * elapsed_ns
 
-    def _add_cut(self, moment: Moment, elapsed_s: float) -> None:
-        taken = self.taken
-        taken.used_cpu_s += (moment.be_use_cpus or 0.0) * elapsed_s
+    def _add_cut(self, moment: Moment, elapsed_ns: int) -> None:
+        taken, elapsed_s = self.taken, elapsed_ns / NS_PER_SEC
+        taken.evictions += len(moment.evictions)
+        if moment.be_use_cpus is None:
+            return
+        taken.measured_ns += elapsed_ns
+        taken.used_cpu_s += moment.be_use_cpus * elapsed_s
         taken.cut_cpu_s += moment.cut_cpus * elapsed_s
         for use in moment.uses:
             if use.granted is not None and use.cpus > use.granted:

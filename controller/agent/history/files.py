@@ -71,7 +71,11 @@ class Tick(NamedTuple):
 
 
 class _Stream:
-    """Lines of one stream, gathered to blocks. ``lost`` counts the lines that were not stored."""
+    """Lines of one stream, gathered to blocks.
+
+    ``lost`` counts the lines that were not stored. ``start_lost``: the start of the run was among
+    them, and none was added since.
+    """
 
     def __init__(self, name: str, directory: Path, max_bytes: int, pace_ns: int) -> None:
         self._name = name
@@ -81,6 +85,7 @@ class _Stream:
         self._lines = bytearray()
         self._count = 0
         self._since_ns = self._next_ns = self._paid_ns = 0
+        self._has_start = self.start_lost = False
         self.lost = 0
         self.problem = ""
 
@@ -98,6 +103,8 @@ class _Stream:
         """Add a line to the block."""
         self._lines += encode(wall_ns, record)
         self._count += 1
+        if isinstance(record, Start) and record.new_run:
+            self._has_start, self.start_lost = True, False
 
     def is_paced(self, now_ns: int) -> bool:
         """Whether another record may be made: the CPU time of those before is paid for."""
@@ -126,6 +133,7 @@ class _Stream:
             self._ring.append(bytes(self._lines))
         except OSError as error:
             self.lost += self._count
+            self.start_lost = self.start_lost or self._has_start
             problem = f"the history cannot be written: {error.strerror}"
             if problem != self.problem:
                 self.problem = problem
@@ -134,6 +142,7 @@ class _Stream:
             self.problem = ""
         self._lines.clear()
         self._count = 0
+        self._has_start = False
 
 
 class HistoryFiles:
@@ -228,6 +237,10 @@ class HistoryFiles:
             if self._new_run:
                 stream.add(self._start(tick, new_run=True), wall_ns)
                 self._new_run = False
+            elif stream.start_lost:
+                # The names of the workloads were lost with it.
+                start = replace(self._start(tick, new_run=True), workloads=tick.workloads)
+                stream.add(start, wall_ns)
             moment = self._builder.build(latest, tick.plan, tick.settings.mode)
             stream.add(moment, wall_ns)
             self._view.set_workloads(tick.workloads)
@@ -242,7 +255,8 @@ class HistoryFiles:
             wall_ns = self._wall_ns(now_ns)
             if stream.is_empty:
                 stream.begin(None, now_ns, wall_ns)
-                stream.add(self._start(tick, new_run=self._new_planner), wall_ns)
+                new_run = self._new_planner or stream.start_lost
+                stream.add(self._start(tick, new_run=new_run), wall_ns)
                 self._new_planner = False
                 self._thinner.begin_block()
             entry = self._thinner.entry(latest, tick.plan, tick.settings, tick.workloads)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.core.decision import IndicatorStatus, LoopReport
-from controller.core.model import Channel, Knob, KnobValue, Mode
+from controller.core.model import Channel, EvictionResult, Knob, KnobValue, Mode
 
 __all__ = (
     "HELP",
+    "Cookie",
     "Coverage",
     "Eviction",
     "Gap",
@@ -45,7 +46,9 @@ class Share:
 class Held:
     """A knob during an incident; ``strictest`` is the value that limited most, ``last`` the last.
 
-    ``target`` is the path of a cgroup, or the name of a link or group.
+    ``target`` is the path of a cgroup, or the name of a link or group. Where it is the parent
+    cgroup of best-effort workloads, which limits all of them together, ``shared_by`` is their
+    number; ``None``: it is not.
     """
 
     knob: Knob
@@ -54,6 +57,7 @@ class Held:
     strictest: KnobValue
     last: KnobValue
     reason: str
+    shared_by: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,9 +89,10 @@ class Squeeze(Incident):
     """A time in which a workload was limited (in observe mode: would have been).
 
     ``service`` is the one that suffered most on ``channel`` when it began, ``loop`` its loop at the
-    highest deviation. ``be_share`` is best-effort's part of the cause, ``own_share`` the largest
-    part of this workload. ``use_before_cpus`` is the CPU use in the time before, ``use_cpus`` the
-    average of ``use_ns`` while limited. ``ended_by`` says why it ended.
+    highest deviation. ``be_share`` is best-effort's part of the cause, about its largest, and
+    ``own_share`` that of this workload then (``None``: it was not among the first ``culprits``).
+    ``use_before_cpus`` is the CPU use in the time before, ``use_cpus`` the average of ``use_ns``
+    while limited. ``ended_by`` says why it ended.
     """
 
     mode: Mode
@@ -106,12 +111,35 @@ class Squeeze(Incident):
 
 
 @dataclass(slots=True, kw_only=True)
+class Cookie(Incident):
+    """A time in which best-effort work had a core-scheduling cookie (in observe mode: would have).
+
+    Work with the cookie of ``group`` shares no core with a service. ``service`` is the one that
+    suffered most on the cache channel when cookies were set (``None``: they are configured to be
+    on, or that time is not recorded), ``reason`` the decision in words. ``overlap_before_ratio``
+    and ``overlap_ratio`` are the part of the services' running time, 0 to 1, in which best-effort
+    work ran on the other thread of the same core, before and with cookies. ``verdict`` says in
+    words whether they helped, ``helped`` in short; ``None``: that is not known.
+    """
+
+    mode: Mode
+    group: str
+    service: str | None = None
+    reason: str = ""
+    overlap_before_ratio: float | None = None
+    overlap_ratio: float | None = None
+    verdict: str = ""
+    helped: bool | None = None
+    ended_by: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
 class Suffering(Incident):
     """A time in which a service was above its sweet point on ``channel``.
 
-    ``states_ns`` is how long the channel was in each state. ``limited`` are the knobs that were
-    moved on the channel meanwhile. ``others`` are services that suffered more, which the channel
-    followed instead.
+    ``be_share`` and ``culprits`` are as in ``Squeeze``. ``states_ns`` is how long the channel was
+    in each state. ``limited`` are the knobs that were moved on the channel meanwhile. ``others``
+    are services that suffered more, which the channel followed instead.
     """
 
     mode: Mode
@@ -128,13 +156,20 @@ class Suffering(Incident):
 
 @dataclass(slots=True, kw_only=True)
 class Eviction(Incident):
-    """An eviction that was decided: its reason, the answers to it, the verdict on its effect."""
+    """An eviction that was decided: its reason, the answers to it, the verdict on its effect.
 
+    ``result`` is that of the last answer (``None``: there was none), ``left_after_ns`` the time
+    from the decision until the workload was gone (``None``: it was not seen to go).
+    """
+
+    mode: Mode
     workload: str
     channel: Channel
     service: str
     reason: str
     answers: list[str] = field(default_factory=list)
+    result: EvictionResult | None = None
+    left_after_ns: int | None = None
     effect: str = ""
 
 
@@ -184,11 +219,14 @@ class Coverage:
 
 
 def helped(effect: Effect) -> bool | None:
-    """Return whether the deviation fell from its highest within 30 s; ``None``: not known."""
+    """Return whether the deviation fell from its highest within 30 s; ``None``: not known.
+
+    What has not helped before these 30 s are over is not known yet.
+    """
     now = effect.after if effect.after is not None else effect.last
     if effect.highest is None or now is None:
         return None
-    return effect.highest - now >= HELP
+    return True if effect.highest - now >= HELP else None if effect.after is None else False
 
 
 def suffers(loop: LoopReport) -> bool:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thinning of ticks to moments: what happened in the ticks since the last one is put together."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from operator import attrgetter, is_not
@@ -54,7 +55,8 @@ class MomentBuilder:
         self._held: dict[_Place, Write] = {}
         self._originals: dict[_Place, KnobValue] = {}
         self._readings: tuple[KnobReading, ...] = ()
-        self._granted: dict[CgroupId, float] = {}
+        self._granted: dict[CgroupId, float] = {}  # of workloads, and of parents of several
+        self._parents: dict[CgroupId, CgroupId] = {}
         self._workloads: tuple[Workload, ...] = ()
         self._best_effort: frozenset[CgroupId] = frozenset()
         self._oncpu_ns: Mapping[CgroupId, int] = {}
@@ -130,6 +132,7 @@ class MomentBuilder:
     def build(self, snapshot: Snapshot, plan: Plan, mode: Mode) -> Moment:
         """Return the moment of the ticks so far, of which *snapshot* and *plan* are the last."""
         uses, use_cpus, cut_cpus = self._uses(snapshot, plan)
+        overlap = snapshot.core_overlap_ratio
         moment = Moment(
             time_ns=snapshot.time_ns,
             mode=mode,
@@ -151,6 +154,7 @@ class MomentBuilder:
             cut_cpus=cut_cpus,
             workloads=self._new_workloads,
             pause=snapshot.pause,
+            core_overlap_ratio=None if overlap is None else round(overlap, 4),
             dropped=self._dropped,
         )
         self._clear()
@@ -166,7 +170,13 @@ class MomentBuilder:
             if place[0].kind is TargetKind.CGROUP and place[0][1:3] not in present:
                 self._held.pop(place, None)
                 self._originals.pop(place, None)
-        self._granted = {c: cpus for c, cpus in self._granted.items() if c in self._best_effort}
+        self._parents = {
+            w.cgroup: CgroupId(w.quota_at.scope, w.quota_at.id)
+            for w in workloads
+            if w.quota_at is not None and w.qos is QosClass.BE
+        }
+        limited = self._best_effort.union(self._parents.values())
+        self._granted = {c: cpus for c, cpus in self._granted.items() if c in limited}
 
     def _find_foreign(self, readings: tuple[KnobReading, ...]) -> None:
         # Most records are the same objects as before; there are two or more per workload.
@@ -217,7 +227,7 @@ class MomentBuilder:
         if action.knob is Knob.CPU_QUOTA:
             cpus = parse_quota(value).cpus
             cgroup = CgroupId(action.target.scope, action.target.id)
-            if cpus is not None and cgroup in self._best_effort:
+            if cpus is not None:
                 self._granted[cgroup] = cpus
 
     def _release(self, place: _Place) -> None:
@@ -244,13 +254,25 @@ class MomentBuilder:
             for cgroup, now in self._oncpu_ns.items()
             if cgroup in before
         }
-        cut = sum(max(0.0, cpus.get(c, 0.0) - granted) for c, granted in self._granted.items())
+        cut = self._cut(cpus)
         self.cut_cpu_s += cut * dt_ns / NS_PER_SEC
         named = dict.fromkeys(self._granted)
         named |= dict.fromkeys(each.cgroup for cause in plan.causes for each in cause.culprits)
         uses = [Use(c, round(cpus[c], 4), self._granted.get(c)) for c in named if c in cpus]
         uses.sort(key=attrgetter("cpus"), reverse=True)
-        return tuple(uses[:_USES]), round(sum(cpus.values()), 4), round(cut, 4)
+        measured = bool(cpus) or not self._best_effort
+        use_cpus = round(sum(cpus.values()), 4) if measured else None
+        return tuple(uses[:_USES]), use_cpus, round(cut, 4)
+
+    def _cut(self, cpus: Mapping[CgroupId, float]) -> float:
+        """Return the CPUs that are used beyond the quotas, of *cpus* by workload."""
+        cut = sum(max(0.0, used - self._granted.get(c, used)) for c, used in cpus.items())
+        below: dict[CgroupId, float] = defaultdict(float)
+        for cgroup, parent in self._parents.items():
+            if parent in self._granted:
+                used = cpus.get(cgroup, 0.0)
+                below[parent] += min(used, self._granted.get(cgroup, used))
+        return cut + sum(max(0.0, used - self._granted[parent]) for parent, used in below.items())
 
     def _keep(self, kept: list[_T], more: Sequence[_T]) -> None:
         room = _MOST - len(kept)

@@ -127,10 +127,11 @@ class Moment:
     planner, or because ``mode`` was changed. ``loops`` are those that decide the demand of their
     channel, or whose service suffers. ``refused`` are writes
     that the kernel refused. ``uses`` are those of the limited and of the culprits, the largest
-    first; ``cut_cpus`` is the sum over all limited workloads of what they used beyond their quotas,
-    which is above 0 only in observe mode, where nothing limits them. ``workloads``: the list, if it
-    changed. ``pause`` is in force at the end of the moment. ``dropped`` counts texts and writes
-    that were too many for the moment.
+    first; ``be_use_cpus`` is that of all best-effort work (``None``: not measured), ``cut_cpus``
+    what all limited workloads used beyond their quotas and those of their parents, which is above 0
+    only in observe mode, where nothing limits them. ``workloads``: the list, if it
+    changed. ``pause`` is in force at the end of the moment. ``core_overlap_ratio`` is the
+    snapshot's at its end. ``dropped`` counts texts and writes that were too many for the moment.
     """
 
     time_ns: int
@@ -151,6 +152,7 @@ class Moment:
     cut_cpus: float = 0.0
     workloads: tuple[Workload, ...] | None = None
     pause: Pause | None = None
+    core_overlap_ratio: float | None = None
     dropped: int = 0
 
 

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The story of a service: when it suffered, from what, what was tried, and whether that helped."""
 
+from dataclasses import dataclass, field
+
+from controller.agent.history.cookies import Cookies
 from controller.agent.history.incidents import Coverage, Note, NoteKind, Suffering, suffers
 from controller.agent.history.records import Moment, Write
 from controller.agent.history.story import (
@@ -11,9 +14,8 @@ from controller.agent.history.story import (
     Story,
     held_knob,
     measure,
-    move,
 )
-from controller.core.decision import ChannelState, LoopReport
+from controller.core.decision import ChannelState, Demand, IndicatorStatus, LoopReport
 from controller.core.model import Channel
 from controller.core.units import NS_PER_SEC
 
@@ -25,15 +27,34 @@ _PAUSE_NS = 30 * NS_PER_SEC
 _LEAST = 0.1
 
 
+@dataclass(slots=True)
+class _Lasting:
+    """An incident, and what followed ``last_ns``, when its service suffered last.
+
+    ``since`` is how long the channel was in each state since then, ``ended_by`` why the service
+    did not suffer any more, as far as is known. Both are forgotten if it suffers again.
+    """
+
+    incident: Suffering
+    last_ns: int
+    since: dict[str, int] = field(default_factory=dict)
+    ended_by: str = ""
+
+
 class ServiceStory(Story):
     """The story of the service *name*."""
 
     def __init__(self, name: str, coverage: Coverage) -> None:
         super().__init__(coverage)
         self._name = name
-        self._open: dict[Channel, tuple[Suffering, int]] = {}
+        self._open: dict[Channel, _Lasting] = {}
+        self._cookies = Cookies()
         self._evictions = Evictions()
         self._no_data = False
+
+    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
+        """Take knobs that were held before the first line that was read."""
+        self._cookies.begin(wall_ns, writes)
 
     def take(self, wall_ns: int, moment: Moment) -> None:
         """Take a moment."""
@@ -47,19 +68,25 @@ class ServiceStory(Story):
         for channel in {*loops, *self._open}:
             self._take_channel(wall_ns, moment, channel, loops.get(channel), elapsed_ns)
         self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_service(self._name))
+        for cookie in self._cookies.take(wall_ns, moment, lambda _: True, "restored"):
+            if cookie.service in (None, self._name):
+                self.incidents.append(cookie)
         self.incidents += self._evictions.take(wall_ns, moment, None, self._name)
         self._take_no_data(wall_ns, moment)
 
     def close(self, wall_ns: int | None, reason: str) -> None:
         """Close what lasts, because the agent ended; ``None``: it goes on."""
+        if wall_ns is not None:
+            self._cookies.end(wall_ns, reason)
+            self._cookies.clear()
         for channel in list(self._open):
-            incident, last_ns = self._open[channel]
-            if wall_ns is not None:
+            lasting = self._open[channel]
+            if lasting.ended_by:
+                self._end(channel, lasting.ended_by)
+            elif wall_ns is not None:
                 self._end(channel, reason, wall_ns)
-            elif self._wall_ns is not None and self._wall_ns - last_ns > _PAUSE_NS:
-                self._end(channel, "its deviation was 0 or below")
-            elif (incident.effect.highest or 0.0) < _LEAST:
-                self.incidents.remove(incident)
+            elif (lasting.incident.effect.highest or 0.0) < _LEAST:
+                self.incidents.remove(lasting.incident)
 
     def _take_channel(
         self,
@@ -69,50 +96,47 @@ class ServiceStory(Story):
         loop: LoopReport | None,
         elapsed_ns: int,
     ) -> None:
-        found = self._open.get(channel)
+        lasting = self._open.get(channel)
         bad = loop is not None and suffers(loop)
-        if found is None:
+        demand = next((each for each in moment.demands if each.channel is channel), None)
+        if lasting is None:
             if not bad or loop is None:
                 return
             incident = Suffering(began_ns=wall_ns, mode=moment.mode, channel=channel, loop=loop)
             self.incidents.append(incident)
-        else:
-            incident, last_ns = found
-            if not bad and wall_ns - last_ns > _PAUSE_NS:
-                self._end(channel, "its deviation was 0 or below")
-                return
-        self._open[channel] = incident, wall_ns if bad or found is None else found[1]
+            lasting = self._open[channel] = _Lasting(incident, wall_ns)
+            elapsed_ns = 0
+        elif not bad and wall_ns - lasting.last_ns > _PAUSE_NS:
+            self._end(channel, lasting.ended_by or _why_not(loop, demand))
+            return
+        if demand is not None:
+            lasting.since[demand.state] = lasting.since.get(demand.state, 0) + elapsed_ns
+        if bad:
+            states = lasting.incident.states_ns
+            for state, state_ns in lasting.since.items():
+                states[state] = states.get(state, 0) + state_ns
+            lasting.last_ns, lasting.since, lasting.ended_by = wall_ns, {}, ""
+        elif not lasting.ended_by:
+            lasting.ended_by = _why_not(loop, demand)
+        incident = lasting.incident
         if loop is not None and measure(incident, incident.effect, wall_ns, loop):
             incident.loop = loop
-        self._add_state(incident, moment, elapsed_ns if found is not None else 0)
-
-    def _add_state(self, incident: Suffering, moment: Moment, elapsed_ns: int) -> None:
-        channel = incident.channel
-        demand = next((each for each in moment.demands if each.channel is channel), None)
-        if demand is not None:
-            states = incident.states_ns
-            states[demand.state] = states.get(demand.state, 0) + elapsed_ns
-            other = demand.service
-            if other is not None and other != self._name and other not in incident.others:
-                incident.others.append(other)
-        for cause in moment.causes:
-            own = cause.channel is channel and cause.service == self._name
-            if own and (incident.be_share or 0.0) < (cause.be_share or 0.0):
-                incident.be_share = cause.be_share
-                incident.culprits = self.shares(cause) or incident.culprits
+        self.take_cause(incident, moment, self._name)
+        other = None if demand is None else demand.service
+        if other is not None and other != self._name and other not in incident.others:
+            incident.others.append(other)
         for write in moment.writes:
             if write.held and (write.knob in ORDER or channel in CHANNELS.get(write.knob, ())):
                 self._add_write(incident, write)
 
-    @staticmethod
-    def _add_write(incident: Suffering, write: Write) -> None:
+    def _add_write(self, incident: Suffering, write: Write) -> None:
         for held in incident.limited:
             if (held.knob, held.target) == (write.knob, write.target.path):
                 break
         else:
             held = held_knob(write)
             incident.limited.append(held)
-        move(held, write)
+        self.take_write(held, write)
 
     def _take_no_data(self, wall_ns: int, moment: Moment) -> None:
         blind = [
@@ -127,11 +151,22 @@ class ServiceStory(Story):
             self.incidents.append(note)
 
     def _end(self, channel: Channel, reason: str, wall_ns: int | None = None) -> None:
-        incident, last_ns = self._open.pop(channel)
-        incident.ended_ns = last_ns if wall_ns is None else wall_ns
+        lasting = self._open.pop(channel)
+        incident = lasting.incident
+        incident.ended_ns = lasting.last_ns if wall_ns is None else wall_ns
         incident.ended_by = reason
         if (incident.effect.highest or 0.0) < _LEAST:
             self.incidents.remove(incident)
+
+
+def _why_not(loop: LoopReport | None, demand: Demand | None) -> str:
+    """Return why a service does not suffer, whose *loop* may be left out of a moment."""
+    if loop is not None and loop.status is IndicatorStatus.IDLE:
+        return "it was idle"
+    blind = demand is not None and demand.state in (ChannelState.HOLD, ChannelState.SAFE)
+    if blind or (loop is not None and loop.status is IndicatorStatus.STALE):
+        return "there was no data any more"
+    return "its deviation was 0 or below"
 
 
 def _deviation(loop: LoopReport) -> float:

@@ -7,6 +7,7 @@ and ``ServiceStory`` decide which moments matter.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from controller.agent.history.incidents import (
@@ -19,6 +20,8 @@ from controller.agent.history.incidents import (
     Note,
     NoteKind,
     Share,
+    Squeeze,
+    Suffering,
 )
 from controller.agent.history.records import Line, Moment, Start, Stop, Write
 from controller.core.decision import Cause, LoopReport
@@ -29,23 +32,27 @@ from controller.core.model import (
     Knob,
     Mode,
     Pause,
+    Target,
     Workload,
 )
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("CHANNELS", "ORDER", "Evictions", "Story", "held_knob", "measure", "move")
+__all__ = ("CHANNELS", "ORDER", "Evictions", "Story", "held_knob", "measure")
 
 # A longer time between two lines of a run is not observed: a line a minute is written at least.
 _LONGEST_NS = 90 * NS_PER_SEC
 # The time after which the effect of an action is looked at, as for an eviction.
 _EFFECT_NS = 30 * NS_PER_SEC
+# A part of the cause, 0 to 1, that is larger by no more than this says nothing new.
+_MORE = 0.05
 
 # Knobs that order tasks and do not limit an amount; they are held while a service is present.
-ORDER = {Knob.SCHED_IDLE: "sched-idle", Knob.CORE_COOKIE: "core-scheduling cookie"}
+ORDER = {Knob.SCHED_IDLE: "sched-idle"}
 CHANNELS = {
     Knob.CPU_QUOTA: (Channel.CPU, Channel.CACHE),
     Knob.LLC_WAYS: (Channel.CACHE,),
     Knob.MBA: (Channel.CACHE,),
+    Knob.CORE_COOKIE: (Channel.CACHE,),
     Knob.TC_CEILING: (Channel.NETWORK,),
     Knob.MEMORY_HIGH: (Channel.MEMORY,),
     Knob.IO_WEIGHT: (Channel.IO,),
@@ -56,7 +63,8 @@ CHANNELS = {
 class Story(ABC):
     """Takes the lines of the history, the oldest first; ``incidents`` are those found so far.
 
-    ``workloads`` are the present ones, ``known`` all that were ever seen, by name.
+    ``workloads`` are the present ones, ``known`` all that were ever seen, by name. ``paused``: what
+    the story is about is paused.
     """
 
     def __init__(self, coverage: Coverage) -> None:
@@ -65,12 +73,13 @@ class Story(ABC):
         self.workloads: tuple[Workload, ...] = ()
         self.names: dict[CgroupId, str] = {}
         self.known: dict[str, Workload] = {}
+        self._children: Counter[tuple[str, int]] = Counter()
         self._wall_ns: int | None = None
         self._ran_ns: int | None = None
         self._stopped = False
         self._boot_id = ""
         self._mode: Mode | None = None
-        self._paused = False
+        self.paused = False
 
     def read(self, lines: Iterable[Line | str]) -> None:
         """Take all *lines* up to the end of the time that was asked for."""
@@ -160,8 +169,8 @@ class Story(ABC):
     ) -> None:
         """Note the begin and the end of a pause that *covers* what the story is about."""
         paused = pause is not None and covers(pause)
-        if paused is not self._paused:
-            self._paused = paused
+        if paused is not self.paused:
+            self.paused = paused
             text = "begins: it is left alone, and its knobs are restored" if paused else "ends"
             note = Note(began_ns=wall_ns, ended_ns=wall_ns, event=NoteKind.PAUSE, text=text)
             self.incidents.append(note)
@@ -173,8 +182,38 @@ class Story(ABC):
             for each in cause.culprits
         )
 
+    def take_cause(
+        self, incident: Squeeze | Suffering, moment: Moment, service: str | None
+    ) -> bool:
+        """Take what makes *service* suffer in *incident*; return whether that is new.
+
+        The first moment counts in which best-effort work has about its largest part: before that
+        the evidence is not complete, and later it is that of a squeeze.
+        """
+        for cause in moment.causes:
+            if (cause.channel, cause.service) == (incident.channel, service):
+                share, before = cause.be_share, incident.be_share
+                if share is not None and (before is None or share > before + _MORE):
+                    incident.be_share = share
+                    incident.culprits = self.shares(cause) or incident.culprits
+                    return True
+        return False
+
+    def is_parent(self, target: Target) -> bool:
+        """Return whether *target* is a cgroup whose quota limits several workloads together."""
+        return target[1:3] in self._children
+
+    def take_write(self, held: Held, write: Write) -> None:
+        """Take a later *write* of the knob into *held*, or the first one."""
+        held.last = write.value
+        if is_stricter(write.knob, write.value, held.strictest):
+            held.strictest = write.value
+        if write.knob is Knob.CPU_QUOTA:
+            held.shared_by = self._children.get(write.target[1:3])
+
     def _set_workloads(self, workloads: tuple[Workload, ...]) -> None:
         self.workloads = workloads
+        self._children = Counter(each.quota_at[1:3] for each in workloads if each.quota_at)
         self.names.update((each.cgroup, each.name) for each in workloads)
         self.known.update((each.name, each) for each in workloads)
         self.workloads_changed()
@@ -204,11 +243,17 @@ class Evictions:
         self, wall_ns: int, moment: Moment, name: str | None, service: str | None
     ) -> Iterator[Eviction]:
         """Yield new evictions of the workload *name*, or for *service*; complete earlier ones."""
+        if moment.workloads is not None:
+            present = {each.whole for each in moment.workloads}
+            for cgroup, eviction in self._open.items():
+                if cgroup not in present and eviction.left_after_ns is None:
+                    eviction.left_after_ns = wall_ns - eviction.began_ns
         for each in moment.evictions:
             if each.name == name or each.service == service:
                 eviction = Eviction(
                     began_ns=wall_ns,
                     ended_ns=wall_ns,
+                    mode=moment.mode,
                     workload=each.name,
                     channel=each.channel,
                     service=each.service,
@@ -219,7 +264,9 @@ class Evictions:
         for answer in moment.answers:
             if answer.cgroup in self._open:
                 text = f"{answer.result}: {answer.message}" if answer.message else answer.result
-                self._open[answer.cgroup].answers.append(text)
+                eviction = self._open[answer.cgroup]
+                eviction.answers.append(text)
+                eviction.result = answer.result
         for verdict in moment.verdicts:
             if verdict.text.startswith("its eviction"):
                 for eviction in self._open.values():
@@ -250,10 +297,3 @@ def measure(incident: Incident, effect: Effect, wall_ns: int, loop: LoopReport) 
 def held_knob(write: Write) -> Held:
     """Return the record of a knob that begins with *write*."""
     return Held(write.knob, write.target.path, write.before, write.value, write.value, write.reason)
-
-
-def move(held: Held, write: Write) -> None:
-    """Take a later *write* of the knob into *held*."""
-    held.last = write.value
-    if is_stricter(write.knob, write.value, held.strictest):
-        held.strictest = write.value

@@ -4,6 +4,8 @@
 
 from collections.abc import Iterable
 
+from actuators.core_scheduling.cookie import BEST_EFFORT
+from controller.agent.history.cookies import Cookies
 from controller.agent.history.incidents import Coverage, Held, Note, NoteKind, Squeeze, suffers
 from controller.agent.history.records import Moment, Write
 from controller.agent.history.story import (
@@ -13,7 +15,6 @@ from controller.agent.history.story import (
     Story,
     held_knob,
     measure,
-    move,
 )
 from controller.core.decision import ChannelState, LoopReport
 from controller.core.model import Channel, Knob, Mode, QosClass, Target, TargetKind
@@ -41,17 +42,27 @@ class WorkloadStory(Story):
         self._whole = name
         self._own: set[tuple[str, int]] = set()
         self._idle: set[tuple[str, int]] = set()
+        self._parents: set[tuple[str, int]] = set()
+        self._groups: set[str] = set()
         self._best_effort = False
         self._present = False
         self._squeeze: Squeeze | None = None
         self._open: dict[_Place, Held] = {}
+        # The last write to each knob of several workloads that is held, also while it does not
+        # concern this one: it is paused, or did not exist yet.
+        self._shared: dict[_Place, Write] = {}
         self._ordered: set[Knob] = set()
+        self._cookies = Cookies()
         self._evictions = Evictions()
 
     def workloads_changed(self) -> None:
         """Find the cgroups of the workload."""
         found = [each for each in self.workloads if self._name in (each.name, each.whole_name)]
         self._present = bool(found)
+        # Those of best-effort work only: a workload may have another class than before.
+        best_effort = [each for each in found if each.qos is QosClass.BE]
+        self._groups = {each.core_group or BEST_EFFORT for each in best_effort}
+        self._parents = {each.quota_at[1:3] for each in best_effort if each.quota_at is not None}
         if not found:
             return
         self._names.update(each.name for each in found)
@@ -60,10 +71,15 @@ class WorkloadStory(Story):
         self._own = {(each.cgroup.hierarchy, each.cgroup.id) for each in found}
         self._idle = {each.idle_at[1:3] for each in found if each.idle_at is not None} | self._own
         # Cgroups of containers that ended, which are not restored.
-        self._open = {place: held for place, held in self._open.items() if self._concerns(*place)}
+        self._open = {
+            place: held
+            for place, held in self._open.items()
+            if self._concerns(*place) or place in self._shared
+        }
 
     def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
         """Take knobs that were held before the first line that was read."""
+        self._cookies.begin(wall_ns, writes)
         moment = Moment(time_ns=0, mode=mode, writes=writes)  # type: ignore[arg-type]
         self._take_writes(wall_ns, moment)
 
@@ -82,6 +98,7 @@ class WorkloadStory(Story):
                 )
                 self._note(wall_ns, NoteKind.FOREIGN, text)
                 self._open.pop((foreign.target, foreign.knob), None)
+                self._shared.pop((foreign.target, foreign.knob), None)
                 if self._squeeze is not None and not self._open:
                     self._end(wall_ns, "another program wrote the knob")
         for outcome in moment.refused:
@@ -89,6 +106,7 @@ class WorkloadStory(Story):
                 text = f"{outcome.action.knob} of {outcome.action.target.path}: {outcome.message}"
                 self._note(wall_ns, NoteKind.REFUSED, f"the kernel refused a write: {text}")
         lasting = self._squeeze
+        self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_workload(self._whole))
         self._take_writes(wall_ns, moment)
         if self._squeeze is not None:
             self._follow(wall_ns, moment, self._squeeze)
@@ -96,7 +114,7 @@ class WorkloadStory(Story):
                 self._squeeze.use_before_cpus = use
             elif use is not None:
                 _average(self._squeeze, use, self.elapsed_ns(wall_ns))
-        self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_workload(self._whole))
+        self._take_cookies(wall_ns, moment)
         self.incidents += self._evictions.take(wall_ns, moment, self._whole, None)
         for verdict in moment.verdicts:
             paths = {self._path(place) for place in self._open}
@@ -109,12 +127,19 @@ class WorkloadStory(Story):
             if self._squeeze is not None:
                 self._end(wall_ns, reason)
             self._open.clear()
+            self._shared.clear()
             self._ordered.clear()
+            self._cookies.end(wall_ns, reason)
+            self._cookies.clear()
 
     def _concerns(self, target: Target, knob: Knob) -> bool:
+        if target.kind is TargetKind.CORE_GROUP:
+            return target.path in self._groups
         if target.kind is TargetKind.CGROUP:
+            if knob is Knob.CPU_QUOTA and target[1:3] in self._parents:
+                return not self.paused
             return target[1:3] in (self._idle if knob is Knob.SCHED_IDLE else self._own)
-        return self._best_effort and target.kind in (TargetKind.RESCTRL_GROUP, TargetKind.LINK)
+        return self._best_effort and self._present and not self.paused and _is_everyones(target)
 
     @staticmethod
     def _path(place: _Place) -> str:
@@ -122,25 +147,45 @@ class WorkloadStory(Story):
 
     def _take_writes(self, wall_ns: int, moment: Moment) -> None:
         for write in moment.writes:
-            if not self._concerns(write.target, write.knob):
+            place = write.target, write.knob
+            if self.is_parent(write.target) or _is_everyones(write.target):
+                self._keep(place, write)
+            if not self._concerns(*place) or write.knob is Knob.CORE_COOKIE:
                 continue
             if write.knob in ORDER:
                 self._take_order(wall_ns, write, moment.mode)
-                continue
-            place = write.target, write.knob
-            if not write.held:
-                if self._open.pop(place, None) is not None and not self._open:
-                    self._end(wall_ns, _end_reason(moment, self._channel))
-                continue
-            if self._squeeze is None:
-                self._squeeze = Squeeze(began_ns=wall_ns, mode=moment.mode)
-                self.incidents.append(self._squeeze)
-            held = self._open.get(place)
-            if held is None:
-                held = held_knob(write)
-                self._open[place] = held
-                self._squeeze.knobs.append(held)
-            move(held, write)
+            elif write.held:
+                self._hold(wall_ns, place, write, moment.mode)
+            else:
+                self._release(wall_ns, place, moment)
+        for place, write in self._shared.items():
+            if self._concerns(*place) and place not in self._open:
+                self._hold(wall_ns, place, write, moment.mode)
+        for place in list(self._open):
+            if not self._concerns(*place):
+                self._release(wall_ns, place, moment)
+
+    def _keep(self, place: _Place, write: Write) -> None:
+        if write.held and write.knob not in ORDER:
+            before = self._shared.get(place, write).before
+            self._shared[place] = write._replace(before=before)
+        else:
+            self._shared.pop(place, None)
+
+    def _hold(self, wall_ns: int, place: _Place, write: Write, mode: Mode) -> None:
+        if self._squeeze is None:
+            self._squeeze = Squeeze(began_ns=wall_ns, mode=mode)
+            self.incidents.append(self._squeeze)
+        held = self._open.get(place)
+        if held is None:
+            held = held_knob(write)
+            self._open[place] = held
+            self._squeeze.knobs.append(held)
+        self.take_write(held, write)
+
+    def _release(self, wall_ns: int, place: _Place, moment: Moment) -> None:
+        if self._open.pop(place, None) is not None and not self._open:
+            self._end(wall_ns, _end_reason(moment, self._channel))
 
     def _take_order(self, wall_ns: int, write: Write, mode: Mode) -> None:
         if write.held is (write.knob in self._ordered):
@@ -150,6 +195,13 @@ class WorkloadStory(Story):
         if mode is Mode.OBSERVE:
             on = f"would be {on}"
         self._note(wall_ns, NoteKind.ORDER, f"{ORDER[write.knob]} {on}: {write.reason}")
+
+    def _take_cookies(self, wall_ns: int, moment: Moment) -> None:
+        groups = set() if self.paused else self._groups
+        reason = "the workload ended" if not self._present else "restored"
+        self.incidents += self._cookies.take(
+            wall_ns, moment, groups.__contains__, "paused" if self.paused else reason
+        )
 
     @property
     def _channel(self) -> Channel | None:
@@ -167,14 +219,9 @@ class WorkloadStory(Story):
             and measure(squeeze, squeeze.effect, wall_ns, loop)
         ):
             squeeze.loop = loop
-        for cause in moment.causes:
-            if cause.channel is squeeze.channel and cause.service == squeeze.service:
-                shares = self.shares(cause)
-                mine = [each.share for each in shares if each.workload in self._names]
-                own = sum(mine) if mine else None
-                if squeeze.own_share is None or (own or 0.0) > squeeze.own_share:
-                    squeeze.own_share, squeeze.culprits = own, shares
-                    squeeze.be_share = cause.be_share
+        if self.take_cause(squeeze, moment, squeeze.service):
+            mine = [each.share for each in squeeze.culprits if each.workload in self._names]
+            squeeze.own_share = sum(mine) if mine else None
 
     def _end(self, wall_ns: int, reason: str) -> None:
         if self._squeeze is not None:
@@ -185,6 +232,11 @@ class WorkloadStory(Story):
 
     def _note(self, wall_ns: int, event: NoteKind, text: str) -> None:
         self.incidents.append(Note(began_ns=wall_ns, ended_ns=wall_ns, event=event, text=text))
+
+
+def _is_everyones(target: Target) -> bool:
+    """Whether the knobs of *target* limit all best-effort work."""
+    return target.kind in (TargetKind.RESCTRL_GROUP, TargetKind.LINK)
 
 
 def _selected(moment: Moment, channel: Channel | None) -> LoopReport | None:

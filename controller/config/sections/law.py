@@ -29,6 +29,7 @@ class LawModel(Strict):
     cut_by_signal: bool = True
     fast_release: bool = True
     fast_squeeze: bool = True
+    fast_rise: bool = True
     verify_squeeze: bool = True
     low_floors: bool = True
     common_quota: bool = True

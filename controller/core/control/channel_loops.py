@@ -100,6 +100,16 @@ class ChannelLoops:
         return max((value for value in known if value is not None), default=None)
 
     @property
+    def unmet(self) -> float | None:
+        """The largest deviation of this tick, without limits, of services that ask for the squeeze.
+
+        ``None`` if none asks or none of them has data.
+        """
+        asking = (each for each in self._services.values() if each.may_act and each.charge > 0)
+        known = (each.measured for each in asking)
+        return max((value for value in known if value is not None), default=None)
+
+    @property
     def most(self) -> float | None:
         """The largest demand of use, if trials showed it for all services that suffer."""
         found = [each.most for each in self._services.values() if each.most is not None]
@@ -142,13 +152,13 @@ class ChannelLoops:
         loops = self._services.get(service)
         return loops is not None and loops.lacks_evidence
 
-    def excess_of(self, service: str) -> float:
+    def excess_of(self, service: str, *, filtered: bool = False) -> float | None:
         """Return the logarithm of the largest indicator of a service relative to its sweet point.
 
-        0 if none is known.
+        *filtered*: see ``ServiceLoops.log_excess``. ``None`` if none is known.
         """
         loops = self._services.get(service)
-        return 0.0 if loops is None else loops.log_excess
+        return None if loops is None else loops.log_excess(filtered=filtered)
 
     def bid(
         self,

@@ -18,9 +18,19 @@ from controller.core.settings import CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC, format_duration
 
 __all__ = (
+    "HELPED",
+    "IN_VAIN",
+    "REMOVED",
+    "SET",
     "CookieGate",
     "CookiePolicy",
 )
+
+# How verdicts begin: every begin, every removal, and what was verified.
+SET = "cookies set on best-effort"
+REMOVED = "cookies removed: "
+HELPED = "cookies stay: "
+IN_VAIN = f"{REMOVED}they do not help "
 
 _HOLD_NS = 60 * NS_PER_SEC
 _LONGEST_NS = 3600 * NS_PER_SEC
@@ -113,11 +123,11 @@ class CookieGate:
         obstacle = _obstacle(mode, possible=possible, yields=yields, services=services)
         if obstacle:
             if self.on:
-                self._stop(f"cookies removed: {obstacle}")
+                self._stop(f"{REMOVED}{obstacle}")
             self._since_ns = None
         elif mode is CoreMode.ON:
             if not self.on:
-                self._start(now_ns, "cookies set on best-effort, as configured", verify=False)
+                self._start(now_ns, f"{SET}, as configured", verify=False)
         elif self.on:
             self._step_on(now_ns, needed, deviation)
         else:
@@ -138,7 +148,7 @@ class CookieGate:
         if now_ns - self._since_ns >= _BEFORE_NS:
             self._start(
                 now_ns,
-                f"cookies set on best-effort: services shared cores with it for {overlap:.0%} of "
+                f"{SET}: services shared cores with it for {overlap:.0%} of "
                 f"their time, deviation {self._before.value:.2f} on the cache channel",
                 verify=True,
             )
@@ -162,11 +172,11 @@ class CookieGate:
             if age_ns >= settings.verify_ns:
                 self._conclude(now_ns, self._after.value)
         elif not self._latch.update(needed, now_ns):
-            self._stop("cookies removed: the cache channel has not needed them for a while")
+            self._stop(f"{REMOVED}the cache channel has not needed them for a while")
 
     def _conclude(self, now_ns: int, after: float | None) -> None:
         if after is None:
-            self._stop("cookies removed: their effect could not be verified, no service showed it")
+            self._stop(f"{REMOVED}their effect could not be verified, no service showed it")
             return
         before = self._before.value or 0.0
         numbers = f"deviation {before:.2f} before, {after:.2f} with them"
@@ -174,13 +184,13 @@ class CookieGate:
         if before - after >= _HELP:
             self._wait_ns = _HOLD_NS
             self._latch.update(needed=True, now_ns=now_ns)
-            self._report(f"cookies stay: {numbers}")
+            self._report(f"{HELPED}{numbers}")
             return
         self._not_before_ns = now_ns + self._wait_ns
         pause = format_duration(self._wait_ns)
         self._wait_ns = min(_LONGEST_NS, 2 * self._wait_ns)
         self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
-        self._stop(f"cookies removed: they do not help ({numbers}); next try after {pause}")
+        self._stop(f"{IN_VAIN}({numbers}); next try after {pause}")
 
     def _stop(self, text: str) -> None:
         self.on = False

@@ -8,7 +8,7 @@ from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.cut import Claim, relative_harm
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import limits_of
-from controller.core.control.release import PacedLimiter
+from controller.core.control.pace import PacedLimiter
 from controller.core.control.rungs.allocator import ProportionalAllocator
 from controller.core.indicators.blame import BlameTracker
 from controller.core.indicators.tracker import IndicatorTracker
@@ -87,6 +87,8 @@ class CpuChannel:
         elif not hold:
             choice = self._limiter.let_go(choice, self.loops)
             limits = limits_of(Knob.CPU_QUOTA, workload_index)
+            if self._settings.law.fast_rise:
+                choice = self._limiter.rise(choice, self.loops, limits, dt_s)
             if self._settings.law.fast_release:
                 self._limiter.limit_paced(choice.wanted, self.loops, limits, now_ns, dt_s)
             else:

@@ -140,10 +140,12 @@ def _sum(one: Candidate, other: Candidate) -> Candidate:
 
 
 def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
-    if loops.demand.channel is Channel.CACHE and context.harm is not None:
-        found = context.harm.share(service, loops.excess_of(service))
-        if found is not None:
-            return found
+    """Return best-effort's part of what hurts *service* now; ``None``: unknown, or nothing does."""
+    harm = context.harm
+    if loops.demand.channel is Channel.CACHE and harm is not None and harm.certain(service):
+        excess = loops.excess_of(service, filtered=True)
+        # At the sweet point or below it, or without data, there is nothing of which it is a part.
+        return harm.share(service, excess) if excess is not None and excess > 0 else None
     if loops.demand.channel is Channel.CPU:
         return context.tracker.blame.share(service)
     return context.usage.share(loops.demand.channel, context.tracker, context.workload_index)

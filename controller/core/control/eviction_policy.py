@@ -241,7 +241,7 @@ class EvictionPolicy:
         if record.since_ns is None:
             record.since_ns = now_ns
         lasted = now_ns - record.since_ns >= case.after_ns
-        if lasted and not case.caused and not record.logged:
+        if lasted and case.be_share is not None and not case.caused and not record.logged:
             record.logged = True
             text = (
                 f"suffers on {case.channel} although every knob is at its stop: not caused by "

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions in words, with the numbers behind them.
 
-``DecisionLog`` makes the log lines and the reasons of actions, one sentence for each change of a
-decision. ``explain_eviction`` and ``describe_loop`` make the texts of evictions and Events.
+``DecisionLog`` makes the log lines, one sentence for each change of a decision, and ``reason_of``
+the reasons of actions. ``explain_eviction`` and ``describe_loop`` make the texts of evictions and
+Events.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ __all__ = (
     "describe_loop",
     "describe_pause",
     "explain_eviction",
+    "reason_of",
     "selected",
 )
 
@@ -66,14 +68,6 @@ class DecisionLog:
     def __init__(self) -> None:
         self._cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
         self._ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = {}
-
-    def reason(self, loops: ChannelLoops) -> str:
-        """Return a short reason for the actions of this tick on one channel."""
-        demand = loops.demand
-        loop = loops.selected
-        if loop is None:
-            return f"{demand.channel} channel: {demand.state}"
-        return f"{_compare(loop)}: demand {demand.applied:.2f}"
 
     def update(
         self,
@@ -138,6 +132,15 @@ class DecisionLog:
         )
         text += f"; {_INHIBITED.get(demand.state) or ', '.join(settings) or unchanged}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
+
+
+def reason_of(loops: ChannelLoops) -> str:
+    """Return a short reason for the actions of this tick on one channel."""
+    demand = loops.demand
+    loop = loops.selected
+    if loop is None:
+        return f"{demand.channel} channel: {demand.state}"
+    return f"{_compare(loop)}: demand {demand.applied:.2f}"
 
 
 def explain_eviction(eviction: Eviction, plan: Plan, *, named: bool = True) -> str:

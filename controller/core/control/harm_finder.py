@@ -78,7 +78,10 @@ class HarmFinder:
         return {}
 
     def share(self, service: str, excess: float) -> float | None:
-        """Return best-effort's certain part of *excess* (logarithm), 0 to 1; ``None``: unknown."""
+        """Return best-effort's certain part of *excess* (logarithm), 0 to 1; ``None``: unknown.
+
+        Certain harm is all of an excess of 0 or less: it would hurt if it were not squeezed.
+        """
         certain = sum(self.certain(service).values())
         if certain <= 0:
             return None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import Ladder, Rung, TickContext
-from controller.core.control.release import PacedLimiter
+from controller.core.control.pace import PacedLimiter
 from controller.core.control.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.control.rungs.link_ceiling import LinkCeilingRung
 from controller.core.control.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
@@ -148,7 +148,8 @@ class LadderChannel:
             common = common_evidence()
             if self.channel is not Channel.CACHE or context.harm is None:
                 return common
-            found = context.harm.share(service.name, self.loops.excess_of(service.name))
+            excess = self.loops.excess_of(service.name) or 0.0
+            found = context.harm.share(service.name, excess)
             if found is None:
                 return common
             return replace(common, be_share=max(found, common.be_share or 0.0))
@@ -180,6 +181,8 @@ class LadderChannel:
             if not hold:
                 choice = self._let_go(choice)
                 limits = ladder.limits(limiter.applied, context.workload_index)
+                if self._law.fast_rise:
+                    choice = limiter.rise(choice, self.loops, limits, context.dt_s)
                 moment = context.now_ns, context.dt_s
                 # A knob with few settings is released setting by setting.
                 if self._law.fast_release and limits.release_spacing_ns < NS_PER_SEC:

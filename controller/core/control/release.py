@@ -12,14 +12,10 @@ that was left is the last one that was safe: the demand stays there for a while 
 from collections import deque
 from typing import NamedTuple
 
-from controller.core.control.channel_loops import ChannelLoops
-from controller.core.control.limiters import RateLimiter
 from controller.core.control.pid import LowPass
-from controller.core.control.selector import Choice
-from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("Pace", "PacedLimiter", "ReleasePace")
+__all__ = ("Pace", "ReleasePace")
 
 # Speed of the first second, in demand per second and deviation below the sweet point: at a gain of
 # 16 deviations per demand (four times the usual one) what is left to the sweet point, 1 / 16 of
@@ -131,46 +127,3 @@ class ReleasePace:
 
     def _stop(self) -> None:
         self._speed = self._released = 0.0
-
-
-class PacedLimiter(RateLimiter):
-    """The applied demand of a channel, which is released at a ``ReleasePace``."""
-
-    __slots__ = ("_pace",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pace = ReleasePace()
-
-    def let_go(self, choice: Choice, loops: ChannelLoops) -> Choice:
-        """Fall at once to the largest demand of use; return *choice* within it."""
-        most = loops.most
-        if most is None or self.applied <= most:
-            return choice
-        loops.shift(most - self.applied)
-        self.set(most)
-        return choice._replace(wanted=min(choice.wanted, most))
-
-    def limit_paced(
-        self,
-        wanted: float,
-        loops: ChannelLoops,
-        limits: KnobLimits,
-        now_ns: int,
-        dt_s: float,
-        rungs: int = 1,
-    ) -> float:
-        """Move the applied demand towards *wanted* in [0, 1] as ``limit`` does, or faster.
-
-        What is released without the loops is taken from their demands as well, without a bump.
-        *rungs* is the number of rungs that the demand is divided among: each has a part of it, so
-        the same release of a knob is a smaller one of the demand.
-        """
-        pace = self._pace.update(self.applied, loops.excess, now_ns, dt_s)
-        if self.applied >= pace.least > wanted:
-            wanted = pace.least
-        extra = pace.speed_per_s * dt_s / rungs
-        if extra > 0:
-            loops.shift(-extra)
-            wanted = max(0.0, wanted - extra)
-        return self.limit(wanted, limits, now_ns, dt_s, extra)

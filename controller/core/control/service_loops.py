@@ -47,7 +47,8 @@ class ServiceLoops:
 
     In each tick ``bid`` advances the loops and ``track`` feeds the applied demand back. Valid after
     ``track``: ``reports``, ``off`` and ``indicators`` for the plan, ``states`` of those loops that
-    have a source, and ``charge``: how much, from 0 to 1, the squeeze is for this service.
+    have a source, ``verdict`` on a trial that ended in this tick, and ``charge``: how much, from 0
+    to 1, the squeeze is for this service.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class ServiceLoops:
         "off",
         "reports",
         "states",
+        "verdict",
     )
 
     def __init__(
@@ -90,6 +92,7 @@ class ServiceLoops:
         self.off: tuple[OffLoop, ...] = ()
         self.indicators: tuple[Indicator, ...] = ()
         self.states: tuple[ChannelState, ...] = ()
+        self.verdict: Verdict | None = None
         self.set_specs(specs, applied, stale_ticks)
 
     def set_specs(self, specs: Sequence[IndicatorSpec], applied: float, stale_ticks: int) -> None:
@@ -109,6 +112,8 @@ class ServiceLoops:
     def reconfigure(self, stale_ticks: int, law: LawSettings) -> None:
         """Take the number of ticks without data in which a loop holds, and the parts of the law."""
         self._law = law
+        if not law.verify_squeeze:
+            self._end_trial()
         for loop in self._loops:
             loop.guard.ticks = stale_ticks
 
@@ -137,18 +142,18 @@ class ServiceLoops:
         return self._trial.most
 
     @property
-    def verdict(self) -> Verdict | None:
-        """The result of a trial that ended in this tick."""
-        text = self._trial.report
-        return Verdict(subject=self._service, text=f"{self._channel}: {text}") if text else None
-
-    @property
     def excess(self) -> float | None:
         """The largest deviation without the limits of its scale, filtered where there is no other.
 
         ``None`` if none is known.
         """
         known = (loop.filter.value if loop.excess is None else loop.excess for loop in self._loops)
+        return max((value for value in known if value is not None), default=None)
+
+    @property
+    def measured(self) -> float | None:
+        """The largest deviation of this tick, without limits; ``None`` if there is no data."""
+        known = (loop.excess for loop in self._loops)
         return max((value for value in known if value is not None), default=None)
 
     @property
@@ -161,15 +166,19 @@ class ServiceLoops:
         """Whether the service suffers and nothing shows that best-effort work causes it."""
         return self._gate.state is ChannelState.NOT_BE
 
-    @property
-    def log_excess(self) -> float:
-        """The largest logarithm of an indicator relative to its sweet point, 0 if none is known."""
+    def log_excess(self, *, filtered: bool = False) -> float | None:
+        """Return the largest logarithm of an indicator relative to its sweet point.
+
+        *filtered*: no less than the filtered one, so that noise does not lower it. ``None``:
+        unknown.
+        """
         known = (
-            loop.excess * math.log(loop.spec.tolerance)
+            (max(loop.excess, loop.filter.value or LOWEST) if filtered else loop.excess)
+            * math.log(loop.spec.tolerance)
             for loop in self._loops
             if loop.excess is not None
         )
-        return max(known, default=0.0)
+        return max(known, default=None)
 
     @property
     def deviations(self) -> Mapping[IndicatorName, float]:
@@ -190,6 +199,7 @@ class ServiceLoops:
         hold: bool,
     ) -> list[Bid]:
         """Advance the loops by *dt_s* and return their bids; see ``ChannelLoops.bid``."""
+        self.verdict = None
         self._steady = tracker.is_steady(service.name, self._names)
         if self._quiescent:
             if self._steady and not hold:
@@ -207,16 +217,20 @@ class ServiceLoops:
         for loop in loops:
             loop.update(tracker.indicator(service, loop.spec), dt_s, hold, high, lasts)
         gate = self._gate
+        moved = [loop for loop in loops if loop.moved]
         if service.paused:
+            if gate.state is not ChannelState.PAUSED:
+                self._end_trial()
             gate.state = ChannelState.PAUSED
-        elif any(loop.moved for loop in loops):
-            hurting = any((loop.filter.value or 0.0) > 0 for loop in loops if loop.moved)
+        elif moved:
+            hurting = any((loop.filter.value or 0.0) > 0 for loop in moved)
             gate.update(
                 hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
             )
             if gate.in_vain and not self._law.verify_squeeze:
                 gate.state = ChannelState.STEAL
-            self._judge(loops, applied, dt_s)
+        if self._law.verify_squeeze and not service.paused:
+            self._judge(moved, applied, tracker.time_ns / 1e9, dt_s)
         bids = []
         most, state = self._trial.most, gate.state
         if most is not None and most < _FIRST and state is ChannelState.SQUEEZE:
@@ -237,22 +251,31 @@ class ServiceLoops:
             bids.append(Bid(service.name, loop.spec.name, demand, filtered, state))
         return bids
 
-    def _judge(self, loops: Sequence[IndicatorLoop], applied: float, dt_s: float) -> None:
+    def _judge(
+        self, moved: Sequence[IndicatorLoop], applied: float, now_s: float, dt_s: float
+    ) -> None:
         asks = self._gate.state is ChannelState.SQUEEZE
-        if not self._law.verify_squeeze or not (asks or self._trial.most is not None):
+        if not (asks or self._trial.most is not None):
+            self._vain_s = 0.0
             return
-        known = [loop.excess for loop in loops if loop.moved and loop.excess is not None]
-        window_s = max(loop.spec.window_ns for loop in loops) / 1e9
-        worst = max(known, default=None)
-        self._trial.update(worst, asks, applied, window_s, dt_s)
+        known = {loop.spec.name: loop.excess for loop in moved if loop.excess is not None}
+        window_s = max(loop.spec.window_ns for loop in self._loops) / 1e9
+        self._trial.update(known, asks, applied, window_s, now_s, dt_s)
         # The gate decides by the low-pass, which remembers what the squeeze has already mended.
-        vain = self._gate.in_vain and applied >= _FIRST and (worst or 0.0) >= _VAIN_EXCESS
+        worst = max(known.values(), default=0.0)
+        vain = self._gate.in_vain and applied >= _FIRST and worst >= _VAIN_EXCESS
         self._vain_s = self._vain_s + dt_s if vain and self._trial.lacks_effect else 0.0
         if self._vain_s >= window_s + _VAIN_S:
             self._vain_s = 0.0
             self._trial.give_up()
         if self._trial.again is not None:
             self.shift(self._trial.again - applied)
+        if text := self._trial.report:
+            self.verdict = Verdict(subject=self._service, text=f"{self._channel}: {text}")
+
+    def _end_trial(self) -> None:
+        self._trial = SqueezeTrial()
+        self._vain_s = 0.0
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
         """Let every loop track the demand that was *applied*; *winner* is the selected bid."""

@@ -6,11 +6,19 @@ The evidence in front of a loop says that best-effort work uses a resource, not 
 would suffer less without it. So a squeeze to the stop is a trial: where most of the suffering
 stays, the demand goes back to the level from which more brought nothing. If the service then
 suffers more, the squeeze did help after all and is put back. Otherwise it is paused.
+
+Only measured time counts. A trial waits while the indicator that was the worst one has no value.
+Without one for longer than a window may be stretched to, it ends without a result: the values
+before and after have no time in common.
 """
 
+from collections.abc import Mapping
 from enum import Enum
+import math
 
 from controller.core.control.pid import LowPass
+from controller.core.indicators.windows import STRETCH
+from controller.core.model import IndicatorName
 
 __all__ = ("SqueezeTrial",)
 
@@ -27,6 +35,8 @@ _WATCHED_S = 3.0
 _FIRST_PAUSE_S = 30.0
 _LONGEST_PAUSE_S = 480.0
 _SMOOTH_S = 1.0
+# A demand at most this far above another one is as good as that one.
+_NEAR = 0.05
 
 
 class _State(Enum):
@@ -50,12 +60,14 @@ class SqueezeTrial:
         "_hard_s",
         "_judge_after_s",
         "_left",
+        "_measured_s",
         "_now_s",
         "_pause_s",
         "_paused_s",
         "_squeezed",
         "_state",
         "_watched_s",
+        "_worst",
         "again",
         "most",
         "report",
@@ -63,6 +75,9 @@ class SqueezeTrial:
 
     def __init__(self) -> None:
         self._deviation = LowPass()
+        # The indicator that the last deviation is of, and when it was measured.
+        self._worst: IndicatorName | None = None
+        self._measured_s = -math.inf
         self._state = _State.OPEN
         # The demand at which the service was last well, and the most it suffered since then.
         self._good = 0.0
@@ -81,21 +96,34 @@ class SqueezeTrial:
         self.report = ""
 
     def update(
-        self, excess: float | None, asks: bool, applied: float, window_s: float, dt_s: float
+        self,
+        deviations: Mapping[IndicatorName, float],
+        asks: bool,
+        applied: float,
+        window_s: float,
+        now_s: float,
+        dt_s: float,
     ) -> None:
-        """Take the deviation without limits, ``None`` without a value, and the demand *applied*.
+        """Take the demand *applied* and the *deviations*, without limits, that were measured.
 
-        *asks*: the evidence lets the service ask for a squeeze. *window_s* is the longest window of
-        its indicators.
+        For each tick, *dt_s* long, in which the service asks for a squeeze or ``most`` is set, also
+        without values. *asks*: the evidence lets it ask. *window_s* is the longest window of its
+        indicators.
         """
         self.report = ""
         self.again = None
-        self._now_s += dt_s
-        if excess is None:
+        self._now_s = now_s
+        gap_s = now_s - self._measured_s
+        if gap_s > STRETCH * window_s:
+            self._lose()
+        if not deviations or (self._worst is not None and self._worst not in deviations):
             return
-        smooth = self._deviation.update(excess, dt_s, _SMOOTH_S)
+        self._measured_s = now_s
+        self._worst = max(deviations, key=lambda name: deviations[name])
+        smooth = self._deviation.update(deviations[self._worst], gap_s, _SMOOTH_S)
         if smooth <= 0.0 or not asks:
-            self._recover(applied)
+            # A demand that is not for this service says nothing about what it needs.
+            self._recover(applied if asks else min(applied, self._good))
         elif self._state is _State.OPEN:
             self._judge(smooth, applied, window_s, dt_s)
         elif self._state is _State.WATCHED:
@@ -118,9 +146,17 @@ class SqueezeTrial:
             f"in {self._pause_s:.0f} s"
         )
 
+    def _lose(self) -> None:
+        """Forget what was measured; a pause, which rests on a trial that ended, goes on."""
+        self._deviation = LowPass()
+        self._worst = None
+        if self._state is _State.WATCHED:
+            self.report = "was not measured for too long: the trial of the squeeze has no result"
+        if self._state is not _State.PAUSED:
+            self._open(0.0)
+
     def _pause(self, smooth: float) -> None:
         self._state, self._before = _State.PAUSED, smooth
-        self._paused_s = self._now_s
         self._next_pause()
 
     def _recover(self, applied: float) -> None:
@@ -150,7 +186,14 @@ class SqueezeTrial:
         )
 
     def _watch(self, smooth: float, applied: float, window_s: float, dt_s: float) -> None:
-        self._watched_s += dt_s if applied <= self._good + 0.05 else 0.0
+        if applied > self._good + _NEAR:
+            # Another service, or the hold-off time of a knob, keeps a squeeze up: nothing is shown.
+            self._watched_s = 0.0
+            if smooth > _more_than(self._squeezed):
+                self._open(smooth)
+                self.report = f"suffers more (deviation {smooth:.2f}): the squeeze is not let go"
+            return
+        self._watched_s += dt_s
         if smooth > _more_than(self._squeezed):
             self.report = (
                 f"suffers more without the squeeze (deviation {smooth:.2f}): it helps, and is put "
@@ -167,6 +210,7 @@ class SqueezeTrial:
             )
 
     def _next_pause(self) -> float:
+        self._paused_s = self._now_s
         self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
         return self._pause_s
 

@@ -106,6 +106,11 @@ class IndicatorTracker:
         self.steal_cpus: float | None = None
 
     @property
+    def time_ns(self) -> int:
+        """Time of the last snapshot."""
+        return self._time_ns
+
+    @property
     def changed(self) -> Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]]:
         """The samples that differ from those of the last tick: old and new."""
         return self._samples.changed

@@ -29,13 +29,15 @@ from controller.probes.bpf.compiler import CompileError, compile_source
 from controller.probes.bpf.libbpf import libbpf
 from controller.probes.bpf.program_cache import ProgramCache, cache_key
 
-__all__ = ("LoadError", "Loaded", "ProgramSpec", "load", "use_cache")
+__all__ = ("LoadError", "Loaded", "ProgramSpec", "load", "prepare", "use_cache")
 
 _log = logging.getLogger(__name__)
 
 _RAW_TRACEPOINT = "raw_tracepoint__"  # what RAW_TRACEPOINT_PROBE puts before the name
 _MAX_REASON = 1000  # characters
 _cache: Path | None = None
+# By source and -D values.
+_prepared: dict[tuple[str, str], Compiled] = {}
 
 
 class LoadError(Exception):
@@ -134,6 +136,17 @@ def load(spec: ProgramSpec) -> Loaded:
     return loaded
 
 
+def prepare(spec: ProgramSpec) -> None:
+    """Compile *spec* now and keep the result in memory for a later ``load``, which is fast then.
+
+    :raises LoadError: bcc is missing, or the program does not compile.
+    """
+    try:
+        _compiled(spec, typed=spec.typed, keep=True)
+    except (CompileError, OSError) as error:
+        raise LoadError(f"{spec.source}: {str(error)[:_MAX_REASON]}") from error
+
+
 def _load(spec: ProgramSpec) -> Loaded:
     """Load the typed variant, or else the plain one."""
     if not spec.typed:
@@ -219,10 +232,21 @@ class _Loading:
         return fd
 
 
-def _compiled(spec: ProgramSpec, *, typed: bool) -> Compiled:
+def _compiled(spec: ProgramSpec, *, typed: bool, keep: bool = False) -> Compiled:
     folder = bpf_dir()
     source = _source(folder, spec.source)
     defines = {**spec.defines, "TYPED": int(typed)}
+    place = source, repr(sorted(defines.items()))
+    compiled = _prepared.get(place)
+    if compiled is None:
+        compiled = _from_cache(spec.source, folder, source, defines)
+    if keep:
+        _prepared[place] = compiled
+    return compiled
+
+
+def _from_cache(name: str, folder: Path, source: str, defines: Mapping[str, int]) -> Compiled:
+    """Return the program that the cache has or, compiled now, will have."""
     if _cache is None:
         return compile_source(source, defines)
     cache = ProgramCache(_cache)
@@ -232,7 +256,7 @@ def _compiled(spec: ProgramSpec, *, typed: bool) -> Compiled:
         compiled = compile_source(source, defines)
         cache.put(key, compiled)
     for problem in cache.problems:
-        _log.warning("%s: %s", spec.source, problem)
+        _log.warning("%s: %s", name, problem)
     return compiled
 
 

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from actuators.base import RefusedError
+from actuators.file_knob import CgroupKnob
 from actuators.memory_io import IoMax, IoWeight, MemoryHigh
-from controller.core.model import KnobValue
+from actuators.reading import ReadResult, read_knobs
+from controller.core.model import KnobValue, Target, TargetKind
 
 V2: Literal["v2"] = "v2"
 MEMORY = MemoryHigh(Path("/nowhere"), V2, V2)
@@ -76,3 +79,34 @@ def test_memory_high_is_rounded_down_to_pages(expected: str, found: str, same: b
 def test_io_weight_is_written_as_the_default_weight() -> None:
     (step,) = WEIGHT.steps(KnobValue("100"), KnobValue("7"))
     assert (step.file, step.text, step.state) == ("io.weight", "default 7", "7")
+
+
+def read(actuator: CgroupKnob, mount: Path, file: str, text: str) -> ReadResult:
+    """Return what the agent reads in a cgroup with *text* in *file*."""
+    path = mount / "job"
+    path.mkdir()
+    (path / "cgroup.procs").touch()
+    (path / file).write_text(text)
+    target = Target(TargetKind.CGROUP, V2, path.stat().st_ino, "/job")
+    ((_, found),) = read_knobs([actuator], target)
+    return found
+
+
+def test_limits_of_a_removed_disk_are_left_out(tmp_path: Path) -> None:
+    limits_of = "{} rbps=1000 wbps=max riops=max wiops=max\n"
+    text = limits_of.format("8:0") + limits_of.format("(unknown)")
+    assert read(IoMax(tmp_path, V2, V2), tmp_path, "io.max", text) == "8:0 rbps=1000"
+
+
+@pytest.mark.parametrize(
+    ("knob", "file", "text"),
+    [
+        (IoMax, "io.max", "8:0 rbps=many\n"),
+        (IoWeight, "io.weight", "default heavy\n"),
+        (MemoryHigh, "memory.high", "a lot\n"),
+    ],
+)
+def test_a_text_that_is_no_value_is_a_refusal(
+    knob: type[IoMax | IoWeight | MemoryHigh], file: str, text: str, tmp_path: Path
+) -> None:
+    assert isinstance(read(knob(tmp_path, V2, V2), tmp_path, file, text), RefusedError)

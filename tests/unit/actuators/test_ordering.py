@@ -116,6 +116,24 @@ def test_backoff_doubles_up_to_a_minute_and_a_success_clears_it() -> None:
     assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no").times == 1
 
 
+def test_refusals_of_ended_cgroups_are_dropped_and_those_of_living_ones_kept() -> None:
+    backoff, living = Backoff(), target("/living")
+    for minute in range(60):  # in which a cgroup with a refused write begins and ends
+        now_ns = minute * 60 * 10**9
+        backoff.refused(target(f"/ended{minute}"), Knob.CPU_QUOTA, now_ns, 22, "no")
+        assert backoff.refused(living, Knob.CPU_QUOTA, now_ns, 22, "no").times == minute + 1
+    ended = (backoff.waiting(target(f"/ended{minute}"), Knob.CPU_QUOTA, 0) for minute in range(60))
+    assert [each is not None for each in ended] == [False] * 49 + [True] * 11
+
+
+def test_refusals_of_many_ended_cgroups_are_dropped_early() -> None:
+    backoff = Backoff()
+    for number in range(10_500):
+        backoff.refused(target(f"/{number}"), Knob.CPU_QUOTA, 0, 22, "no")
+    assert backoff.waiting(target("/499"), Knob.CPU_QUOTA, 0) is None
+    assert backoff.waiting(target("/500"), Knob.CPU_QUOTA, 0) is not None
+
+
 def test_objects_are_created_before_and_removed_after_the_knobs_in_them() -> None:
     def group(path: str, inode: int = 0) -> Target:
         return Target(TargetKind.RESCTRL_GROUP, "/sys/fs/resctrl", inode, path)

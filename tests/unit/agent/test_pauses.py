@@ -20,13 +20,23 @@ class Bench:
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
         self.now_s = NOW_S
+        self.set_s = 0.0  # by how much the wall clock was set
         self.text: str | None = ""
         self.pauses = self.start()
 
     def start(self) -> Pauses:
         """Start the agent, again."""
-        self.pauses = Pauses(self.state_dir, lambda: self.text, lambda: self.now_s)
+        self.pauses = Pauses(
+            self.state_dir,
+            lambda: self.text,
+            lambda: self.now_s,
+            lambda: self.now_s - self.set_s,
+        )
         return self.pauses
+
+    def set_clock(self, by_s: float) -> None:
+        self.now_s += by_s
+        self.set_s += by_s
 
     def set(self, *entries: PauseEntry) -> None:
         change_pauses(self.state_dir, entries, (), self.now_s)
@@ -132,3 +142,37 @@ def test_without_space_for_the_note_the_pause_holds(
     bench.text = "30m"
     assert bench.pauses.poll() == Pause(everything=True)
     assert "count the pause from its start again" in caplog.text
+
+
+@pytest.mark.parametrize("by_s", [-86400.0, -3.0, 3.0, 86400.0])
+@pytest.mark.parametrize("source", ["file", "node"])
+def test_a_pause_lasts_as_long_as_asked_though_the_clock_is_set(
+    bench: Bench, source: str, by_s: float
+) -> None:
+    if source == "file":
+        bench.set(PauseEntry(EVERYTHING, "", NOW_S + 60))
+    else:
+        bench.text = "1m"
+    assert bench.pauses.poll() == Pause(everything=True)
+    bench.now_s += 10
+    bench.set_clock(by_s)
+    bench.now_s += 49
+    assert bench.pauses.poll() == Pause(everything=True)
+    bench.now_s += 1
+    assert bench.pauses.poll() is None
+    bench.set_clock(-by_s)
+    assert bench.pauses.poll() is None
+
+
+def test_a_pause_that_is_added_after_the_clock_was_set_leaves_the_end_of_another(
+    bench: Bench,
+) -> None:
+    bench.set(PauseEntry(SERVICE, "web", NOW_S + 60))
+    assert bench.pauses.poll() == Pause(services=("web",))
+    bench.set_clock(-600)
+    bench.set(PauseEntry(SERVICE, "db", bench.now_s + 120))
+    assert bench.pauses.poll() == Pause(services=("db", "web"))
+    bench.now_s += 60
+    assert bench.pauses.poll() == Pause(services=("db",))
+    bench.now_s += 60
+    assert bench.pauses.poll() is None

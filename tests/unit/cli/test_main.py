@@ -30,3 +30,20 @@ def test_an_unknown_sub_command_is_answered_with_all_that_exist() -> None:
     )
     assert done.returncode == 2
     assert "'import-koordinator'" in done.stderr
+
+
+LOGGING = r"""
+import logging
+from controller.cli.main import main
+main(["pause", "--for", "0s"])
+logging.warning("%s is gone\nsecond line", "/batch/\x1b[2J\udcff")
+"""
+
+
+def test_odd_names_are_logged_as_text() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGING], capture_output=True, text=True, check=True
+    )
+    *_, first, second = done.stderr.splitlines()
+    assert first.endswith(r" WARNING /batch/\x1b[2J\udcff is gone")
+    assert second == "second line"

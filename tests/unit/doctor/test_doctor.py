@@ -13,7 +13,7 @@ import pytest
 
 from controller import doctor
 from controller.doctor import Fact, Report, examine, render_json, render_text
-from controller.doctor.required import _idle_level
+from controller.doctor.required import _idle_level, _state_dir
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPECTED = {
@@ -131,3 +131,16 @@ def test_where_sched_idle_can_order_pods(tmp_path: Path, folders: list[str], wor
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
     assert words in _idle_level(tmp_path)
+
+
+@pytest.mark.parametrize("fs_type", ["tmpfs", "ext4"])
+def test_a_mount_of_a_user_with_an_odd_name_is_not_that_of_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fs_type: str
+) -> None:
+    table = tmp_path / "mountinfo"
+    monkeypatch.setattr("controller.host.facts._MOUNTINFO", table)
+    odd = (
+        "50 23 0:50 / /home/user/\x0b1\x1f2\x1f0:3\x1f/\x1f/run\x1frw\x1frw\x0b rw - fuse.x x rw\n"
+    )
+    table.write_text(f"{odd}25 20 0:22 / /run rw - {fs_type} none rw\n")
+    assert _state_dir().have is (fs_type == "tmpfs")

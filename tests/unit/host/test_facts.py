@@ -106,3 +106,14 @@ def test_the_model_of_the_cpu(text: str, model: str, tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(text)
     assert cpu_model(tmp_path / "cpuinfo") == model
     assert cpu_model(tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"\x0b1\x1f2\x1f0:3\x1f/\x1f/sys/fs/cgroup/cpu"])
+def test_the_mount_of_a_user_with_an_odd_name_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    table = tmp_path / "mountinfo"
+    odd = b"50 23 0:50 / /home/user/" + name + b" rw,nosuid - fuse.sshfs host rw\n"
+    table.write_bytes(HYBRID.encode() + odd)
+    monkeypatch.setattr("controller.host.facts._MOUNTINFO", table)
+    assert find_cgroup_layout() == find_cgroup_layout(HYBRID)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.host.state_dir import Lock, LockError, has_records, owners, read_file
+from controller.host.state_dir import (
+    Lock,
+    LockError,
+    has_records,
+    owners,
+    read_file,
+    write_json,
+)
 
 
 def test_one_lock_at_a_time_with_the_pids_of_its_owners(tmp_path: Path) -> None:
@@ -75,3 +82,13 @@ def test_an_empty_journal_needs_no_restore(tmp_path: Path) -> None:
 def test_a_journal_that_cannot_be_read_may_have_records(tmp_path: Path) -> None:
     (tmp_path / "journal").write_bytes(b"")
     assert has_records(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+def test_a_file_that_does_not_fit_takes_no_space(small_disk: Path) -> None:
+    path = small_disk / "x.json"
+    write_json(path, "before")
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, "x" * 200_000)
+    assert [each.name for each in small_disk.iterdir()] == ["x.json"]
+    assert path.read_text() == '"before"'

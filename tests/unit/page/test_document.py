@@ -87,6 +87,27 @@ def test_a_page_of_another_version_is_shown_as_far_as_it_goes(field: str, damage
     assert "What enforcing would bring" in page
 
 
+def observing(history: dict[str, object]) -> str:
+    suffered = [{"service": "web", "channel": "cpu", "state": "not-be", "time_ns": 10**10}]
+    status = {
+        **{"ready": True, "mode": "observe", "ran_ns": 10**11},
+        **{"suffered": suffered, "history": history},
+    }
+    return "".join(render(node_document(Tracker().update(status), status, None, UTC, "host")))
+
+
+def test_what_enforcing_would_bring_is_what_advise_says() -> None:
+    page = observing({"enabled": True, "cut_cpu_s": 12.0})
+    assert "limited for another service or on another channel, or yields by sched-idle" in page
+    assert "at most 12 CPU seconds" in page
+
+
+def test_without_a_history_the_cut_is_not_zero() -> None:
+    page = observing({"enabled": False, "cut_cpu_s": 0.0})
+    assert "is N/A: no history is kept" in page
+    assert "at most" not in page
+
+
 def test_without_moments_there_are_no_charts() -> None:
     (section,) = sections(Hours(10**9, 10), UTC)
     assert section.parts == (Text("Nothing is known yet.", "soft"),)

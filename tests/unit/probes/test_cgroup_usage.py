@@ -4,9 +4,17 @@
 
 from pathlib import Path
 
+import pytest
+
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
-from controller.probes.cgroup_usage import Usage, UsageMeter
+from controller.host import odd_rows
+from controller.probes.cgroup_usage import (
+    MemoryHierarchy,
+    NonBestEffortMemory,
+    Usage,
+    UsageMeter,
+)
 
 
 def make(root: Path, name: str, memory: str | None, io: str | None) -> Workload:
@@ -78,3 +86,31 @@ def test_active_workloads_are_read_within_a_second_others_in_rotation(
     for second in range(4, 13):
         meter.poll(second * NS_PER_SEC, [])
     assert set(meter.workloads.values()) == {Usage(2, None)}
+
+
+def test_rows_of_another_form_are_left_out_and_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(odd_rows, "_reported", set())
+    (tmp_path / "cgroup.controllers").write_text("memory io\n")
+    rows = (
+        "8:0 rbytes=10 wbytes=20\n8:16 rbytes=x wbytes=5\n(unknown) rbytes=300 wbytes=0\n7:0 7:1\n"
+    )
+    odd, other = make(tmp_path, "odd", "much\n", rows), make(tmp_path, "other", "1\n", rows)
+    meter = UsageMeter(tmp_path)
+    meter.set_workloads([odd, other])
+    meter.poll(0, None)
+    assert meter.workloads == {odd.cgroup: Usage(None, 330), other.cgroup: Usage(1, 330)}
+    assert sorted(record.args[0] for record in caplog.records if record.args) == [
+        "io.stat",
+        "memory.current",
+    ]
+
+
+def test_memory_of_another_form_is_unknown(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_bytes(b"MemTotal: 100 kB\nMemAvailable: \xb2\xff kB\n")
+    memory = NonBestEffortMemory(MemoryHierarchy("v2", tmp_path), meminfo)
+    assert memory.poll([]) is None
+    meminfo.write_text("MemTotal: 100 kB\nMemAvailable: 40 kB\n")
+    assert memory.poll([]) == 60 << 10

@@ -135,3 +135,16 @@ def test_a_stalling_service_is_read_as_long_as_it_stalls(tree: Tree) -> None:
         meter.poll(second * NS_PER_SEC, [])
         assert meter.workloads[WEB.cgroup].io == second * 1000
     meter.close()
+
+
+@pytest.mark.parametrize("total", ["", "total=", "total=x", "total=-1"])
+def test_a_row_of_another_form_is_no_pressure_and_the_others_are_read(
+    tree: Tree, total: str
+) -> None:
+    path = tree.cgroup("web", 1, 2, 3)
+    (path / "memory.pressure").write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 {total}\n")
+    meter = PressureMeter(tree.unified, tree.host)
+    meter.set_workloads([WEB])
+    meter.poll(0, None)
+    assert meter.workloads[WEB.cgroup] == Pressure(1000, None, 3000)
+    meter.close()

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import Target, TargetKind
-from controller.probes.resctrl import CacheUse, GroupCounters, MonitorError
+from controller.probes import resctrl
+from controller.probes.resctrl import (
+    CacheUse,
+    GroupCounters,
+    GroupMembership,
+    MonitorError,
+    group_membership,
+)
 from controller.reconcilers.resctrl.monitored import count_others
 
 ALL = frozenset({"llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"})
@@ -120,3 +127,14 @@ def test_groups_of_others_that_use_hardware_ids_are_counted(tmp_path: Path) -> N
     (tmp_path / "tasks").write_text("")
     # The root group, three control groups, two groups of others; the agent's are not counted.
     assert count_others(tmp_path) == 6
+
+
+def test_tasks_whose_file_has_another_form_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resctrl, "Path", lambda path: tmp_path / path[1:])
+    for tid, text in ((7, "res:/be\nmon:web\n"), (8, "res:/be\n"), (9, ""), (10, "res:\nmon:\n")):
+        (tmp_path / "proc" / str(tid)).mkdir(parents=True)
+        (tmp_path / "proc" / str(tid) / "cpu_resctrl_groups").write_text(text)
+    found = dict(group_membership(iter((6, 7, 8, 9, 10))))
+    assert found == {7: GroupMembership("be", "web")}

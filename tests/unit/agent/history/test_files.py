@@ -22,7 +22,7 @@ from controller.agent.history.records import (
 from controller.agent.history.snapshots import entries
 from controller.agent.recording import RecordingError, replay
 from controller.core.model import Channel, Knob, KnobValue, Mode
-from controller.demo.simulated_node import SimulatedNode
+from controller.demo.simulated_node import Plant, SimulatedNode
 from controller.host.ring import Ring
 from tests.closed_loop import make_settings, with_sweet_point
 from tests.history_loop import EPOCH_NS, RecordedLoop, read_lines, read_moments, records
@@ -77,6 +77,19 @@ def test_in_observe_mode_the_cut_is_what_enforcing_would_have_taken(data_dir: Pa
         sum(used - quota for used, quota in granted.values() if quota is not None), rel=1e-2
     )
     assert moment.cut_cpus > 1
+
+
+def test_the_cut_counts_the_quota_of_the_common_parent(data_dir: Path) -> None:
+    plant = Plant(cpus=16, p99_at_cpus=0.05, noise=0.0)
+    node = SimulatedNode(1, plant, wants=[0.04] * 400)
+    node.join_parent()
+    loop = RecordedLoop(node, make_settings(cpus=16, mode=Mode.OBSERVE), data_dir)
+    loop.run(15)
+    loop.stop()
+    moment = read_moments(data_dir)[-1]
+    # Their own quotas leave 0.4 CPUs, that of the parent 2 % of 16.
+    assert moment.be_use_cpus is not None
+    assert moment.cut_cpus == pytest.approx(moment.be_use_cpus - 0.32, abs=0.01)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -222,6 +235,24 @@ def test_a_newer_version_is_kept_and_said(data_dir: Path) -> None:
     assert len(read_moments(data_dir)) > before
     (file,) = (data_dir / DIRECTORY).glob("moments-*")
     assert line in subprocess.run(["zcat", file], capture_output=True, check=True).stdout
+
+
+@as_root
+def test_a_run_whose_first_block_is_lost_has_its_start_later(small_disk: Path) -> None:
+    data_dir = small_disk / "data"
+    loop = loop_on(data_dir)
+    loop.run(70)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    loop.start()  # the agent before was killed
+    loop.run(150)
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    loop.run(20)
+    loop.stop()
+    for stream in (MOMENTS, SNAPSHOTS):
+        runs = [each for each in records(data_dir, stream) if isinstance(each, Start)]
+        assert [each.new_run for each in runs].count(True) == 2
+    starts = [each for each in records(data_dir) if isinstance(each, Start) and each.new_run]
+    assert starts[1].workloads == loop.workloads
 
 
 def test_without_snapshots_there_is_no_replay(data_dir: Path) -> None:

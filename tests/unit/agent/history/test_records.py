@@ -59,6 +59,13 @@ def test_a_newer_run_is_left_out_until_one_of_this_version() -> None:
     assert [type(each) for each in found[1:]] == [Line, Line, Line]
 
 
+def test_moments_of_older_and_of_later_agents_are_read() -> None:
+    older = b'{"wall_ns":2,"moment":{"time_ns":5,"mode":"enforce"}}'
+    later = b'{"wall_ns":2,"moment":{"time_ns":5,"mode":"enforce","not_known_yet":[1]}}'
+    plain = Line(2, Moment(time_ns=5, mode=Mode.ENFORCE))
+    assert list(decode(iter([older, later]))) == [plain, plain]
+
+
 def test_random_damage_never_raises() -> None:
     random = Random(1)
     for _ in range(3000):

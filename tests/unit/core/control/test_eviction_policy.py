@@ -52,6 +52,13 @@ def test_nothing_is_evicted_without_evidence_before_the_stop_or_if_disabled() ->
     assert Stepper(candidate(HOG, 0.0)).run(300) == []
 
 
+def test_an_unknown_share_neither_evicts_nor_says_that_best_effort_is_not_the_cause() -> None:
+    stepper = Stepper(candidate(HOG, 1.0))
+    assert stepper.run(100, caused=None) == []
+    assert stepper.verdicts == []
+    assert stepper.run(1)
+
+
 def test_an_eviction_that_helped_is_followed_by_the_next_sooner_than_one_that_did_not() -> None:
     def seconds_to_the_second(deviation_after: float) -> int:
         stepper = Stepper(candidate(HOG, 1.0), candidate(MOUSE, 0.5))

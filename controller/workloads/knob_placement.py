@@ -29,12 +29,12 @@ from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 
-__all__ = ("SchedIdlePlacer", "partial_idle")
+__all__ = ("KnobPlacer", "partial_idle")
 
 _SCAN_NS = 20 * NS_PER_SEC
 
 
-class SchedIdlePlacer:
+class KnobPlacer:
     """Sets ``Workload.idle_at`` and ``quota_at``; an unchanged workload stays the same object.
 
     The tree is scanned for other processes every 20 s, and when the set of directories that contain

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Placement of cpu.idle in a tree of directories that looks like cgroups."""
+"""Placement of cpu.idle and of a common quota in a tree of directories that looks like cgroups."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from controller.core.model import CgroupId, QosClass, Target, TargetKind, Worklo
 from controller.core.settings import Profile
 from controller.core.workload_index import WorkloadIndex
 from controller.host.facts import CgroupLayout
-from controller.workloads.sched_idle import SchedIdlePlacer, partial_idle
+from controller.workloads.knob_placement import KnobPlacer, partial_idle
 
 SECOND = 1_000_000_000
 PROFILE = Profile(name="", indicators=(), sched_idle=True, be_share_min=0.05, idle_oncpu_ratio=0.01)
@@ -27,7 +27,7 @@ class Tree:
     def __init__(self, mount: Path, version: Literal["v1", "v2"] = "v1") -> None:
         self.layout = CgroupLayout(hierarchy="cpu", mount=mount, version=version, unified=None)
         self.workloads: tuple[Workload, ...] = ()
-        self.placer = SchedIdlePlacer(self.layout)
+        self.placer = KnobPlacer(self.layout)
         (mount / "cgroup.procs").write_text("1\n")
 
     def make(self, path: str, procs: str = "") -> Path:
@@ -209,7 +209,7 @@ def test_incremental_changes_give_the_result_of_a_first_scan(
             else:
                 tree.add(path, qos)
             found = tree.levels(now_s=second)
-            tree.placer, placer = SchedIdlePlacer(tree.layout), tree.placer
+            tree.placer, placer = KnobPlacer(tree.layout), tree.placer
             assert tree.levels(now_s=second) == found
             tree.placer = placer
 

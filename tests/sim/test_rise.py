@@ -1,0 +1,17 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A ladder whose first knobs do not help: how long a service suffers until the next one moves."""
+
+from dataclasses import replace
+
+from tests.closed_loop import LAW
+from tests.sim.who import observe
+
+SLOW = replace(LAW, fast_rise=False)
+
+
+def test_knobs_that_do_not_help_are_passed_within_seconds() -> None:
+    """The harm is of the core's units, and cache ways and memory bandwidth come first."""
+    fast, slow = (observe("smt", 1, 90, law, resctrl=True) for law in (LAW, SLOW))
+    assert slow.violating > 0.2
+    assert fast.violating < 0.5 * slow.violating

@@ -1,0 +1,201 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The executor on cgroups without a kernel: directories, whose knobs the test refuses or breaks."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from actuators.base import RefusedError, Restored
+from actuators.cpu import CpuQuota
+from actuators.executor import Executor
+from actuators.file_knob import Step
+from actuators.freezer import FREEZER, CgroupFreeze
+from actuators.journal import Journal
+from actuators.kernfs import Cgroup
+from actuators.memory_io import IoMax
+from controller.core.decision import Action, Outcome
+from controller.core.model import Knob, KnobReading, KnobValue, Target, TargetKind
+
+
+class Quota(CpuQuota):
+    """cpu.quota of one cgroup, kept here; ``broken_after`` writes the kernel fails."""
+
+    def __init__(self, mount: Path) -> None:
+        super().__init__(mount, "v2", "v2")
+        self.value = KnobValue("max 100000 5000")
+        self.broken_after: int | None = None
+
+    def unsupported_reason(self) -> str | None:
+        return None
+
+    def read_from(self, cgroup: Cgroup) -> KnobValue:
+        return self.value
+
+    def write_step(self, directory: Cgroup, step: Step) -> None:
+        if self.broken_after == 0:
+            raise OSError(errno.EIO, "broken")
+        if self.broken_after is not None:
+            self.broken_after -= 1
+        self.value = step.state
+
+
+def cgroup(mount: Path, scope: str = "v2") -> Target:
+    path = mount / "batch"
+    path.mkdir(exist_ok=True)
+    return Target(TargetKind.CGROUP, scope, path.stat().st_ino, "/batch")
+
+
+def set_quota(target: Target, previous: KnobValue, value: str) -> Action:
+    return Action(
+        target=target,
+        knob=Knob.CPU_QUOTA,
+        previous=previous,
+        value=KnobValue(value),
+        reason="test",
+    )
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_write_that_was_broken_off_is_undone(tmp_path: Path, done: int) -> None:
+    knob, target = Quota(tmp_path), cgroup(tmp_path)
+    original = knob.value
+    executor = Executor(Journal(tmp_path / "journal"), [knob])
+    executor.execute([set_quota(target, original, "20000 100000 1000")], now_ns=0)
+    assert knob.value == "20000 100000 1000"
+    # The burst is set to 0, the quota is written, and the new burst.
+    knob.broken_after = done
+    with pytest.raises(OSError, match="broken"):
+        executor.execute([set_quota(target, knob.value, "30000 100000 2000")], now_ns=0)
+    assert (knob.value == "20000 100000 1000") is (done == 0)
+    knob.broken_after = None
+    (result,) = executor.restore_all().results
+    assert (result.result, knob.value) == (Restored.RESTORED, original)
+
+
+def test_a_frozen_cgroup_has_no_knobs_of_other_hierarchies(tmp_path: Path) -> None:
+    target = cgroup(tmp_path, FREEZER)
+    (tmp_path / "batch/cgroup.freeze").write_text("1\n")
+    knobs = [Quota(tmp_path), CgroupFreeze(tmp_path, FREEZER, "v2")]
+    executor = Executor(Journal(tmp_path / "journal"), knobs)
+    assert executor.read([target]) == (KnobReading(target, Knob.FREEZE, KnobValue("1"), None),)
+
+
+class DiskFile(Cgroup):
+    """io.max as the kernel has it: a disk that is not in *devices* has no row, and gets none."""
+
+    def __init__(self, mount: Path, target: Target, devices: Path) -> None:
+        super().__init__(mount, target)
+        self._mount = mount
+        self._devices = devices
+
+    def read(self, name: str) -> str:
+        rows = super().read(name).splitlines()
+        return "\n".join(row for row in rows if (self._devices / row.split()[0]).exists())
+
+    def write(self, name: str, text: str) -> None:
+        disk, *limits = text.split()
+        if not (self._devices / disk).exists():
+            raise RefusedError(errno.ENODEV, f"{disk}: no such file or object")
+        others = [row for row in super().read(name).splitlines() if row.split()[0] != disk]
+        row = [] if all(each.endswith("=max") for each in limits) else [text]
+        (self._mount / "batch" / name).write_text("\n".join((*others, *row)))
+
+
+class Disks(IoMax):
+    """io.max of one cgroup of a host with the disks 8:0 and 8:16."""
+
+    def __init__(self, home: Path, rows: str = "") -> None:
+        super().__init__(home, "v2", "v2")
+        self.devices = home / "dev"
+        self.devices.mkdir()
+        for disk in ("8:0", "8:16"):
+            (self.devices / disk).touch()
+        self.target = cgroup(home)
+        (home / "batch/io.max").write_text(rows)
+        self.executor = Executor(Journal(home / "journal"), [self])
+
+    def unsupported_reason(self) -> str | None:
+        return None
+
+    def open(self, target: Target) -> Cgroup:
+        return DiskFile(self.mount, target, self.devices)
+
+    def limit(self, value: str) -> Outcome:
+        """Set *value* in place of the present one."""
+        action = Action(
+            target=self.target,
+            knob=Knob.IO_MAX,
+            previous=self.read(self.target),
+            value=KnobValue(value),
+            reason="test",
+        )
+        (outcome,) = self.executor.execute([action], now_ns=0)
+        return outcome
+
+    def remove(self, disk: str) -> None:
+        (self.devices / disk).unlink()
+
+    def restore(self) -> tuple[Restored, KnobValue]:
+        (result,) = self.executor.restore_all().results
+        return result.result, self.read(self.target)
+
+
+BOTH = "8:0 rbps=100;8:16 rbps=100"
+
+
+def test_after_the_removal_of_a_disk_the_others_are_restored(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    assert disks.limit(BOTH).applied == BOTH
+    disks.remove("8:0")
+    (reading,) = disks.executor.read([disks.target])
+    assert (reading.value, reading.original) == ("8:16 rbps=100", "max")
+    assert not disks.executor.overwritten
+    assert disks.restore() == (Restored.RESTORED, "max")
+
+
+def test_the_original_limit_of_a_removed_disk_is_not_restored(tmp_path: Path) -> None:
+    disks = Disks(tmp_path, "8:0 rbps=900\n8:16 rbps=900\n")
+    disks.limit(BOTH)
+    disks.remove("8:16")
+    assert disks.restore() == (Restored.RESTORED, "8:0 rbps=900")
+    assert not disks.executor.held()
+
+
+def test_without_its_only_disk_there_is_nothing_to_restore(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    disks.limit("8:16 rbps=100")
+    disks.remove("8:16")
+    (reading,) = disks.executor.read([disks.target])
+    assert (reading.value, reading.original) == ("max", "max")
+    assert not disks.executor.overwritten
+    assert disks.restore() == (Restored.ALREADY, "max")
+
+
+def test_the_disks_that_are_left_are_limited(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    disks.remove("8:0")
+    outcome = disks.limit(BOTH)
+    assert (outcome.failure, outcome.applied) == (None, "8:16 rbps=100")
+    assert disks.restore() == (Restored.RESTORED, "max")
+
+
+def test_the_lifted_limit_of_a_disk_that_exists_is_foreign(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    disks.limit(BOTH)
+    (tmp_path / "batch/io.max").write_text("8:0 rbps=100\n")
+    (reading,) = disks.executor.read([disks.target])
+    assert reading.original is None
+    assert disks.executor.overwritten == {Knob.IO_MAX: 1}
+
+
+def test_a_disk_that_exists_and_has_no_limits_is_refused(tmp_path: Path) -> None:
+    # As the kernel refuses a partition, with the same error.
+    disks = Disks(tmp_path)
+    disks.remove("8:16")
+    disks.devices = tmp_path / "sys"
+    (disks.devices / "8:16").mkdir(parents=True)
+    file = DiskFile(tmp_path, disks.target, tmp_path / "dev")
+    with file, pytest.raises(RefusedError, match="8:16"):
+        disks.write_step(file, Step("io.max", "8:16 rbps=1", KnobValue("8:16 rbps=1")))

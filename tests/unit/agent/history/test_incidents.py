@@ -1,0 +1,22 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether something helped, as far as that is known."""
+
+import pytest
+
+from controller.agent.history.incidents import Effect, helped
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"),
+    [
+        (Effect(), None),
+        (Effect(before=1.0, highest=1.5, after=0.4, last=0.4), True),
+        (Effect(before=1.0, highest=1.5, after=1.45, last=0.0), False),
+        # It ended within 30 s of its highest.
+        (Effect(before=1.0, highest=1.5, last=1.0), True),
+        (Effect(before=1.0, highest=1.5, last=1.5), None),
+    ],
+)
+def test_helped(effect: Effect, expected: bool | None) -> None:
+    assert helped(effect) is expected

@@ -1,0 +1,60 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Best-effort's part of what hurts a service, as evictions and explanations have it."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from controller.core.control.channel_loops import ChannelLoops
+from controller.core.control.eviction_candidates import _share
+from controller.core.control.harm_finder import HarmFinder
+from controller.core.control.harm_model import HarmModel
+from controller.core.control.ladder import TickContext
+from controller.core.control.service_loops import ServiceLoops
+from controller.core.model import CgroupId, Channel
+from tests.closed_loop import LAW, make_settings, make_spec
+
+JOB = CgroupId("cpu", 1)
+
+
+def context() -> TickContext:
+    """A context in which a job certainly slows the service down, by up to 40 %."""
+    model, finder = HarmModel(), HarmFinder()
+    for tick in range(400):
+        cpus = 4.0 * (tick // 10 % 2)
+        model.update(0.1 * cpus, 0.0, {JOB: cpus}, 0.2)
+    finder._models["web"] = model
+    unused = cast("Any", None)
+    return TickContext(0, 0.2, False, unused, unused, unused, unused, unused, finder)
+
+
+def loops(excess: float | None) -> ChannelLoops:
+    """Loops of a cache channel with a service whose raw deviation is *excess*; ``None``: none."""
+    spec = replace(make_spec(), channel=Channel.CACHE)
+    service = ServiceLoops("web", Channel.CACHE, [spec], 0.0, 5, LAW)
+    service._loops[0].excess = excess
+    found = ChannelLoops(Channel.CACHE, make_settings())
+    found._services["web"] = service
+    return found
+
+
+def test_certain_harm_is_a_part_of_the_excess() -> None:
+    small, large = (_share(loops(excess), "web", context()) for excess in (0.1, 10.0))
+    assert small == 1.0
+    assert large is not None and 0 < large < 0.2
+
+
+@pytest.mark.parametrize("excess", [-1.0, 0.1])
+def test_a_tick_near_the_sweet_point_does_not_make_a_small_part_a_large_one(excess: float) -> None:
+    found = loops(excess)
+    found._services["web"]._loops[0].filter.value = 2.0
+    share = _share(found, "web", context())
+    assert share is not None
+    assert share < 0.5
+
+
+@pytest.mark.parametrize("excess", [None, -1.0, 0.0])
+def test_without_an_excess_there_is_no_part_of_it(excess: float | None) -> None:
+    assert _share(loops(excess), "web", context()) is None
