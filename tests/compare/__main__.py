@@ -1,28 +1,33 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``make compare``: run the comparison and write docs/BENCHMARKS.md.
+"""``make compare``: run the comparison and write docs/BENCHMARKS.md with its pictures.
 
 Root is needed. Everything runs in cgroups of its own, which are removed at the end, after Ctrl-C
-and also if the program is killed. Nothing else may use the machine meanwhile.
+and also if the program is killed. Nothing else may use the machine meanwhile. Blocks are kept as
+JSON lines from the first one on, so that a run that was broken off can be rendered or continued.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import contextlib
 import os
 from pathlib import Path
-import platform
-import random
 import sys
 import time
 
 from controller.demo.cgroups import DemoCgroups, DemoError, find_cpuacct_mount
 from controller.demo.session import Interrupted, Session, interruptible
 from controller.host.facts import find_cgroup_layout
-from tests.compare.blocks import ALONE, LS, Mix, Runner, load_blocks
+from tests.compare import picture
+from tests.compare.blocks import LS, Runner
+from tests.compare.conditions import facts, missing
 from tests.compare.jobs import JOBS
+from tests.compare.plan import Mix, Task, plan, run
 from tests.compare.policies import POLICIES
+from tests.compare.record import ALONE, Block, Failure, Record, is_usable
 from tests.compare.report import render
-from tests.compare.services import SERVICES, SHAPES
+from tests.compare.results import median_p99_ms
+from tests.compare.services import SERVICES, SHAPES, Service
 
 # Each service and shape, and jobs that compute, share a cache, fill the memory bandwidth, and start
 # processes. The full product is for --all, which takes hours.
@@ -32,16 +37,51 @@ MIXES = (
     Mix("postgres", "stepped", "compiler"),
     Mix("nginx", "bursty", "vm"),
     Mix("memcached", "stepped", "xz"),
+    Mix("postgres", "steady", "matrix"),
 )
 EVERY_MIX = tuple(Mix(s, shape, job) for s in SERVICES for shape in SHAPES for job in JOBS)
+DEFAULT_POLICIES = ("none", "sched-idle", "koordinator 65 %", "katalyst", "observe", "sweetpoint")
 # Start of the agent, lead of the client, end of the job: measured.
-_OVERHEAD_S = 6.0
+_OVERHEAD_S = 5.0
+# Of the planned blocks, at most this part is repeated.
+_SPARE = 0.1
+# Blocks that were made under other ones cannot be continued.
+_SAME = ("kernel", "CPUs", "block")
+_SHORT, _FULL = "benchmarks-short.svg", "benchmarks.svg"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return the exit code."""
+    args = _parser().parse_args(argv)
+    mixes = EVERY_MIX if args.all else MIXES
+    if args.mix:
+        mixes = tuple(mixes[number - 1] for number in args.mix)
+    try:
+        if not args.render:
+            _run(args, mixes)
+        _write(Record.load(args.blocks), args.output)
+    except DemoError as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 1
+    except Interrupted as interrupt:
+        print(
+            f"compare: interrupted, everything is cleaned up; the blocks are in {args.blocks}: "
+            "--continue goes on with them, --render makes the page of them",
+            file=sys.stderr,
+        )
+        return 128 + interrupt.signum
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="blocks of each policy in a mix")
+    minutes = len(MIXES) * (len(DEFAULT_POLICIES) + 1) * (10.0 + _OVERHEAD_S) / 60
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help=f"blocks of each policy in a mix, {minutes:.0f} minutes each (default: 5)",
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a block")
     parser.add_argument("--all", action="store_true", help="every service, shape and job: hours")
     parser.add_argument(
@@ -49,38 +89,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--policy", action="append", choices=POLICIES, help="repeatable")
     parser.add_argument("--blocks", type=Path, default=Path("reports/compare.jsonl"))
+    parser.add_argument(
+        "--continue", dest="again", action="store_true", help="go on with the file of --blocks"
+    )
     parser.add_argument("--output", type=Path, default=Path("docs/BENCHMARKS.md"))
     parser.add_argument("--render", action="store_true", help="only write the page, from --blocks")
-    args = parser.parse_args(argv)
-    mixes = EVERY_MIX if args.all else MIXES
-    if args.mix:
-        mixes = tuple(mixes[number - 1] for number in args.mix)
-    try:
-        if not args.render:
-            _run(args, mixes)
-    except DemoError as error:
-        print(f"compare: {error}", file=sys.stderr)
-        return 1
-    except Interrupted as interrupt:
-        print("compare: interrupted, everything is cleaned up", file=sys.stderr)
-        return 128 + interrupt.signum
-    facts = _facts(args)
-    args.output.write_text(render(load_blocks(args.blocks), facts))
-    print(f"compare: {args.output}")
-    return 0
+    return parser
 
 
-def _facts(args: argparse.Namespace) -> dict[str, str]:
-    blocks = load_blocks(args.blocks)
-    version = find_cgroup_layout().version
-    return {
-        "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}, cgroup {version}",
-        "date": time.strftime("%Y-%m-%d"),
-        "rounds": str(max(block.round for block in blocks)),
-    }
+def _write(record: Record, output: Path) -> None:
+    usable = record.usable
+    if not usable:
+        raise DemoError(f"{record.path} has no usable block")
+    output.with_name(_SHORT).write_text(picture.short(usable))
+    output.with_name(_FULL).write_text(picture.every_mix(usable))
+    output.write_text(render(record, (_SHORT, _FULL)))
+    print(f"compare: {output}, {_SHORT} and {_FULL} beside it")
 
 
 def _run(args: argparse.Namespace, mixes: Sequence[Mix]) -> None:
+    policies = [ALONE, *(args.policy or DEFAULT_POLICIES)]
+    if lacking := missing(mixes):
+        raise DemoError("; ".join(lacking))
+    conditions = facts(args.seconds)
+    if args.again:
+        record = Record.load(args.blocks)
+        record.resume(conditions, _SAME)
+    else:
+        record = Record.start(args.blocks, conditions)
+    every = plan(mixes, policies, args.rounds)
+    tasks = [task for task in every if task.key not in record.done]
+    minutes = len(tasks) * (args.seconds + _OVERHEAD_S) / 60
+    print(
+        f"compare: {len(tasks)} blocks in {len(mixes)} mixes, about {minutes:.0f} minutes, "
+        f"up to {minutes * (1 + _SPARE):.0f} with repetitions",
+        flush=True,
+    )
     layout = find_cgroup_layout()
     cpuacct = find_cpuacct_mount(layout.mount) if layout.version == "v1" else None
     cgroups = DemoCgroups(
@@ -89,30 +133,72 @@ def _run(args: argparse.Namespace, mixes: Sequence[Mix]) -> None:
         version=layout.version,
         tag=f"compare-{os.getpid()}",
     )
-    args.blocks.parent.mkdir(parents=True, exist_ok=True)
-    args.blocks.unlink(missing_ok=True)
-    policies = [ALONE, *(args.policy or POLICIES)]
-    total = len(mixes) * args.rounds * len(policies)
-    minutes = total * (args.seconds + _OVERHEAD_S) / 60
-    print(f"compare: {total} blocks in {len(mixes)} mixes, about {minutes:.0f} minutes", flush=True)
-    rng = random.Random(1)
-    done = 0
     with interruptible(), Session(cgroups) as session:
         cgroups.create((LS, "be-filler", *(f"be-{job}" for job in JOBS)))
-        runner = Runner(session, layout.mount, layout.version, args.seconds, args.blocks)
-        for mix in mixes:
-            with runner.serving(SERVICES[mix.service]) as port:
-                for number in range(1, args.rounds + 1):
-                    for policy in rng.sample(policies, len(policies)):
-                        block = runner.run(mix, policy, number, port)
-                        done += 1
-                        p99 = sorted(block.p99_ms)[len(block.p99_ms) // 2]
-                        print(
-                            f"compare: {done}/{total} {mix}, {policy}: p99 {p99:.2f} ms, "
-                            f"{block.work:.1f} {block.unit}/s, unaccounted "
-                            f"{block.unaccounted_ratio:+.1%}, stolen {block.steal_ratio:.1%}",
-                            flush=True,
-                        )
+        runner = Runner(session, layout.mount, layout.version, args.seconds)
+        with Attempts(runner.run, runner.serving, record) as attempts:
+            run(tasks, attempts, int(_SPARE * len(every)))
+
+
+class Attempts:
+    """Runs blocks beside the service that they need, records them and prints a line for each.
+
+    A service runs until a block needs another one or fails.
+    """
+
+    def __init__(
+        self,
+        run_block: Callable[[Task, int], Block],
+        serving: Callable[[Service], contextlib.AbstractContextManager[int]],
+        record: Record,
+    ) -> None:
+        self._run_block, self._serving, self._record = run_block, serving, record
+        self._service = contextlib.ExitStack()
+        self._served = ""
+        self._port = 0
+        self._start_s = time.monotonic()
+        self._count = 0
+
+    def __enter__(self) -> "Attempts":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._service.close()
+
+    def __call__(self, task: Task, left: int) -> bool:
+        """Run the block *task*; return whether its result can be used."""
+        try:
+            result: Block | Failure = self._run_block(task, self._port_of(task.mix.service))
+        except Exception as error:  # whatever failed, the other blocks do not depend on it
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            mix, policy, number = task.key
+            result = Failure(mix=mix, policy=policy, round=number, reason=reason)
+            self._served = ""
+        self._record.add(result)
+        self._count += 1
+        left_s = (time.monotonic() - self._start_s) / self._count * left
+        print(f"compare: {left_s / 60:.0f} min left, {_line(result)}", flush=True)
+        return isinstance(result, Block) and is_usable(result)
+
+    def _port_of(self, service: str) -> int:
+        if self._served != service:
+            self._service.close()
+            self._served = ""
+            self._port = self._service.enter_context(self._serving(SERVICES[service]))
+            self._served = service
+        return self._port
+
+
+def _line(result: Block | Failure) -> str:
+    title = f"{result.mix}, {result.policy}, round {result.round}"
+    if isinstance(result, Failure):
+        return f"{title}: unusable, {result.reason}"
+    p99 = f"{median_p99_ms(result):.2f} ms" if result.p99_ms else "unknown"
+    return (
+        f"{title}: {'' if is_usable(result) else 'unusable, '}p99 {p99}, "
+        f"{result.work:.1f} {result.unit or 'work'}/s, unaccounted "
+        f"{result.unaccounted_ratio:+.1%}, stolen {result.steal_ratio:.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -4,90 +4,45 @@
 
 from collections.abc import Iterator
 import contextlib
-from dataclasses import asdict, dataclass
-import json
+from functools import partial
+import math
 import os
 from pathlib import Path
+import shutil
 import time
 
 import numpy as np
 
 from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.demo.cgroups import DemoError
 from controller.demo.programs import BestEffort, start
 from controller.demo.session import Session
 from tests.compare.client import intended_ns
 from tests.compare.jobs import JOBS
+from tests.compare.plan import Task
 from tests.compare.policies import POLICIES, CpuKnobs, Node, Policy
+from tests.compare.record import ALONE, WINDOW_S, Block
 from tests.compare.services import SERVICES, Service, Traffic
+from tests.compare.watch import agent_ticks, agent_writes, watched
 
-__all__ = ("ALONE", "LS", "WINDOW_S", "Block", "Mix", "Runner", "load_blocks")
+__all__ = ("LS", "Runner")
 
 LS = "ls"
-# The service beside idle-class work, which keeps the CPUs awake, instead of a job.
-ALONE = "alone"
-WINDOW_S = 0.5
 # The client imports, connects and gets a first answer on each connection.
 _LEAD_S = 3.0
 _FILLER = ("stress-ng", "--cpu", str(os.cpu_count() or 1))
 _OUTPUT_WITHIN_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """A service, the shape of its load, and a job, by name."""
-
-    service: str
-    shape: str
-    job: str
-
-    def __str__(self) -> str:
-        return f"{self.service} {self.shape} + {self.job}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """The result of a block.
-
-    ``p99_ms`` has a value for each window of ``WINDOW_S``, by the intended time; requests without
-    an answer count as endless. ``work`` is the job's own count per second. ``ls_cpus`` and
-    ``be_cpus`` are CPU use. ``unaccounted_ratio`` is the share of the machine's time that is
-    neither in the accounts of cgroups nor idle nor stolen; ``steal_ratio`` is the stolen share.
-    """
-
-    mix: str
-    policy: str
-    round: int
-    p50_ms: float
-    p99_ms: tuple[float, ...]
-    failed: int
-    requests: int
-    work: float
-    unit: str
-    ls_cpus: float
-    be_cpus: float
-    writes: int
-    unaccounted_ratio: float
-    steal_ratio: float
-
-
-def load_blocks(path: Path) -> list[Block]:
-    """Return the blocks in the file of JSON lines *path*."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [Block(**row | {"p99_ms": tuple(row["p99_ms"])}) for row in rows]
+# A job that got less of a CPU may have done nothing that it counts.
+_NOTHING_CPUS = 0.1
 
 
 class Runner:
-    """Runs blocks of *seconds* in *session* and appends them to the file *output*."""
+    """Runs blocks of *seconds* in *session*, whose cgroups exist."""
 
-    def __init__(
-        self, session: Session, cpu_mount: Path, version: str, seconds: float, output: Path
-    ) -> None:
-        self._session, self._seconds, self._output = session, seconds, output
+    def __init__(self, session: Session, cpu_mount: Path, version: str, seconds: float) -> None:
+        self._session, self._seconds = session, seconds
         self._root = cpu_mount / session.cgroups.path[1:]
         self._version = version
-        for job in self._root.glob("be-*"):
-            weight, value = ("cpu.weight", "1") if version == "v2" else ("cpu.shares", "2")
-            (job / weight).write_text(value)
 
     @contextlib.contextmanager
     def serving(self, service: Service) -> Iterator[int]:
@@ -98,15 +53,15 @@ class Runner:
         with service.running(home, lambda: self._session.cgroups.join(LS)) as port:
             yield port
 
-    def run(self, mix: Mix, policy: str, round_number: int, port: int) -> Block:
+    def run(self, task: Task, port: int) -> Block:
         """Run a block beside the service on *port*.
 
-        :raises DemoError: a program failed.
+        :raises Exception: a program or a rule failed; all but the service has ended.
         """
-        service = SERVICES[mix.service]
-        job = None if policy == ALONE else JOBS[mix.job]
-        chosen = Policy(name=ALONE, idle=True) if job is None else POLICIES[policy]
-        cgroup = f"be-{mix.job if job else 'filler'}"
+        service = SERVICES[task.mix.service]
+        job = None if task.policy == ALONE else JOBS[task.mix.job]
+        chosen = Policy(name=ALONE, idle=True) if job is None else POLICIES[task.policy]
+        cgroup = f"be-{task.mix.job if job else 'filler'}"
         knobs = CpuKnobs(self._root / cgroup, self._version)
         oncpu_ns = self._session.cgroups.oncpu_ns
         node = Node(
@@ -114,64 +69,73 @@ class Runner:
             service_oncpu_ns=lambda: oncpu_ns(LS),
             service_wait_ns=lambda: _waited_ns(self._root / LS),
         )
-        if chosen.mode:
-            self._session.start_agent(chosen.mode, profile=service.profile)
-        try:
-            with chosen.applied(node):
-                block = self._measure(mix, policy, round_number, job, service, port, cgroup, knobs)
-        finally:
-            self._session.stop_agent()
-        with self._output.open("a") as file:
-            file.write(json.dumps(asdict(block)) + "\n")
-        return block
+        with chosen.applied(node):
+            try:
+                if chosen.mode:
+                    # Without the history and the learned sweet points of the last block.
+                    shutil.rmtree(self._session.home / "data", ignore_errors=True)
+                    self._session.start_agent(chosen.mode, profile=service.profile)
+                return self._measure(task, job, service, port, cgroup, knobs)
+            finally:
+                try:
+                    self._session.cgroups.kill(cgroup)
+                finally:
+                    self._session.stop_agent()
 
     def _measure(
         self,
-        mix: Mix,
-        policy: str,
-        round_number: int,
+        task: Task,
         job: BestEffort | None,
         service: Service,
         port: int,
         cgroup: str,
         knobs: CpuKnobs,
     ) -> Block:
-        home, cgroups = self._session.home, self._session.cgroups
-        segments = service.segments(mix.shape, self._seconds)
+        home = self._session.home
+        segments = service.segments(task.mix.shape, self._seconds)
         start_ns = time.monotonic_ns() + round(_LEAD_S * NS_PER_SEC)
-        traffic = Traffic(service, port, segments, start_ns, home)
         output = home / f"{cgroup}.account"
         output.unlink(missing_ok=True)
         command = list(_FILLER) if job is None else job.command(output)
-        time.sleep(max(0.0, (start_ns - time.monotonic_ns()) / NS_PER_SEC))
-        before = self._accounts(cgroup)
-        process = start(cgroup, command, home, join=lambda: cgroups.join(cgroup))
-        intended, latency_ns = traffic.run()
-        after = self._accounts(cgroup)
+        join = partial(self._session.cgroups.join, cgroup)
+        traffic = Traffic(service, port, segments, start_ns, home)
+        try:
+            time.sleep(max(0.0, (start_ns - time.monotonic_ns()) / NS_PER_SEC))
+            before = self._accounts(cgroup)
+            process = start(cgroup, command, home, join=join)
+            with watched(knobs) as quota:
+                intended, latency_ns = traffic.run()
+            after = self._accounts(cgroup)
+        finally:
+            traffic.stop()
         used = {key: after[key] - before[key] for key in before}
+        metrics = self._session.agent.metrics() if self._session.agent else None
+        be_cpus = used["be"] / used["wall"]
         if job is None:
             process.stop()
-            amount = None
+            work = 0.0
         else:
+            process.check()
             process.stop(job.stop_by, _OUTPUT_WITHIN_S)
-            amount = job.work(output.read_text()) if output.exists() else None
-        ran_s = time.monotonic() - before["wall"]
-        cgroups.kill(cgroup)
+            work = _work(job, output, be_cpus) / (time.monotonic() - before["wall"])
         wall = used["wall"] * (os.cpu_count() or 1)
-        expected = len(intended_ns(start_ns, segments))
+        answered = latency_ns[latency_ns >= 0]
         return Block(
-            mix=str(mix),
-            policy=policy,
-            round=round_number,
-            p50_ms=float(np.median(latency_ns[latency_ns >= 0])) / NS_PER_MS,
+            mix=str(task.mix),
+            policy=task.policy,
+            round=task.round,
+            p50_ms=float(np.median(answered)) / NS_PER_MS if len(answered) else math.inf,
             p99_ms=tuple(_windows(intended, latency_ns, start_ns, self._seconds)),
             failed=int((latency_ns < 0).sum()),
-            requests=expected,
-            work=0.0 if amount is None else amount / ran_s,
+            requests=len(intended_ns(start_ns, segments)),
+            work=work,
             unit="" if job is None else job.unit,
             ls_cpus=used["ls"] / used["wall"],
-            be_cpus=used["be"] / used["wall"],
-            writes=knobs.writes,
+            be_cpus=be_cpus,
+            writes=knobs.writes + agent_writes(metrics or ""),
+            squeezes=quota.squeezes,
+            lowest_quota_cpus=None if math.isinf(quota.lowest_cpus) else quota.lowest_cpus,
+            agent_ticks=agent_ticks(metrics or ""),
             unaccounted_ratio=1 - (used["tasks"] + used["other"] + used["stolen"]) / wall,
             steal_ratio=used["stolen"] / wall,
         )
@@ -203,6 +167,13 @@ class Runner:
     def _cpuacct(self) -> Path:
         mount = self._root.parent
         return mount if (mount / "cpuacct.usage").exists() else mount.with_name("cpuacct")
+
+
+def _work(job: BestEffort, output: Path, be_cpus: float) -> float:
+    amount = job.work(output.read_text()) if output.exists() else None
+    if amount is None and be_cpus > _NOTHING_CPUS:
+        raise DemoError(f"{job.name} used {be_cpus:.2f} CPUs and left no account of its work")
+    return amount or 0.0
 
 
 def _windows(

@@ -21,6 +21,8 @@ __all__ = ("JOBS",)
 _WORKERS = 2 * (os.cpu_count() or 1)
 _REPEAT = Path(__file__).with_name("repeat.py")
 _MATERIAL_BYTES = 400_000
+# A tenth of a second for a compiler, so that the files of a block are many.
+_FUNCTIONS = 40
 
 
 def _ffmpeg(output: Path) -> list[str]:
@@ -69,7 +71,7 @@ def _compiler(output: Path) -> list[str]:
         "\n".join(
             f"int f{n}(int a, int b) {{ int s = {n}; for (int i = 0; i < a; i++) s += i * b ^ {n};"
             " return s; }"
-            for n in range(300)
+            for n in range(_FUNCTIONS)
         )
     )
     return _repeated(["gcc", "-O2", "-S", "-o", "/dev/null", str(source)], output)

@@ -32,24 +32,54 @@ _KATALYST_LEAST = 0.1
 
 
 class CpuKnobs:
-    """cpu.idle and the quota of the cgroup *directory*; counts the writes of the quota."""
+    """cpu.idle, weight and quota of the cgroup *directory*; counts the rule's writes of quotas."""
 
     def __init__(self, directory: Path, version: str) -> None:
         self._directory, self._v2 = directory, version == "v2"
         self.writes = 0
 
-    def set_idle(self, value: bool) -> None:
+    def release(self) -> None:
+        """Take idle class and quota away; the weight is the one that kubelet gives BestEffort pods.
+
+        The kernel refuses a weight while the cgroup is idle (EINVAL), and a cgroup that is no
+        longer idle has the default weight, whatever it had before (kernel/sched/fair.c,
+        sched_group_set_idle): so the weight is written last, each time.
+        """
+        self._write_idle(False)
+        self._write_quota(math.inf)
+        weight, value = ("cpu.weight", "1") if self._v2 else ("cpu.shares", "2")
+        (self._directory / weight).write_text(value)
+
+    def set_idle(self) -> None:
+        """Put the cgroup into the idle class."""
+        self._write_idle(True)
+
+    def quota_cpus(self) -> float:
+        """Return the quota as it is now; infinity: without a limit."""
+        if self._v2:
+            quota, period = (self._directory / "cpu.max").read_text().split()
+        else:
+            quota = (self._directory / "cpu.cfs_quota_us").read_text()
+            period = (self._directory / "cpu.cfs_period_us").read_text()
+        return math.inf if quota == "max" or int(quota) < 0 else int(quota) / int(period)
+
+    def _write_idle(self, value: bool) -> None:
         (self._directory / "cpu.idle").write_text(str(int(value)))
 
     def set_quota(self, cpus: float) -> None:
         """Limit the cgroup to *cpus*; infinity: without a limit."""
+        self._write_quota(cpus)
+        self.writes += 1
+
+    def _write_quota(self, cpus: float) -> None:
         quota_us = "max" if math.isinf(cpus) else str(max(1000, round(cpus * PERIOD_US)))
         if self._v2:
             (self._directory / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
         else:
             text = "-1" if quota_us == "max" else quota_us
             (self._directory / "cpu.cfs_quota_us").write_text(text)
-        self.writes += 1
+            if math.isinf(cpus):
+                (self._directory / "cpu.cfs_period_us").write_text(str(PERIOD_US))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +159,13 @@ class Policy:
 
     @contextlib.contextmanager
     def applied(self, node: Node) -> Iterator[None]:
-        """Apply the policy to *node*, and give its knobs back at the end."""
+        """Apply the policy to *node*, whose knobs are released before and at the end.
+
+        :raises Exception: what the rule raised, at the end.
+        """
+        node.knobs.release()
         if self.idle:
-            node.knobs.set_idle(True)
+            node.knobs.set_idle()
         stop = threading.Event()
         errors: list[BaseException] = []
         thread = threading.Thread(target=self._run, args=(node, stop, errors), daemon=True)
@@ -141,10 +175,7 @@ class Policy:
         finally:
             stop.set()
             thread.join()
-            if self.rule is not None:
-                node.knobs.set_quota(math.inf)
-            if self.idle:
-                node.knobs.set_idle(False)
+            node.knobs.release()
         if errors:
             raise errors[0]
 

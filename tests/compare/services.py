@@ -32,6 +32,7 @@ PORTS_WITHIN_S = 15.0
 CONNECTIONS = 16
 PGBENCH_CLIENTS = 8
 POSTGRES_USER = "postgres"
+POSTGRES_BINARIES = Path("/usr/lib/postgresql")
 _CLIENT = Path(__file__).with_name("client.py")
 
 # Factors of the service's rate in seconds of a block, repeated to its length.
@@ -167,7 +168,9 @@ class Traffic:
         rows = []
         for number, (seconds, rate) in enumerate(self._segments):
             prefix = self._home / f"pgbench-{number}"
-            command = ["pgbench", "-h", "127.0.0.1", "-p", str(self._port), "-U", POSTGRES_USER]
+            # Above the service and the batch work, like the client of the other services.
+            command = ["chrt", "--fifo", "1", "pgbench", "-h", "127.0.0.1"]
+            command += ["-p", str(self._port), "-U", POSTGRES_USER]
             command += ["-S", "-n", "-c", str(PGBENCH_CLIENTS), "-R", f"{rate:.0f}"]
             command += [
                 "-T",
@@ -190,11 +193,12 @@ class Traffic:
 
 
 def _start_postgres(home: Path, join: Join) -> tuple[Process, int]:
-    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    binaries = sorted(POSTGRES_BINARIES.glob("*/bin"))
     if not binaries:
-        raise DemoError("postgres is not installed: apt-get install postgresql")
+        raise DemoError("postgres is missing: tools/bootstrap bench installs it")
     user = pwd.getpwnam(POSTGRES_USER)
     data = home / "postgres"
+    shutil.rmtree(data, ignore_errors=True)  # of the last mix with postgres
     data.mkdir()
     shutil.chown(data, user.pw_uid, user.pw_gid)
     setpriv = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]

@@ -60,8 +60,11 @@ def test_knobs_are_given_back(tmp_path: Path) -> None:
     made = node(tmp_path, [0], [0])
     with POLICIES["katalyst"].applied(made):
         assert (tmp_path / "cpu.idle").read_text() == "1"
+        # The kernel gives a cgroup that is no longer idle the default weight.
+        (tmp_path / "cpu.shares").write_text("1024")
     assert (tmp_path / "cpu.idle").read_text() == "0"
     assert (tmp_path / "cpu.cfs_quota_us").read_text() == "-1"
+    assert (tmp_path / "cpu.shares").read_text() == "2"
 
 
 def test_a_rule_that_fails_ends_the_block(tmp_path: Path) -> None:
