@@ -9,6 +9,7 @@ from pathlib import Path
 import subprocess
 from typing import Any
 
+from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json
 from tests.kube.control_plane import ControlPlane
 
@@ -87,7 +88,10 @@ class Cluster:
         return self.plane.client(self.token(namespace, account, pod))
 
     def grant(self, namespace: str, account: str, rules: list[Json]) -> None:
-        """Grant *rules* of a ClusterRole to a service account, in all namespaces."""
+        """Grant *rules* of a ClusterRole to a service account, in all namespaces.
+
+        The server answers by roles that it watches, a moment late: wait until it allows them.
+        """
         name = self.new_name("granted")
         group = "rbac.authorization.k8s.io"
         path = f"/apis/{group}/v1"
@@ -96,6 +100,18 @@ class Cluster:
         role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
         binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
         self.admin.create(f"{path}/clusterrolebindings", binding)
+        user = f"system:serviceaccount:{namespace}:{account}"
+        for rule in rules:
+            eventually("a granted role", 30, lambda rule=rule: self._allows(user, rule))
+
+    def _allows(self, user: str, rule: Json) -> bool:
+        group, resource, verb = (rule[field][0] for field in ("apiGroups", "resources", "verbs"))
+        resource, _, subresource = resource.partition("/")
+        asked = {"group": group, "resource": resource, "subresource": subresource, "verb": verb}
+        asked["name"] = next(iter(rule.get("resourceNames", ())), "")
+        review = {"spec": {"user": user, "resourceAttributes": asked}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(self.admin.create(path, review)["status"]["allowed"])
 
     def make_pod(
         self,
