@@ -43,6 +43,10 @@ from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("Planner",)
 
+# All best-effort work together uses less than this while it is asleep. One busy thread is seen in
+# its first tick, although the use is averaged over two seconds.
+_CALM_CPUS = 0.02
+
 
 class Planner:
     """Decides in every tick which knobs are written; no other component does."""
@@ -231,6 +235,21 @@ class Planner:
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
             learned=self._learner.reports,
         )
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether best-effort work hardly ran in the last tick, and no channel asks for a squeeze.
+
+        Nothing can be harmed before that changes. Never where the work is not measured.
+        """
+        if not self._tracker.probe_alive:
+            return False
+        demands = (loops.demand for loops in self._channels.loops.values())
+        if any(each.applied > 0 or each.wanted > 0 for each in demands):
+            return False
+        best_effort = self._workload_index.best_effort
+        use = self._tracker.active.items()
+        return sum(cpus for cgroup, cpus in use if cgroup in best_effort) < _CALM_CPUS
 
     @property
     def learned(self) -> tuple[LearnedIndicator, ...]:

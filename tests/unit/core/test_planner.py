@@ -1,0 +1,48 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When ticks may be rarer: nothing runs that could harm a service."""
+
+from dataclasses import replace
+
+from controller.core.planner import Planner
+from controller.demo.simulated_node import Plant, SimulatedNode
+from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
+
+HARMLESS = Plant(p99_ns=1e3, noise=0.0)
+
+
+def test_sleeping_best_effort_work_makes_a_node_calm_and_work_ends_that_at_once() -> None:
+    node = SimulatedNode(1, HARMLESS)
+    loop = ClosedLoop(node, make_settings())
+    loop.run(5)
+    assert not loop.planner.is_calm
+    wants, node.wants = node.wants, [0.0 for _ in node.wants]
+    loop.run(15)
+    assert loop.planner.is_calm
+    node.wants = wants
+    loop.step()  # the work begins after its snapshot
+    loop.step()
+    assert not loop.planner.is_calm
+
+
+def test_a_squeeze_keeps_ticks_frequent_although_the_work_sleeps() -> None:
+    node = SimulatedNode(1, Plant(noise=0.0))
+    loop = ClosedLoop(node, make_settings())
+    loop.run(8)
+    node.wants = [0.0 for _ in node.wants]
+    squeezed = calm = 0
+    for _ in range(600):
+        demands = loop.step().demands
+        squeezed += any(each.applied > 0 for each in demands)
+        calm += loop.planner.is_calm
+        assert not (loop.planner.is_calm and any(each.applied > 0 for each in demands))
+    assert squeezed > 0
+    assert calm > 0
+
+
+def test_without_data_of_the_probe_a_node_is_not_calm() -> None:
+    node = SimulatedNode(1, HARMLESS)
+    planner = Planner(make_settings(), node.workloads)
+    for tick in range(3):
+        planner.step(replace(node.snapshot(tick * TICK_NS), age_ns=None), ())
+    assert not planner.is_calm
