@@ -262,8 +262,9 @@ class LawSettings:
     ``low_floors``: a full squeeze of many workloads leaves them 2 % of the machine, not a quarter.
     ``common_quota``: where the kernel's least quotas add up to more, their common parent has one.
     ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
-    ``host_stalls``: waits on CPUs that were idle or stood still are no evidence, and a squeeze
-    without the low-pass needs a wait that shows in every tick.
+    ``explained_part``: a loop follows the part of a deviation that best-effort's share of the wait
+    explains. ``host_stalls``: waits on CPUs that were idle or stood still are no evidence, and a
+    squeeze without the low-pass needs a wait that shows in every tick.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
     """
@@ -278,6 +279,7 @@ class LawSettings:
     low_floors: bool = False
     common_quota: bool = False
     rise_on_evidence: bool = False
+    explained_part: bool = False
     host_stalls: bool = False
     find_harm: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)

@@ -367,7 +367,7 @@ def test_a_change_of_the_mode_is_no_error(data_dir: Path, explain: Explain) -> N
     loop.anew = True
     loop.run(20)
     loop.anew = True  # an abandoned tick
-    loop.run(2)
+    loop.run(0.4)
     loop.stop()
     squeezes = incidents(explain, "batch-0", "squeeze")
     assert [(each["mode"], each["ended_by"].partition(",")[0]) for each in squeezes] == [

@@ -34,6 +34,7 @@ class LawModel(Strict):
     low_floors: bool = True
     common_quota: bool = True
     rise_on_evidence: bool = True
+    explained_part: bool = True
     host_stalls: bool = True
     find_harm: bool = True
     micro_probes: MicroProbesModel = raw_default({})

@@ -103,10 +103,10 @@ class ChannelLoops:
     def unmet(self) -> float | None:
         """The largest deviation of this tick, without limits, of services that ask for the squeeze.
 
-        ``None`` if none asks or none of them has data.
+        ``None`` if none asks, or none of them has data or one that a squeeze can end.
         """
         asking = (each for each in self._services.values() if each.may_act and each.charge > 0)
-        known = (each.measured for each in asking)
+        known = (each.unmet for each in asking)
         return max((value for value in known if value is not None), default=None)
 
     @property

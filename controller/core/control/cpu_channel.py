@@ -175,19 +175,23 @@ class CpuChannel:
     def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, dt_s: float) -> None:
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - tracker.system_cpus
         need = sum(
-            each.oncpu + self._unaccepted(service) * each.inflicted
+            each.oncpu + self._unaccepted(service, tracker) * each.inflicted
             for service, each in tracker.cpu_need.items()
         )
         self.rung.ceiling.update(now_ns, dt_s, cpus, need)
 
-    def _unaccepted(self, service: str) -> float:
-        """Return the part of a service's wait that counts as lack of CPU, from 0 to 1.
+    def _unaccepted(self, service: str, tracker: IndicatorTracker) -> float:
+        """Return the part of a service's inflicted wait that counts as lack of CPU, from 0 to 1.
 
         Around its sweet point a service waits as much as it may, so the wait is no lack of CPU and
         the loop alone decides. Above deviation 1 (tolerance times the sweet point) the part rises
-        linearly, and is 1 from deviation 2 on.
+        linearly, and is 1 from deviation 2 on. What other work inflicted does not count: a limit of
+        best-effort work does not give it back.
         """
-        return min(1.0, max(0.0, self.loops.raw_deviation(service) - 1.0))
+        part = min(1.0, max(0.0, self.loops.raw_deviation(service) - 1.0))
+        if part and self._settings.law.explained_part:
+            part *= tracker.blame.share(service) or 0.0
+        return part
 
     def _evidence(
         self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
@@ -202,6 +206,7 @@ class CpuChannel:
             steal_cpus=tracker.steal_cpus,
             cpus=self._settings.host.cpus,
             host_cpus=sum(each.host_ratio for each in known) if host_stalls else 0.0,
+            is_wait=self._settings.law.explained_part,
         )
 
     def _throttled_ratio(self, readings: Sequence[WindowReading]) -> float | None:

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+import math
 
 from controller.core.decision import ChannelState
 
@@ -36,7 +37,8 @@ class Evidence:
     in which the service was throttled by its own quota (``None``: not measurable).
     ``inflicted_cpus`` and ``host_cpus`` (the window: the wait for other work, and on CPUs that were
     idle or stood still) and ``steal_cpus`` (an average) are seconds per second, ``cpus`` is the
-    number of CPUs of the machine.
+    number of CPUs of the machine. ``is_wait``: ``be_share`` is of what the indicators measure, and
+    not of the use of a resource.
     """
 
     be_share: float | None
@@ -45,20 +47,24 @@ class Evidence:
     steal_cpus: float | None
     cpus: int
     host_cpus: float = 0.0
+    is_wait: bool = False
 
 
 class EvidenceGate:
     """Decides in every tick whether the loops of one service may squeeze.
 
     ``state`` is the decision: FREE, SQUEEZE, or the cause that rules a squeeze out. ``in_vain``:
-    the host explains what the service suffers during a squeeze.
+    the host explains what the service suffers during a squeeze. ``log_gain`` is the logarithm of
+    the factor by which the wait would be shorter without best-effort work, as far as the last
+    evidence shows; infinite without any, and on channels whose evidence is not about waits.
     """
 
-    __slots__ = ("in_vain", "state")
+    __slots__ = ("in_vain", "log_gain", "state")
 
     def __init__(self) -> None:
         self.state = ChannelState.FREE
         self.in_vain = False
+        self.log_gain = math.inf
 
     def update(
         self, hurting: bool, find: Callable[[], Evidence], be_share_min: float
@@ -70,11 +76,14 @@ class EvidenceGate:
         of best-effort that justifies a squeeze.
         """
         self.in_vain = False
+        self.log_gain = math.inf
         if not hurting and self.state is not ChannelState.SQUEEZE:
             self.state = ChannelState.FREE
             return self.state
         evidence = find()
         share = evidence.be_share or 0.0
+        if evidence.is_wait and share < 1.0:
+            self.log_gain = -math.log(1.0 - share)
         needed = be_share_min * (_KEEP if self.state is ChannelState.SQUEEZE else 1.0)
         if not hurting:
             if share < needed:

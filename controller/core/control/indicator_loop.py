@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+import math
 
 from controller.core.control.pid import (
     HIGHEST,
@@ -53,8 +54,9 @@ class IndicatorLoop:
     """One loop: the indicator, its deviation, the low-pass, the PID and the guard of its data.
 
     ``deviation`` is unfiltered, ``excess`` the same without the limits of its scale, ``high_ticks``
-    the number of ticks since when it is high. ``moved``: the PID was updated in this tick. A loop
-    without an ``indicator`` is off: the host never had a source for it.
+    the number of ticks since when it is high. ``moved``: the PID was updated in this tick.
+    ``is_bounded``: the deviation is larger than what a squeeze can bring. A loop without an
+    ``indicator`` is off: the host never had a source for it.
     """
 
     spec: IndicatorSpec
@@ -67,6 +69,7 @@ class IndicatorLoop:
     high_ticks: int = 0
     state: ChannelState = ChannelState.FREE
     moved: bool = False
+    is_bounded: bool = False
 
     @property
     def converged(self) -> bool:
@@ -90,12 +93,16 @@ class IndicatorLoop:
         hold: bool,
         high: float,
         lasts: Callable[[IndicatorSpec, float], bool],
+        log_gain: float = math.inf,
     ) -> None:
         """Take the indicator, *dt_s* after the last one; on *hold* the PID does not move.
 
         The low-pass jumps to a deviation that is *high* or more in a few ticks and *lasts*: the
-        indicator of *spec* reaches the given value in each of the last ticks.
+        indicator of *spec* reaches the given value in each of the last ticks. *log_gain* is the
+        logarithm of the factor by which a squeeze can lower the indicator: the PID takes no larger
+        deviation.
         """
+        most = log_gain / math.log(self.spec.tolerance)
         self.indicator = indicator
         self.deviation = self.excess = None
         if indicator is not None:
@@ -118,7 +125,8 @@ class IndicatorLoop:
             if self.high_ticks >= _HIGH_TICKS and lasts(self.spec, self.sweet_point or 0.0):
                 self.filter.value = max(self.deviation, self.filter.value or 0.0)
             filtered = self.filter.update(self.deviation, dt_s, self.spec.filter_ns / 1e9)
-            self.pid.update(dead_zone(filtered, self.spec.dead_zone), dt_s)
+            self.is_bounded = filtered > most
+            self.pid.update(dead_zone(min(filtered, most), self.spec.dead_zone), dt_s)
 
 
 def loop_for(

@@ -151,9 +151,12 @@ class ServiceLoops:
         return max((value for value in known if value is not None), default=None)
 
     @property
-    def measured(self) -> float | None:
-        """The largest deviation of this tick, without limits; ``None`` if there is no data."""
-        known = (loop.excess for loop in self._loops)
+    def unmet(self) -> float | None:
+        """The largest deviation of this tick, without limits, that a squeeze can end.
+
+        ``None`` if there is no data, or a squeeze cannot end it.
+        """
+        known = (loop.excess for loop in self._loops if not loop.is_bounded)
         return max((value for value in known if value is not None), default=None)
 
     @property
@@ -215,7 +218,8 @@ class ServiceLoops:
             )
 
         for loop in loops:
-            loop.update(tracker.indicator(service, loop.spec), dt_s, hold, high, lasts)
+            indicator = tracker.indicator(service, loop.spec)
+            loop.update(indicator, dt_s, hold, high, lasts, self._gate.log_gain)
         gate = self._gate
         moved = [loop for loop in loops if loop.moved]
         if service.paused:

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from controller.config.sections.law import WHOLE_LAW
 from controller.core.decision import Action
 from controller.core.model import (
     IndicatorName,
@@ -106,7 +107,8 @@ def test_the_planner_limits_the_jobs_that_make_a_service_wait() -> None:
 def test_the_parent_of_a_thousand_jobs_has_a_quota_at_full_squeeze() -> None:
     profile = make_settings(make_spec(sweet_point_ns=1.0)).profiles["default"]
     plant = Plant(SCENARIOS["pods-1000"], 1, 10)
-    policy = Planned(plant, [profile])
+    # The demand is to reach its stop at once.
+    policy = Planned(plant, [profile], law=replace(WHOLE_LAW, explained_part=False))
     for step in range(50):
         if step % 2 == 0:
             policy.step()
