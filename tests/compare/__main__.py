@@ -22,7 +22,7 @@ from tests.compare import picture
 from tests.compare.blocks import LS, Runner
 from tests.compare.conditions import facts, missing
 from tests.compare.jobs import JOBS
-from tests.compare.plan import Mix, Task, plan, run
+from tests.compare.plan import LEARN_S, Mix, Task, plan, run
 from tests.compare.policies import POLICIES
 from tests.compare.record import ALONE, Block, Failure, Record, is_usable
 from tests.compare.report import render
@@ -42,7 +42,7 @@ MIXES = (
 EVERY_MIX = tuple(Mix(s, shape, job) for s in SERVICES for shape in SHAPES for job in JOBS)
 DEFAULT_POLICIES = ("none", "sched-idle", "koordinator 65 %", "katalyst", "observe", "sweetpoint")
 # Start of the agent, lead of the client, end of the job: measured.
-_OVERHEAD_S = 5.0
+_OVERHEAD_S = 4.0
 # Of the planned blocks, at most this part is repeated.
 _SPARE = 0.1
 # Blocks that were made under other ones cannot be continued.
@@ -119,7 +119,10 @@ def _run(args: argparse.Namespace, mixes: Sequence[Mix]) -> None:
         record = Record.start(args.blocks, conditions)
     every = plan(mixes, policies, args.rounds)
     tasks = [task for task in every if task.key not in record.done]
-    minutes = len(tasks) * (args.seconds + _OVERHEAD_S) / 60
+    seconds = len(tasks) * (args.seconds + _OVERHEAD_S)
+    if any(POLICIES[each].mode for each in policies if each != ALONE):
+        seconds += len({task.mix for task in tasks}) * (LEARN_S + _OVERHEAD_S)
+    minutes = seconds / 60
     print(
         f"compare: {len(tasks)} blocks in {len(mixes)} mixes, about {minutes:.0f} minutes, "
         f"up to {minutes * (1 + _SPARE):.0f} with repetitions",

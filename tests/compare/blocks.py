@@ -19,7 +19,7 @@ from controller.demo.programs import BestEffort, start
 from controller.demo.session import Session
 from tests.compare.client import intended_ns
 from tests.compare.jobs import JOBS
-from tests.compare.plan import Task
+from tests.compare.plan import LEARN_S, Mix, Task
 from tests.compare.policies import POLICIES, CpuKnobs, Node, Policy
 from tests.compare.record import ALONE, WINDOW_S, Block
 from tests.compare.services import SERVICES, Service, Traffic
@@ -29,7 +29,7 @@ __all__ = ("LS", "Runner")
 
 LS = "ls"
 # The client imports, connects and gets a first answer on each connection.
-_LEAD_S = 3.0
+_LEAD_S = 2.0
 _FILLER = ("stress-ng", "--cpu", str(os.cpu_count() or 1))
 _OUTPUT_WITHIN_S = 15.0
 # A job that got less of a CPU may have done nothing that it counts.
@@ -72,15 +72,45 @@ class Runner:
         with chosen.applied(node):
             try:
                 if chosen.mode:
-                    # Without the history and the learned sweet points of the last block.
-                    shutil.rmtree(self._session.home / "data", ignore_errors=True)
-                    self._session.start_agent(chosen.mode, profile=service.profile)
+                    learned = self._learned(task.mix, port)
+                    self._start_agent(chosen.mode, service, learned)
                 return self._measure(task, job, service, port, cgroup, knobs)
             finally:
                 try:
                     self._session.cgroups.kill(cgroup)
                 finally:
                     self._session.stop_agent()
+
+    def _learned(self, mix: Mix, port: int) -> Path:
+        """Return the data directory of an agent that watched the load of *mix* without a job."""
+        service = SERVICES[mix.service]
+        learned = self._session.home / f"learned-{mix.service}-{mix.shape}"
+        if not learned.exists():
+            print(f"compare: learning {mix.service} {mix.shape}, {LEARN_S:.0f} s", flush=True)
+            self._start_agent("observe", service, None)
+            try:
+                start_ns = time.monotonic_ns() + round(_LEAD_S * NS_PER_SEC)
+                segments = service.segments(mix.shape, LEARN_S)
+                traffic = Traffic(service, port, segments, start_ns, self._session.home)
+                try:
+                    traffic.run()
+                finally:
+                    traffic.stop()
+            finally:
+                self._session.stop_agent()
+            self._data.rename(learned)
+        return learned
+
+    @property
+    def _data(self) -> Path:
+        return self._session.home / "data"
+
+    def _start_agent(self, mode: str, service: Service, learned: Path | None) -> None:
+        """Start an agent that has *learned*, and nothing from any other run."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        if learned is not None:
+            shutil.copytree(learned, self._data)
+        self._session.start_agent(mode, profile=service.profile)
 
     def _measure(
         self,

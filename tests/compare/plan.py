@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 import random
 
-__all__ = ("Mix", "Task", "plan", "run")
+__all__ = ("LEARN_S", "Mix", "Task", "plan", "run")
+
+# How long the agent watches the load of a mix without a job: a sweet point needs a minute without
+# disturbance.
+LEARN_S = 80.0
 
 
 @dataclass(frozen=True, slots=True)

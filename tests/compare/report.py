@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import math
 
 from controller.demo.table import format_ms
+from tests.compare.plan import LEARN_S
 from tests.compare.record import ALONE, WINDOW_S, Block, Record, is_usable
 from tests.compare.results import (
     EQUAL,
@@ -36,7 +37,8 @@ the rule already running. *Work* is what the job itself counts, relative to its 
 BestEffort pods together (2 beside 1,024), so "none" is what a cluster has today. "koordinator"
 and "katalyst" are the published rules of those projects in a thread of the comparison, as in the
 [simulation](SIMULATION.md#policies), and not their agents; "observe" is the agent without writing,
-"sweetpoint" the agent with the shipped profile of the service.
+"sweetpoint" the agent with the shipped profile of the service. Both know what an agent learned in
+{LEARN_S:.0f} seconds of the same load without a job, as one that has run for a while does.
 """.splitlines()
 _METHOD = """\
 Two policies are compared by pairs of blocks of the same round. p99 and work are ratios: the mean of
@@ -52,8 +54,8 @@ in which a program or a rule failed, are thrown away and repeated at the end of 
 a tenth of all blocks.
 """.splitlines()
 _LIMITS = """\
-- One machine, a few mixes, blocks of seconds: Katalyst's rule, which acts every 5 s, and the
-  agent's learning have no time to settle.
+- One machine, a few mixes, blocks of seconds: Katalyst's rule, which acts every 5 s, has no time to
+  settle, and the agent none to find out that a squeeze brings nothing, which takes it ten seconds.
 - The rules see the CPU time of service and job only; Koordinator's and Katalyst's other knobs
   (sets of CPUs, cache, memory) are not used.
 - The load generator runs on the same machine, above the service, which costs every policy the same.
