@@ -47,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--recording",
         type=Path,
-        metavar="FILE",
-        help="a recording (run --record) whose load and jobs become the scenario 'recording'",
+        metavar="FILE|DIR",
+        help="a recording (run --record) or the history in DIR (data_dir), whose load and jobs "
+        "become the scenario 'recording'",
     )
     add(
         "--profile",
@@ -141,13 +142,19 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _recorded(path: Path) -> "Scenario":
+    from controller.agent.history.reader import HistoryReader
+    from controller.agent.history.records import SNAPSHOTS
+    from controller.agent.history.snapshots import entries
     from controller.agent.recording import read
     from controller.simulation.recorded import Recorded
 
+    history = HistoryReader(path, SNAPSHOTS) if path.is_dir() else None
     recorded = Recorded()
-    for entry in read(path):
+    for entry in read(path) if history is None else entries(history.lines()):
         host = None if entry.settings is None else entry.settings.host
-        recorded.update(entry.snapshot, entry.workloads, host)
+        recorded.update(entry.snapshot, entry.workloads, host, anew=entry.anew)
+    for problem in () if history is None else history.problems:
+        print(f"sweetpoint: left out: {problem}", file=sys.stderr)
     return recorded.scenario(f"the load and the jobs of {path.name}")
 
 

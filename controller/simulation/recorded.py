@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A scenario from a recording of a real node: its workloads, and their CPU use over time.
+"""A scenario from the recording or the history of a real node: its workloads and their CPU use.
 
 A recording shows what workloads used under the policy that ran, not what they would have used under
 another one, so the scenario is a model of that node: the services get the recorded load, the jobs
@@ -38,6 +38,10 @@ _OBJECTIVE = 1.5
 _CALIBRATION_S = 20
 # Below these CPUs at its busiest second a workload is left out.
 _LEAST_CPUS = 0.02
+# Snapshots that are further apart are of two runs of the agent; the time between them is unknown.
+_LONGEST_NS = 120 * NS_PER_SEC
+# The counters that a job or a service is made of.
+_COUNTERS = ("oncpu_ns", "rx_packets", "memory_bandwidth_bytes", "llc_misses")
 
 
 class RecordingTooShort(ValueError):
@@ -46,58 +50,74 @@ class RecordingTooShort(ValueError):
 
 @dataclass(slots=True)
 class _Use:
-    """What one workload used: CPUs in each second; the first and the last sample."""
+    """What one workload used: CPUs in each second, and the increase of its counters by name."""
 
     workload: Workload
     cpus: dict[int, float] = field(default_factory=dict)
-    first: WorkloadSample | None = None
+    counted: dict[str, int] = field(default_factory=dict)
     last: WorkloadSample | None = None
 
     @property
     def peak(self) -> float:
         return max(self.cpus.values(), default=0.0)
 
-    def counted(self, name: str) -> float | None:
-        """Return the increase of a counter; ``None`` if it was not measured."""
-        if self.first is None or self.last is None:
-            return None
-        old, new = getattr(self.first, name), getattr(self.last, name)
-        return None if old is None or new is None or new < old else float(new - old)
+    def add(self, sample: WorkloadSample, begin_ns: int, end_ns: int) -> None:
+        """Take what was used since the last sample, from *begin_ns* to *end_ns*."""
+        for name in _COUNTERS:
+            old, new = getattr(self.last, name, None), getattr(sample, name)
+            if old is not None and new is not None and new >= old:
+                self.counted[name] = self.counted.get(name, 0) + new - old
+                if name == "oncpu_ns":
+                    self._spread((new - old) / (end_ns - begin_ns), begin_ns, end_ns)
+
+    def _spread(self, cpus: float, begin_ns: int, end_ns: int) -> None:
+        for second in range(begin_ns // NS_PER_SEC, -(-end_ns // NS_PER_SEC)):
+            first, last = second * NS_PER_SEC, (second + 1) * NS_PER_SEC
+            part = (min(end_ns, last) - max(begin_ns, first)) / NS_PER_SEC
+            self.cpus[second] = self.cpus.get(second, 0.0) + cpus * part
 
 
 class Recorded:
-    """Takes the snapshots of a recording in order."""
+    """Takes the snapshots of a recording or of a history in order."""
 
     def __init__(self) -> None:
         self._uses: dict[CgroupId, _Use] = {}
         self._host = HostFacts(cpus=1)
-        self._start_ns: int | None = None
-        self._end_ns = 0
+        self._last_ns: int | None = None
+        # How long was recorded so far.
+        self._now_ns = 0
         self._knobs: set[Knob] = set()
         self._counters = False
 
     def update(
-        self, snapshot: Snapshot, workloads: Iterable[Workload] | None, host: HostFacts | None
+        self,
+        snapshot: Snapshot,
+        workloads: Iterable[Workload] | None,
+        host: HostFacts | None,
+        *,
+        anew: bool = False,
     ) -> None:
-        """Take one snapshot, and the workloads and facts of the host if they changed."""
+        """Take one snapshot, and the workloads and facts of the host if they changed.
+
+        *anew*: it is the first one of another run of the agent, whose counters began anew.
+        """
         if host is not None:
             self._host = host
         for workload in workloads or ():
             self._uses.setdefault(workload.cgroup, _Use(workload)).workload = workload
-        if self._start_ns is None:
-            self._start_ns = snapshot.time_ns
-        second = (snapshot.time_ns - self._start_ns) // NS_PER_SEC
-        self._end_ns = snapshot.time_ns
+        elapsed_ns = 0 if self._last_ns is None else snapshot.time_ns - self._last_ns
+        self._last_ns = snapshot.time_ns
+        if anew or not 0 < elapsed_ns <= _LONGEST_NS:
+            elapsed_ns = 0
+        begin_ns, self._now_ns = self._now_ns, self._now_ns + elapsed_ns
         self._knobs.update(each.knob for each in snapshot.knobs)
         for sample in snapshot.workloads:
             use = self._uses.get(sample.cgroup)
             if use is None or sample.oncpu_ns is None:
                 continue
             self._counters = self._counters or sample.cycles is not None
-            if use.last is not None and use.last.oncpu_ns is not None:
-                ran = max(0, sample.oncpu_ns - use.last.oncpu_ns) / NS_PER_SEC
-                use.cpus[second] = use.cpus.get(second, 0.0) + ran
-            use.first = use.first or sample
+            if elapsed_ns:
+                use.add(sample, begin_ns, self._now_ns)
             use.last = sample
 
     def scenario(self, title: str) -> Scenario:
@@ -105,7 +125,7 @@ class Recorded:
 
         :raises RecordingTooShort: see there.
         """
-        seconds = 0 if self._start_ns is None else (self._end_ns - self._start_ns) // NS_PER_SEC
+        seconds = self._now_ns // NS_PER_SEC
         ran = [each for each in self._uses.values() if each.peak >= _LEAST_CPUS]
         services = [each for each in ran if each.workload.qos is QosClass.LS]
         jobs = [each for each in ran if each.workload.qos is QosClass.BE]
@@ -125,7 +145,7 @@ class Recorded:
                 title=title,
                 load=steady(1.0),
                 jobs_at=lambda _: batch,
-                services=tuple(_service(each, int(seconds)) for each in services),
+                services=tuple(_service(each, seconds) for each in services),
                 machine=machine,
             )
         )
@@ -142,8 +162,7 @@ def _load(use: _Use, seconds: int) -> Load:
 
 
 def _service(use: _Use, seconds: int) -> Service:
-    requests = use.counted("rx_packets")
-    used = use.counted("oncpu_ns")
+    requests, used = use.counted.get("rx_packets"), use.counted.get("oncpu_ns")
     work_s = used / requests / NS_PER_SEC if used and requests else _WORK_S
     work_s = min(_LONGEST_S, max(_SHORTEST_S, use.peak / _MOST_REQUESTS_PER_S, work_s))
     return Service(
@@ -157,10 +176,10 @@ def _service(use: _Use, seconds: int) -> Service:
 
 
 def _job(use: _Use, machine: Machine) -> Job:
-    moved, misses = use.counted("memory_bandwidth_bytes"), use.counted("llc_misses")
+    moved, misses = use.counted.get("memory_bandwidth_bytes"), use.counted.get("llc_misses")
     if moved is None and misses is not None:
         moved = misses * _CACHE_LINE
-    used = use.counted("oncpu_ns")
+    used = use.counted.get("oncpu_ns")
     character = Character()
     if moved is not None and used:
         bandwidth = min(machine.cpu_bandwidth, moved / (used / NS_PER_SEC))

@@ -10,7 +10,8 @@ import pytest
 from controller.agent.recording import Entry, Recorder
 from controller.cli.main import main
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import TICK_NS, ClosedLoop
+from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
+from tests.history_loop import RecordedLoop
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ["--seconds", "4", "--warm-up", "1"]
@@ -104,3 +105,17 @@ def test_a_recording_becomes_a_scenario(tmp_path: Path, capsys: pytest.CaptureFi
     assert out.startswith("recording: the load and the jobs of recording\n")
     assert main(["simulate", "--recording", str(tmp_path / "missing"), *SHORT]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_history_becomes_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = SimulatedNode(1, wants=(1.0, 0.5))
+    loop = RecordedLoop(node, make_settings(), tmp_path)
+    loop.run(30)
+    loop.stop()
+    arguments = ["--recording", str(tmp_path), "--policy", "none", "koordinator", "--json"]
+    assert main(["simulate", *arguments, *SHORT]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert {each["policy"] for each in results} == {"none", "koordinator"}
+    (tmp_path / "empty").mkdir()
+    assert main(["simulate", "--recording", str(tmp_path / "empty"), *SHORT]) == 1
+    assert "no snapshots" in capsys.readouterr().err

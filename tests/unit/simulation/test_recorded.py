@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from controller.core.model import QosClass, Snapshot, WorkloadSample
 from controller.core.settings import HostFacts
-from controller.demo.simulated_node import KnobTable
+from controller.core.units import NS_PER_SEC
+from controller.demo.simulated_node import KnobTable, make_workload
 from controller.simulation.loads import steps
 from controller.simulation.plant import Plant
 from controller.simulation.policies.planned import Probes
@@ -60,3 +62,33 @@ def test_a_recording_without_a_busy_service_is_refused() -> None:
         Recorded().scenario("title")
     with pytest.raises(RecordingTooShort):
         record(1).scenario("title")
+
+
+def test_snapshots_seconds_apart_spread_their_load() -> None:
+    recorded = Recorded()
+    workload = make_workload("web", 1, QosClass.LS, "default")
+    for index in range(5):
+        sample = WorkloadSample(workload.cgroup, oncpu_ns=5 * index * NS_PER_SEC)
+        snapshot = Snapshot(time_ns=5 * index * NS_PER_SEC, age_ns=0, workloads=(sample,))
+        recorded.update(snapshot, (workload,), HostFacts(cpus=4))
+    (service,) = recorded.scenario("title").services
+    assert service.load is not None
+    level = service.load(np.arange(0.0, 20.0), np.random.default_rng(1))
+    assert level == pytest.approx(1.0)
+    assert service.rate * service.work_s == pytest.approx(1.0)
+
+
+def test_the_time_between_two_runs_of_the_agent_does_not_count() -> None:
+    recorded = Recorded()
+    workload = make_workload("web", 1, QosClass.LS, "default")
+    for start_s, counted_s in ((1000, 50), (5000, 0), (20, 0)):
+        for second in range(4):
+            oncpu_ns = (counted_s + second) * NS_PER_SEC
+            sample = WorkloadSample(workload.cgroup, oncpu_ns=oncpu_ns)
+            time_ns = (start_s + second) * NS_PER_SEC
+            snapshot = Snapshot(time_ns=time_ns, age_ns=0, workloads=(sample,))
+            recorded.update(snapshot, (workload,), HostFacts(cpus=4), anew=second == 0)
+    (service,) = recorded.scenario("title").services
+    assert service.load is not None
+    assert service.load(np.arange(0.0, 9.0), np.random.default_rng(1)) == pytest.approx(1.0)
+    assert service.rate * service.work_s == pytest.approx(1.0)
