@@ -247,9 +247,13 @@ class Planner:
         demands = (loops.demand for loops in self._channels.loops.values())
         if any(each.applied > 0 or each.wanted > 0 for each in demands):
             return False
-        best_effort = self._workload_index.best_effort
-        use = self._tracker.active.items()
-        return sum(cpus for cgroup, cpus in use if cgroup in best_effort) < _CALM_CPUS
+        index = self._workload_index
+        use = sum(
+            cpus
+            for cgroup, cpus in self._tracker.active.items()
+            if cgroup in index.best_effort or cgroup in index.paused
+        )
+        return use < _CALM_CPUS
 
     @property
     def learned(self) -> tuple[LearnedIndicator, ...]:

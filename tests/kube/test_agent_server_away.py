@@ -171,5 +171,6 @@ def test_the_tick_does_not_wait_for_a_silent_server(
         ticks, began = agent.status()["tick"]["count"], time.monotonic()
         time.sleep(2)
         ticks, took_s = agent.status()["tick"]["count"] - ticks, time.monotonic() - began
-        assert ticks > 0.5 * took_s / 0.2
+        # A tick is due every 0.36 s while best-effort work sleeps.
+        assert ticks > 0.5 * took_s / 0.36
         assert agent.stop() == 0

@@ -4,6 +4,7 @@
 
 from dataclasses import replace
 
+from controller.core.model import Pause
 from controller.core.planner import Planner
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
@@ -38,6 +39,13 @@ def test_a_squeeze_keeps_ticks_frequent_although_the_work_sleeps() -> None:
         assert not (loop.planner.is_calm and any(each.applied > 0 for each in demands))
     assert squeezed > 0
     assert calm > 0
+
+
+def test_paused_work_that_runs_is_measured_as_often() -> None:
+    loop = ClosedLoop(SimulatedNode(1, HARMLESS), make_settings())
+    loop.pause = Pause(everything=True)
+    loop.run(10)
+    assert not loop.planner.is_calm
 
 
 def test_without_data_of_the_probe_a_node_is_not_calm() -> None:
