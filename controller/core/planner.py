@@ -240,7 +240,7 @@ class Planner:
     def is_calm(self) -> bool:
         """Whether best-effort work hardly ran in the last tick, and no channel asks for a squeeze.
 
-        Nothing can be harmed before that changes. Never where the work is not measured.
+        Ticks may be rarer then. Never where the work is not measured.
         """
         if not self._tracker.probe_alive:
             return False

@@ -98,6 +98,7 @@ def render(record: Record, pictures: Sequence[str] = ()) -> str:
         "## Conditions",
         "",
         *(f"- {name}: {value}" for name, value in record.facts.items()),
+        f"- mixes: {', '.join(by_mix(usable))}",
         *_counts(record, usable),
         "",
         "`make compare` does it again: an hour with the machine to itself, a fifth of it for each",
