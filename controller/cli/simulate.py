@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 import json
+import os
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
@@ -78,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search the best settings of the published policies for each scenario first "
         "(up to 28 more runs for each)",
     )
+    add(
+        "--processes",
+        type=_count,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="policies and scenarios that run at the same time (default: the number of CPUs)",
+    )
     add("--json", action="store_true", help="print the results as JSON")
     add(
         "--plot",
@@ -132,6 +140,7 @@ def main(arguments: argparse.Namespace) -> int:
             budget=Budget(arguments.seconds, arguments.warm_up),
             tune=arguments.tune,
             progress=progress.show,
+            processes=arguments.processes,
         )
     finally:
         progress.end()
