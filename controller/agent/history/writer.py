@@ -94,6 +94,8 @@ class History:
             self._closing = True
             self._condition.notify_all()
         self._thread.join(within_s)
+        if self._thread.is_alive():
+            _log.warning("the last seconds of the history were not written within %g s", within_s)
 
     def _run(self) -> None:
         try:
