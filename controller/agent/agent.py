@@ -55,6 +55,7 @@ from controller.core.model import Mode, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.host.malloc import return_freed_memory
+from controller.host.own_cgroup import OwnWeight
 from controller.host.probe_support import find_unsupported
 from controller.host.store import Store
 from controller.probes.sched import DETAILS
@@ -125,6 +126,7 @@ class Agent:
         )
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_refresh_ns = 0
+        self._weight = OwnWeight()
 
     @property
     def _config(self) -> Config:
@@ -165,8 +167,10 @@ class Agent:
             overrun = time.monotonic_ns() > due_ns
             if self._wait_until(due_ns):
                 return 0
-            late_ns = time.monotonic_ns() - due_ns
+            now_ns = time.monotonic_ns()
+            late_ns = now_ns - due_ns
             self._published.lateness_ns.append(late_ns)
+            self._weight.update(now_ns, late_ns)
             if overrun:
                 self._overruns += 1
                 due_ns += late_ns
@@ -181,7 +185,8 @@ class Agent:
         while True:
             left_ns = max(0, due_ns - time.monotonic_ns())
             taken = signal.sigtimedwait(_SIGNALS, left_ns / NS_PER_SEC)
-            if taken is None:
+            # Python returns an empty result where SIGCONT broke the call off and its time was over.
+            if taken is None or taken.si_signo not in _SIGNALS:
                 return False
             if taken.si_signo != signal.SIGHUP:
                 _log.info("%s: restoring every knob", signal.Signals(taken.si_signo).name)

@@ -273,9 +273,10 @@ def _run_agent(
 ) -> int:
     # The kernel sends SIGTERM when the guardian dies: the agent then restores the knobs itself.
     from controller.host.facts import die_with_parent  # here, so that the guardian stays small
-    from controller.host.own_cgroup import raise_session
+    from controller.host.own_cgroup import raise_session, shorten_slice
 
     raise_session()
+    shorten_slice()
     die_with_parent(signal.SIGTERM)
     if os.getppid() != guardian:
         return 1  # the guardian died before that call

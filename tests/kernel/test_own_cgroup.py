@@ -3,17 +3,20 @@
 """The agent's own cgroup: made by a start from a shell and by no other, and removed again."""
 
 from collections.abc import Iterator
+import ctypes
 import os
 from pathlib import Path
 import signal
+import struct
 import subprocess
 import sys
+import time
 
 import pytest
 
 from controller.host.facts import CgroupLayout
 from controller.host.own_cgroup import OWN_CGROUP, is_shared, remove_own_cgroup
-from tests.kernel.agent import AgentRun, Site
+from tests.kernel.agent import AgentRun, Site, eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -54,12 +57,39 @@ def test_a_start_from_a_shell_gets_a_cgroup_and_priority(site: Site, own: Path) 
         for pid in agent.ready().pids():
             assert cgroup_of(pid, site.layout) == f"/{OWN_CGROUP}"
             assert os.getpriority(os.PRIO_PROCESS, pid) == -10
-        weight, usual = ("cpu.shares", 1024) if site.layout.version == "v1" else ("cpu.weight", 100)
-        assert int((own / weight).read_text()) == 10 * usual
         autogroup = Path(f"/proc/{agent.pids()[1]}/autogroup")
         if autogroup.exists():
             assert autogroup.read_text().endswith("nice -10\n")
             assert not Path("/proc/self/autogroup").read_text().endswith("nice -10\n")
+        assert agent.stop() == 0
+
+
+def test_an_agent_that_was_stopped_goes_on_with_a_high_weight(site: Site, own: Path) -> None:
+    """Its weight is low while its ticks begin in time; a stop is the shortest way to a late one."""
+    file, usual = ("cpu.shares", 1024) if site.layout.version == "v1" else ("cpu.weight", 100)
+
+    def weight() -> float:
+        return int((own / file).read_text()) / usual
+
+    with AgentRun(site) as agent:
+        pids = agent.ready().pids()
+        eventually("a low weight", 40, lambda: weight() < 0.1)
+        os.kill(pids[1], signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(pids[1], signal.SIGCONT)
+        eventually("a high weight", 10, lambda: weight() == 10)
+        assert agent.pids() == pids
+        assert agent.stop() == 0
+
+
+def test_the_agent_has_short_slices(site: Site, own: Path) -> None:
+    with AgentRun(site) as agent:
+        pid = agent.ready().pids()[1]
+        # struct sched_attr: runtime at byte 24; a kernel before 6.12 has none for fair tasks.
+        attributes = ctypes.create_string_buffer(56)
+        call = {"x86_64": 315, "aarch64": 275}[os.uname().machine]
+        assert ctypes.CDLL(None).syscall(call, pid, attributes, ctypes.c_uint(56), 0) == 0
+        assert struct.unpack_from("=Q", attributes.raw, 24)[0] in (0, 100_000)
         assert agent.stop() == 0
 
 
