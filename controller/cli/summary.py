@@ -223,6 +223,8 @@ def _sweet_point(spec: IndicatorSpec) -> str:
     given = [] if spec.sweet_point is None else [format_value(spec, spec.sweet_point)]
     if spec.learn:
         return f"{given[0] if given else 'none'} until learned"
+    if spec.objective is not None:
+        return f"{given[0]} for an objective of {format_value(spec, spec.objective)}"
     return ", ".join([*given, *by_load])
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import math
 from typing import NamedTuple
 
-from controller.config.models import GainsModel, IndicatorModel, LearnModel
+from controller.config.models import GainsModel, IndicatorModel, LearnModel, ObjectiveModel
 from controller.core.control.tuning import auto_gains
+from controller.core.learning.margin import Margin
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import Gains, IndicatorSpec, LoadBin
 from controller.core.units import (
@@ -142,6 +143,12 @@ def read_indicator(
         can = ", ".join(each for each, other in _KINDS.items() if other.allow is not None)
         report(("sweet_point",), f"{name} needs a value; {can} can be learned")
         return None
+    objective = None
+    if isinstance(model.sweet_point, ObjectiveModel):
+        if name is not IndicatorName.SERVICE:
+            report(("sweet_point",), f"an objective is for {IndicatorName.SERVICE} only")
+            return None
+        objective, sweet_point = sweet_point, (sweet_point or 0.0) * Margin().ratio
     if learn and model.bins:
         report(("bins",), "cannot be set where the sweet point is learned")
     smallest = model.resolution or kind.resolution
@@ -179,6 +186,7 @@ def read_indicator(
         is_time=kind.parse is parse_duration or (kind.parse is _figure and _has_unit(text or "")),
         learn=learn,
         allow=_allowed(model, kind) if learn else 0.0,
+        objective=objective,
     )
 
 
@@ -197,6 +205,8 @@ def _sweet_point(model: IndicatorModel) -> tuple[str | None, bool]:
     given = model.sweet_point
     if isinstance(given, LearnModel):
         return given.until_sure, True
+    if isinstance(given, ObjectiveModel):
+        return given.objective, False
     return (None, True) if given == "learn" else (given, False)
 
 

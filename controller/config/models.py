@@ -83,19 +83,30 @@ class LearnModel(Strict):
     allow: Annotated[float, RATIO_ABOVE] | None = None
 
 
+class ObjectiveModel(Strict):
+    """A sweet point below the objective of the service's own figure, by the figure's scatter."""
+
+    objective: Measure
+
+
 def _sweet_point_kind(value: object) -> str:
+    if isinstance(value, ObjectiveModel) or (isinstance(value, dict) and "objective" in value):
+        return "<objective>"
     return "<mapping>" if isinstance(value, dict | LearnModel) else "<text>"
 
 
 class IndicatorModel(Strict):
     """The sweet point of one indicator and the parameters of its control loop.
 
-    The sweet point is a value, ``learn``, or ``{learn: true, until_sure: VALUE}``. The defaults of
-    tolerance, resolution, window, min_samples and channel depend on the indicator.
+    The sweet point is a value, ``learn``, ``{learn: true, until_sure: VALUE}`` or
+    ``{objective: VALUE}``. The defaults of tolerance, resolution, window, min_samples and channel
+    depend on the indicator.
     """
 
     sweet_point: Annotated[
-        Annotated[Measure, Tag("<text>")] | Annotated[LearnModel, Tag("<mapping>")],
+        Annotated[Measure, Tag("<text>")]
+        | Annotated[LearnModel, Tag("<mapping>")]
+        | Annotated[ObjectiveModel, Tag("<objective>")],
         Discriminator(_sweet_point_kind),
     ]
     bins: Annotated[list[LoadBinModel], Field(max_length=16)] = raw_default([])

@@ -127,7 +127,7 @@ class Planner:
         :raises KeyError: a latency-sensitive workload names a profile that does not exist.
         """
         index = WorkloadIndex(workloads, settings.profiles, self._pause)
-        return self._learner.set_workloads(index, settings.host)
+        return self._learner.set_workloads(index, settings.host, settings.law.margin_by_scatter)
 
     def step(self, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Plan:
         """Return the plan for *snapshot*; *outcomes* are those of the last plan's actions."""
@@ -167,6 +167,7 @@ class Planner:
             self._settings.host.cpus,
             now_ns,
             hold,
+            lambda: self._channels.squeezed_for if executed else frozenset(),
         )
         return self._plan(actions, context, snapshot.evictions, pauses)
 

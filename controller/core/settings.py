@@ -81,7 +81,9 @@ class IndicatorSpec:
     constant of the low-pass after it, ``min_samples`` the fewest events behind a value. ``bins``,
     by rising load, replace the sweet point where it depends on the load, as that of CPI does.
     ``learn``: the sweet point is learned, and ``sweet_point`` holds until that is sure; ``None``:
-    nothing does. The learned one lies the ratio ``allow`` above what is normal.
+    nothing does. The learned one lies the ratio ``allow`` above what is normal. ``objective``: what
+    every single figure of the service must not exceed; the sweet point follows from it and the
+    scatter of the figure.
     """
 
     name: IndicatorName
@@ -98,6 +100,7 @@ class IndicatorSpec:
     is_time: bool = False
     learn: bool = False
     allow: float = 0.0
+    objective: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +270,8 @@ class LawSettings:
     squeeze without the low-pass needs a wait that shows in every tick.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
+    ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
+    the service's figure.
     """
 
     throttled_share: bool = False
@@ -282,6 +287,7 @@ class LawSettings:
     explained_part: bool = False
     host_stalls: bool = False
     find_harm: bool = False
+    margin_by_scatter: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)
 
 

@@ -37,6 +37,7 @@ class LawModel(Strict):
     explained_part: bool = True
     host_stalls: bool = True
     find_harm: bool = True
+    margin_by_scatter: bool = True
     micro_probes: MicroProbesModel = raw_default({})
 
 

@@ -6,7 +6,7 @@ They share the routing of indicators, the use of the resources, the harm that wa
 quota: the last rung of the cache channel is the cpu channel's knob.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 import math
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
@@ -120,6 +120,12 @@ class Channels:
         """Whether no channel that has a source has had data for too long."""
         working = [loops for loops in self.loops.values() if loops and loops.working]
         return bool(working) and all(loops.safe for loops in working)
+
+    @property
+    def squeezed_for(self) -> Set[str]:
+        """The services for which best-effort work is squeezed on some channel."""
+        squeezing = (loops for loops in self.loops.values() if loops.demand.applied > 0)
+        return {name for loops in squeezing for name in loops.charges}
 
     @property
     def quota_loops(self) -> ChannelLoops:

@@ -5,15 +5,17 @@
 A value counts once per window of its indicator, while nothing disturbs the service
 (``quiet.QuietMonitor``). What was learned for another image of the service or another model of the
 CPU is forgotten. Where the service reports its own latency and has an objective for it, the sweet
-point is raised to what the objective allows (``relation.Relation``), never lowered.
+point is raised to what the objective allows (``relation.Relation``), never lowered. The sweet point
+of that latency itself lies below the objective by a margin (``margin.Margin``).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from controller.core.decision import Indicator, IndicatorStatus, LearnedReport, Verdict
 from controller.core.indicators.measurement import sweet_point_at
 from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.learning.margin import Margin
 from controller.core.learning.quiet import Disturbance, QuietMonitor
 from controller.core.learning.state import LearnedIndicator, State, inflation
 from controller.core.model import IndicatorName
@@ -27,8 +29,9 @@ _Key = tuple[str, IndicatorName]
 
 # How often new sweet points take effect. A change ends the quiescence of the services.
 _APPLY_NS = 10 * NS_PER_SEC
-# A change below this is not applied.
+# A change below this is not applied; of a sweet point below an objective, below that.
 _SAME = 0.02
+_SAME_MARGIN = 0.05
 # Parts of a window over which the indicators are spread, so that one tick does not evaluate all.
 _SPREAD = 5
 # A latency varies by factors.
@@ -56,6 +59,24 @@ class _Task:
     report: LearnedReport | None = None
 
 
+@dataclass(slots=True)
+class _Objective:
+    """The figure of a present service that has an objective; ``in_force`` as in ``_Task``."""
+
+    spec: IndicatorSpec
+    margin: Margin
+    in_force: IndicatorSpec
+
+    def put_in_force(self) -> bool:
+        """Take the present margin if it differs; return whether it does."""
+        point = (self.spec.objective or 0.0) * self.margin.ratio
+        known = self.in_force.sweet_point or 0.0
+        if abs(point - known) <= _SAME_MARGIN * known:
+            return False
+        self.in_force = replace(self.spec, sweet_point=point)
+        return True
+
+
 class SweetPointLearner:
     """What is learned about all services.
 
@@ -66,6 +87,7 @@ class SweetPointLearner:
         "_apply_ns",
         "_configured",
         "_in_force",
+        "_objectives",
         "_quiet",
         "_states",
         "_tasks",
@@ -81,6 +103,7 @@ class SweetPointLearner:
             if each.is_sane
         }
         self._tasks: dict[_Key, _Task] = {}
+        self._objectives: dict[str, _Objective] = {}
         self._quiet = QuietMonitor()
         self._configured = self._in_force = WorkloadIndex((), {})
         self._apply_ns = 0
@@ -95,20 +118,36 @@ class SweetPointLearner:
     @property
     def learned(self) -> tuple[LearnedIndicator, ...]:
         """What is known, that of the services seen last at the end; for a later object."""
-        return tuple(state.record(*key) for key, state in self._states.items() if state.windows)
+        return tuple(
+            state.record(*key)
+            for key, state in self._states.items()
+            if state.windows or state.margin is not None
+        )
 
-    def set_workloads(self, configured: WorkloadIndex, host: HostFacts) -> WorkloadIndex:
-        """Take the workloads with the profiles as configured; return them with learned profiles."""
+    def set_workloads(
+        self, configured: WorkloadIndex, host: HostFacts, margins: bool
+    ) -> WorkloadIndex:
+        """Take the workloads with the profiles as configured; return them with learned profiles.
+
+        *margins*: those below objectives are learned as well.
+        """
         before, self._tasks = self._tasks, {}
+        objectives, self._objectives = self._objectives, {}
         for service in configured.services.values():
             wanted = [spec for spec in service.profile.indicators if spec.learn]
-            if not wanted:
+            figure = _figure(service)
+            if not wanted and (figure is None or figure.objective is None):
                 continue
             made_for = host.cpu_model, service.image
-            objective_ns = _objective_ns(service)
-            own = None
-            if objective_ns is not None:
+            objective_ns, own = None, None
+            if figure is not None and (figure.is_time or figure.objective is not None):
                 own = self._state((service.name, IndicatorName.SERVICE), made_for, _OWN_TOLERANCE)
+                if figure.is_time:
+                    objective_ns = figure.objective or figure.sweet_point
+                if margins and figure.objective is not None:
+                    self._objectives[service.name] = _objective(
+                        figure, own, objectives.get(service.name)
+                    )
             for spec in wanted:
                 key = service.name, spec.name
                 task = before.get(key)
@@ -144,16 +183,18 @@ class SweetPointLearner:
         cpus: int,
         now_ns: int,
         hold: bool,
+        squeezed: Callable[[], Set[str]],
     ) -> WorkloadIndex:
         """Take the *indicators* of one tick; return the workloads with learned profiles.
 
-        *hold*: this tick is the first one after a gap. The result is the same object until a sweet
-        point changes.
+        *hold*: this tick is the first one after a gap. *squeezed* returns the services for which
+        best-effort work is squeezed. The result is the same object until a sweet point changes.
         """
         self.verdicts = ()
-        if not self._tasks:
+        if not self._tasks and not self._objectives:
             return self._in_force
-        self._quiet.update(tracker, self._configured, cpus, now_ns, hold)
+        if self._tasks:
+            self._quiet.update(tracker, self._configured, cpus, now_ns, hold)
         found = {(each.service, each.name): each for each in indicators}
         observed = False
         for number, (key, task) in enumerate(self._tasks.items()):
@@ -167,12 +208,22 @@ class SweetPointLearner:
             own = found.get((task.service.name, IndicatorName.SERVICE))
             self._observe(task, indicator, own, tracker)
             observed = True
+        if self._objectives:
+            self._add_figures(found, squeezed())
         if observed:
             self.reports = self._known_reports()
         if now_ns >= self._apply_ns:
             self._apply_ns = now_ns + _APPLY_NS
             self._put_in_force()
         return self._in_force
+
+    def _add_figures(self, found: Mapping[_Key, Indicator], squeezed: Set[str]) -> None:
+        for name, each in self._objectives.items():
+            indicator = found.get((name, IndicatorName.SERVICE))
+            if indicator is None or indicator.status is not IndicatorStatus.FRESH:
+                continue
+            if indicator.value and each.spec.objective:
+                each.margin.add(indicator.value / each.spec.objective, name in squeezed)
 
     def _known_reports(self) -> tuple[LearnedReport, ...]:
         known = (task.report for task in self._tasks.values())
@@ -226,6 +277,12 @@ class SweetPointLearner:
                 changed = True
             if task.in_force is not task.spec:
                 specs.setdefault(service, {})[name] = task.in_force
+        for service, objective in self._objectives.items():
+            if objective.put_in_force():
+                verdicts.append(_explain_margin(service, objective))
+                changed = True
+            if objective.in_force is not objective.spec:
+                specs.setdefault(service, {})[IndicatorName.SERVICE] = objective.in_force
         self.verdicts = tuple(verdicts)
         if changed:
             services = self._configured.services
@@ -234,16 +291,18 @@ class SweetPointLearner:
             )
 
 
-def _objective_ns(service: Service) -> float | None:
-    """Return the sweet point of the service's own latency; ``None`` if it has none."""
-    return next(
-        (
-            spec.sweet_point
-            for spec in service.profile.indicators
-            if spec.name is IndicatorName.SERVICE and spec.is_time
-        ),
-        None,
-    )
+def _figure(service: Service) -> IndicatorSpec | None:
+    """Return the indicator of the service's own figure; ``None`` if it has none."""
+    own = (spec for spec in service.profile.indicators if spec.name is IndicatorName.SERVICE)
+    return next(own, None)
+
+
+def _objective(spec: IndicatorSpec, own: State, before: _Objective | None) -> _Objective:
+    """Return the objective of *spec*; the margin is that of *own*, or a new one."""
+    if own.margin is None:
+        own.margin = Margin()
+    in_force = spec if before is None or before.spec != spec else before.in_force
+    return _Objective(spec, own.margin, in_force)
 
 
 def _missing(indicator: Indicator) -> Disturbance:
@@ -295,6 +354,15 @@ def _explain(task: _Task, wanted: IndicatorSpec) -> list[Verdict]:
         text += f"; that of the profile is {_range([given], task.spec)}"
     text += f" ({task.state.windows} undisturbed windows)"
     return [Verdict(subject=f"{task.service.name} {task.spec.name}", text=text)]
+
+
+def _explain_margin(service: str, objective: _Objective) -> Verdict:
+    margin, text = objective.margin, _range([objective.in_force.sweet_point or 0.0], objective.spec)
+    return Verdict(
+        subject=f"{service} {IndicatorName.SERVICE}",
+        text=f"sweet point {text}, {margin.ratio:.0%} of the objective: the figure scatters by "
+        f"{margin.spread:.0%}, times {margin.spreads:.1f}",
+    )
 
 
 def _range(points: Sequence[float], spec: IndicatorSpec) -> str:

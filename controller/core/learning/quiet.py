@@ -142,5 +142,6 @@ def _misses_objective(service: Service, tracker: IndicatorTracker) -> bool:
         if spec.name is IndicatorName.SERVICE:
             own = tracker.indicator(service, spec)
             if own is not None and own.status is IndicatorStatus.FRESH and own.value is not None:
-                return spec.sweet_point is not None and own.value > spec.sweet_point
+                most = spec.sweet_point if spec.objective is None else spec.objective
+                return most is not None and own.value > most
     return False

@@ -13,6 +13,7 @@ from dataclasses import replace
 import math
 from typing import NamedTuple
 
+from controller.core.learning.margin import Margin
 from controller.core.learning.normal import LEAST_WINDOWS, Distribution, Normal
 from controller.core.learning.relation import Relation
 from controller.core.model import IndicatorName
@@ -68,7 +69,7 @@ class LearnedIndicator(NamedTuple):
 
     It holds for one ``image`` of the service and one ``cpu_model``; an empty text: not known.
     Values are logarithms to the base ``tolerance``. ``sums`` and ``kept`` are the state of the
-    ``Relation``.
+    ``Relation``, ``margin`` is that of the ``Margin``, empty where there is none.
     """
 
     service: str
@@ -79,11 +80,12 @@ class LearnedIndicator(NamedTuple):
     loads: tuple[LearnedLoad, ...] = ()
     sums: tuple[float, ...] = ()
     kept: tuple[tuple[int, float], ...] = ()
+    margin: tuple[float, ...] = ()
 
     @property
     def is_sane(self) -> bool:
         """Whether all numbers are finite and in range: a damaged file must not lead to a crash."""
-        numbers = (self.tolerance, *self.sums, *(c for _, c in self.kept))
+        numbers = (self.tolerance, *self.sums, *self.margin, *(c for _, c in self.kept))
         points = [
             point for each in self.loads for point in (each.middle, each.high) if point is not None
         ]
@@ -114,10 +116,20 @@ class State:
     """What is learned about one indicator of one service.
 
     ``loads`` are the normal values by the number of the load, ``whole`` those at all loads,
-    ``relation`` is that to the service's own latency. The others: see ``LearnedIndicator``.
+    ``relation`` is that to the service's own latency, ``margin`` that of the service's own figure
+    to its objective; ``None``: it has none. The others: see ``LearnedIndicator``.
     """
 
-    __slots__ = ("_scale", "cpu_model", "image", "loads", "relation", "tolerance", "whole")
+    __slots__ = (
+        "_scale",
+        "cpu_model",
+        "image",
+        "loads",
+        "margin",
+        "relation",
+        "tolerance",
+        "whole",
+    )
 
     def __init__(self, cpu_model: str, image: str, tolerance: float) -> None:
         self.cpu_model = cpu_model
@@ -127,6 +139,7 @@ class State:
         self.loads: dict[int, Normal] = {}
         self.whole = Normal()
         self.relation = Relation()
+        self.margin: Margin | None = None
 
     @classmethod
     def restored(cls, past: LearnedIndicator) -> "State":
@@ -141,6 +154,8 @@ class State:
             else:
                 state.loads[each.load] = normal
         state.relation = Relation(past.sums, Distribution(past.kept))
+        if len(past.margin) == len(Margin().state):
+            state.margin = Margin(*past.margin)
         return state
 
     def record(self, service: str, indicator: IndicatorName) -> LearnedIndicator:
@@ -165,6 +180,7 @@ class State:
             ),
             sums=sums,
             kept=tuple(kept.bins.items()),
+            margin=() if self.margin is None else self.margin.state,
         )
 
     def holds_for(self, cpu_model: str, image: str, tolerance: float) -> bool:

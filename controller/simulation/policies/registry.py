@@ -11,8 +11,9 @@ from typing import TypeVar
 from controller.config.fields import check
 from controller.config.models import ProfileModel
 from controller.config.profile import build_profile
+from controller.config.sections.law import WHOLE_LAW
 from controller.config.yaml_document import Document, parse_document, read_document
-from controller.core.settings import Profile
+from controller.core.settings import LawSettings, Profile
 from controller.host.package_data import profiles_dir
 from controller.simulation.machine import NORMAL_WEIGHT
 from controller.simulation.plant import Plant
@@ -25,7 +26,7 @@ from controller.simulation.policies.planned import TICK_NS, Planned
 from controller.simulation.policies.policy import Factory, Policy
 from controller.simulation.policies.rubik import Rubik, RubikSettings
 
-__all__ = ("ORACLE", "OURS", "SCHED_IDLE", "Entry", "policies")
+__all__ = ("ORACLE", "OURS", "SCHED_IDLE", "Entry", "for_objective", "policies")
 
 OURS = "sweetpoint"
 SCHED_IDLE = "sched-idle"
@@ -38,15 +39,14 @@ indicators:
   runq_p99: {sweet_point: 4ms}
   cpi: {sweet_point: 1.3}
 """
+# Knows the objective of its service and nothing else. On the cpu channel a service's own figure
+# needs inflicted waits as evidence, on the cache channel traffic.
 _OBJECTIVE = """
 name: objective
 indicators:
-  service: {{sweet_point: {sweet_point_ms:.3f}ms}}
+  service: {{sweet_point: {{objective: {objective_ms:.3f}ms}}}}
 channels: [cache]
 """
-# The sweet point of a profile that knows the objective of its service and nothing else. On the cpu
-# channel a service's own figure needs inflicted waits as evidence, on the cache channel traffic.
-_OF_OBJECTIVE = 0.8
 
 _SettingsT = TypeVar(
     "_SettingsT", KoordinatorSettings, KatalystSettings, HeraclesSettings, RubikSettings
@@ -182,8 +182,8 @@ def _own(profile: Path | None) -> dict[str, Entry]:
             factory=partial(_planned, profile=cpi, cookies=True),
         ),
         f"{OURS}-objective": Entry(
-            title="the planner with 0.8 of the objective as sweet point of the service's p99",
-            factory=_for_objective,
+            title="the planner with the objective of the service's p99, and no other number",
+            factory=for_objective,
         ),
     }
 
@@ -213,13 +213,14 @@ def _planned(plant: Plant, profile: Profile, resctrl: bool = True, cookies: bool
     return Planned(plant, [profile] * len(plant.scenario.services), resctrl, cookies)
 
 
-def _for_objective(plant: Plant) -> Policy:
+def for_objective(plant: Plant, law: LawSettings = WHOLE_LAW) -> Policy:
+    """Return the planner with a profile that knows the objective of each service only."""
     profiles = []
     for service in plant.scenario.services:
-        text = _OBJECTIVE.format(sweet_point_ms=_OF_OBJECTIVE * service.slo_s * 1e3)
+        text = _OBJECTIVE.format(objective_ms=service.slo_s * 1e3)
         profile = _build(parse_document(text, "simulation"))
         profiles.append(replace(profile, name=service.name))
-    return Planned(plant, profiles)
+    return Planned(plant, profiles, law=law)
 
 
 def _build(document: Document) -> Profile:

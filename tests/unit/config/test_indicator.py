@@ -109,6 +109,16 @@ def test_a_sweet_point_until_the_learned_one_is_sure() -> None:
     assert not good("runq_p99", sweet_point="4ms").learn
 
 
+def test_the_sweet_point_of_an_objective_lies_below_it() -> None:
+    spec = good("service", sweet_point={"objective": "10ms"})
+    assert spec.objective == 10e6
+    assert spec.sweet_point == pytest.approx(8e6, rel=0.01)
+    assert (spec.is_time, spec.learn) == (True, False)
+    of_a_number = good("service", sweet_point={"objective": 120})
+    assert (of_a_number.objective, of_a_number.is_time) == (120.0, False)
+    assert good("service", sweet_point="10ms").objective is None
+
+
 def test_how_far_above_normal_a_learned_sweet_point_lies() -> None:
     assert good("cpi", sweet_point="learn").allow == 0.25
     assert good("runq_p99", sweet_point="learn").allow == 1.0
@@ -165,6 +175,18 @@ def test_how_far_above_normal_a_learned_sweet_point_lies() -> None:
             "'1cpu' is not a rate such as 2/s",
         ),
         ("service", {"sweet_point": "learn"}, "sweet_point", "service needs a value; runq_p50"),
+        (
+            "runq_p99",
+            {"sweet_point": {"objective": "2ms"}},
+            "sweet_point",
+            "an objective is for service only",
+        ),
+        (
+            "service",
+            {"sweet_point": {"objective": "2 cm"}},
+            "sweet_point",
+            "'2 cm' is not",
+        ),
         ("net_rate", {"sweet_point": "learn"}, "sweet_point", "net_rate needs a value; runq_p50"),
         (
             "cpi",

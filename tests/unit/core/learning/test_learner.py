@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+import math
 from random import Random
 
 import pytest
@@ -46,11 +47,12 @@ OWN = replace(
 )
 
 
-def settings_for(*specs: IndicatorSpec) -> Settings:
+def settings_for(*specs: IndicatorSpec, margins: bool = True) -> Settings:
     settings = make_settings(cpus=4, mode=Mode.OBSERVE)
+    law = replace(settings.law, margin_by_scatter=margins)
     profile = replace(settings.profiles["default"], indicators=specs)
     host = HostFacts(cpus=4, cpu_model="some cpu")
-    return replace(settings, profiles={"default": profile}, host=host)
+    return replace(settings, profiles={"default": profile}, host=host, law=law)
 
 
 def workloads_for(image: str = "web:1") -> list[Workload]:
@@ -80,12 +82,14 @@ class Node:
     inflicted: float = 0.0
     latency_ms: float | None = None
     pause: Pause | None = None
+    margins: bool = True
     now_ns: int = 0
     counts: dict[str, float] = field(default_factory=dict)
     random: Random = field(default_factory=lambda: Random(1))
 
     def __post_init__(self) -> None:
-        settings, workloads = settings_for(*self.specs), workloads_for(self.image)
+        settings = settings_for(*self.specs, margins=self.margins)
+        workloads = workloads_for(self.image)
         self.planner = Planner(settings, workloads, learned=self.learned)
 
     def run(self, seconds: float) -> Plan:
@@ -281,6 +285,30 @@ def test_the_objective_becomes_the_sweet_point() -> None:
     report = node.report()
     assert report.sweet_point is not None
     assert 6.9e3 < report.sweet_point < 7.9e3
+
+
+def test_another_planner_goes_on_with_the_margin_below_an_objective() -> None:
+    own = replace(OWN, sweet_point=4e6, objective=5e6)
+    past = LearnedIndicator(
+        "web", IndicatorName.SERVICE, "some cpu", "web:1", 2.0, margin=(0.2, 3.0)
+    )
+    node = Node(specs=(own,), learned=(past,), latency_ms=1.0)
+    (loop,) = node.run(1).loops
+    assert loop.sweet_point == pytest.approx(5e6 * math.exp(-0.6))
+    assert [each.margin for each in node.planner.learned] == [past.margin]
+    other = Node(specs=(own,), learned=(past._replace(image="web:2"),), latency_ms=1.0)
+    (loop,) = other.run(1).loops
+    assert loop.sweet_point == 4e6
+
+
+def test_without_its_part_of_the_law_the_margin_stays() -> None:
+    own = replace(OWN, sweet_point=4e6, objective=5e6)
+    past = LearnedIndicator(
+        "web", IndicatorName.SERVICE, "some cpu", "web:1", 2.0, margin=(0.2, 3.0)
+    )
+    node = Node(specs=(own,), learned=(past,), latency_ms=1.0, margins=False)
+    (loop,) = node.run(20).loops
+    assert loop.sweet_point == 4e6
 
 
 def test_the_same_snapshots_give_the_same_sweet_points() -> None:

@@ -1,0 +1,86 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""How far below its objective the sweet point of a service's own figure has to lie.
+
+A loop holds the average of a figure at its sweet point, but an objective is meant for every single
+figure. What lies between them is the scatter of the figure, which no squeeze removes and which
+differs from service to service: a p99 over a second of a hundred requests scatters by a third, one
+over a minute by per cents. So the margin is a number of spreads of this very figure, as a
+logarithm. The number follows the objective itself: it rises when a figure misses the objective in a
+squeeze and falls slowly while none does, so that in the long run the share ``MISSED`` of them does
+(adaptive conformal inference: Gibbs and Candes, NeurIPS 2021).
+
+Only figures in a squeeze for this service count. Without one the loop does not hold the figure, and
+a figure that misses the objective for other reasons says nothing about the margin.
+"""
+
+import math
+
+__all__ = ("MISSED", "Margin")
+
+# Share of figures that may miss the objective: half of the 1 % that the comparison of policies in
+# docs/SIMULATION.md allows.
+MISSED = 0.005
+# Spreads before anything is known, their bounds, and how many a missed objective adds. Misses in a
+# row, of which a change of the load brings two or three, count once.
+_SPREADS, _LEAST_SPREADS, _MOST_SPREADS = 2.0, 1.0, 4.0
+_ADDED = 0.4
+_APART = 2
+# The spread, as a logarithm: two of the first make 0.8, the usual sweet point below an objective.
+# The least one is more than that of smooth figures, because it also stands for what the loop itself
+# moves.
+_SPREAD, _LEAST_SPREAD, _MOST_SPREAD = 0.11, 0.09, 0.5
+# How far one figure moves the spread: it doubles in 25 figures.
+_PACE = 0.03
+# Median of the distance of two values of a normal distribution, in standard deviations.
+_DISTANCE = 0.954
+# The sweet point is not below this part of the objective.
+_LEAST = 0.4
+
+
+class Margin:
+    """The margin of one service: ``spreads`` times its ``spread``.
+
+    The spread is the median of the distances between one figure and the next. Steps of the load
+    hardly move a median, and the slow swing of a loop hardly differs between two figures. (The
+    distance from an average contains that swing, which grows with the margin: both ran away.)
+    """
+
+    __slots__ = ("_kept", "_last", "spread", "spreads")
+
+    def __init__(self, spread: float = _SPREAD, spreads: float = _SPREADS) -> None:
+        """The arguments are those of an earlier object."""
+        self.spread = min(_MOST_SPREAD, max(_LEAST_SPREAD, spread))
+        self.spreads = min(_MOST_SPREADS, max(_LEAST_SPREADS, spreads))
+        self._last: float | None = None
+        self._kept = _APART
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """The arguments with which an equal object is made."""
+        return self.spread, self.spreads
+
+    def add(self, figure_to_objective: float, is_squeezed: bool) -> None:
+        """Take the figure of the service, relative to its objective (above 0).
+
+        *is_squeezed*: best-effort work is squeezed for this service. A figure that equals the last
+        one is the last one.
+        """
+        figure = math.log(figure_to_objective)
+        before, self._last = self._last, figure
+        if not is_squeezed or before is None or figure == before:
+            return
+        pace = _PACE if abs(figure - before) > _DISTANCE * self.spread else -_PACE
+        self.spread = min(_MOST_SPREAD, max(_LEAST_SPREAD, self.spread * (1 + pace)))
+        if figure <= 0:
+            self._kept += 1
+            self.spreads = max(_LEAST_SPREADS, self.spreads - _ADDED * MISSED)
+            return
+        if self._kept >= _APART:
+            self.spreads = min(_MOST_SPREADS, self.spreads + _ADDED)
+        self._kept = 0
+
+    @property
+    def ratio(self) -> float:
+        """The sweet point as a part of the objective."""
+        return max(_LEAST, math.exp(-self.spreads * self.spread))

@@ -1,0 +1,34 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The margin below an objective, beside batch work on a node at request level."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from controller.config.sections.law import WHOLE_LAW
+from controller.core.settings import LawSettings
+from controller.simulation.policies.registry import for_objective
+from controller.simulation.run import Run, Task, run
+from controller.simulation.scenarios import SCENARIOS
+
+FIXED = replace(WHOLE_LAW, margin_by_scatter=False)
+
+
+def runs(scenario: str, law: LawSettings = WHOLE_LAW) -> list[Run]:
+    factory = partial(for_objective, law=law)
+    return [run(Task(SCENARIOS[scenario], "", factory, seed), 240, 60) for seed in (21, 22)]
+
+
+@pytest.mark.parametrize("scenario", ["load-steps", "bursty", "character-changes"])
+def test_a_figure_that_scatters_more_keeps_a_larger_distance(scenario: str) -> None:
+    adapted, fixed = runs(scenario), runs(scenario, FIXED)
+    missed = sum(each.violating for each in adapted) / sum(each.violating for each in fixed)
+    work = sum(each.work_cpus for each in adapted) / sum(each.work_cpus for each in fixed)
+    assert missed < 0.6
+    assert work > 0.85
+
+
+def test_without_harm_nothing_is_taken() -> None:
+    assert [each.writes for each in runs("harmless")] == [0, 0]
