@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from controller.core.decision import Indicator, IndicatorStatus, LearnedReport, Verdict
 from controller.core.indicators.measurement import sweet_point_at
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.learning.margin import Margin
+from controller.core.learning.margin import Margin, Objective
 from controller.core.learning.quiet import Disturbance, QuietMonitor
 from controller.core.learning.state import LearnedIndicator, State, inflation
 from controller.core.model import IndicatorName
@@ -29,9 +29,8 @@ _Key = tuple[str, IndicatorName]
 
 # How often new sweet points take effect. A change ends the quiescence of the services.
 _APPLY_NS = 10 * NS_PER_SEC
-# A change below this is not applied; of a sweet point below an objective, below that.
+# A change below this is not applied.
 _SAME = 0.02
-_SAME_MARGIN = 0.05
 # Parts of a window over which the indicators are spread, so that one tick does not evaluate all.
 _SPREAD = 5
 # A latency varies by factors.
@@ -57,24 +56,6 @@ class _Task:
     objective_ns: float | None
     due_ns: int | None = None
     report: LearnedReport | None = None
-
-
-@dataclass(slots=True)
-class _Objective:
-    """The figure of a present service that has an objective; ``in_force`` as in ``_Task``."""
-
-    spec: IndicatorSpec
-    margin: Margin
-    in_force: IndicatorSpec
-
-    def put_in_force(self) -> bool:
-        """Take the present margin if it differs; return whether it does."""
-        point = (self.spec.objective or 0.0) * self.margin.ratio
-        known = self.in_force.sweet_point or 0.0
-        if abs(point - known) <= _SAME_MARGIN * known:
-            return False
-        self.in_force = replace(self.spec, sweet_point=point)
-        return True
 
 
 class SweetPointLearner:
@@ -103,7 +84,7 @@ class SweetPointLearner:
             if each.is_sane
         }
         self._tasks: dict[_Key, _Task] = {}
-        self._objectives: dict[str, _Objective] = {}
+        self._objectives: dict[str, Objective] = {}
         self._quiet = QuietMonitor()
         self._configured = self._in_force = WorkloadIndex((), {})
         self._apply_ns = 0
@@ -145,9 +126,10 @@ class SweetPointLearner:
                 if figure.is_time:
                     objective_ns = figure.objective or figure.sweet_point
                 if margins and figure.objective is not None:
-                    self._objectives[service.name] = _objective(
-                        figure, own, objectives.get(service.name)
-                    )
+                    if own.margin is None:
+                        own.margin = Margin()
+                    before_this = objectives.get(service.name)
+                    self._objectives[service.name] = Objective(figure, own.margin, before_this)
             for spec in wanted:
                 key = service.name, spec.name
                 task = before.get(key)
@@ -209,21 +191,15 @@ class SweetPointLearner:
             self._observe(task, indicator, own, tracker)
             observed = True
         if self._objectives:
-            self._add_figures(found, squeezed())
+            services = squeezed()
+            for name, objective in self._objectives.items():
+                objective.add(found.get((name, IndicatorName.SERVICE)), name in services)
         if observed:
             self.reports = self._known_reports()
         if now_ns >= self._apply_ns:
             self._apply_ns = now_ns + _APPLY_NS
             self._put_in_force()
         return self._in_force
-
-    def _add_figures(self, found: Mapping[_Key, Indicator], squeezed: Set[str]) -> None:
-        for name, each in self._objectives.items():
-            indicator = found.get((name, IndicatorName.SERVICE))
-            if indicator is None or indicator.status is not IndicatorStatus.FRESH:
-                continue
-            if indicator.value and each.spec.objective:
-                each.margin.add(indicator.value / each.spec.objective, name in squeezed)
 
     def _known_reports(self) -> tuple[LearnedReport, ...]:
         known = (task.report for task in self._tasks.values())
@@ -279,7 +255,8 @@ class SweetPointLearner:
                 specs.setdefault(service, {})[name] = task.in_force
         for service, objective in self._objectives.items():
             if objective.put_in_force():
-                verdicts.append(_explain_margin(service, objective))
+                subject = f"{service} {IndicatorName.SERVICE}"
+                verdicts.append(Verdict(subject=subject, text=objective.reason))
                 changed = True
             if objective.in_force is not objective.spec:
                 specs.setdefault(service, {})[IndicatorName.SERVICE] = objective.in_force
@@ -295,14 +272,6 @@ def _figure(service: Service) -> IndicatorSpec | None:
     """Return the indicator of the service's own figure; ``None`` if it has none."""
     own = (spec for spec in service.profile.indicators if spec.name is IndicatorName.SERVICE)
     return next(own, None)
-
-
-def _objective(spec: IndicatorSpec, own: State, before: _Objective | None) -> _Objective:
-    """Return the objective of *spec*; the margin is that of *own*, or a new one."""
-    if own.margin is None:
-        own.margin = Margin()
-    in_force = spec if before is None or before.spec != spec else before.in_force
-    return _Objective(spec, own.margin, in_force)
 
 
 def _missing(indicator: Indicator) -> Disturbance:
@@ -354,15 +323,6 @@ def _explain(task: _Task, wanted: IndicatorSpec) -> list[Verdict]:
         text += f"; that of the profile is {_range([given], task.spec)}"
     text += f" ({task.state.windows} undisturbed windows)"
     return [Verdict(subject=f"{task.service.name} {task.spec.name}", text=text)]
-
-
-def _explain_margin(service: str, objective: _Objective) -> Verdict:
-    margin, text = objective.margin, _range([objective.in_force.sweet_point or 0.0], objective.spec)
-    return Verdict(
-        subject=f"{service} {IndicatorName.SERVICE}",
-        text=f"sweet point {text}, {margin.ratio:.0%} of the objective: the figure scatters by "
-        f"{margin.spread:.0%}, times {margin.spreads:.1f}",
-    )
 
 
 def _range(points: Sequence[float], spec: IndicatorSpec) -> str:

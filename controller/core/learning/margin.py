@@ -14,9 +14,14 @@ Only figures in a squeeze for this service count. Without one the loop does not 
 a figure that misses the objective for other reasons says nothing about the margin.
 """
 
+from dataclasses import replace
 import math
 
-__all__ = ("MISSED", "Margin")
+from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.settings import IndicatorSpec
+from controller.core.units import format_duration
+
+__all__ = ("MISSED", "Margin", "Objective")
 
 # Share of figures that may miss the objective: half of the 1 % that the comparison of policies in
 # docs/SIMULATION.md allows.
@@ -36,6 +41,8 @@ _PACE = 0.03
 _DISTANCE = 0.954
 # The sweet point is not below this part of the objective.
 _LEAST = 0.4
+# A change of the sweet point below this is not applied.
+_SAME = 0.05
 
 
 class Margin:
@@ -84,3 +91,47 @@ class Margin:
     def ratio(self) -> float:
         """The sweet point as a part of the objective."""
         return max(_LEAST, math.exp(-self.spreads * self.spread))
+
+
+class Objective:
+    """The objective of one service; ``in_force`` is its indicator with the present sweet point."""
+
+    __slots__ = ("_margin", "_objective", "in_force", "spec")
+
+    def __init__(
+        self, spec: IndicatorSpec, margin: Margin, before: "Objective | None" = None
+    ) -> None:
+        """*spec* is as configured, *before* the object that this one replaces.
+
+        :raises ValueError: *spec* has no objective.
+        """
+        if spec.objective is None:
+            raise ValueError(f"{spec.name} has no objective")
+        self.spec = spec
+        is_same = before is not None and before.spec == spec
+        self.in_force: IndicatorSpec = before.in_force if before and is_same else spec
+        self._objective = spec.objective
+        self._margin = margin
+
+    def add(self, indicator: Indicator | None, is_squeezed: bool) -> None:
+        """Take the service's figure in one tick; *is_squeezed*: see ``Margin.add``."""
+        if indicator is not None and indicator.status is IndicatorStatus.FRESH and indicator.value:
+            self._margin.add(indicator.value / self._objective, is_squeezed)
+
+    def put_in_force(self) -> bool:
+        """Take the present margin if it differs; return whether it does."""
+        point, known = self._objective * self._margin.ratio, self.in_force.sweet_point or 0.0
+        if abs(point - known) <= _SAME * known:
+            return False
+        self.in_force = replace(self.spec, sweet_point=point)
+        return True
+
+    @property
+    def reason(self) -> str:
+        """The sweet point and why it lies there, for the log."""
+        point, margin = self.in_force.sweet_point or 0.0, self._margin
+        text = format_duration(point) if self.spec.is_time else f"{point:.3g}"
+        return (
+            f"sweet point {text}, {margin.ratio:.0%} of the objective: the figure scatters by "
+            f"{margin.spread:.0%}, times {margin.spreads:.1f}"
+        )
