@@ -52,7 +52,7 @@ def test_the_cost_of_ticks(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_p
     site.write("", mode="observe")
     program = tmp_path / "wakeups"
     subprocess.run(["gcc", "-O2", "-pthread", "-o", program, SOURCE], check=True)
-    (site.batch[0] / "cpu.idle").write_text("1")
+    (site.batch[0].parent / "cpu.idle").write_text("1")
     file, usual = ("cpu.shares", 1024) if site.layout.version == "v1" else ("cpu.weight", 100)
     weight = cgroup_layout.mount / OWN_CGROUP / file
     late: dict[str, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {arm: [] for arm in ARMS}
