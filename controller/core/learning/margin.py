@@ -7,8 +7,9 @@ figure. What lies between them is the scatter of the figure, which no squeeze re
 differs from service to service: a p99 over a second of a hundred requests scatters by a third, one
 over a minute by per cents. So the margin is a number of spreads of this very figure, as a
 logarithm. The number follows the objective itself: it rises when a figure misses the objective in a
-squeeze and falls slowly while none does, so that in the long run the share ``MISSED`` of them does
-(adaptive conformal inference: Gibbs and Candes, NeurIPS 2021).
+squeeze and falls slowly while none does, so that in the long run, within its bounds, the share
+``MISSED`` of them does (adaptive conformal inference: Gibbs and Candes, NeurIPS 2021). Misses in a
+row count once, so where they come in rows the share is larger.
 
 Only figures in a squeeze for this service count. Without one the loop does not hold the figure, and
 a figure that misses the objective for other reasons says nothing about the margin.
