@@ -16,7 +16,7 @@ from controller.agent.history.story import (
     measure,
 )
 from controller.core.decision import ChannelState, Demand, IndicatorStatus, LoopReport
-from controller.core.model import Channel
+from controller.core.model import Channel, Mode
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("ServiceStory",)
@@ -52,7 +52,7 @@ class ServiceStory(Story):
         self._evictions = Evictions()
         self._no_data = False
 
-    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
+    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: Mode) -> None:
         """Take knobs that were held before the first line that was read."""
         self._cookies.begin(wall_ns, writes)
 

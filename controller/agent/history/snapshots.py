@@ -12,7 +12,7 @@ replayed planner makes decisions of its own, and in observe mode takes the readi
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from controller.agent.history.records import Line, Start
 from controller.agent.recording import Entry, RecordingError
@@ -37,11 +37,11 @@ _GONE = KnobValue("")
 _T = TypeVar("_T")
 
 
-class _Delta:
+class _Delta(Generic[_T]):
     """The records of one kind that were written last, by key."""
 
     def __init__(self) -> None:
-        self._last: dict[Hashable, object] = {}
+        self._last: dict[Hashable, _T] = {}
 
     def update(
         self, now: Iterable[_T], key: Callable[[_T], Hashable], gone: Callable[[_T], _T]
@@ -53,8 +53,8 @@ class _Delta:
             last = before.pop(identity, None)
             if last is not each and last != each:
                 changed.append(each)
-        changed += [gone(each) for each in before.values()]  # type: ignore[arg-type]
-        return tuple(changed)  # type: ignore[arg-type]
+        changed += [gone(each) for each in before.values()]
+        return tuple(changed)
 
 
 class SnapshotThinner:
@@ -66,7 +66,9 @@ class SnapshotThinner:
     def begin_block(self) -> None:
         """Make the next entry complete."""
         self._complete = True
-        self._samples, self._blame, self._knobs = _Delta(), _Delta(), _Delta()
+        self._samples = _Delta[WorkloadSample]()
+        self._blame = _Delta[Blame]()
+        self._knobs = _Delta[KnobReading]()
         self._settings: Settings | None = None
         self._workloads: tuple[Workload, ...] | None = None
 

@@ -221,7 +221,8 @@ class Story(ABC):
     def workloads_changed(self) -> None:  # noqa: B027 - not every story needs it
         """Take a new list of workloads."""
 
-    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:  # noqa: B027
+    # Not every story needs this one either.
+    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: Mode) -> None:  # noqa: B027
         """Take knobs that were held before the first line that was read."""
 
     @abstractmethod

@@ -77,10 +77,10 @@ class WorkloadStory(Story):
             if self._concerns(*place) or place in self._shared
         }
 
-    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
+    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: Mode) -> None:
         """Take knobs that were held before the first line that was read."""
         self._cookies.begin(wall_ns, writes)
-        moment = Moment(time_ns=0, mode=mode, writes=writes)  # type: ignore[arg-type]
+        moment = Moment(time_ns=0, mode=mode, writes=writes)
         self._take_writes(wall_ns, moment)
 
     def take(self, wall_ns: int, moment: Moment) -> None:
