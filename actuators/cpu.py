@@ -25,12 +25,12 @@ from typing import ClassVar, Literal
 from actuators.base import Phase, RefusedError
 from actuators.file_knob import CgroupKnob, Step
 from actuators.kernfs import Cgroup
+from controller.core.knob_comparison import is_quota_or_doubled
 from controller.core.knob_values import (
     IDLE,
     Quota,
     format_idle,
     format_quota,
-    is_quota_or_doubled,
     parse_idle,
     parse_quota,
 )

@@ -16,7 +16,7 @@ import logging
 
 from actuators.base import Actuator
 from actuators.journal import Journal, Record
-from controller.core.knob_values import is_routine
+from controller.core.knob_comparison import is_routine
 from controller.core.model import Knob, KnobValue, Target
 
 __all__ = ("HeldKnobs",)

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Canonical texts of knob values: parsing, formatting, comparing.
+"""Canonical texts of knob values: parsing and formatting.
 
 The core and the actuators share these functions, so one text means the same on both sides. A
 parser raises ``ValueError`` for a text that is not a value of its knob. The texts:
@@ -16,18 +16,18 @@ parser raises ``ValueError`` for a text that is not a value of its knob. The tex
 - ``tc.ceiling``: ``EGRESS INGRESS`` in bytes per second, 0 for a direction without shaping.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 import math
-import re
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from controller.core.decision import Action
-from controller.core.model import Knob, KnobValue, Target
+from controller.core.model import Knob, KnobValue
 
 __all__ = (
     "IDLE",
     "IO_MAX_KINDS",
+    "MAX_PERIOD_US",
     "Quota",
     "cpus_of",
     "disks_in",
@@ -39,9 +39,6 @@ __all__ = (
     "format_idle",
     "format_masks",
     "format_quota",
-    "is_quota_or_doubled",
-    "is_routine",
-    "is_stricter",
     "lowest_ways",
     "lowest_weight",
     "parse_amount",
@@ -66,10 +63,8 @@ _MIN_QUOTA_US = 1_000
 # max_cfs_quota_period).
 _SHORTEST_US = 10_000
 _LONGEST_US = 100_000
-# Cgroups of kubelet and systemd, by their names.
-_MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
 # The kernel does not double a period beyond this: max_cfs_quota_period in kernel/sched/core.c.
-_MAX_PERIOD_US = 1_000_000
+MAX_PERIOD_US = 1_000_000
 
 
 class Quota(NamedTuple):
@@ -120,7 +115,7 @@ def quota_text(cpus: float, original: KnobValue) -> KnobValue:
 
 def fine_quota_text(cpus: float, original: KnobValue) -> KnobValue:
     """Return the text of the quota that allows *cpus*, down to 1 mcpu (1 ms in a second)."""
-    return format_quota(quota_for(cpus, _MAX_PERIOD_US))
+    return format_quota(quota_for(cpus, MAX_PERIOD_US))
 
 
 def cpus_of(value: KnobValue) -> float | None:
@@ -307,120 +302,3 @@ def lowest_ways(mask: int, ways: int) -> int:
         if mask >> shift & run == run:
             return run << shift
     return mask
-
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
-    """Return whether *value* limits a workload more than *reference*.
-
-    Always false for a knob that limits nothing: cpu.burst extends a quota, groups and trees only
-    carry other knobs.
-
-    :raises ValueError: one of the texts is not a value of the knob.
-    """
-    compare = _STRICTER.get(knob)
-    return compare is not None and compare(value, reference)
-
-
-def is_routine(target: Target, value: KnobValue, first: KnobValue) -> bool:
-    """Return whether a foreign *value* is the routine of kubelet, its runtime or systemd.
-
-    They write the values that they want again and again: every minute, at an update, at a reload.
-    Their cgroups are known by name, and such a write puts back *first*, the value that the agent
-    found there at first.
-    """
-    return value == first and _MANAGED.search(target.path) is not None
-
-
-def is_quota_or_doubled(expected: KnobValue, found: KnobValue, *, any_period: bool = False) -> bool:
-    """Return whether *found* is *expected*, possibly doubled by the kernel.
-
-    When the period timer cannot keep up, the kernel doubles quota, period and burst together
-    (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
-
-    :param any_period: whether the periods of two limits may differ.
-    :raises ValueError: one of the texts is not a value of cpu.quota.
-    """
-    got = parse_quota(found)
-    limited = got.quota_us is not None
-    return any(
-        each == (got._replace(period_us=each.period_us) if any_period and limited else got)
-        for each in _doublings(parse_quota(expected))
-    )
-
-
-def _doublings(quota: Quota) -> Iterator[Quota]:
-    yield quota
-    while quota.quota_us is not None and quota.period_us * 2 < _MAX_PERIOD_US:
-        quota = Quota(quota.quota_us * 2, quota.period_us * 2, quota.burst_us * 2)
-        yield quota
-
-
-def _quota_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    cpus, limit = parse_quota(value).cpus, parse_quota(reference).cpus
-    return cpus is not None and (limit is None or cpus < limit)
-
-
-def _idle_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    weight, limit = parse_idle(value), parse_idle(reference)
-    return limit is not None and (weight is None or weight < limit)
-
-
-def _cookie_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return value != "0" and reference == "0"
-
-
-def _ways_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(_count(parse_masks(value)), _count(parse_masks(reference)))
-
-
-def _count(masks: Mapping[int, int]) -> dict[int, float]:
-    return {domain: mask.bit_count() for domain, mask in masks.items()}
-
-
-def _bandwidth_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(parse_bandwidth(value), parse_bandwidth(reference))
-
-
-def _amount_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return parse_amount(value) < parse_amount(reference)
-
-
-def _weight_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return parse_weight(value) < parse_weight(reference)
-
-
-def _ceilings_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(
-        dict(enumerate(parse_ceilings(value))), dict(enumerate(parse_ceilings(reference)))
-    )
-
-
-def _disks_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(parse_disks(value), parse_disks(reference))
-
-
-def _is_below(numbers: Mapping[Key, float], limits: Mapping[Key, float]) -> bool:
-    """Whether none of *numbers* is above its limit and at least one is below; missing: infinite."""
-    pairs = [
-        (numbers.get(key, math.inf), limits.get(key, math.inf))
-        for key in dict.fromkeys((*numbers, *limits))
-    ]
-    return all(number <= limit for number, limit in pairs) and any(
-        number < limit for number, limit in pairs
-    )
-
-
-_STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
-    Knob.CPU_QUOTA: _quota_is_stricter,
-    Knob.SCHED_IDLE: _idle_is_stricter,
-    Knob.CORE_COOKIE: _cookie_is_stricter,
-    Knob.LLC_WAYS: _ways_are_stricter,
-    Knob.MBA: _bandwidth_is_stricter,
-    Knob.TC_CEILING: _ceilings_are_stricter,
-    Knob.MEMORY_HIGH: _amount_is_stricter,
-    Knob.IO_WEIGHT: _weight_is_stricter,
-    Knob.IO_MAX: _disks_are_stricter,
-}

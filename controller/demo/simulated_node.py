@@ -36,7 +36,8 @@ from typing import TypeVar
 from actuators.ordering import Backoff
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.indicators.histogram import BUCKETS, UPPER_NS
-from controller.core.knob_values import is_quota_or_doubled, parse_quota
+from controller.core.knob_comparison import is_quota_or_doubled
+from controller.core.knob_values import parse_quota
 from controller.core.model import (
     Blame,
     CgroupId,

@@ -12,8 +12,8 @@ import pytest
 
 from controller.core.control.limiters import StepSelector, rescale
 from controller.core.decision import Action, Outcome, Plan
+from controller.core.knob_comparison import is_stricter
 from controller.core.knob_values import (
-    is_stricter,
     parse_amount,
     parse_bandwidth,
     parse_disks,

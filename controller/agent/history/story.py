@@ -25,7 +25,7 @@ from controller.agent.history.incidents import (
 )
 from controller.agent.history.records import Line, Moment, Start, Stop, Write
 from controller.core.decision import Cause, LoopReport
-from controller.core.knob_values import is_stricter
+from controller.core.knob_comparison import is_stricter
 from controller.core.model import (
     CgroupId,
     Channel,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from controller.core.control.knob_state import KnobState
 from controller.core.decision import Action
-from controller.core.knob_values import is_stricter
+from controller.core.knob_comparison import is_stricter
 from controller.core.model import CgroupId, Knob, KnobValue
 
 __all__ = (

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller.core.decision import Action, Outcome, Verdict
-from controller.core.knob_values import is_routine, is_stricter
+from controller.core.knob_comparison import is_routine, is_stricter
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target
 from controller.core.units import NS_PER_SEC
 

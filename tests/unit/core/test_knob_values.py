@@ -6,14 +6,13 @@ import math
 
 import pytest
 
+from controller.core.knob_comparison import is_quota_or_doubled, is_stricter
 from controller.core.knob_values import (
     Quota,
     format_bandwidth,
     format_disks,
     format_masks,
     format_quota,
-    is_quota_or_doubled,
-    is_stricter,
     lowest_ways,
     parse_amount,
     parse_bandwidth,

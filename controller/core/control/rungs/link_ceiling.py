@@ -9,7 +9,8 @@ from controller.core.control.limiters import Headroom, HoldOffLatch
 from controller.core.control.resource_usage import LinkSide
 from controller.core.control.rungs.allocator import total_for
 from controller.core.decision import Action
-from controller.core.knob_values import is_stricter, parse_ceilings
+from controller.core.knob_comparison import is_stricter
+from controller.core.knob_values import parse_ceilings
 from controller.core.model import Knob, KnobValue, Target
 from controller.core.settings import KnobLimits, LinkFacts
 from controller.core.units import NS_PER_SEC, format_bytes

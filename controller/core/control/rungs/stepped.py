@@ -15,11 +15,11 @@ from controller.core.control.ladder import TickContext
 from controller.core.control.limiters import StepSelector, rescale
 from controller.core.control.rungs.mba_curve import MbaCurve
 from controller.core.decision import Action
+from controller.core.knob_comparison import is_stricter
 from controller.core.knob_values import (
     format_amount,
     format_bandwidth,
     format_masks,
-    is_stricter,
     lowest_ways,
     parse_bandwidth,
     parse_masks,

@@ -1,0 +1,143 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing knob values: which one limits more, and where a foreign one comes from."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+import math
+import re
+from typing import TypeVar
+
+from controller.core.knob_values import (
+    MAX_PERIOD_US,
+    Quota,
+    parse_amount,
+    parse_bandwidth,
+    parse_ceilings,
+    parse_disks,
+    parse_idle,
+    parse_masks,
+    parse_quota,
+    parse_weight,
+)
+from controller.core.model import Knob, KnobValue, Target
+
+__all__ = ("is_quota_or_doubled", "is_routine", "is_stricter")
+
+# Cgroups of kubelet and systemd, by their names.
+_MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
+    """Return whether *value* limits a workload more than *reference*.
+
+    Always false for a knob that limits nothing: cpu.burst extends a quota, groups and trees only
+    carry other knobs.
+
+    :raises ValueError: one of the texts is not a value of the knob.
+    """
+    compare = _STRICTER.get(knob)
+    return compare is not None and compare(value, reference)
+
+
+def is_routine(target: Target, value: KnobValue, first: KnobValue) -> bool:
+    """Return whether a foreign *value* is the routine of kubelet, its runtime or systemd.
+
+    They write the values that they want again and again: every minute, at an update, at a reload.
+    Their cgroups are known by name, and such a write puts back *first*, the value that the agent
+    found there at first.
+    """
+    return value == first and _MANAGED.search(target.path) is not None
+
+
+def is_quota_or_doubled(expected: KnobValue, found: KnobValue, *, any_period: bool = False) -> bool:
+    """Return whether *found* is *expected*, possibly doubled by the kernel.
+
+    When the period timer cannot keep up, the kernel doubles quota, period and burst together
+    (sched_cfs_period_timer, commit 4929a4e6faa0, in v5.4).
+
+    :param any_period: whether the periods of two limits may differ.
+    :raises ValueError: one of the texts is not a value of cpu.quota.
+    """
+    got = parse_quota(found)
+    limited = got.quota_us is not None
+    return any(
+        each == (got._replace(period_us=each.period_us) if any_period and limited else got)
+        for each in _doublings(parse_quota(expected))
+    )
+
+
+def _doublings(quota: Quota) -> Iterator[Quota]:
+    yield quota
+    while quota.quota_us is not None and quota.period_us * 2 < MAX_PERIOD_US:
+        quota = Quota(quota.quota_us * 2, quota.period_us * 2, quota.burst_us * 2)
+        yield quota
+
+
+def _quota_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    cpus, limit = parse_quota(value).cpus, parse_quota(reference).cpus
+    return cpus is not None and (limit is None or cpus < limit)
+
+
+def _idle_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    weight, limit = parse_idle(value), parse_idle(reference)
+    return limit is not None and (weight is None or weight < limit)
+
+
+def _cookie_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return value != "0" and reference == "0"
+
+
+def _ways_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(_count(parse_masks(value)), _count(parse_masks(reference)))
+
+
+def _count(masks: Mapping[int, int]) -> dict[int, float]:
+    return {domain: mask.bit_count() for domain, mask in masks.items()}
+
+
+def _bandwidth_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(parse_bandwidth(value), parse_bandwidth(reference))
+
+
+def _amount_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return parse_amount(value) < parse_amount(reference)
+
+
+def _weight_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return parse_weight(value) < parse_weight(reference)
+
+
+def _ceilings_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(
+        dict(enumerate(parse_ceilings(value))), dict(enumerate(parse_ceilings(reference)))
+    )
+
+
+def _disks_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
+    return _is_below(parse_disks(value), parse_disks(reference))
+
+
+def _is_below(numbers: Mapping[Key, float], limits: Mapping[Key, float]) -> bool:
+    """Whether none of *numbers* is above its limit and at least one is below; missing: infinite."""
+    pairs = [
+        (numbers.get(key, math.inf), limits.get(key, math.inf))
+        for key in dict.fromkeys((*numbers, *limits))
+    ]
+    return all(number <= limit for number, limit in pairs) and any(
+        number < limit for number, limit in pairs
+    )
+
+
+_STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
+    Knob.CPU_QUOTA: _quota_is_stricter,
+    Knob.SCHED_IDLE: _idle_is_stricter,
+    Knob.CORE_COOKIE: _cookie_is_stricter,
+    Knob.LLC_WAYS: _ways_are_stricter,
+    Knob.MBA: _bandwidth_is_stricter,
+    Knob.TC_CEILING: _ceilings_are_stricter,
+    Knob.MEMORY_HIGH: _amount_is_stricter,
+    Knob.IO_WEIGHT: _weight_is_stricter,
+    Knob.IO_MAX: _disks_are_stricter,
+}
