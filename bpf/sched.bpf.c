@@ -6,20 +6,14 @@
 // the kernel adds to run_delay an instant later (kernel/sched/stats.h, sched_info_arrive). So
 // there is no wakeup hook, no map of tasks and no clock of our own.
 //
-// Blame: each CPU has a ring of the last changes of workload. After a wait longer than
-// LONG_WAIT_NS of a task of a latency-sensitive workload, the program walks the ring and charges
-// every other workload that ran during the wait; the part beyond the ring goes to SLOT_UNKNOWN.
-// The time in which the CPU stood still, or was idle and woke up late, is the host's: no workload is
-// charged with it.
+// On kernels without sched_info stamps.h replaces last_queued.
 //
-// sched_info counts time throttled by the task's own CFS quota as waiting. cfs_rq has the sum of
-// that time; its growth is kept as the last few intervals per cfs_rq and subtracted from the
-// histogram and from the blame (wait_ns still contains it).
-//
-// On kernels without sched_info stamps.h replaces it.
+// After a wait longer than LONG_WAIT_NS of a task of a latency-sensitive workload, a program of its
+// own finds out what the CPU did meanwhile: throttles.h, stalls.h and blame.h.
 //
 // Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_CGROUPS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5),
-// STAMPS (0 or 1), and those of ancestors.h, cgroups.h, stalls.h and below.
+// STAMPS (0 or 1), and those of ancestors.h, cgroups.h, stalls.h, throttles.h and below. OFF_RQ_STOLEN may be
+// missing.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"
@@ -30,7 +24,6 @@
 
 #define LONG_WAIT_NS 20000
 #define RING 64
-#define THROTTLES 4
 #define SYNC_NS 1000000
 // Detail that user space can switch off when the program costs too much.
 #define SHED_COUNTERS 1
@@ -77,28 +70,15 @@ struct cpu {
 	u64 shed;  // SHED_*, written by user space
 	u64 running; // the task that was picked last
 	u64 missed;  // switches for which the tracepoint was not fired
-	u64 pad[1];
+	u64 stolen;  // time that the hypervisor reports as stolen from the CPU, at the last switch
 	struct cached_group cache[GROUP_CACHE];
 	struct run ring[RING];
-};
-
-struct throttle {
-	u64 seen;
-	u64 next;
-	struct {
-		u64 start, end;
-	} interval[THROTTLES];
 };
 
 BPF_F_TABLE("array", u32, struct cpu, cpus, NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct account, accounts, MAX_SLOTS * NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct latency, latencies, MAX_LATENCY * NCPU, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, u64, blame, MAX_LATENCY * MAX_SLOTS, BPF_F_MMAPABLE);
-// By cfs_rq: one per CPU of each throttled cgroup of a latency-sensitive workload. No entry is removed
-// with its cgroup; one that was not used for long makes room for a new one.
-BPF_TABLE("lru_hash", u64, struct throttle, throttles, 4096 + MAX_LATENCY * NCPU);
-
-#include "stalls.h"
 
 static __always_inline u64 overlap(u64 start, u64 end, u64 from, u64 to)
 {
@@ -108,139 +88,16 @@ static __always_inline u64 overlap(u64 start, u64 end, u64 from, u64 to)
 	return high > low ? high - low : 0;
 }
 
-BPF_PROG_ARRAY(slow_path, 1);
-
-// The end of the victim's own last run on this CPU, not before the wait.
-static __always_inline u64 last_own_run(struct cpu *cpu)
-{
-	if (cpu->shed & SHED_BLAME)
-		return cpu->queued;
-	cpu->walk = cpu->since;
-#if BLAME
-	for (u32 back = 1; back < RING; back++) {
-		struct run *run = &cpu->ring[(cpu->head - back) & (RING - 1)];
-
-		if (run->slot == cpu->slot)
-			break;
-		cpu->walk = run->since;
-		if (run->since <= cpu->queued)
-			break;
-	}
-#endif
-	return cpu->walk > cpu->queued ? cpu->walk : cpu->queued;
-}
-
-// How much of the wait the task's group was throttled by a CFS quota.
-static __always_inline u64 throttled_in_wait(struct cpu *cpu, u64 next)
-{
-	u64 cfs_rq = member_u64(next, OFF_TASK_CFS_RQ);
-	u64 total = member_u64(cfs_rq, OFF_CFS_RQ_THROTTLED);
-
-	if (!total)
-		return 0;
-	// A sum that does not fit into this wait is older, except for a part that is not known: the cfs_rq
-	// was throttled before the probe was loaded, or its entry made room for another one.
-	struct throttle first = {.seen = total <= cpu->since - cpu->queued ? 0 : total};
-	struct throttle *known = throttles.lookup_or_try_init(&cfs_rq, &first);
-
-	if (!known)
-		return 0;
-	if (total != known->seen) {
-		u64 grown = total > known->seen ? total - known->seen : 0;
-		u64 start = last_own_run(cpu);
-
-		// Waits that are short or shed are not looked at, so the growth can be older than this.
-		if (grown > cpu->since - start)
-			grown = cpu->since - start;
-		u64 at = known->next++ & (THROTTLES - 1);
-
-		known->interval[at].start = start;
-		known->interval[at].end = start + grown;
-		known->seen = total;
-	}
-	u64 sum = 0;
-
-	for (u32 at = 0; at < THROTTLES; at++)
-		sum += overlap(cpu->queued, cpu->since, known->interval[at].start,
-			       known->interval[at].end);
-	return sum < cpu->since - cpu->queued ? sum : cpu->since - cpu->queued;
-}
-
 static __always_inline u64 weight_shift(struct cpu *cpu)
 {
 	return cpu->shed & SHED_WAITS ? SAMPLE_SHIFT : 0;
 }
 
-static __always_inline void charge(struct cpu *cpu, struct account *account, u64 culprit, u64 ns)
-{
-	u32 key = ((u32)cpu->latency - 1) * MAX_SLOTS + culprit;
-	u64 *sum = blame.lookup(&key);
+#include "stalls.h"
+#include "throttles.h"
+#include "blame.h"
 
-	if (!sum)
-		return;
-	ns <<= weight_shift(cpu);
-	__sync_fetch_and_add(sum, ns);
-	account->inflicted_ns += ns;
-}
-
-// How much of the wait the CPU stood still.
-static __always_inline u64 stalled_in_wait(struct cpu *cpu, u32 id)
-{
-	struct stalls *known = stalls.lookup(&id);
-	u64 sum = 0;
-
-	if (!known)
-		return 0;
-	u64 end = cpu->since - cpu->sync_clock + cpu->sync_mono;
-	u64 start = end - (cpu->since - cpu->queued);
-
-	for (u32 at = 0; at < STALLS; at++)
-		sum += overlap(start, end, known->interval[at].start, known->interval[at].end);
-	return sum;
-}
-
-// Charge the wait [queued, since], less its throttled and stalled shares, to the slots that ran.
-static __always_inline void blame_wait(struct cpu *cpu, u32 id, struct account *account,
-				       u64 throttled)
-{
-#if BLAME
-	u64 wait = cpu->since - cpu->queued;
-	u64 stalled = stalled_in_wait(cpu, id);
-
-	if (stalled > wait - throttled)
-		stalled = wait - throttled;
-	account->host_ns += stalled << weight_shift(cpu);
-	u64 share_1024 = ((wait - throttled - stalled) << 10) / wait;
-
-	if (cpu->shed & SHED_BLAME) {
-		charge(cpu, account, SLOT_UNKNOWN, wait - throttled - stalled);
-		return;
-	}
-	cpu->walk = cpu->since;
-	// The newest run is that of the waiter's own workload; its length is zero unless another
-	// task of the workload ran just before.
-	for (u32 back = 0; back < RING; back++) {
-		struct run *run = &cpu->ring[(cpu->head - back) & (RING - 1)];
-		u64 end = cpu->walk;
-		u64 start = run->since > cpu->queued ? run->since : cpu->queued;
-
-		if (!run->since)
-			break;
-		u64 ns = end > start ? (end - start) * share_1024 >> 10 : 0;
-
-		// A usual wake-up of an idle CPU is shorter, also from deep sleep.
-		if (run->slot == SLOT_IDLE)
-			account->host_ns += ns >= STALL_NS ? ns << weight_shift(cpu) : 0;
-		else if (ns && run->slot != cpu->slot)
-			charge(cpu, account, run->slot, ns);
-		cpu->walk = start;
-		if (start == cpu->queued)
-			return;
-	}
-	if (cpu->walk > cpu->queued)
-		charge(cpu, account, SLOT_UNKNOWN, (cpu->walk - cpu->queued) * share_1024 >> 10);
-#endif
-}
+BPF_PROG_ARRAY(slow_path, 1);
 
 static __always_inline void count_wait(struct cpu *cpu, u32 id, u64 latency, u64 wait)
 {
@@ -322,6 +179,20 @@ static __always_inline void read_counters(struct cpu *cpu, u32 id, u64 slot)
 #endif
 }
 
+// Keep the time that was stolen from this CPU since the last switch, all of it as one stall.
+static __always_inline void count_stolen(struct cpu *cpu, u32 id, u64 rq, u64 now)
+{
+#ifdef OFF_RQ_STOLEN
+	u64 stolen = member_u64(rq, OFF_RQ_STOLEN);
+	u64 grown = stolen - cpu->stolen;
+
+	cpu->stolen = stolen;
+	if (grown < STOLEN_NS)
+		return;
+	add_stolen(id, grown, now - cpu->since);
+#endif
+}
+
 // Close the run that ends, open the next one.
 static __always_inline void change_run(struct cpu *cpu, u32 id, u64 slot, u64 now)
 {
@@ -398,7 +269,8 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 	if (!now) // a bad address; has not been observed
 		return 0;
 	if (!cpu->since)
-		cpu->since = now;
+		cpu->since = now; // so what was stolen before the first switch has no length
+	count_stolen(cpu, id, rq, now);
 #if STAMPS
 	if (prev != idle_task(cpu, rq))
 		stamp_previous(ctx, now);

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-// Times in which a CPU stood still: the hypervisor ran something else on it, and need not report
-// that as steal.
+// Times in which a CPU stood still: the hypervisor ran something else on it.
 //
-// A timer that expires late shows it. Measured on a virtual machine: nearly all timers are 4 to 64 us
-// late, one in two thousand more than 1 ms. A busy CPU has a timer in every tick, so a stall of more than a
-// tick is mostly seen, but only from the time on at which the first timer was due; not on a CPU of
-// nohz_full, or without high-resolution timers. Long sections of the kernel without interrupts look
-// the same; no workload is to be blamed for them either.
+// Two signs. Time that the hypervisor reports as stolen is summed up in the run queue
+// (kernel/sched/core.c, update_rq_clock_task): what the sum grew by between two switches is one
+// stall, which ended with the last late timer before the second switch, else with the switch.
+//
+// A hypervisor need not report it: then a timer that expires late shows it. Measured on a virtual
+// machine: nearly all timers are 4 to 64 us late, one in two thousand more than 1 ms. A busy CPU has
+// a timer in every tick, so a stall of more than a tick is mostly seen, but only from the time on at
+// which the first timer was due; not on a CPU of nohz_full, or without high-resolution timers. Long
+// sections of the kernel without interrupts look the same; no workload is to be blamed for them
+// either.
 //
 // Only timers of the kernel count that are variables of the CPU, as the tick is: a program may set a
 // timer of its own to a time that has passed, and would seem to stand still all the time.
 //
-// Needs typed.h, `cpus`, -D: NCPU, OFF_HRTIMER_EXPIRES, OFF_HRTIMER_IS_SOFT.
+// Needs typed.h, `cpus`, overlap(), -D: NCPU, OFF_HRTIMER_EXPIRES, OFF_HRTIMER_IS_SOFT.
 #pragma once
 
 #define STALL_NS 500000
+// Less is not worth an interval.
+#define STOLEN_NS 200000
 #define STALLS 4
 // Assumed: the kernel's own variables of a CPU are this close to its run queue, which is one of them.
 #define CPU_VARIABLES (256 << 10)
@@ -28,6 +34,45 @@ struct stalls {
 };
 
 BPF_F_TABLE("array", u32, struct stalls, stalls, NCPU, BPF_F_MMAPABLE);
+
+// Several timers are late after one stall, and it may be reported as stolen too. Intervals do not
+// overlap.
+static __always_inline void add_stall(struct stalls *known, u64 start, u64 end)
+{
+	u64 last = (known->next - 1) & (STALLS - 1);
+	u64 before = (known->next - 2) & (STALLS - 1);
+
+	if (start <= known->interval[last].end) {
+		if (start < known->interval[before].end)
+			start = known->interval[before].end;
+		if (start < known->interval[last].start)
+			known->interval[last].start = start;
+		if (end > known->interval[last].end)
+			known->interval[last].end = end;
+		return;
+	}
+	u64 at = known->next++ & (STALLS - 1);
+
+	known->interval[at].start = start;
+	known->interval[at].end = end;
+}
+
+// Add *stolen_ns* of the run of *run_ns* that ends now.
+static __always_inline void add_stolen(u32 id, u64 stolen_ns, u64 run_ns)
+{
+	struct stalls *known = stalls.lookup(&id);
+
+	if (!known)
+		return;
+	u64 now = bpf_ktime_get_ns();
+	u64 begin = now - run_ns;
+	u64 timer = known->interval[(known->next - 1) & (STALLS - 1)].end;
+	u64 end = timer > begin && timer < now ? timer : now;
+
+	if (stolen_ns > end - begin)
+		stolen_ns = end - begin;
+	add_stall(known, end - stolen_ns, end);
+}
 
 RAW_TRACEPOINT_PROBE(hrtimer_expire_entry)
 {
@@ -50,22 +95,22 @@ RAW_TRACEPOINT_PROBE(hrtimer_expire_entry)
 	bpf_probe_read_kernel(&is_soft, sizeof(is_soft), (void *)(timer + OFF_HRTIMER_IS_SOFT));
 	if (is_soft || now > mono || mono - now > LONGEST_STALL_NS || late > LONGEST_STALL_NS)
 		return 0;
-	u64 start = now - late;
-	u64 last = (known->next - 1) & (STALLS - 1);
-	u64 before = (known->next - 2) & (STALLS - 1);
-
-	// Several timers are late after one stall. Intervals do not overlap.
-	if (start <= known->interval[last].end) {
-		if (start < known->interval[before].end)
-			start = known->interval[before].end;
-		if (start < known->interval[last].start)
-			known->interval[last].start = start;
-		known->interval[last].end = now;
-		return 0;
-	}
-	u64 at = known->next++ & (STALLS - 1);
-
-	known->interval[at].start = start;
-	known->interval[at].end = now;
+	add_stall(known, now - late, now);
 	return 0;
+}
+
+// How much of the wait the CPU stood still.
+static __always_inline u64 stalled_in_wait(struct cpu *cpu, u32 id)
+{
+	struct stalls *known = stalls.lookup(&id);
+	u64 sum = 0;
+
+	if (!known)
+		return 0;
+	u64 end = cpu->since - cpu->sync_clock + cpu->sync_mono;
+	u64 start = end - (cpu->since - cpu->queued);
+
+	for (u32 at = 0; at < STALLS; at++)
+		sum += overlap(start, end, known->interval[at].start, known->interval[at].end);
+	return sum;
 }

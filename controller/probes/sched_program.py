@@ -3,6 +3,7 @@
 """The load specification of ``bpf/sched.bpf.c`` for the running kernel, and its map layouts."""
 
 from collections.abc import Mapping
+import contextlib
 
 import numpy as np
 
@@ -43,9 +44,10 @@ CPU = np.dtype(
             "shed",
             "running",
             "missed",
+            "stolen",
         ],
-        "formats": ["u8"] * 8,
-        "offsets": [0, 8, 16, 24, 32, 96, 104, 112],
+        "formats": ["u8"] * 9,
+        "offsets": [0, 8, 16, 24, 32, 96, 104, 112, 120],
         "itemsize": 16 * 8 + 16 * 24 + 64 * 16,
     }
 )
@@ -106,6 +108,8 @@ def sched_spec(
         "OFF_CSS_CGROUP": btf.offset("cgroup_subsys_state", "cgroup"),
         **ancestor_offsets(btf),
     }
+    with contextlib.suppress(BtfError):  # a kernel without CONFIG_PARAVIRT_TIME_ACCOUNTING
+        defines["OFF_RQ_STOLEN"] = btf.offset("rq", "prev_steal_time_rq")
     if stamps:
         defines["OFF_TASK_STATE"] = btf.first_offset("task_struct", "__state", "state")
     else:

@@ -5,6 +5,7 @@
 from collections.abc import Iterator
 import os
 from pathlib import Path
+import threading
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from controller.core.indicators.histogram import UPPER_NS
 from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.bpf.btf import Btf, BtfError
 from controller.probes.bpf.mapped_array import MappedArray
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slots import SLOT_SYSTEM
@@ -173,6 +175,46 @@ def test_no_work_is_blamed_while_the_cpu_stands_still(probe: SchedProbe, groups:
     assert sample.wait_inflicted_ns is not None
     assert sample.wait_inflicted_ns < 0.05 * sample.wait_host_ns
     assert groups.blame(reading, service, hog) < 0.05 * sample.wait_host_ns
+
+
+@TYPED
+def test_no_work_is_blamed_for_stolen_time(probe: SchedProbe, groups: Groups) -> None:
+    try:
+        Btf().offset("rq", "prev_steal_time_rq")
+    except BtfError as error:
+        pytest.skip(str(error))
+    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
+    seen, stop = probe._cpus.values["stolen"][CPU : CPU + 1], threading.Event()
+
+    def steal() -> None:
+        # As if the hypervisor had stolen 3 ms since the last switch.
+        while not stop.wait(0.001):
+            seen[:] -= 3_000_000
+
+    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
+        thread = threading.Thread(target=steal)
+        thread.start()
+        try:
+            running.work()
+        finally:
+            stop.set()
+            thread.join()
+        sample = groups.sample(probe.poll(), service)
+    assert sample.wait_host_ns is not None and sample.wait_inflicted_ns is not None
+    print(f"host {sample.wait_host_ns / 1e9:.3f} s, inflicted {sample.wait_inflicted_ns / 1e9:.3f}")
+    assert sample.wait_host_ns > 50_000_000
+    assert sample.wait_host_ns > sample.wait_inflicted_ns
+
+
+def test_stolen_time_is_that_of_the_kernels_account(probe: SchedProbe, groups: Groups) -> None:
+    hogs = [Load(groups.make("hog", latency=False), "hog")] * len(os.sched_getaffinity(0))
+    with loads(hogs, seconds=2) as running:
+        before, steal = int(probe._cpus.values["stolen"].sum()), Steal()
+        running.work()
+        stolen_ns = int(probe._cpus.values["stolen"].sum()) - before
+        taken_ns = steal.taken_ns()
+    print(f"stolen {stolen_ns / 1e6:.1f} ms, of the kernel {taken_ns / 1e6:.1f} ms")
+    assert abs(stolen_ns - taken_ns) <= 0.1 * taken_ns + 50_000_000
 
 
 @TYPED
