@@ -19,7 +19,7 @@ from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.registry import build
-from controller.core.decision import Action
+from controller.core.decision import Action, Outcome
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.host.facts import CgroupLayout
 
@@ -179,6 +179,13 @@ def _unmount(path: Path) -> None:
             return
         time.sleep(0.02)
     subprocess.run(["umount", "-l", path], check=True)
+
+
+def applied(outcome: Outcome) -> str | None:
+    """Return what was written; the outcome must be a success on a value that was known."""
+    assert outcome.failure is None, outcome
+    assert outcome.foreign is None, outcome
+    return outcome.applied
 
 
 def die_at(step: int, work: Callable[[Trace], None]) -> str | None:

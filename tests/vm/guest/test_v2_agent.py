@@ -11,12 +11,13 @@ import signal
 import pytest
 
 from controller.host.facts import CgroupLayout
+from tests.kernel import conftest as fixtures
 from tests.kernel import test_actuators as actuators
 from tests.kernel import test_agent as agent
 
 pytestmark = pytest.mark.vm
 
-pod, site = actuators.pod, agent.site
+pod, site = fixtures.pod, agent.site
 
 
 def test_squeeze_and_give_back(cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to real HTTP servers that do not behave like an API server."""
 
-from collections.abc import Callable
 import json
 from pathlib import Path
 import socket
@@ -10,86 +9,22 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
 
-from controller.kube.client.api import Api, Limits, PatchKind, segment
+from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from tests.raw_http_server import RawHttpServer, ok
-
-SECRET = "s3cr3t-t0k3n"
-SHORT = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=0.3)
-PATIENT = Limits(gather_s=60)
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-STATUS = {
-    "kind": "Status",
-    "message": "Cannot evict pod as it would\nviolate the pod's disruption budget.",
-    "reason": "TooManyRequests",
-    "details": {
-        "causes": [{"reason": "DisruptionBudget", "message": "..."}],
-        "retryAfterSeconds": 10,
-    },
-    "code": 429,
-}
-
-
-def refusal(status: int, body: bytes, *headers: str) -> bytes:
-    head = (f"HTTP/1.1 {status} Oops", f"Content-Length: {len(body)}", *headers, "", "")
-    return "\r\n".join(head).encode() + body
-
-
-def chunk(event: dict[str, Any]) -> bytes:
-    """Return an event of a watch as the API server sends it: one chunk with one line."""
-    text = json.dumps(event).encode() + b"\n"
-    return b"%x\r\n%b\r\n" % (len(text), text)
-
-
-@pytest.fixture
-def connect(tmp_path: Path) -> Callable[..., Api]:
-    def make(server: RawHttpServer, limits: Limits | None = None, **fields: str) -> Api:
-        user = {"token": SECRET} if "tokenFile" not in fields else {}
-        user |= {key: text for key, text in fields.items() if key == "tokenFile"}
-        cluster = {"server": server.url} | {k: v for k, v in fields.items() if k != "tokenFile"}
-        config = {
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "test", "user": user}],
-        }
-        path = tmp_path / "kubeconfig"
-        path.write_text(json.dumps(config))
-        return Api(path, limits)
-
-    return make
-
-
-Connect = Callable[..., Api]
-
-
-def abort_watch(api: Api) -> list[str]:
-    """Start a watch in another thread, abort it, and return the messages of its errors."""
-    errors = []
-
-    def ask() -> None:
-        try:
-            watch(api)
-        except ApiUnreachable as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    while thread.is_alive():
-        api.abort(thread)
-        thread.join(0.01)
-    api.abort(thread)
-    return errors
-
-
-def watch(api: Api) -> list[dict[str, Any]]:
-    with api.watch("/api/v1/pods", {"resourceVersion": "5"}) as events:
-        return list(events)
+from tests.unit.kube.client.answers import (
+    SECRET,
+    SHORT,
+    STATUS,
+    Connect,
+    abort_watch,
+    refusal,
+    watch,
+)
 
 
 def test_requests_have_method_path_and_headers(connect: Connect) -> None:
@@ -203,109 +138,6 @@ def test_a_list_is_read_object_by_object(connect: Connect) -> None:
         server.answer = ok(b'{"items": [], "metadata": {"resourceVersion": 7}}')
         with pytest.raises(ApiUnreachable, match="resourceVersion"):
             connect(server).items("/x", {}, found.append)
-
-
-def test_a_watch_yields_events_as_they_arrive_and_stops_at_their_end(connect: Connect) -> None:
-    seen = threading.Event()
-
-    def answer(connection: socket.socket) -> None:
-        connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED", "num')
-        connection.sendall(b'ber": 1}\n{"type": "MODIFIED"}\n{"ty')
-        assert seen.wait(30)
-        connection.sendall(b'pe": "DELETED"}\n')
-
-    with RawHttpServer(answer) as server, connect(server).watch("/x", {"a": "b"}) as events:
-        assert next(events) == {"type": "ADDED", "number": 1}
-        assert next(events) == {"type": "MODIFIED"}
-        seen.set()
-        assert list(events) == [{"type": "DELETED"}]
-    assert server.requests[0].startswith("GET /x?a=b&watch=1 ")
-
-
-def test_an_error_event_in_a_watch_is_raised(connect: Connect) -> None:
-    event = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
-    with RawHttpServer(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(event).encode() + b"\n") as server:
-        with pytest.raises(ApiError, match="410 Expired: too old"):
-            watch(connect(server))
-        server.answer = refusal(410, b"gone")
-        with pytest.raises(ApiError, match="410"):
-            watch(connect(server))
-
-
-def test_a_watch_is_bounded_by_silence_and_not_by_the_limit_of_a_response(connect: Connect) -> None:
-    def answer(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        for _ in range(8):
-            time.sleep(0.1)
-            connection.sendall(b'{"type": "BOOKMARK"}\n')
-        server.hang(connection)
-
-    count = 0
-    limits = Limits(answer_s=0.3, silence_s=1.5)
-    with (
-        RawHttpServer(answer) as server,
-        connect(server, limits).watch("/x", {}) as events,
-        pytest.raises(ApiUnreachable, match="no answer in time"),
-    ):
-        for _ in events:
-            count += 1
-    assert count == 8
-
-
-def test_a_line_of_a_watch_is_bounded(connect: Connect) -> None:
-    answer = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (9 << 20)
-    with RawHttpServer(answer) as server, pytest.raises(ApiUnreachable, match="more than 8 MiB"):
-        watch(connect(server))
-
-
-def test_events_that_follow_another_are_read_together_unless_there_is_much_data(
-    connect: Connect,
-) -> None:
-    handled = [threading.Event() for _ in range(5)]
-    alone = []
-
-    def answer(connection: socket.socket) -> None:
-        first, second, third, last = (chunk({"number": number}) for number in range(1, 5))
-        connection.sendall(CHUNKED + first[:9])
-        connection.sendall(first[9:])
-        assert handled[1].wait(30)
-        connection.sendall(second)
-        alone.append(handled[2].wait(0.3))
-        large = chunk({"number": 0, "text": "x" * 100_000})
-        connection.sendall(large + third + last[:9])
-        assert handled[3].wait(30)
-        connection.sendall(last[9:])  # the rest of an incomplete event is read without a wait
-        assert handled[4].wait(30)
-        connection.sendall(b"0\r\n\r\n")
-
-    order = []
-    with RawHttpServer(answer) as server, connect(server, PATIENT).watch("/x", {}) as events:
-        for event in events:
-            order.append(event["number"])
-            handled[event["number"]].set()
-    assert order == [1, 2, 0, 3, 4]
-    assert alone == [False]
-
-
-def test_a_watch_that_waits_for_more_events_can_be_aborted(connect: Connect) -> None:
-    received = threading.Event()
-
-    def answer(connection: socket.socket) -> None:
-        connection.sendall(CHUNKED + chunk({"number": 1}))
-        server.hang(connection)
-
-    def ask() -> None:
-        with api.watch("/x", {}) as events, pytest.raises(ApiUnreachable, match="by the agent"):
-            for _ in events:
-                received.set()
-
-    with RawHttpServer(answer) as server:
-        api = connect(server, PATIENT)
-        thread = threading.Thread(target=ask)
-        thread.start()
-        assert received.wait(30)
-        api.abort_until_ended(thread)
-        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("place", ["before the answer", "in the middle"])

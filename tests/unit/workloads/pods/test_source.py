@@ -2,81 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods joined with cgroups: which are workloads, their classes and services, foreign roots."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
-from controller.core.units import NS_PER_SEC
-from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
-from controller.workloads.pods.classify import ClassRules
-from controller.workloads.pods.containers import container_workloads
-from controller.workloads.pods.pod import Owner, Pod, Pods
-from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
-from controller.workloads.pods.source import KubernetesSource, merge_with_configured
-from tests.pods import profiles
-
-CHOOSE = profile_chooser(profiles("default", "redis"), KubeProfilesConfig(), "default")
-LEVELS = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}
-OWN = "00000000-0000-0000-0000-0000000000ff"
-
-
-def uid(number: int) -> str:
-    return f"00000000-0000-0000-0000-{number:012x}"
-
-
-def pod(number: int, qos_class: str = "Burstable", **changes: Any) -> Pod:
-    fields = {"uid": uid(number), "namespace": "shop", "name": f"p{number}", "priority": 0}
-    return Pod(**(fields | {"qos_class": qos_class} | changes))  # type: ignore[arg-type]
-
-
-class Node:
-    """Directories in the shape of kubepods, and the pods that the API server lists."""
-
-    def __init__(
-        self,
-        mount: Path,
-        roots: tuple[str, ...] | None = None,
-        names: tuple[str, str] = ("", ""),
-        version: Literal["v1", "v2"] = "v1",
-    ) -> None:
-        self.mount = mount
-        self.pods = Pods()
-        hierarchy = "cpu" if version == "v1" else "v2"
-        layout = CgroupLayout(hierarchy=hierarchy, mount=mount, version=version, unified=None)
-        rules = ClassRules(own_uid=OWN)
-        self.source = KubernetesSource(layout, lambda: self.pods, rules, roots, names)
-        self.now_s = 0
-
-    def start(self, *pods: Pod, root: str = "kubepods") -> None:
-        """Make the cgroups of *pods*."""
-        for each in pods:
-            path = self.mount / root / f"{LEVELS[each.qos_class]}pod{each.uid}"
-            (path / "c0").mkdir(parents=True)
-
-    def list(self, *pods: Pod) -> None:
-        """Let the API server list exactly *pods*."""
-        self.pods = Pods(pods={each.uid: each for each in pods}, synced=True)
-
-    def scan(
-        self, after_s: int = 1, choose: Callable[[Pod | None], ProfileChoice] = CHOOSE
-    ) -> tuple[Workload, ...]:
-        self.now_s += after_s
-        return self.source.scan(self.now_s * NS_PER_SEC, choose)
-
-    def run(self, *pods: Pod) -> tuple[Workload, ...]:
-        self.start(*pods)
-        self.list(*pods)
-        return self.scan()
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+from controller.host.facts import memory_bytes, possible_cpus
+from controller.workloads.pods.pod import Owner
+from controller.workloads.pods.profile_choice import ProfileChoice
+from tests.unit.workloads.pods.fake_node import OWN, Node, pod, uid
 
 
 def test_a_service(node: Node) -> None:
@@ -330,75 +266,6 @@ def test_without_the_api_the_cgroup_decides_after_5_s(node: Node) -> None:
     assert "shop/p1" in {each.name for each in node.scan()}
 
 
-def test_pods_of_other_nodes_are_left_alone(node: Node) -> None:
-    inner = "docker/0123/kubelet/kubepods"
-    node.start(pod(1))
-    node.start(pod(2), pod(3), root=inner)
-    assert node.scan(after_s=10) == ()  # the root of this node is not known yet
-    assert node.source.foreign_roots == ("/kubepods", f"/{inner}")
-    node.list(pod(2))
-    assert [each.name for each in node.scan()] == ["shop/p2"]
-    assert [each.name for each in node.scan(after_s=10)] == ["shop/p2", f"pod:{uid(3)}"]
-    assert node.source.foreign_roots == ("/kubepods",)
-    node.list()
-    assert len(node.scan()) == 2  # the last choice holds
-
-
-def test_the_agents_own_pod_decides_the_root(node: Node) -> None:
-    node.start(replace(pod(1), uid=OWN), pod(2))
-    node.start(pod(3), root="user.slice/kubepods")
-    node.scan()
-    assert {each.name for each in node.scan(after_s=10)} == {f"pod:{OWN}", f"pod:{uid(2)}"}
-
-
-def test_a_copy_of_a_pods_cgroup_below_another_root_is_ignored(node: Node) -> None:
-    node.start(pod(1), pod(2))
-    node.start(pod(1), root="user.slice/kubepods")
-    node.list(pod(1), pod(2))
-    assert {each.path.split("/")[1] for each in node.scan()} == {"kubepods"}
-
-
-def test_a_root_with_several_cgroups_per_pod_counts_each_pod_once(node: Node) -> None:
-    pods = [pod(number) for number in range(1, 5)]
-    node.start(*pods)
-    copies = node.mount / "aaa.slice" / "kubepods"
-    for each in pods:
-        underscored = each.uid.replace("-", "_")
-        for name in (f"pod{each.uid}", f"pod{underscored}", f"kubepods-pod{underscored}.slice"):
-            (copies / name).mkdir(parents=True)
-    node.list(*pods)
-    assert {each.path.split("/")[1] for each in node.scan()} == {"kubepods"}
-    assert node.source.foreign_roots == ("/aaa.slice/kubepods",)
-
-
-def test_the_chosen_root_holds_although_another_one_has_more_listed_pods(node: Node) -> None:
-    node.start(pod(1))
-    node.list(pod(1), pod(2), pod(3))
-    node.scan()
-    node.start(pod(1), pod(2), pod(3), root="aaa.slice/kubepods")
-    assert [each.path for each in node.scan(after_s=40)] == [f"/kubepods/burstable/pod{uid(1)}"]
-    node.list(pod(2), pod(3))  # the root has no listed pod left, so kubelet uses another one
-    assert {each.path.split("/")[1] for each in node.scan()} == {"aaa.slice"}
-
-
-def test_the_root_with_the_agents_own_pod_goes_before_one_with_more_pods(node: Node) -> None:
-    node.start(pod(2), pod(3), root="aaa.slice/kubepods")
-    node.list(pod(2), pod(3))
-    assert {each.path.split("/")[1] for each in node.scan()} == {"aaa.slice"}
-    node.start(replace(pod(1), uid=OWN))
-    assert {each.path.split("/")[1] for each in node.scan(after_s=40)} <= {"kubepods"}
-    assert node.source.roots == ("/kubepods",)
-
-
-def test_configured_roots_are_all_used(tmp_path: Path) -> None:
-    node = Node(tmp_path, roots=("/a/kubepods", "/b/kubepods"))
-    node.start(pod(1), root="a/kubepods")
-    node.start(pod(2), root="b/kubepods")
-    node.start(pod(3))
-    node.list(pod(1), pod(2), pod(3))
-    assert {each.name for each in node.scan()} == {"shop/p1", "shop/p2"}
-
-
 def test_classes_are_counted_by_kind_of_rule(node: Node) -> None:
     node.run(
         pod(1),
@@ -426,32 +293,3 @@ def test_counts_follow_changed_and_removed_pods(node: Node) -> None:
         ("latency-sensitive", "kubernetes"): 1,
         ("system", "system"): 1,
     }
-
-
-def workload(name: str, path: str) -> Workload:
-    return Workload(name, CgroupId("cpu", hash(path)), path, QosClass.BE, name, "")
-
-
-@pytest.mark.parametrize("path", ["/kubepods/pod1", "/kubepods", "/kubepods/pod1/inner"])
-def test_a_configured_workload_goes_before_a_pod(path: str) -> None:
-    ours = workload("ours", path)
-    pods = (workload("a/b", "/kubepods/pod1"), workload("c/d", "/other/pod2"))
-    kept, conflicts = merge_with_configured((ours,), pods)
-    assert kept == (ours, pods[1])
-    (conflict,) = conflicts
-    assert conflict.startswith("a/b: left to the configured workload 'ours'")
-
-
-@pytest.mark.parametrize("path", ["/pod1/one", "/pod1", "/pod1/one/inner"])
-def test_a_configured_workload_in_a_pod_goes_before_all_its_containers(path: str) -> None:
-    # The weight of the pod would be that of the configured workload as well.
-    ours, pod = workload("ours", path), workload("a/b", "/pod1")
-    containers = container_workloads(pod, [("one", 2), ("two", 3)], ())
-    kept, (conflict,) = merge_with_configured((ours,), containers)
-    assert kept == (ours,)
-    assert conflict.startswith("a/b: left to")
-
-
-def test_neighbours_are_no_conflict() -> None:
-    ours, pods = workload("ours", "/kubepods/pod1"), (workload("a/b", "/kubepods/pod10"),)
-    assert merge_with_configured((ours,), pods) == ((ours, *pods), ())
