@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from controller.cli.common import DONE, FAILED, WRONG, fail
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from controller.simulation.model import Scenario
 
 __all__ = ("HELP", "add_arguments", "main")
+
+# Without a terminal.
+_LINE_EVERY_S = 30
 
 HELP = "compare policies on simulated nodes: objective kept, best-effort work, writes"
 
@@ -168,19 +172,22 @@ def _recorded(path: Path) -> "Scenario":
 
 
 class _Progress:
-    """One line on stderr that is overwritten, if stderr is a terminal."""
+    """The newest line of progress on stderr: overwritten on a terminal, else one in a while."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+        self._overwrites = sys.stderr.isatty()
+        self._shown_s = time.monotonic()
 
     def show(self, text: str) -> None:
-        if self._shown:
+        if self._overwrites:
             print(f"\r{text:79.79}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._shown_s >= _LINE_EVERY_S:
+            self._shown_s = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        self.show("")
-        if self._shown:
-            print("\r", end="", file=sys.stderr, flush=True)
+        if self._overwrites:
+            print(f"\r{'':79}\r", end="", file=sys.stderr, flush=True)
 
 
 def _print(comparison: "Comparison", as_json: bool) -> None:
