@@ -57,9 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.mix:
         mixes = tuple(mixes[number - 1] for number in args.mix)
     try:
+        before = None if args.before is None else Record.load(args.before)
         if not args.render:
             _run(args, mixes)
-        _write(Record.load(args.blocks), args.output)
+        _write(Record.load(args.blocks), args.output, before)
     except DemoError as error:
         print(f"compare: {error}", file=sys.stderr)
         return 1
@@ -94,16 +95,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", type=Path, default=Path("docs/BENCHMARKS.md"))
     parser.add_argument("--render", action="store_true", help="only write the page, from --blocks")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="FILE",
+        help="blocks of an earlier run: the page names the verdicts that differ",
+    )
     return parser
 
 
-def _write(record: Record, output: Path) -> None:
+def _write(record: Record, output: Path, before: Record | None) -> None:
     usable = record.usable
     if not usable:
         raise DemoError(f"{record.path} has no usable block")
     output.with_name(_SHORT).write_text(picture.short(usable))
     output.with_name(_FULL).write_text(picture.every_mix(usable))
-    output.write_text(render(record, (_SHORT, _FULL)))
+    output.write_text(render(record, (_SHORT, _FULL), before))
     print(f"compare: {output}, {_SHORT} and {_FULL} beside it")
 
 

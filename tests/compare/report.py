@@ -3,7 +3,7 @@
 """docs/BENCHMARKS.md from the record of a comparison."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import math
 
 from controller.demo.table import format_ms
@@ -11,13 +11,13 @@ from tests.compare.plan import LEARN_S
 from tests.compare.record import ALONE, WINDOW_S, Block, Record, is_usable
 from tests.compare.results import (
     EQUAL,
-    OURS,
     SCHED_IDLE,
     Comparison,
     by_mix,
-    compare,
+    every_comparison,
     median_p99_ms,
     objective_ms,
+    ours,
     overall,
     summarise,
     unusual,
@@ -80,8 +80,8 @@ _ELSEWHERE = """\
 _MOST_UNUSUAL = 20
 
 
-def render(record: Record, pictures: Sequence[str] = ()) -> str:
-    """Return the page; *pictures* are the names of image files beside it.
+def render(record: Record, pictures: Sequence[str] = (), before: Record | None = None) -> str:
+    """Return the page; *pictures* are the names of image files beside it, *before* an earlier run.
 
     :raises ValueError: the record has no usable block.
     """
@@ -124,6 +124,7 @@ def render(record: Record, pictures: Sequence[str] = ()) -> str:
         "",
         *_verdicts(usable),
         "",
+        *([] if before is None else _agreement(before, usable)),
         "## Blocks far from the median of their row",
         "",
         *_unusual(usable),
@@ -164,21 +165,12 @@ def _overall(blocks: Sequence[Block]) -> Iterator[str]:
         yield f"| {found.policy} | {found.against} | {found.rows} | {_cells(found)} |"
 
 
-def _ours(blocks: Iterable[Block]) -> Iterator[tuple[str, Comparison]]:
-    """Yield mix and comparison of ours with each policy."""
-    for mix, own in by_mix(blocks).items():
-        for policy in dict.fromkeys(block.policy for block in own):
-            found = None if policy in (OURS, ALONE) else compare(own, OURS, policy)
-            if found is not None:
-                yield mix, found
-
-
 def _worse(blocks: Sequence[Block]) -> Iterator[str]:
     yield "## Where sweetpoint is worse"
     yield ""
     worse = [
         f"- {mix}, than {found.against}: {_NAMES[figure]} {_figure(found, figure)}"
-        for mix, found in _ours(blocks)
+        for mix, found in ours(blocks)
         for figure, verdict in found.verdicts.items()
         if verdict == "worse"
     ]
@@ -193,7 +185,7 @@ def _sched_idle(blocks: Sequence[Block]) -> Iterator[str]:
     equal = [
         f"- {mix}: "
         + ", ".join(f"{_NAMES[figure]} {_figure(found, figure)}" for figure in found.verdicts)
-        for mix, found in _ours(blocks)
+        for mix, found in ours(blocks)
         if found.against == SCHED_IDLE and "better" not in found.verdicts.values()
     ]
     yield from equal or ["- none of the mixes"]
@@ -204,7 +196,7 @@ def _sched_idle(blocks: Sequence[Block]) -> Iterator[str]:
 def _verdicts(blocks: Sequence[Block]) -> Iterator[str]:
     yield "| mix | against | pairs | p99 | violated windows | work |"
     yield "|---|---|---|---|---|---|"
-    for mix, found in _ours(blocks):
+    for mix, found in ours(blocks):
         yield f"| {mix} | {found.against} | {_cells(found)} |"
 
 
@@ -226,6 +218,35 @@ def _figure(found: Comparison, figure: str) -> str:
         return f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]"
     middle, low, high = interval
     return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+
+
+def _agreement(before: Record, blocks: Sequence[Block]) -> Iterator[str]:
+    then, now = every_comparison(before.usable), every_comparison(blocks)
+    differ, same, opposite = [], 0, 0
+    for (where, policy, against), found in now.items():
+        old = then.get((where, policy, against))
+        for figure, verdict in found.verdicts.items() if old else ():
+            if verdict == old.verdicts[figure]:
+                same += 1
+                continue
+            opposite += EQUAL not in (verdict, old.verdicts[figure])
+            differ.append(
+                f"| {where} | {policy} | {against} | {_NAMES[figure]} "
+                f"| {_figure(old, figure)}: {old.verdicts[figure]} "
+                f"| {_figure(found, figure)}: {verdict} |"
+            )
+    yield "## An earlier run"
+    yield ""
+    once = len(differ) - opposite
+    yield f"Blocks of {before.facts.get('date')}, commit {before.facts.get('commit')}. Of the"
+    yield f"{same + len(differ)} verdicts that both runs have, {same} are the same, {once} show a"
+    yield f"difference in one of the runs only, and {opposite} are opposite."
+    yield ""
+    if differ:
+        yield "| mix | policy | against | figure | then | now |"
+        yield "|---|---|---|---|---|---|"
+        yield from differ
+        yield ""
 
 
 def _unusual(blocks: Sequence[Block]) -> Iterator[str]:

@@ -20,8 +20,10 @@ __all__ = (
     "Summary",
     "by_mix",
     "compare",
+    "every_comparison",
     "median_p99_ms",
     "objective_ms",
+    "ours",
     "overall",
     "summarise",
     "unusual",
@@ -154,6 +156,22 @@ def overall(blocks: Sequence[Block]) -> Iterator[Comparison]:
             found = None if policy == against else compare(blocks, policy, against)
             if found is not None:
                 yield found
+
+
+def ours(blocks: Iterable[Block]) -> Iterator[tuple[str, Comparison]]:
+    """Yield mix and comparison of ours with each policy."""
+    for mix, own in by_mix(blocks).items():
+        for policy in dict.fromkeys(block.policy for block in own):
+            found = None if policy in (OURS, ALONE) else compare(own, OURS, policy)
+            if found is not None:
+                yield mix, found
+
+
+def every_comparison(blocks: Sequence[Block]) -> dict[tuple[str, str, str], Comparison]:
+    """Return all comparisons by mix, policy and the policy that it is compared with."""
+    found = {("all mixes", each.policy, each.against): each for each in overall(blocks)}
+    found |= {(mix, each.policy, each.against): each for mix, each in ours(blocks)}
+    return found
 
 
 def compare(blocks: Sequence[Block], policy: str, against: str) -> Comparison | None:

@@ -79,6 +79,24 @@ def test_all_mixes_together_are_compared_with_sched_idle_and_with_ours() -> None
     ]
 
 
+def test_verdicts_that_differ_from_an_earlier_run_are_listed() -> None:
+    ours = blocks(OURS, [10, 11, 9, 10, 10], [0, 1, 0, 0, 0])
+    less = blocks(OURS, [8, 8.8, 7.2, 8, 8], [0, 1, 0, 0, 0])
+    facts = {"date": "yesterday", "commit": "abc"}
+    before = Record(path=Path("unused"), facts=facts, blocks=[*IDLE, *RULE, *less])
+    now = Record(path=Path("unused"), blocks=[*IDLE, *RULE, *ours])
+    text = section(render(now, before=before), "An earlier run")
+    assert "Blocks of yesterday, commit abc." in text
+    rows = [line for line in text.splitlines() if line.startswith(f"| {MIX} |")]
+    assert len(rows) == 1
+    assert rows[0].startswith(f"| {MIX} | sweetpoint | sched-idle | work | 0.8 [")
+    assert "worse | 1 [" in rows[0]
+    assert rows[0].endswith("no difference shown |")
+    # Of one mix, all mixes together say the same, once in each direction.
+    assert text.count("| all mixes |") == 2
+    assert "3 show a\ndifference in one of the runs only, and 0 are opposite." in text
+
+
 def test_an_unusual_block_is_listed_with_what_explains_it() -> None:
     ours = blocks(OURS, [10, 10, 5, 10, 10], [0] * 5)
     ours[2] = replace(
