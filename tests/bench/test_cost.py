@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the agent costs by number of workloads, asleep and busy, by process and with BPF.
 
-``SWEETPOINT_COST_SECONDS`` is the length of a row, 60 by default. Each row is printed and written
-to ``reports/cost.json``.
+``SWEETPOINT_COST_SECONDS`` is the length of a row, 60 by default, ``SWEETPOINT_COST_LATER`` the age
+in seconds of an agent that is measured again. Each row is printed, those of young agents are
+written to ``reports/cost.json``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 import re
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,8 @@ SECONDS = int(os.environ.get("SWEETPOINT_COST_SECONDS", "60"))
 REPORT = Path("reports/cost.json")
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 SETTLE_S = 15
+FIRST_S = 300
+LATER_S = int(os.environ.get("SWEETPOINT_COST_LATER", "900"))
 
 
 @pytest.fixture
@@ -55,13 +59,38 @@ def test_cost(workloads: int, busy: bool, site: Site) -> None:
     with _tasks(cgroups, busy=busy), AgentRun(site) as agent:
         agent.ready()
         time.sleep(SETTLE_S)
-        pids = agent.pids()
-        before, began_s = _taken(pids), time.monotonic()
-        time.sleep(SECONDS)
-        after, took_s = _taken(pids), time.monotonic() - began_s
-        pss, anonymous = (sum(_memory(pid)[kind] for pid in pids) for kind in ("Pss", "Pss_Anon"))
+        row = _measure(agent, workloads, busy)
         status = agent.status()
         assert agent.stop() == 0
+    _keep(row)
+    assert len(status["workloads"]) == workloads
+    assert status["tick"]["failed"] == 0
+
+
+@pytest.mark.usefixtures("bpf_statistics")
+def test_cost_does_not_grow(site: Site) -> None:
+    """Old agents cost what they cost after five minutes. Other work varies the CPU time of both."""
+    with _tasks([*_cgroups(site, 200)], busy=False), AgentRun(site) as agent:
+        agent.ready()
+        began_s = time.monotonic()
+        rows = []
+        for after_s in (FIRST_S, LATER_S):
+            time.sleep(max(0.0, began_s + after_s - time.monotonic()))
+            rows.append(_measure(agent, 200, False))
+        assert agent.stop() == 0
+    first, later = rows
+    assert later["pss_mib"] <= first["pss_mib"] + 1
+    assert later["agent_cpu_percent"] <= 1.2 * first["agent_cpu_percent"]
+
+
+def _measure(agent: AgentRun, workloads: int, busy: bool) -> dict[str, Any]:
+    """Print and return what *agent* costs for SECONDS."""
+    pids = agent.pids()
+    before, began_s = _taken(pids), time.monotonic()
+    time.sleep(SECONDS)
+    after, took_s = _taken(pids), time.monotonic() - began_s
+    pss, anonymous = (sum(_memory(pid)[kind] for pid in pids) for kind in ("Pss", "Pss_Anon"))
+    tick = agent.status()["tick"]
     row = {
         "workloads": workloads,
         "busy": busy,
@@ -72,13 +101,11 @@ def test_cost(workloads: int, busy: bool, site: Site) -> None:
         "agent_cpu_percent": round(100 * (after[1] - before[1]) / took_s, 3),
         "bpf_cpu_percent": round(100 * (after[2] - before[2]) / took_s, 3),
         "written_kib": round((after[3] - before[3]) / 1024, 1),
-        "tick_median_ms": round(status["tick"]["duration_median_ns"] / 1e6, 2),
-        "tick_p99_ms": round(status["tick"]["duration_p99_ns"] / 1e6, 2),
+        "tick_median_ms": round(tick["duration_median_ns"] / 1e6, 2),
+        "tick_p99_ms": round(tick["duration_p99_ns"] / 1e6, 2),
     }
-    _keep(row)
     print(f"\n{json.dumps(row)}")
-    assert len(status["workloads"]) == workloads
-    assert status["tick"]["failed"] == 0
+    return row
 
 
 def _cgroups(site: Site, workloads: int) -> Iterator[Path]:

@@ -14,14 +14,6 @@ struct row {
 BPF_HASH(queued_at, u32, u64, 10240);
 BPF_HASH(latencies, struct row, u64, 10240);
 
-static __always_inline u32 read_u32(u64 address)
-{
-	u32 value = 0;
-
-	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
-	return value;
-}
-
 static __always_inline int stamp(u64 task)
 {
 	u32 pid = read_u32(task + OFF_TASK_PID);
