@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``make compare``: run the comparison and write docs/BENCHMARKS.md with its pictures.
+"""``make compare``: run the comparison, write docs/BENCHMARKS.md with its pictures, README's table.
 
 Root is needed. Everything runs in cgroups of its own, which are removed at the end, after Ctrl-C
 and also if the program is killed. Nothing else may use the machine meanwhile. Blocks are kept as
@@ -24,6 +24,7 @@ from tests.compare.conditions import facts, missing
 from tests.compare.jobs import JOBS
 from tests.compare.plan import LEARN_S, Mix, Task, plan, run
 from tests.compare.policies import POLICIES
+from tests.compare.readme import insert, table
 from tests.compare.record import ALONE, Block, Failure, Record, is_usable
 from tests.compare.report import render
 from tests.compare.results import median_p99_ms
@@ -48,6 +49,7 @@ _SPARE = 0.1
 # Blocks that were made under other ones cannot be continued.
 _SAME = ("kernel", "CPUs", "block")
 _SHORT, _FULL = "benchmarks-short.svg", "benchmarks.svg"
+_PAGE, _README = Path("docs/BENCHMARKS.md"), Path("README.md")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--continue", dest="again", action="store_true", help="go on with the file of --blocks"
     )
-    parser.add_argument("--output", type=Path, default=Path("docs/BENCHMARKS.md"))
+    parser.add_argument("--output", type=Path, default=_PAGE)
     parser.add_argument("--render", action="store_true", help="only write the page, from --blocks")
     parser.add_argument(
         "--before",
@@ -111,6 +113,8 @@ def _write(record: Record, output: Path, before: Record | None) -> None:
     output.with_name(_SHORT).write_text(picture.short(usable))
     output.with_name(_FULL).write_text(picture.every_mix(usable))
     output.write_text(render(record, (_SHORT, _FULL), before))
+    if output == _PAGE:
+        _README.write_text(insert(_README.read_text(), table(usable)))
     print(f"compare: {output}, {_SHORT} and {_FULL} beside it")
 
 

@@ -1,0 +1,37 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""README's table of a comparison: each policy relative to sched-idle alone, over all mixes."""
+
+from collections.abc import Iterator, Sequence
+
+from tests.compare.record import Block
+from tests.compare.report import figure_text
+from tests.compare.results import OURS, SCHED_IDLE, overall
+
+__all__ = ("insert", "table")
+
+_BEGIN = "<!-- begin: table of make compare -->\n"
+_END = "<!-- end: table of make compare -->\n"
+# Of our agent, README has the mode that acts.
+_LEFT_OUT = ("observe",)
+
+
+def table(blocks: Sequence[Block]) -> Iterator[str]:
+    """Yield the lines of the table, ours last."""
+    yield "| relative to `cpu.idle` alone | p99 | windows above the objective | batch work |"
+    yield "|---|---|---|---|"
+    rows = [each for each in overall(blocks) if each.against == SCHED_IDLE]
+    for each in sorted(rows, key=lambda row: row.policy == OURS):
+        if each.policy not in _LEFT_OUT:
+            p99, violated, work = (figure_text(each, figure) for figure in each.verdicts)
+            yield f"| {each.policy} | {p99} | {violated} points | {work} |"
+
+
+def insert(text: str, lines: Iterator[str]) -> str:
+    """Return *text* with *lines* between its two marks.
+
+    :raises ValueError: *text* lacks a mark.
+    """
+    before, rest = text.split(_BEGIN)
+    _, after = rest.split(_END)
+    return before + _BEGIN + "".join(f"{line}\n" for line in lines) + _END + after
