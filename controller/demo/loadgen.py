@@ -30,7 +30,7 @@ import time
 from typing import TextIO
 
 from controller.core.units import NS_PER_MS, NS_PER_SEC
-from controller.demo.results import Ledger, SecondOfLoad
+from controller.demo.ledger import Ledger, SecondOfLoad
 from controller.host.facts import die_with_parent
 
 __all__ = ("Generator", "arrivals", "main")

@@ -41,7 +41,7 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.core.settings import DiskFacts, HostFacts, LinkFacts, ResctrlFacts
-from controller.demo.simulated_node import KnobTable, make_workload, target_of
+from controller.demo.simulated_knobs import KnobTable, make_workload, target_of
 
 __all__ = (
     "CacheNode",

@@ -48,7 +48,7 @@ from controller.core.settings import (
     Settings,
 )
 from controller.core.units import NS_PER_SEC
-from controller.demo.simulated_node import KnobTable, make_workload, target_of
+from controller.demo.simulated_knobs import KnobTable, make_workload, target_of
 from controller.simulation.machine import KUBELET_WEIGHT, Array, Machine
 from controller.simulation.plant import Plant
 

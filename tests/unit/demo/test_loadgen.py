@@ -16,8 +16,9 @@ import time
 
 import pytest
 
+from controller.demo.ledger import Ledger
 from controller.demo.loadgen import arrivals
-from controller.demo.results import Ledger, quantile
+from controller.demo.results import quantile
 
 SECOND = 1_000_000_000
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

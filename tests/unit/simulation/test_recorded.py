@@ -10,7 +10,7 @@ import pytest
 from controller.core.model import QosClass, Snapshot, WorkloadSample
 from controller.core.settings import HostFacts
 from controller.core.units import NS_PER_SEC
-from controller.demo.simulated_node import KnobTable, make_workload
+from controller.demo.simulated_knobs import KnobTable, make_workload
 from controller.simulation.loads import steps
 from controller.simulation.plant import Plant
 from controller.simulation.policies.planned import Probes

@@ -28,7 +28,7 @@ from controller.core.model import (
 )
 from controller.core.planner import Planner
 from controller.core.settings import Gains, Settings
-from controller.demo.simulated_node import target_of
+from controller.demo.simulated_knobs import target_of
 from tests.closed_loop import TICK_NS, TICKS_PER_S, make_settings
 
 SHORT, LONG = 20, 62  # the histogram's buckets of waits below and above the sweet point

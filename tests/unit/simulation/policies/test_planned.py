@@ -19,7 +19,7 @@ from controller.core.model import (
     TargetKind,
 )
 from controller.core.settings import Profile
-from controller.demo.simulated_node import KnobTable
+from controller.demo.simulated_knobs import KnobTable
 from controller.simulation.plant import Plant
 from controller.simulation.policies.planned import Planned, Probes
 from controller.simulation.policies.registry import policies
