@@ -27,7 +27,7 @@ from tests.compare.policies import POLICIES
 from tests.compare.readme import insert, table
 from tests.compare.record import ALONE, Block, Failure, Record, is_usable
 from tests.compare.report import render
-from tests.compare.results import median_p99_ms
+from tests.compare.results import by_mix, median_p99_ms
 from tests.compare.services import SERVICES, SHAPES, Service
 
 # Each service and shape, and jobs that compute, share a cache, fill the memory bandwidth, and start
@@ -113,9 +113,11 @@ def _write(record: Record, output: Path, before: Record | None) -> None:
     output.with_name(_SHORT).write_text(picture.short(usable))
     output.with_name(_FULL).write_text(picture.every_mix(usable))
     output.write_text(render(record, (_SHORT, _FULL), before))
-    if output == _PAGE:
-        _README.write_text(insert(_README.read_text(), table(usable)))
     print(f"compare: {output}, {_SHORT} and {_FULL} beside it")
+    policies, mixes = {block.policy for block in usable}, set(by_mix(usable))
+    if output == _PAGE and policies.issuperset(DEFAULT_POLICIES) and mixes == set(map(str, MIXES)):
+        _README.write_text(insert(_README.read_text(), table(usable)))
+        print(f"compare: the table in {_README}")
 
 
 def _run(args: argparse.Namespace, mixes: Sequence[Mix]) -> None:

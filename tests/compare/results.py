@@ -12,6 +12,7 @@ from tests.compare.record import ALONE, Block
 from tests.compare.statistics import Interval, mean_interval, spread
 
 __all__ = (
+    "ALL_MIXES",
     "EQUAL",
     "FIGURES",
     "OURS",
@@ -32,6 +33,7 @@ __all__ = (
 OURS = "sweetpoint"
 SCHED_IDLE = "sched-idle"
 EQUAL = "no difference shown"
+ALL_MIXES = "all mixes"
 FIGURES = ("p99", "violated", "work")
 _LEAST_OBJECTIVE_MS = 2.0
 # In ratios: a p99 of requests that were never answered, and no work at all.
@@ -149,13 +151,16 @@ class _Row:
 
 
 def overall(blocks: Sequence[Block]) -> Iterator[Comparison]:
-    """Compare each policy with sched-idle and with ours in all mixes of the usable *blocks*."""
+    """Compare each policy with sched-idle and with ours in all mixes of the usable *blocks*.
+
+    And the agent that only observes with none: what it costs to run one.
+    """
     policies = dict.fromkeys(block.policy for block in blocks if block.policy != ALONE)
-    for against in (SCHED_IDLE, OURS):
-        for policy in policies:
-            found = None if policy == against else compare(blocks, policy, against)
-            if found is not None:
-                yield found
+    pairs = [(policy, against) for against in (SCHED_IDLE, OURS) for policy in policies]
+    for policy, against in (*pairs, ("observe", "none")):
+        found = None if policy == against else compare(blocks, policy, against)
+        if found is not None:
+            yield found
 
 
 def ours(blocks: Iterable[Block]) -> Iterator[tuple[str, Comparison]]:
@@ -168,8 +173,15 @@ def ours(blocks: Iterable[Block]) -> Iterator[tuple[str, Comparison]]:
 
 
 def every_comparison(blocks: Sequence[Block]) -> dict[tuple[str, str, str], Comparison]:
-    """Return all comparisons by mix, policy and the policy that it is compared with."""
-    found = {("all mixes", each.policy, each.against): each for each in overall(blocks)}
+    """Return all comparisons by mix (or ALL_MIXES), policy and the one that it is compared with.
+
+    sched-idle against ours is left out: it says what ours against sched-idle says.
+    """
+    found = {
+        (ALL_MIXES, each.policy, each.against): each
+        for each in overall(blocks)
+        if (each.policy, each.against) != (SCHED_IDLE, OURS)
+    }
     found |= {(mix, each.policy, each.against): each for mix, each in ours(blocks)}
     return found
 
