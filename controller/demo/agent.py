@@ -43,18 +43,21 @@ def write_config(
     *,
     profile: str = PROFILE,
     sweet_point: str | None = None,
+    sched_idle: bool = True,
     quota_only: bool = False,
 ) -> Path:
     """Write a configuration for the cgroups below *cgroup* into *home* and return its path.
 
     *profile* is the name of a shipped one. *sweet_point* (such as ``2ms``) replaces the sweet point
-    of the indicator in it. With *quota_only* it turns sched-idle off and has no other indicator.
+    of the indicator in it. *sched_idle*: whether best-effort work is set idle. With *quota_only* it
+    is not, and the profile has no other indicator.
     """
     content = yaml.safe_load((profiles_dir() / f"{profile}.yaml").read_text())
     if sweet_point is not None:
         content["indicators"][INDICATOR]["sweet_point"] = sweet_point
-    if quota_only:
+    if quota_only or not sched_idle:
         content["sched_idle"] = False
+    if quota_only:
         content["indicators"] = {INDICATOR: content["indicators"][INDICATOR]}
     config = {
         "state_dir": str(home / "state"),

@@ -43,6 +43,7 @@ class Runner:
         self._session, self._seconds = session, seconds
         self._root = cpu_mount / session.cgroups.path[1:]
         self._version = version
+        self._memories: dict[tuple[str, str], dict[str, float]] = {}
 
     @contextlib.contextmanager
     def serving(self, service: Service) -> Iterator[int]:
@@ -68,12 +69,13 @@ class Runner:
             knobs=knobs,
             service_oncpu_ns=lambda: oncpu_ns(LS),
             service_wait_ns=lambda: _waited_ns(self._root / LS),
+            memory=self._memories.setdefault((str(task.mix), task.policy), {}),
         )
         with chosen.applied(node):
             try:
                 if chosen.mode:
                     learned = self._learned(task.mix, port)
-                    self._start_agent(chosen.mode, service, learned)
+                    self._start_agent(chosen.mode, service, learned, chosen.sched_idle)
                 return self._measure(task, job, service, port, cgroup, knobs)
             finally:
                 try:
@@ -87,7 +89,7 @@ class Runner:
         learned = self._session.home / f"learned-{mix.service}-{mix.shape}"
         if not learned.exists():
             print(f"compare: learning {mix.service} {mix.shape}, {LEARN_S:.0f} s", flush=True)
-            self._start_agent("observe", service, None)
+            self._start_agent("observe", service, None, sched_idle=False)
             try:
                 start_ns = time.monotonic_ns() + round(_LEAD_S * NS_PER_SEC)
                 segments = service.segments(mix.shape, LEARN_S)
@@ -105,12 +107,14 @@ class Runner:
     def _data(self) -> Path:
         return self._session.home / "data"
 
-    def _start_agent(self, mode: str, service: Service, learned: Path | None) -> None:
+    def _start_agent(
+        self, mode: str, service: Service, learned: Path | None, sched_idle: bool
+    ) -> None:
         """Start an agent that has *learned*, and nothing from any other run."""
         shutil.rmtree(self._data, ignore_errors=True)
         if learned is not None:
             shutil.copytree(learned, self._data)
-        self._session.start_agent(mode, profile=service.profile)
+        self._session.start_agent(mode, profile=service.profile, sched_idle=sched_idle)
 
     def _measure(
         self,

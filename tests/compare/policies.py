@@ -10,7 +10,7 @@ their budget.
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import math
 import os
 from pathlib import Path
@@ -84,11 +84,15 @@ class CpuKnobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What a rule of a block sees: the job's knobs, and counters in ns of the service."""
+    """What a rule of a block sees: the job's knobs, and counters in ns of the service.
+
+    ``memory`` is what the rule has kept from earlier blocks of the mix.
+    """
 
     knobs: CpuKnobs
     service_oncpu_ns: Callable[[], int]
     service_wait_ns: Callable[[], int]
+    memory: dict[str, float] = field(default_factory=dict)
 
 
 class _Rule(Protocol):
@@ -119,14 +123,17 @@ class _Koordinator:
 
 
 class _Katalyst:
-    """The controller "rama" on waiting and use; the job gets what the service does not require."""
+    """The controller "rama" on waiting and use; the job gets what the service does not require.
+
+    A block is two of its periods, so it goes on where the last block of the mix ended.
+    """
 
     interval_s = _KATALYST_S
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._cpus = float(os.cpu_count() or 1)
-        self._required = self._cpus / 2
+        self._required = node.memory.get("required", self._cpus / 2)
         indicators = [TARGETS["sched_wait"], TARGETS["usage"]]
         most = (1 - _KATALYST_LEAST) * self._cpus
         self._rama = Rama(indicators, _KATALYST_LEAST * self._cpus, most)
@@ -142,6 +149,7 @@ class _Katalyst:
         self._last = now
         values = [waited / passed * 1e3 / self._required, used / passed / self._required]
         self._required = self._rama.propose(values, self._required)
+        self._node.memory["required"] = self._required
         self._node.knobs.set_quota(self._cpus - self._required)
 
 
@@ -149,12 +157,14 @@ class _Katalyst:
 class Policy:
     """A policy by name. ``mode`` is that of our agent, which runs in the block; empty: none.
 
-    ``idle``: cpu.idle of the job. ``rule`` makes a rule that is stepped in the block.
+    ``idle``: cpu.idle of the job; ``sched_idle``: whether our agent may set it. ``rule`` makes a
+    rule that is stepped in the block.
     """
 
     name: str
     mode: str = ""
     idle: bool = False
+    sched_idle: bool = True
     rule: Callable[[Node], _Rule] | None = None
 
     @contextlib.contextmanager
@@ -210,6 +220,7 @@ POLICIES: Mapping[str, Policy] = {
         ),
         Policy(name="katalyst", idle=True, rule=_Katalyst),
         Policy(name="observe", mode="observe"),
+        Policy(name="sweetpoint, no cpu.idle", mode="enforce", sched_idle=False),
         Policy(name="sweetpoint", mode="enforce"),
     )
 }

@@ -24,11 +24,13 @@ the rule already running. *Work* is what the job itself counts, relative to its 
   other policy has too: what a cluster has today.
 - **koordinator**, **katalyst**: the published rules in a thread of the comparison, not the agents
   of those projects. Koordinator's cfsQuota decides every second and does without `cpu.idle`.
-  Katalyst's controller "rama" decides every 5 s, begins with half of the machine and has
-  `cpu.idle`; it keeps a tenth of the machine for either side.
+  Katalyst's controller "rama" decides every 5 s, begins with half of the machine in the first block
+  of a mix and goes on where it ended, and has `cpu.idle`; it keeps a tenth of the machine for
+  either side.
 - **observe**: the agent without writing. **sweetpoint**: the agent with the shipped profile of the
-  service (postgres: the default one). Both know what an agent learned in {LEARN_S:.0f} s of the
-  same load without a job, as one that has run for a while does.
+  service (postgres: the default one); **no cpu.idle**: as on a kernel without it. All know what an
+  agent learned in {LEARN_S:.0f} s of the same load without a job, as one that has run for a while
+  does.
 """.splitlines()
 METHOD = """\
 Two policies are compared by pairs of blocks of the same round. p99 and work are ratios: the mean of
@@ -45,8 +47,8 @@ a tenth of all blocks.
 """.splitlines()
 LIMITS = """\
 - One machine, a few mixes, services that use a small part of it, blocks of seconds: Katalyst's rule
-  decides twice in a block and has no time to settle, and the agent none to find out that a squeeze
-  brings nothing, which takes it ten seconds.
+  decides twice in a block, and the agent has no time to find out that a squeeze brings nothing,
+  which takes it ten seconds.
 - The median of the windows' p99 hardly sees a burst that fills a quarter of them; the share of
   violated windows does.
 - The rules see the CPU time of service and job only; Koordinator's and Katalyst's other knobs

@@ -56,6 +56,22 @@ def test_katalyst_gives_way_to_a_service_that_waits(tmp_path: Path, clock: list[
     assert int(quota.read_text()) < 100_000
 
 
+def test_katalyst_goes_on_where_the_last_block_of_the_mix_ended(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    used, waited = [0], [0]
+    rule = POLICIES["katalyst"].rule
+    assert rule is not None
+    here = node(tmp_path, used, waited)
+    katalyst = rule(here)
+    clock[0], used[0], waited[0] = 5 * 10**9, 45 * 10**8, 10 * 10**9
+    katalyst.step()
+    quota = (tmp_path / "cpu.cfs_quota_us").read_text()
+    (tmp_path / "cpu.cfs_quota_us").write_text("-1")
+    rule(here)
+    assert (tmp_path / "cpu.cfs_quota_us").read_text() == quota != "100000"
+
+
 def test_knobs_are_given_back(tmp_path: Path) -> None:
     made = node(tmp_path, [0], [0])
     with POLICIES["katalyst"].applied(made):
