@@ -70,7 +70,7 @@ struct cpu {
 	u64 shed;  // SHED_*, written by user space
 	u64 running; // the task that was picked last
 	u64 missed;  // switches for which the tracepoint was not fired
-	u64 stolen;  // time that the hypervisor reports as stolen from the CPU, at the last switch
+	u64 stolen;  // the run queue's sum of stolen time at the last switch
 	struct cached_group cache[GROUP_CACHE];
 	struct run ring[RING];
 };
@@ -179,17 +179,19 @@ static __always_inline void read_counters(struct cpu *cpu, u32 id, u64 slot)
 #endif
 }
 
-// Keep the time that was stolen from this CPU since the last switch, all of it as one stall.
-static __always_inline void count_stolen(struct cpu *cpu, u32 id, u64 rq, u64 now)
+static __always_inline void read_stolen(struct cpu *cpu, u32 id, u64 rq, u64 now)
 {
 #ifdef OFF_RQ_STOLEN
 	u64 stolen = member_u64(rq, OFF_RQ_STOLEN);
-	u64 grown = stolen - cpu->stolen;
 
-	cpu->stolen = stolen;
-	if (grown < STOLEN_NS)
+	if (stolen == cpu->stolen)
 		return;
-	add_stolen(id, grown, now - cpu->since);
+	cpu->stolen = stolen;
+	struct stalls *known = stalls.lookup(&id);
+	u64 mono = bpf_ktime_get_ns();
+
+	if (known)
+		take_stolen(known, stolen, mono - (now - cpu->since), mono);
 #endif
 }
 
@@ -269,8 +271,8 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx)
 	if (!now) // a bad address; has not been observed
 		return 0;
 	if (!cpu->since)
-		cpu->since = now; // so what was stolen before the first switch has no length
-	count_stolen(cpu, id, rq, now);
+		cpu->since = now;
+	read_stolen(cpu, id, rq, now);
 #if STAMPS
 	if (prev != idle_task(cpu, rq))
 		stamp_previous(ctx, now);

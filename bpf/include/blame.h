@@ -4,7 +4,8 @@
 // during the wait; the part beyond the ring goes to SLOT_UNKNOWN. The time in which the CPU stood
 // still, or was idle and woke up late, is the host's: no workload is charged with it.
 //
-// Needs stalls.h, struct cpu, struct account, `blame`, weight_shift(), -D: MAX_SLOTS, BLAME.
+// Needs cgroups.h, stalls.h, struct cpu, struct account, RING, SHED_BLAME, `blame`, weight_shift(),
+// -D: MAX_SLOTS, BLAME.
 #pragma once
 
 static __always_inline void charge(struct cpu *cpu, struct account *account, u64 culprit, u64 ns)

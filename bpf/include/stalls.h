@@ -2,8 +2,10 @@
 // Times in which a CPU stood still: the hypervisor ran something else on it.
 //
 // Two signs. Time that the hypervisor reports as stolen is summed up in the run queue
-// (kernel/sched/core.c, update_rq_clock_task): what the sum grew by between two switches is one
-// stall, which ended with the last late timer before the second switch, else with the switch.
+// (kernel/sched/core.c, update_rq_clock_task). The sum is read at every switch and after every timer,
+// so at least once in a tick while the CPU is busy: what it grew by since is one stall, which ended
+// with the last late timer meanwhile, else now. Before Linux kernel commit 108ad0999085 ("sched: Don't
+// try to catch up excess steal time", in v6.14) a part may be added to the sum later.
 //
 // A hypervisor need not report it: then a timer that expires late shows it. Measured on a virtual
 // machine: nearly all timers are 4 to 64 us late, one in two thousand more than 1 ms. A busy CPU has
@@ -15,19 +17,22 @@
 // Only timers of the kernel count that are variables of the CPU, as the tick is: a program may set a
 // timer of its own to a time that has passed, and would seem to stand still all the time.
 //
-// Needs typed.h, `cpus`, overlap(), -D: NCPU, OFF_HRTIMER_EXPIRES, OFF_HRTIMER_IS_SOFT.
+// Needs typed.h, struct cpu, `cpus`, overlap(), -D: NCPU, OFF_HRTIMER_EXPIRES, OFF_HRTIMER_IS_SOFT.
+// OFF_RQ_STOLEN may be missing.
 #pragma once
 
 #define STALL_NS 500000
 // Less is not worth an interval.
 #define STOLEN_NS 200000
-#define STALLS 4
+#define STALLS 8
 // Assumed: the kernel's own variables of a CPU are this close to its run queue, which is one of them.
 #define CPU_VARIABLES (256 << 10)
 #define LONGEST_STALL_NS 1000000000
 
 struct stalls {
 	u64 next;
+	u64 stolen;  // the sum of stolen time when it was read last
+	u64 read_at; // CLOCK_MONOTONIC when it was read after a timer
 	struct {
 		u64 start, end; // CLOCK_MONOTONIC
 	} interval[STALLS];
@@ -57,22 +62,43 @@ static __always_inline void add_stall(struct stalls *known, u64 start, u64 end)
 	known->interval[at].end = end;
 }
 
-// Add *stolen_ns* of the run of *run_ns* that ends now.
-static __always_inline void add_stolen(u32 id, u64 stolen_ns, u64 run_ns)
+// Take the sum of stolen time; it grew after `begin`, or after it was read last if that was later.
+static __always_inline void take_stolen(struct stalls *known, u64 stolen, u64 begin, u64 now)
 {
+	s64 grown = stolen - known->stolen;
+
+	known->stolen = stolen;
+	if (grown < STOLEN_NS)
+		return;
+	if (begin < known->read_at)
+		begin = known->read_at;
+	u64 late = known->interval[(known->next - 1) & (STALLS - 1)].end;
+	u64 end = late > begin && late < now ? late : now;
+
+	if (grown > end - begin)
+		grown = end - begin;
+	add_stall(known, end - grown, end);
+}
+
+#ifdef OFF_RQ_STOLEN
+// The tick has updated the run queue by now.
+RAW_TRACEPOINT_PROBE(hrtimer_expire_exit)
+{
+	u32 id = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpus.lookup(&id);
 	struct stalls *known = stalls.lookup(&id);
 
-	if (!known)
-		return;
+	if (!cpu || !known || !cpu->rq)
+		return 0;
 	u64 now = bpf_ktime_get_ns();
-	u64 begin = now - run_ns;
-	u64 timer = known->interval[(known->next - 1) & (STALLS - 1)].end;
-	u64 end = timer > begin && timer < now ? timer : now;
+	// The last switch; before the first one there is no time in which the sum grew.
+	u64 begin = cpu->since ? cpu->since - cpu->sync_clock + cpu->sync_mono : now;
 
-	if (stolen_ns > end - begin)
-		stolen_ns = end - begin;
-	add_stall(known, end - stolen_ns, end);
+	take_stolen(known, read_u64(cpu->rq + OFF_RQ_STOLEN), begin, now);
+	known->read_at = now;
+	return 0;
 }
+#endif
 
 RAW_TRACEPOINT_PROBE(hrtimer_expire_entry)
 {

@@ -5,8 +5,8 @@
 // intervals per cfs_rq and subtracted from the histogram and from the blame (wait_ns still contains
 // it).
 //
-// Needs typed.h, struct cpu, overlap(), -D: NCPU, MAX_LATENCY, BLAME, OFF_TASK_CFS_RQ,
-// OFF_CFS_RQ_THROTTLED.
+// Needs typed.h, struct cpu, RING, SHED_BLAME, overlap(), -D: NCPU, MAX_LATENCY, BLAME,
+// OFF_TASK_CFS_RQ, OFF_CFS_RQ_THROTTLED.
 #pragma once
 
 #define THROTTLES 4

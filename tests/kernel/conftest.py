@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of several tests on the running kernel."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kernel.knobs import (
-    make_child,
-    set_weight,
-)
+from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.sched import SchedProbe
+from tests.kernel.groups import Groups
+from tests.kernel.knobs import make_child, set_weight
 
 
 @pytest.fixture
@@ -18,3 +19,15 @@ def pod(cgroup_root: Path) -> Path:
     pod = make_child(cgroup_root, "pod")
     set_weight(pod, 333)
     return pod
+
+
+@pytest.fixture
+def probe(request: pytest.FixtureRequest) -> Iterator[SchedProbe]:
+    loaded = SchedProbe(cpus=max(possible_cpus()) + 1, typed=getattr(request, "param", True))
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) -> Groups:
+    return Groups(cgroup_root, cgroup_layout, probe)

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sched probe compared with the kernel's own counts, under several mixes of load."""
 
-from collections.abc import Iterator
 import os
 from pathlib import Path
-import threading
 import time
 
 import numpy as np
@@ -13,8 +11,6 @@ import pytest
 
 from controller.core.indicators.histogram import UPPER_NS
 from controller.host.facts import CgroupLayout, possible_cpus
-from controller.probes.bpf.btf import Btf, BtfError
-from controller.probes.bpf.mapped_array import MappedArray
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slots import SLOT_SYSTEM
 from tests.kernel.groups import QUIET_NS, Groups
@@ -25,24 +21,8 @@ from tests.kernel.steal import Steal
 pytestmark = pytest.mark.kernel
 
 CPU = max(os.sched_getaffinity(0))
-# struct stalls of bpf/include/stalls.h.
-STALLS = np.dtype([("next", "u8"), ("interval", [("start", "u8"), ("end", "u8")], 4)])
-
-
 # Both variants of reading kernel memory.
 TYPED = pytest.mark.parametrize("probe", [True, False], ids=["typed", "untyped"], indirect=True)
-
-
-@pytest.fixture
-def probe(request: pytest.FixtureRequest) -> Iterator[SchedProbe]:
-    loaded = SchedProbe(cpus=max(possible_cpus()) + 1, typed=getattr(request, "param", True))
-    yield loaded
-    loaded.close()
-
-
-@pytest.fixture
-def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) -> Groups:
-    return Groups(cgroup_root, cgroup_layout, probe)
 
 
 @TYPED
@@ -159,81 +139,6 @@ def test_on_cpu_time_is_right_in_spite_of_missed_switches(
     old, new = groups.sample(first, service), groups.sample(last, service)
     assert old.oncpu_ns is not None and new.oncpu_ns is not None
     steal.assert_equal(new.oncpu_ns - old.oncpu_ns, after - before, rel=0.02)
-
-
-@TYPED
-def test_no_work_is_blamed_while_the_cpu_stands_still(probe: SchedProbe, groups: Groups) -> None:
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
-    stalls = MappedArray(probe._loaded.map_fds["stalls"], STALLS, max(possible_cpus()) + 1)
-    # As if timers had shown one stall that lasts since boot.
-    stalls.values["interval"]["end"][CPU] = 1 << 62
-    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
-        running.work()
-        reading = probe.poll()
-    sample = groups.sample(reading, service)
-    assert sample.wait_host_ns is not None and sample.wait_host_ns > 50_000_000
-    assert sample.wait_inflicted_ns is not None
-    assert sample.wait_inflicted_ns < 0.05 * sample.wait_host_ns
-    assert groups.blame(reading, service, hog) < 0.05 * sample.wait_host_ns
-
-
-@TYPED
-def test_no_work_is_blamed_for_stolen_time(probe: SchedProbe, groups: Groups) -> None:
-    try:
-        Btf().offset("rq", "prev_steal_time_rq")
-    except BtfError as error:
-        pytest.skip(str(error))
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
-    seen, stop = probe._cpus.values["stolen"][CPU : CPU + 1], threading.Event()
-
-    def steal() -> None:
-        # As if the hypervisor had stolen 3 ms since the last switch.
-        while not stop.wait(0.001):
-            seen[:] -= 3_000_000
-
-    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=2) as running:
-        thread = threading.Thread(target=steal)
-        thread.start()
-        try:
-            running.work()
-        finally:
-            stop.set()
-            thread.join()
-        sample = groups.sample(probe.poll(), service)
-    assert sample.wait_host_ns is not None and sample.wait_inflicted_ns is not None
-    print(f"host {sample.wait_host_ns / 1e9:.3f} s, inflicted {sample.wait_inflicted_ns / 1e9:.3f}")
-    assert sample.wait_host_ns > 50_000_000
-    assert sample.wait_host_ns > sample.wait_inflicted_ns
-
-
-def test_stolen_time_is_that_of_the_kernels_account(probe: SchedProbe, groups: Groups) -> None:
-    hogs = [Load(groups.make("hog", latency=False), "hog")] * len(os.sched_getaffinity(0))
-    with loads(hogs, seconds=2) as running:
-        before, steal = int(probe._cpus.values["stolen"].sum()), Steal()
-        running.work()
-        stolen_ns = int(probe._cpus.values["stolen"].sum()) - before
-        taken_ns = steal.taken_ns()
-    print(f"stolen {stolen_ns / 1e6:.1f} ms, of the kernel {taken_ns / 1e6:.1f} ms")
-    assert abs(stolen_ns - taken_ns) <= 0.1 * taken_ns + 50_000_000
-
-
-@TYPED
-def test_a_program_cannot_make_its_cpu_stand_still(
-    probe: SchedProbe, groups: Groups, cgroup_root: Path
-) -> None:
-    outweigh(cgroup_root, 100)
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
-    wanted = [Load(service, "bursts", CPU), Load(hog, "late timers", CPU)]
-    with loads(wanted, seconds=2) as running:
-        steal = Steal()
-        running.work()
-        sample = groups.sample(probe.poll(), service)
-    assert sample.wait_total_ns is not None and sample.wait_host_ns is not None
-    print(f"host {sample.wait_host_ns / sample.wait_total_ns:.0%} of the wait")
-    assert sample.wait_total_ns > 50_000_000
-    # Real stalls count, as a third of the wait did here when those timers did.
-    real = 2 * (1 - steal.left_ratio())
-    assert sample.wait_host_ns < (0.15 + real) * sample.wait_total_ns
 
 
 @TYPED
