@@ -12,6 +12,7 @@ from controller.core.learning.margin import Margin
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import Gains, IndicatorSpec, LoadBin
 from controller.core.units import (
+    NS_PER_MS,
     NS_PER_SEC,
     UnitError,
     format_bandwidth,
@@ -38,7 +39,8 @@ class _Kind(NamedTuple):
     that an evaluation needs; ``None``: the indicator is not computed from events. ``period_ns`` is
     the time between two readings, 0 if there is one in every tick. ``load`` converts the load of a
     bin; ``None``: a profile has one sweet point for all loads. ``allow`` is how far above
-    what is normal a learned sweet point lies; ``None``: it cannot be learned.
+    what is normal a learned sweet point lies; ``None``: it cannot be learned. A learned one is not
+    below ``least``, unless the number of the profile is.
     """
 
     parse: Callable[[str], float]
@@ -50,6 +52,7 @@ class _Kind(NamedTuple):
     period_ns: int = 0
     load: Callable[[str], float] | None = None
     allow: float | None = None
+    least: float = 0.0
 
 
 def _figure(text: str) -> float:
@@ -63,7 +66,9 @@ def _has_unit(text: str) -> bool:
 
 def _waits(min_samples: int) -> _Kind:
     # 50 us is the width of the histogram's buckets near a sweet point of 0.2 ms.
-    return _Kind(parse_duration, "50us", min_samples=min_samples, allow=1.0)
+    # Behind a task that does not yield at once the wait is up to a slice, 2.8 to 3 ms. What is
+    # shorter than 1 ms is mostly the kernel's own work, which no squeeze ends.
+    return _Kind(parse_duration, "50us", min_samples=min_samples, allow=1.0, least=NS_PER_MS)
 
 
 def _counter(tolerance: float, allow: float) -> _Kind:
@@ -186,6 +191,7 @@ def read_indicator(
         is_time=kind.parse is parse_duration or (kind.parse is _figure and _has_unit(text or "")),
         learn=learn,
         allow=_allowed(model, kind) if learn else 0.0,
+        least=min(kind.least, sweet_point or 0.0) if learn else 0.0,
         objective=objective,
     )
 

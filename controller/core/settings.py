@@ -81,7 +81,8 @@ class IndicatorSpec:
     constant of the low-pass after it, ``min_samples`` the fewest events behind a value. ``bins``,
     by rising load, replace the sweet point where it depends on the load, as that of CPI does.
     ``learn``: the sweet point is learned, and ``sweet_point`` holds until that is sure; ``None``:
-    nothing does. The learned one lies the ratio ``allow`` above what is normal. ``objective``: what
+    nothing does. The learned one lies the ratio ``allow`` above what is normal and, where the
+    profile has a number, not below ``least``. ``objective``: what
     every single figure of the service must not exceed; the sweet point follows from it and the
     scatter of the figure.
     """
@@ -100,6 +101,7 @@ class IndicatorSpec:
     is_time: bool = False
     learn: bool = False
     allow: float = 0.0
+    least: float = 0.0
     objective: float | None = None
 
 

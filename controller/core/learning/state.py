@@ -277,7 +277,7 @@ def _bounded(point: float, configured: IndicatorSpec) -> float:
     if configured.sweet_point is None:
         return max(point, _LEAST_RESOLUTIONS * configured.resolution)
     low, high = configured.sweet_point / _BOUND, configured.sweet_point * _BOUND
-    return min(high, max(low, 2 * configured.resolution, point))
+    return min(high, max(low, configured.least, 2 * configured.resolution, point))
 
 
 def _by_load(points: Mapping[int, float], default: float | None) -> tuple[LoadBin, ...]:

@@ -109,6 +109,13 @@ def test_a_sweet_point_until_the_learned_one_is_sure() -> None:
     assert not good("runq_p99", sweet_point="4ms").learn
 
 
+def test_a_learned_wait_has_a_least_sweet_point() -> None:
+    for until_sure, least_ns in (("4ms", 1e6), ("300us", 3e5)):
+        point = {"learn": True, "until_sure": until_sure}
+        assert good("runq_delay_p99", sweet_point=point).least == least_ns
+    assert good("cpu_per_packet", sweet_point={"learn": True, "until_sure": "9us"}).least == 0
+
+
 def test_the_sweet_point_of_an_objective_lies_below_it() -> None:
     spec = good("service", sweet_point={"objective": "10ms"})
     assert spec.objective == 10e6

@@ -63,6 +63,7 @@ def test_values_that_hardly_depend_on_the_load_are_sure_together() -> None:
 def test_the_sweet_point_stays_within_a_factor_of_four_of_the_profile() -> None:
     assert points(learned({1.0: 1e5}), [1.0]) == [1.0]
     assert points(learned({1.0: 1e9}), [1.0]) == [16.0]
+    assert points(learned({1.0: 1e5}, spec := replace(SPEC, least=2e6)), [1.0], spec) == [2.0]
     least = replace(SPEC, sweet_point=None)
     assert points(learned({1.0: 0.0}, least), [1.0], least) == [0.5]
 
