@@ -17,19 +17,21 @@ __all__ = ("RATE", "Scene")
 
 RATE = 4_000
 _LEAD_S = 3.0
-_SECONDS = 900.0  # longer than any benchmark
+_SECONDS = 3600.0  # longer than any benchmark
 
 
 class Scene:
-    """The cgroups of a service and of its neighbour, which is under sched-idle."""
+    """The cgroups of a service and of two neighbours, ``batch`` and ``other``, under sched-idle."""
 
     def __init__(self, cpu: Path, cgroup2: Path, layout: CgroupLayout, home: Path) -> None:
         self.home = home
         self._parents = tuple(dict.fromkeys((cpu, cgroup2)))
         for parent in self._parents:
-            for name in ("service", "batch"):
+            for name in ("service", "batch", "other"):
                 (parent / name).mkdir(parents=True, exist_ok=True)
-        (cpu / "batch" / "cpu.idle").write_text("1")
+        for name in ("batch", "other"):
+            (cpu / name / "cpu.idle").write_text("1")
+        self.cpu = cpu
         # Tasks outside these cgroups shall not delay the service either.
         weight = "cpu.weight" if layout.version == "v2" else "cpu.shares"
         (cpu / "service" / weight).write_text("10000")

@@ -70,6 +70,7 @@ def test_cost(workloads: int, busy: bool, site: Site) -> None:
 @pytest.mark.usefixtures("bpf_statistics")
 def test_cost_does_not_grow(site: Site) -> None:
     """Old agents cost what they cost after five minutes. Other work varies the CPU time of both."""
+    assert LATER_S > FIRST_S + SECONDS
     with _tasks([*_cgroups(site, 200)], busy=False), AgentRun(site) as agent:
         agent.ready()
         began_s = time.monotonic()
@@ -77,6 +78,7 @@ def test_cost_does_not_grow(site: Site) -> None:
         for after_s in (FIRST_S, LATER_S):
             time.sleep(max(0.0, began_s + after_s - time.monotonic()))
             rows.append(_measure(agent, 200, False))
+        assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
     first, later = rows
     assert later["pss_mib"] <= first["pss_mib"] + 1

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 import urllib.error
 import urllib.request
 
@@ -88,6 +88,15 @@ class Site:
 START_S = 180
 
 
+class Configured(Protocol):
+    """Where an agent finds its configuration, and its pages are."""
+
+    @property
+    def config(self) -> Path: ...
+    @property
+    def port(self) -> int: ...
+
+
 class AgentRun:
     """One run of the agent; ``output`` is its stderr, complete once it has ended.
 
@@ -95,7 +104,7 @@ class AgentRun:
         in a mount namespace of its own.
     """
 
-    def __init__(self, site: Site, *arguments: str, without: str = "") -> None:
+    def __init__(self, site: Configured, *arguments: str, without: str = "") -> None:
         self._site = site
         self.output = ""
         self.process = subprocess.Popen(
@@ -130,6 +139,7 @@ class AgentRun:
 
     def enforcing(self) -> "AgentRun":
         """Wait until sched-idle is set on best-effort work."""
+        assert isinstance(self._site, Site)
         eventually("enforcing", START_S, self._site.protected)
         return self
 
