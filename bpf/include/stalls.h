@@ -4,8 +4,8 @@
 // Two signs. Time that the hypervisor reports as stolen is summed up in the run queue
 // (kernel/sched/core.c, update_rq_clock_task). The sum is read at every switch and after every timer,
 // so at least once in a tick while the CPU is busy: what it grew by since is one stall, which ended
-// with the last late timer meanwhile, else now. Before Linux kernel commit 108ad0999085 ("sched: Don't
-// try to catch up excess steal time", in v6.14) a part may be added to the sum later.
+// with the last late timer meanwhile, else now. A kernel that adds no more to the sum than the time
+// since its last update adds the rest later, and places it there.
 //
 // A hypervisor need not report it: then a timer that expires late shows it. Measured on a virtual
 // machine: nearly all timers are 4 to 64 us late, one in two thousand more than 1 ms. A busy CPU has

@@ -66,8 +66,9 @@ def _has_unit(text: str) -> bool:
 
 def _waits(min_samples: int) -> _Kind:
     # 50 us is the width of the histogram's buckets near a sweet point of 0.2 ms.
-    # Behind a task that does not yield at once the wait is up to a slice, 2.8 to 3 ms. What is
-    # shorter than 1 ms is mostly the kernel's own work, which no squeeze ends.
+    # least: behind a task that does not yield at once the wait is up to a slice, 2.8 to 3 ms.
+    # Squeezes for less than 1 ms brought nothing: memcached beside stress-ng stream in the idle
+    # class had a p99 of 0.3 to 0.8 ms with and without (docs/BENCHMARKS.md).
     return _Kind(parse_duration, "50us", min_samples=min_samples, allow=1.0, least=NS_PER_MS)
 
 

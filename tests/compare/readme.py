@@ -28,7 +28,7 @@ def table(blocks: Sequence[Block]) -> Iterator[str]:
     own = [block for block in blocks if block.policy == OURS]
     limited = sum(block.writes > 0 for block in own)
     yield ""
-    yield f"sweetpoint limited the job in {limited} of {len(own)} blocks; else `cpu.idle` sufficed."
+    yield f"sweetpoint limited the job in {limited} of {len(own)} blocks, else it set `cpu.idle`."
 
 
 def insert(text: str, lines: Iterator[str]) -> str:

@@ -33,6 +33,18 @@ def test_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["work_cpus"]["low"] <= summary["work_cpus"]["mean"]
 
 
+def test_without_a_terminal_progress_is_in_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.cli.simulate._LINE_EVERY_S", 0)
+    command = ["simulate", "--scenario", "harmless", "--policy", "none", "--processes", "1"]
+    assert main([*command, "--seconds", "3", "--warm-up", "1", "--seeds", "2"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "1/1 harmless none seed 1",
+        "1/1 harmless none seed 2",
+    ]
+
+
 def test_a_group_stands_for_its_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--scenario", "own-fault", "steal", "--policy", "sched-idle"]
     assert main(["simulate", *arguments, "--seconds", "2", "--warm-up", "1"]) == 0
