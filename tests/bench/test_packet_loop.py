@@ -60,10 +60,15 @@ channels: [cache]
 
 
 class Place(NamedTuple):
-    """Where the agent finds its configuration, and its pages are."""
+    """Where the agent finds its configuration, where its pages are, and which cgroup it steers."""
 
     config: Path
     port: int
+    batch: Path
+
+    def protected(self) -> bool:
+        """Whether the best-effort cgroup is sched-idle."""
+        return (self.batch / "cpu.idle").read_text().strip() == "1"
 
 
 class Pair(NamedTuple):
@@ -132,7 +137,7 @@ def test_the_loop_holds_cpu_time_per_packet(scene: Scene, sampler: Sampler) -> N
         quiet_ns = statistics.median(bench.quiet() for _ in range(QUIET_BLOCKS))
         print(f"\nmemcached, {RATE} requests/s, alone {quiet_ns:.0f} ns per packet")
         with AgentRun(_configure(scene, SWEET_RATIO * quiet_ns)) as agent:
-            agent.ready()
+            agent.ready().enforcing()
             bench.quiet()
             best = _sweep(bench)
             if math.isinf(best):
@@ -159,7 +164,7 @@ def _configure(scene: Scene, sweet_point_ns: float) -> Place:
     config.write_text(CONFIG.format(port=port, home=scene.home, root=root))
     profile = scene.home / "packets.yaml"
     profile.write_text(PROFILE.format(sweet_point_us=sweet_point_ns / 1000))
-    return Place(config, port)
+    return Place(config, port, scene.cpu / "batch")
 
 
 def _sweep(bench: Bench) -> float:

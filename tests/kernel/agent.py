@@ -89,12 +89,13 @@ START_S = 180
 
 
 class Configured(Protocol):
-    """Where an agent finds its configuration, and its pages are."""
+    """Where an agent finds its configuration, where its pages are, and whether it enforces."""
 
     @property
     def config(self) -> Path: ...
     @property
     def port(self) -> int: ...
+    def protected(self) -> bool: ...
 
 
 class AgentRun:
@@ -139,7 +140,6 @@ class AgentRun:
 
     def enforcing(self) -> "AgentRun":
         """Wait until sched-idle is set on best-effort work."""
-        assert isinstance(self._site, Site)
         eventually("enforcing", START_S, self._site.protected)
         return self
 
