@@ -45,12 +45,13 @@ def write_config(
     sweet_point: str | None = None,
     sched_idle: bool = True,
     quota_only: bool = False,
+    network: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a configuration for the cgroups below *cgroup* into *home* and return its path.
 
     *profile* is the name of a shipped one. *sweet_point* (such as ``2ms``) replaces the sweet point
     of the indicator in it. *sched_idle*: whether best-effort work is set idle. With *quota_only* it
-    is not, and the profile has no other indicator.
+    is not, and the profile has no other indicator. *network* is that section.
     """
     content = yaml.safe_load((profiles_dir() / f"{profile}.yaml").read_text())
     if sweet_point is not None:
@@ -73,6 +74,7 @@ def write_config(
             {"name": "batch", "cgroup": f"{cgroup}/be-*", "class": "best-effort"},
         ],
         "profiles": ["profile.yaml"],
+        **({"network": network} if network else {}),
     }
     (home / "profile.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     path = home / "config.yaml"

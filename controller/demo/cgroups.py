@@ -30,16 +30,24 @@ class DemoCgroups:
 
     *cpu_mount* is the mount of the cpu hierarchy; *cpuacct_mount* is the mount of cpuacct if that
     is a different one (v1 only). *version* is ``v1`` or ``v2``. *tag* (default: the pid)
-    distinguishes two demonstrations on one host.
+    distinguishes two demonstrations on one host. With *unified*, the mount of cgroup2 beside v1,
+    they also exist there for programs whose sockets are to be told apart.
     """
 
     def __init__(
-        self, *, cpu_mount: Path, cpuacct_mount: Path | None, version: str, tag: str | None = None
+        self,
+        *,
+        cpu_mount: Path,
+        cpuacct_mount: Path | None,
+        version: str,
+        tag: str | None = None,
+        unified: Path | None = None,
     ) -> None:
         self.path = f"/sweetpoint-demo-{tag or os.getpid()}"
         self._v2 = version == "v2"
         mounts = [cpu_mount, cpuacct_mount] if cpuacct_mount else [cpu_mount]
-        self._parents = [mount / self.path[1:] for mount in mounts]
+        self._cpu_parents = [mount / self.path[1:] for mount in mounts]
+        self._parents = [*self._cpu_parents, *([unified / self.path[1:]] if unified else [])]
 
     def create(self, names: tuple[str, ...]) -> None:
         """Create the parent and its children *names*.
@@ -57,16 +65,19 @@ class DemoCgroups:
             except OSError as error:
                 raise DemoError(f"cannot create cgroups in {parent.parent}: {error}") from error
 
-    def join(self, name: str) -> None:
-        """Move the calling process into the child *name*; for use between fork and exec."""
-        for parent in self._parents:
+    def join(self, name: str, with_sockets: bool = False) -> None:
+        """Move the calling process into the child *name*; for use between fork and exec.
+
+        *with_sockets*: in *unified* as well.
+        """
+        for parent in self._parents if with_sockets else self._cpu_parents:
             (parent / name / "cgroup.procs").write_text("0")
 
     def oncpu_ns(self, name: str) -> int:
         """Return the CPU time that members of the child *name* have used so far, ns."""
         if not self._v2:
-            return int((self._parents[-1] / name / "cpuacct.usage").read_text())
-        stat = (self._parents[0] / name / "cpu.stat").read_text()
+            return int((self._cpu_parents[-1] / name / "cpuacct.usage").read_text())
+        stat = (self._cpu_parents[0] / name / "cpu.stat").read_text()
         return int(stat.split("usage_usec ", 1)[1].split("\n", 1)[0]) * 1000
 
     def kill(self, name: str) -> None:

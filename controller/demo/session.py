@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 from controller.demo.agent import Agent
 from controller.demo.cgroups import DemoCgroups
@@ -112,7 +112,7 @@ class Session:
         """Remove a process that was stopped."""
         self._processes.remove(process)
 
-    def start_agent(self, mode: str, **profile: str | bool) -> Agent:
+    def start_agent(self, mode: str, **profile: Any) -> Agent:
         """Start the agent in *mode* and wait until it measures; stop a running one first.
 
         :raises DemoError: the agent does not start.

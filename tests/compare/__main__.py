@@ -22,6 +22,7 @@ from tests.compare import picture
 from tests.compare.blocks import LS, Runner
 from tests.compare.conditions import facts, missing
 from tests.compare.jobs import JOBS
+from tests.compare.link import Link
 from tests.compare.plan import LEARN_S, Mix, Task, plan, run
 from tests.compare.policies import POLICIES
 from tests.compare.readme import insert, table
@@ -38,9 +39,16 @@ MIXES = (
     Mix("postgres", "stepped", "compiler"),
     Mix("nginx", "bursty", "vm"),
     Mix("memcached", "stepped", "xz"),
-    Mix("postgres", "steady", "matrix"),
+    Mix("memcached-remote", "steady", "upload"),
 )
-EVERY_MIX = tuple(Mix(s, shape, job) for s in SERVICES for shape in SHAPES for job in JOBS)
+# The upload disturbs only on the link.
+EVERY_MIX = tuple(
+    Mix(name, shape, job)
+    for name, service in SERVICES.items()
+    for shape in SHAPES
+    for job in JOBS
+    if service.remote == (job == "upload")
+)
 DEFAULT_POLICIES = ("none", "sched-idle", "koordinator 65 %", "katalyst", "observe", "sweetpoint")
 # Start of the agent, lead of the client, end of the job: measured.
 _OVERHEAD_S = 4.0
@@ -148,10 +156,11 @@ def _run(args: argparse.Namespace, mixes: Sequence[Mix]) -> None:
         cpuacct_mount=cpuacct,
         version=layout.version,
         tag=f"compare-{os.getpid()}",
+        unified=layout.unified if layout.version == "v1" else None,
     )
-    with interruptible(), Session(cgroups) as session:
+    with interruptible(), Session(cgroups) as session, Link(session.home) as link:
         cgroups.create((LS, "be-filler", *(f"be-{job}" for job in JOBS)))
-        runner = Runner(session, layout.mount, layout.version, args.seconds)
+        runner = Runner(session, layout.mount, layout.version, args.seconds, link)
         with Attempts(runner.run, runner.serving, record) as attempts:
             run(tasks, attempts, int(_SPARE * len(every)))
 

@@ -1,6 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""An open-loop client; run as a program: PORT CONNECTIONS OUTPUT START_NS REQUEST SECONDS:RATE...
+"""An open-loop client; run as a program with the arguments
+
+ADDRESS PORT CONNECTIONS OUTPUT START_NS REQUEST SECONDS:RATE...
 
 Requests are sent at equal distances in turn on the connections, whatever has been answered, so that
 a stalled service does not slow the schedule down. Answers come in the order of the requests on a
@@ -42,8 +44,8 @@ def intended_ns(start_ns: int, segments: list[Segment]) -> np.ndarray:
 class _Connection:
     """A connection, the numbers of its requests without an answer, and the bytes of a part."""
 
-    def __init__(self, port: int, request: bytes) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, address: tuple[str, int], request: bytes) -> None:
+        self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(request)
         self.pending: deque[int] = deque()
@@ -59,16 +61,16 @@ class _Connection:
 
 def main() -> None:
     """Send all requests, wait for the answers and write the output."""
-    port, count, output, start = sys.argv[1:5]
-    request = sys.argv[5].encode().decode("unicode_escape").encode()
-    segments = [(float(s), float(r)) for s, r in (word.split(":") for word in sys.argv[6:])]
+    host, port, count, output, start = sys.argv[1:6]
+    request = sys.argv[6].encode().decode("unicode_escape").encode()
+    segments = [(float(s), float(r)) for s, r in (word.split(":") for word in sys.argv[7:])]
     times = intended_ns(int(start), segments)
     latencies = np.full(len(times), -1, np.int64)
     die_with_parent()
     # Above the service and the batch work, so that the schedule is kept.
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     gc.disable()
-    connections = [_Connection(int(port), request) for _ in range(int(count))]
+    connections = [_Connection((host, int(port)), request) for _ in range(int(count))]
     time.sleep(0.1)
     sizes = {each.first_size() for each in connections}
     assert len(sizes) == 1, f"answers of different sizes: {sizes}"

@@ -14,14 +14,18 @@ from tests.compare.services import POSTGRES_BINARIES
 
 __all__ = ("facts", "missing")
 
-_SERVICE_PROGRAMS = {"memcached": "memcached", "redis": "redis-server", "postgres": "pgbench"}
-_JOB_PROGRAMS = {"ffmpeg": "ffmpeg", "xz": "xz", "compiler": "gcc"}
+_SERVICE_PROGRAMS = {
+    "memcached-remote": "memcached",
+    "redis": "redis-server",
+    "postgres": "pgbench",
+}
+_JOB_PROGRAMS = {"ffmpeg": "ffmpeg", "xz": "xz", "compiler": "gcc", "upload": "iperf3"}
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def missing(mixes: Iterable[Mix]) -> list[str]:
     """Return what this host lacks to run *mixes*, each with the way to get it."""
-    programs = {"stress-ng"}
+    programs = {"stress-ng", "ip", "tc", "nsenter", "unshare"}
     for mix in mixes:
         programs.add(_SERVICE_PROGRAMS.get(mix.service, mix.service))
         programs.add(_JOB_PROGRAMS.get(mix.job, "stress-ng"))
@@ -56,6 +60,7 @@ _VERSIONS = (
     ("stress-ng", "--version"),
     ("gcc", "--version"),
     ("xz", "--version"),
+    ("iperf3", "--version"),
 )
 
 

@@ -8,6 +8,7 @@ the time are not among them: the kernel charges those only when they end.
 
 from collections.abc import Mapping
 from functools import partial
+import json
 import os
 from pathlib import Path
 import re
@@ -15,6 +16,7 @@ import signal
 import sys
 
 from controller.demo.programs import BestEffort
+from tests.compare.link import SINK
 
 __all__ = ("JOBS",)
 
@@ -77,6 +79,16 @@ def _compiler(output: Path) -> list[str]:
     return _repeated(["gcc", "-O2", "-S", "-o", "/dev/null", str(source)], output)
 
 
+def _upload(output: Path) -> list[str]:
+    # Cubic is the kernel's default; a machine may have another one.
+    command = ["iperf3", "-c", SINK, "-t", "3600", "-P", "4", "-C", "cubic"]
+    return [*command, "-J", "--logfile", str(output)]
+
+
+def _megabytes(output: str) -> float | None:
+    return json.loads(output)["end"]["sum_sent"]["bytes"] / 1e6 if output else None
+
+
 JOBS: Mapping[str, BestEffort] = {
     each.name: each
     for each in (
@@ -86,6 +98,9 @@ JOBS: Mapping[str, BestEffort] = {
             command=_ffmpeg,
             work=_frames,
             stop_by=signal.SIGTERM,
+        ),
+        BestEffort(
+            name="upload", unit="MB", command=_upload, work=_megabytes, stop_by=signal.SIGINT
         ),
         BestEffort(name="xz", unit="files", command=_xz, work=_runs, stop_by=signal.SIGTERM),
         BestEffort(

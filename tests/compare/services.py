@@ -24,6 +24,7 @@ from controller.core.units import NS_PER_SEC
 from controller.demo.cgroups import DemoError
 from controller.demo.programs import Process, free_port, start, start_nginx
 from tests.compare.client import Segment
+from tests.compare.link import HOST, LOOPBACK, Link
 
 __all__ = ("SERVICES", "SHAPES", "Service", "Traffic")
 
@@ -45,12 +46,16 @@ SHAPES: Mapping[str, Sequence[Segment]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service: requests per second at factor 1, the request, the profile of the project."""
+    """A service: requests per second at factor 1, the request, the profile of the project.
+
+    ``remote``: its clients are at the other end of a link that the host shares.
+    """
 
     name: str
     rate: float
     request: str
     profile: str
+    remote: bool = False
 
     def segments(self, shape: str, seconds: float) -> list[Segment]:
         """Return the load of *shape* over *seconds*."""
@@ -87,19 +92,26 @@ class Service:
             process.stop(signal.SIGINT, 10.0)
 
 
+def _memcached(port: int) -> list[str]:
+    # In the network namespace of the comparison, where nobody else is.
+    return ["memcached", "-u", "nobody", "-l", "0.0.0.0", "-p", str(port), "-t", "2"]
+
+
 _COMMANDS: Mapping[str, Callable[[int], list[str]]] = {
-    "memcached": lambda port: [
-        *("memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", str(port), "-t", "2")
-    ],
+    "memcached": _memcached,
+    "memcached-remote": _memcached,
     "redis": lambda port: [
         *("redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1")
     ],
 }
 _VALUE = "v" * 1000
+_SET_MEMCACHED = f"set key 0 0 {len(_VALUE)}\r\n{_VALUE}\r\n"
 _SET = {
-    "memcached": f"set key 0 0 {len(_VALUE)}\r\n{_VALUE}\r\n",
+    "memcached": _SET_MEMCACHED,
+    "memcached-remote": _SET_MEMCACHED,
     "redis": f"SET key {_VALUE}\r\n",
 }
+_GET_MEMCACHED = r"get key\r\n"
 SERVICES: Mapping[str, Service] = {
     each.name: each
     for each in (
@@ -109,7 +121,14 @@ SERVICES: Mapping[str, Service] = {
             request=r"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n",
             profile="nginx",
         ),
-        Service(name="memcached", rate=2000.0, request=r"get key\r\n", profile="memcached"),
+        Service(name="memcached", rate=2000.0, request=_GET_MEMCACHED, profile="memcached"),
+        Service(
+            name="memcached-remote",
+            rate=2000.0,
+            request=_GET_MEMCACHED,
+            profile="memcached",
+            remote=True,
+        ),
         Service(name="redis", rate=2000.0, request=r"GET key\r\n", profile="redis"),
         Service(name="postgres", rate=400.0, request="", profile="default"),
     )
@@ -117,10 +136,19 @@ SERVICES: Mapping[str, Service] = {
 
 
 class Traffic:
-    """The load of one block on *port*, whose first request is sent at *start_ns*."""
+    """The load of one block on *port*, whose first request is sent at *start_ns*.
+
+    The client of a remote service is at the other end of *link*.
+    """
 
     def __init__(
-        self, service: Service, port: int, segments: Sequence[Segment], start_ns: int, home: Path
+        self,
+        service: Service,
+        port: int,
+        segments: Sequence[Segment],
+        start_ns: int,
+        home: Path,
+        link: Link | None = None,
     ) -> None:
         self._service, self._port, self._home = service, port, home
         self._segments, self._start_ns = segments, start_ns
@@ -128,9 +156,13 @@ class Traffic:
         self._output.unlink(missing_ok=True)
         self._client: Process | None = None
         if service.name != "postgres":
-            command = [sys.executable, str(_CLIENT), str(port), str(CONNECTIONS)]
+            address = HOST if service.remote else LOOPBACK
+            command = [sys.executable, str(_CLIENT), address, str(port), str(CONNECTIONS)]
             command += [str(self._output), str(start_ns), service.request]
             command += [f"{seconds}:{rate}" for seconds, rate in segments]
+            if service.remote:
+                assert link is not None
+                command = link.among_clients(command)
             self._client = start("client", command, home)
 
     def run(self) -> tuple[np.ndarray, np.ndarray]:

@@ -47,9 +47,9 @@ def test_latency_counts_from_the_intended_time(tmp_path: Path) -> None:
         server.start()
         output = tmp_path / "latencies"
         start_ns = time.monotonic_ns() + 5 * 10**9
-        port = listener.getsockname()[1]
-        command = [sys.executable, client.__file__, str(port), "1", str(output), str(start_ns)]
-        subprocess.run([*command, r"get\n", "0.5:20"], check=True, timeout=60)
+        host, port = listener.getsockname()
+        command = [sys.executable, client.__file__, host, str(port), "1", str(output)]
+        subprocess.run([*command, str(start_ns), r"get\n", "0.5:20"], check=True, timeout=60)
         server.join()
     found = np.frombuffer(output.read_bytes(), "<i8").reshape(-1, 2)
     assert (found[:, 0] - start_ns).tolist() == [50_000_000 * number for number in range(10)]
