@@ -24,9 +24,9 @@ A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
 If a tick raises, it is abandoned: every knob is restored and the next tick starts with a new
 planner. After five failed ticks in a row the agent ends with exit code 1.
 
-Ticks are due at fixed times, and while best-effort work is asleep, every 1.8 periods. A tick that
-takes longer than that is counted as an overrun, and the schedule starts again at its end; missed
-ticks are not made up for.
+Ticks are due at fixed times, less often while best-effort work is asleep. A tick that takes longer
+than that is counted as an overrun, and the schedule starts again at its end; missed ticks are not
+made up for.
 
 Signals are blocked and handled between two ticks, so a tick is never interrupted: SIGTERM and
 SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``).
@@ -71,9 +71,6 @@ _REFRESH_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 _HEALTHY_TICKS = 5
 _GC_THRESHOLD = 50_000
-# The period of ticks while best-effort work is asleep: no more than the loops take for one tick,
-# two periods, less a tenth for ticks that begin late. The work that wakes up is seen 160 ms later.
-_CALM_TICKS = 1.8
 # How long another thread may hold the interpreter lock while a tick is due. While a page about a
 # thousand workloads was rendered, ticks began 5.2 ms late with Python's default of 5 ms, and
 # 1.2 ms late with this value.
@@ -163,7 +160,7 @@ class Agent:
             # The first tick only reads the counters; indicators are differences of two readings.
             if self._once and self._ticks >= 2:
                 return 0
-            due_ns += self._period_ns
+            due_ns += self._planner.period_ns
             overrun = time.monotonic_ns() > due_ns
             if self._wait_until(due_ns):
                 return 0
@@ -174,11 +171,6 @@ class Agent:
             if overrun:
                 self._overruns += 1
                 due_ns += late_ns
-
-    @property
-    def _period_ns(self) -> int:
-        tick_ns = self._config.settings.tick_ns
-        return round(_CALM_TICKS * tick_ns) if self._planner.is_calm else tick_ns
 
     def _wait_until(self, due_ns: int) -> bool:
         """Sleep until *due_ns* and handle signals; return whether the agent has to stop."""
