@@ -29,6 +29,7 @@ __all__ = (
     "core_siblings",
     "cpu_model",
     "die_with_parent",
+    "enter_new_network_namespace",
     "find_cgroup_layout",
     "libc",
     "memory_bytes",
@@ -44,6 +45,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MODEL = re.compile(r"^(?:model name|cpu|CPU part)\s*: *(.+)$", re.MULTILINE)
 _MAX_MODEL = 128
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+_CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
 
 
 class HostError(Exception):
@@ -160,6 +162,18 @@ def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
     import ctypes  # see libc
 
     libc().prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number))
+
+
+def enter_new_network_namespace() -> None:
+    """Put the calling thread, and what it starts from now on, into a network namespace of its own.
+
+    :raises OSError: it may not (CAP_SYS_ADMIN), or the kernel has no network namespaces.
+    """
+    import ctypes  # see libc
+
+    if libc().unshare(_CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def memory_bytes() -> int:

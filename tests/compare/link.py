@@ -20,9 +20,9 @@ from typing import Any, Self
 from controller.core.units import NS_PER_SEC
 from controller.demo.cgroups import DemoError
 from controller.demo.programs import Process, start
-from controller.host.facts import libc
+from controller.host.facts import enter_new_network_namespace
 
-__all__ = ("HOST", "LOOPBACK", "NETWORK", "SINK", "Link")
+__all__ = ("BUFFER_S", "HOST", "LOOPBACK", "MBIT", "NETWORK", "SINK", "Link")
 
 LOOPBACK, HOST, SINK = "127.0.0.1", "10.77.0.1", "10.77.1.2"
 MBIT = 200
@@ -31,7 +31,6 @@ BUFFER_S = 0.010
 NETWORK: Mapping[str, Any] = {
     "devices": [{"name": "up0", "egress": f"{MBIT * 95 // 100}mbit", "ingress": "off"}]
 }
-_CLONE_NEWNET = 0x40000000
 _WITHIN_S = 5.0
 
 
@@ -47,8 +46,10 @@ class Link:
         self._clients = 0
 
     def __enter__(self) -> Self:
-        if libc().unshare(_CLONE_NEWNET):
-            raise DemoError("no network namespace can be made")
+        try:
+            enter_new_network_namespace()
+        except OSError as error:
+            raise DemoError(f"no network namespace can be made: {error.strerror}") from error
         try:
             self._make()
         except BaseException:

@@ -2,22 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trial of link shaping in a new network namespace, for ``sweetpoint doctor``."""
 
-import ctypes
-import os
-
 from actuators.base import GoneError, RefusedError, no_trace
 from actuators.tc.netlink import Netlink, network_namespace
 from actuators.tc.shape import ABSENT, CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
 from controller.core.decision import Action
 from controller.core.model import Knob, QosClass, Target, TargetKind
+from controller.host.facts import enter_new_network_namespace
 from controller.probes.bpf.btf import BtfError
 from controller.probes.bpf.loader import LoadError
 from controller.probes.tc_classifier import Classifier
 
 __all__ = ("trial",)
 
-_CLONE_NEWNET = 0x40000000
 _RATE = 125_000
 _SHAPE = Shape(_RATE, (_RATE, _RATE), (_RATE, _RATE), (_RATE, _RATE))
 
@@ -35,9 +32,10 @@ def trial() -> tuple[bool, str]:
         classifier = Classifier(major=MAJOR, system_class=system, mark_mask=0xF)
     except (BtfError, ImportError, LoadError, OSError) as error:
         return False, str(error)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_CLONE_NEWNET):
-        return False, f"no network namespace to try it in: {os.strerror(ctypes.get_errno())}"
+    try:
+        enter_new_network_namespace()
+    except OSError as error:
+        return False, f"no network namespace to try it in: {error.strerror}"
     try:
         with Netlink() as netlink:
             ifindex = netlink.add_ifb("trial")
