@@ -12,7 +12,7 @@ from html import escape
 import math
 
 from tests.compare.record import ALONE, Block
-from tests.compare.results import OURS, SCHED_IDLE, by_mix, compare
+from tests.compare.results import OURS, SCHED_IDLE, by_mix, by_resource, compare
 from tests.compare.statistics import Interval
 
 __all__ = ("FULL_WIDTH", "SHORT_WIDTH", "Group", "Line", "draw", "every_mix", "short")
@@ -80,8 +80,8 @@ class _Panel:
 
 
 def short(blocks: Sequence[Block]) -> str:
-    """Return the picture of all mixes together of the usable *blocks*."""
-    return draw([_group("all mixes together", blocks)], SHORT_WIDTH)
+    """Return the picture of each group of mixes of the usable *blocks*."""
+    return draw([_group(name, own) for name, own in by_resource(blocks).items()], SHORT_WIDTH)
 
 
 def every_mix(blocks: Sequence[Block]) -> str:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of docs/BENCHMARKS.md that no measurement changes."""
 
+from tests.compare.link import BUFFER_S, MBIT
 from tests.compare.plan import LEARN_S
 from tests.compare.record import WINDOW_S
 from tests.compare.services import SERVICES
@@ -18,7 +19,9 @@ intended send time, p99 is of windows of {WINDOW_S} s, and that of a block the m
 windows. A window is *violated* if its p99 is above the objective: twice the median p99 beside
 idle-class work (*alone*), at least 2 ms. The onset of the job is in the block, with the agent or
 the rule already running. *Work* is what the job itself counts, relative to its work under
-`cpu.idle` alone (*sched-idle*).
+`cpu.idle` alone (*sched-idle*). memcached-remote has its clients behind a switch port of
+{MBIT} Mbit/s with a buffer of {BUFFER_S * 1000:.0f} ms, which *upload* fills (iperf3, four
+connections with cubic); sweetpoint is told of that link, all other policies are about CPUs.
 
 - **none**: the weight that kubelet gives all BestEffort pods together (2 beside 1,024), which every
   other policy has too: what a cluster has today.
@@ -57,14 +60,15 @@ LIMITS = """\
 - pgbench draws the times of its transactions at random and does not count those that had not begun
   at the end of a step of the load; requests of the other services without an answer do count.
 - Intervals by Student's t take the differences of a few pairs for roughly normal.
-- Latency is of small requests over loopback; no disk or network is short.
+- Latency is of small requests, in all mixes but one over loopback, where no network is short; no
+  disk is. Network features of Koordinator and Katalyst are not used either.
 """.splitlines()
 WHY_THEN = """\
 sweetpoint sets `cpu.idle` itself, except where a kubelet or systemd could then not write a weight,
-and puts it back. Beyond that it pays for what these mixes do not show: services that `cpu.idle`
-does not protect (shared caches, memory bandwidth, sibling threads, links, disks; kernels before
-5.15 have no `cpu.idle`), an answer to what a service suffered and from which work, and an eviction
-when nothing else helps.
+and puts it back. Beyond that it is for what `cpu.idle` does not protect: a link, as the mix with
+*upload* shows, and what no mix here shows: shared caches, memory bandwidth, sibling threads, disks
+(kernels before 5.15 have no `cpu.idle`: *no cpu.idle* is that case). It answers what a service
+suffered and from which work, and evicts when nothing else helps.
 """.splitlines()
 ELSEWHERE = """\
 - [What the agent costs](MEASUREMENTS.md#agent-at-10-200-and-1000-workloads), by number of

@@ -12,12 +12,12 @@ from controller.demo.table import format_ms
 from tests.compare.prose import ELSEWHERE, INTRODUCTION, LIMITS, METHOD, WHY_THEN
 from tests.compare.record import ALONE, Block, Record, is_usable
 from tests.compare.results import (
-    ALL_MIXES,
     EQUAL,
     OURS,
     SCHED_IDLE,
     Comparison,
     by_mix,
+    by_resource,
     every_comparison,
     median_p99_ms,
     objective_ms,
@@ -61,7 +61,7 @@ def render(record: Record, pictures: Sequence[str] = (), before: Record | None =
         "that was broken off, `ARGS=--render` makes this page of kept blocks, `ARGS=--help` names",
         "the other options.",
         "",
-        "## All mixes together",
+        "## Mixes together",
         "",
         *_overall(usable),
         "",
@@ -104,8 +104,8 @@ def _in_short(blocks: Sequence[Block]) -> Iterator[str]:
     yield "[which, and why one would run it then](#where-sched-idle-alone-is-as-good)."
     own = [block for block in blocks if block.policy == OURS]
     limited = sum(block.writes > 0 for block in own)
-    yield f"The agent limited the job in {limited} of {len(own)} blocks; in the others it set"
-    yield "`cpu.idle` and watched."
+    yield f"The agent limited the CPUs of the job in {limited} of {len(own)} blocks; in the others"
+    yield "it set `cpu.idle` and watched, and on the link it set the tiers."
 
 
 def _counts(record: Record, usable: Sequence[Block]) -> Iterator[str]:
@@ -125,16 +125,22 @@ def _counts(record: Record, usable: Sequence[Block]) -> Iterator[str]:
 
 
 def _overall(blocks: Sequence[Block]) -> Iterator[str]:
-    yield "| policy | against | mixes | pairs | p99 | violated windows | work |"
-    yield "|---|---|---|---|---|---|---|"
-    for found in overall(blocks):
-        yield f"| {found.policy} | {found.against} | {found.rows} | {_cells(found)} |"
+    yield "| group | policy | against | mixes | pairs | p99 | violated windows | work |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for group, own in by_resource(blocks).items():
+        for each in overall(own):
+            yield f"| {group} | {each.policy} | {each.against} | {each.rows} | {_cells(each)} |"
 
 
 def _worse(blocks: Sequence[Block]) -> Iterator[str]:
     yield "## Where sweetpoint is worse"
     yield ""
-    whole = ((ALL_MIXES, each) for each in overall(blocks) if each.policy == OURS)
+    whole = (
+        (f"{group}, together", each)
+        for group, own in by_resource(blocks).items()
+        for each in overall(own)
+        if each.policy == OURS and each.rows > 1
+    )
     worse = [
         f"- {mix}, than {found.against}: {_NAMES[figure]} {figure_text(found, figure)}"
         for mix, found in (*whole, *ours(blocks))
@@ -190,12 +196,15 @@ def figure_text(found: Comparison, figure: str) -> str:
 
 
 def _agreement(before: Record, blocks: Sequence[Block]) -> Iterator[str]:
-    then, now = every_comparison(before.usable), every_comparison(blocks)
-    same_mixes = set(by_mix(before.usable)) == set(by_mix(blocks))
+    mixes = set(by_mix(before.usable)) & set(by_mix(blocks))
+    then, now = (
+        every_comparison([block for block in run if block.mix in mixes])
+        for run in (before.usable, blocks)
+    )
     differ, same, opposite = [], 0, 0
     for (where, policy, against), found in now.items():
         old = then.get((where, policy, against))
-        if old is None or (where == ALL_MIXES and not same_mixes):
+        if old is None:
             continue
         for figure, verdict in found.verdicts.items():
             if verdict == old.verdicts[figure]:
@@ -211,8 +220,8 @@ def _agreement(before: Record, blocks: Sequence[Block]) -> Iterator[str]:
     yield ""
     once = len(differ) - opposite
     yield f"Blocks of {before.facts.get('date')}, commit {before.facts.get('commit')}. Of the"
-    yield f"{same + len(differ)} verdicts that both runs have, {same} are the same, {once} show a"
-    yield f"difference in one of the runs only, and {opposite} are opposite."
+    yield f"{same + len(differ)} verdicts on the {len(mixes)} mixes that both runs have, {same} are"
+    yield f"the same, {once} show a difference in one run only, and {opposite} are opposite."
     yield ""
     if differ:
         yield "| mix | policy | against | figure | then | now |"

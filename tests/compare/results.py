@@ -9,17 +9,20 @@ import math
 import numpy as np
 
 from tests.compare.record import ALONE, Block
+from tests.compare.services import SERVICES
 from tests.compare.statistics import Interval, mean_interval, spread
 
 __all__ = (
-    "ALL_MIXES",
     "EQUAL",
     "FIGURES",
+    "ON_CPUS",
+    "ON_LINK",
     "OURS",
     "SCHED_IDLE",
     "Comparison",
     "Summary",
     "by_mix",
+    "by_resource",
     "compare",
     "every_comparison",
     "median_p99_ms",
@@ -33,7 +36,7 @@ __all__ = (
 OURS = "sweetpoint"
 SCHED_IDLE = "sched-idle"
 EQUAL = "no difference shown"
-ALL_MIXES = "all mixes"
+ON_CPUS, ON_LINK = "CPUs shared", "link shared"
 FIGURES = ("p99", "violated", "work")
 _LEAST_OBJECTIVE_MS = 2.0
 # In ratios: a p99 of requests that were never answered, and no work at all.
@@ -50,6 +53,18 @@ def by_mix(blocks: Iterable[Block]) -> dict[str, list[Block]]:
     for block in blocks:
         found.setdefault(block.mix, []).append(block)
     return found
+
+
+def by_resource(blocks: Iterable[Block]) -> dict[str, list[Block]]:
+    """Return *blocks* by what their mixes share, ``ON_CPUS`` and ``ON_LINK`` as far as they occur.
+
+    A mean over both kinds would say nothing about either.
+    """
+    found: dict[str, list[Block]] = {}
+    for mix, own in by_mix(blocks).items():
+        on_link = SERVICES[mix.split(maxsplit=1)[0]].remote
+        found.setdefault(ON_LINK if on_link else ON_CPUS, []).extend(own)
+    return dict(sorted(found.items()))
 
 
 def median_p99_ms(block: Block) -> float:
@@ -173,13 +188,14 @@ def ours(blocks: Iterable[Block]) -> Iterator[tuple[str, Comparison]]:
 
 
 def every_comparison(blocks: Sequence[Block]) -> dict[tuple[str, str, str], Comparison]:
-    """Return all comparisons by mix (or ALL_MIXES), policy and the one that it is compared with.
+    """Return all comparisons by mix or group of mixes, policy, and what it is compared with.
 
     sched-idle against ours is left out: it says what ours against sched-idle says.
     """
     found = {
-        (ALL_MIXES, each.policy, each.against): each
-        for each in overall(blocks)
+        (group, each.policy, each.against): each
+        for group, own in by_resource(blocks).items()
+        for each in overall(own)
         if (each.policy, each.against) != (SCHED_IDLE, OURS)
     }
     found |= {(mix, each.policy, each.against): each for mix, each in ours(blocks)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.demo.cgroups import DemoError
 from tests.compare.readme import insert, table
 from tests.compare.record import ALONE
 from tests.compare.results import OURS, SCHED_IDLE
@@ -24,20 +25,21 @@ BLOCKS = [
 
 
 def test_ours_is_last_and_the_mode_that_only_observes_is_left_out() -> None:
-    _, _, *rows, _, limited = table(BLOCKS)
+    _, _, *rows, _, limited, _ = table(BLOCKS)
+    assert len(rows) == 2
     assert [row.split(" | ")[0] for row in rows] == ["| none", f"| {OURS}"]
     assert rows[1].startswith(f"| {OURS} | 0.8 [0.8, 0.8] | +0.0 [")
-    assert limited.startswith("sweetpoint limited the job in 1 of 2 blocks")
+    assert limited.startswith("sweetpoint limited the CPUs of the job in 1 of 2 blocks")
 
 
 def test_the_table_in_readme_is_replaced_and_nothing_else() -> None:
     text = README.read_text()
     once = insert(text, iter(["| a table |"]))
     assert "\n| a table |\n" in once
-    assert "| relative to" not in once
+    assert "relative to `cpu.idle`" not in once
     assert insert(once, iter(["| b |", "| c |"])).replace("| b |\n| c |", "| a table |") == once
 
 
 def test_a_text_without_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="unpack"):
+    with pytest.raises(DemoError, match="lacks a line"):
         insert("# README\n", iter([]))
