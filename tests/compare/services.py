@@ -92,14 +92,14 @@ class Service:
             process.stop(signal.SIGINT, 10.0)
 
 
-def _memcached(port: int) -> list[str]:
-    # In the network namespace of the comparison, where nobody else is.
-    return ["memcached", "-u", "nobody", "-l", "0.0.0.0", "-p", str(port), "-t", "2"]
+def _memcached(port: int, addresses: str = LOOPBACK) -> list[str]:
+    return ["memcached", "-u", "nobody", "-l", addresses, "-p", str(port), "-t", "2"]
 
 
 _COMMANDS: Mapping[str, Callable[[int], list[str]]] = {
     "memcached": _memcached,
-    "memcached-remote": _memcached,
+    # The start and the stored value go over loopback.
+    "memcached-remote": lambda port: _memcached(port, f"{LOOPBACK},{HOST}"),
     "redis": lambda port: [
         *("redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1")
     ],
