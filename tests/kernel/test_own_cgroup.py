@@ -75,7 +75,7 @@ def test_an_agent_that_was_stopped_goes_on_with_a_high_weight(site: Site, own: P
         pids = agent.ready().pids()
         eventually("a low weight", 40, lambda: weight() < 0.1)
         os.kill(pids[1], signal.SIGSTOP)
-        time.sleep(0.5)
+        time.sleep(1.5)  # longer than the period of a calm node
         os.kill(pids[1], signal.SIGCONT)
         eventually("a high weight", 10, lambda: weight() == 10)
         assert agent.pids() == pids
