@@ -273,7 +273,8 @@ class LawSettings:
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
     ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
-    the service's figure.
+    the service's figure. ``spare_harmless``: of the workloads below a quota those that do no harm
+    get the CPUs that the others leave.
     """
 
     throttled_share: bool = False
@@ -290,6 +291,7 @@ class LawSettings:
     host_stalls: bool = False
     find_harm: bool = False
     margin_by_scatter: bool = False
+    spare_harmless: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)
 
 

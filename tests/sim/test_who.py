@@ -29,6 +29,13 @@ def test_without_this_part_no_job_is_limited_for_a_neighbour_on_the_core() -> No
     assert run.violating > 0.8
 
 
+def test_harmless_neighbours_use_the_cpus_that_the_culprit_leaves() -> None:
+    shared = observe("smt", 1, 120)
+    limited = observe("smt", 1, 120, replace(LAW, spare_harmless=False))
+    assert shared.innocent_work > 1.1 * limited.innocent_work
+    assert shared.violating < limited.violating + 0.02
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_without_a_culprit_no_job_is_limited(seed: int) -> None:
     assert observe("harmless", seed, 60).limited == 0

@@ -38,6 +38,7 @@ class LawModel(Strict):
     host_stalls: bool = True
     find_harm: bool = True
     margin_by_scatter: bool = True
+    spare_harmless: bool = True
     micro_probes: MicroProbesModel = raw_default({})
 
 

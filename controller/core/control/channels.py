@@ -200,8 +200,10 @@ class Channels:
         part = self._shared_quota.part
         charges = self.loops[Channel.CACHE].charges
         claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
+        spare = self._settings.law.spare_harmless
+        harmless = self._harm.harmless(charges) if spare else frozenset()
         grants: Mapping[CgroupId, float] = self.cpu.grant(
-            part, claims, tracker, workload_index, blocked, self._parents, now_ns
+            part, claims, tracker, workload_index, blocked, self._parents, harmless, now_ns
         )
         if context.harm is not None and probe and not hold:
             grants = self._probe(grants, blocked, context)

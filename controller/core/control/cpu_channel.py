@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cpu channel: its loops, their evidence, the feed-forward ceiling and the grants of quota."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.cut import Claim, relative_harm
@@ -106,13 +106,15 @@ class CpuChannel:
         workload_index: WorkloadIndex,
         blocked: frozenset[CgroupId],
         parents: Mapping[CgroupId, CgroupId],
+        harmless: Set[CgroupId],
         now_ns: int,
     ) -> dict[CgroupId, float]:
         """Return the CPUs to grant by cgroup, at the larger of this channel's demand and *other*.
 
         *other* is the demand of the cache channel, and *claims* its part of the cut. *parents* maps
-        workloads to cgroups above them that may be limited too. Cgroups without a grant are not
-        limited.
+        workloads to cgroups above them that may be limited too. The *harmless* do no harm on the
+        cache channel, and have no limit where they would hardly be cut for it. Cgroups without a
+        grant are not limited.
         """
         floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
         demand = max(self._limiter.applied, other)
@@ -138,7 +140,16 @@ class CpuChannel:
         law = self._settings.law
         by_harm = law.blame_per_victim or law.cut_by_signal
         return self.rung.update(
-            demand, find_use, len(present), find_weights, blocked, floor, now_ns, by_harm, parents
+            demand,
+            find_use,
+            len(present),
+            find_weights,
+            blocked,
+            floor,
+            now_ns,
+            by_harm,
+            parents,
+            harmless if self._limiter.applied <= 0 else frozenset(),
         )
 
     def floor_each(self, workload_index: WorkloadIndex) -> float:

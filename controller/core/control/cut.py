@@ -8,16 +8,27 @@ that of the ceiling (0) to that of the floors (1), in equal factors for equal st
 of a service is logarithmic in what hurts it, so a loop sees the same gain whether one of ten
 workloads hurts or all of them do. If the demand moved the CPUs of all workloads instead, the last
 steps before a culprit reaches its floor would be small steps of a large total, and the gain many
-times higher.
+times higher. ``share_unused`` gives harmless workloads the CPUs that the others leave.
+
+``allocate`` divides a total by blame, without these parts of the law.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Set
 import math
 from typing import NamedTuple, TypeVar
 
 from controller.core.model import CgroupId
 
-__all__ = ("Claim", "Deeds", "divide_harm", "relative_harm")
+__all__ = (
+    "HARDLY_CUT",
+    "Claim",
+    "Deeds",
+    "allocate",
+    "divide_harm",
+    "relative_harm",
+    "share_unused",
+    "water_fill",
+)
 
 Key = TypeVar("Key")
 
@@ -41,6 +52,8 @@ _LEAST_USE_CPUS = 0.02
 # The least harm that a workload can have, as a part of the largest. Evidence may be wrong: what
 # seems harmless is cut last, and not spared at full demand.
 _LEAST_HARM = 0.02
+# A cut by less than this part is not worth a limit, for a workload that does no harm.
+HARDLY_CUT = 0.1
 # Accuracy of the division, as a part of the harm, and the most steps for it.
 _ACCURACY = 1e-3
 _MOST_STEPS = 40
@@ -101,6 +114,82 @@ def divide_harm(
         key: most * math.exp(-min(1.0, power * each) * _range(most, low))
         for key, (each, most, low) in zip(wants, terms, strict=True)
     }
+
+
+def water_fill(
+    cut: float, weights: Mapping[Key, float], room: Mapping[Key, float]
+) -> dict[Key, float]:
+    """Divide *cut* in proportion to *weights*, at most its *room* to each key.
+
+    What exceeds the room of one key is divided among the others in proportion. A key of weight zero
+    gets nothing before the room of all weighted keys is used up; the rest is then divided in
+    proportion to the room.
+    """
+    cuts = dict.fromkeys(room, 0.0)
+    remaining = min(cut, sum(room.values()))
+    for shares in (weights, room):
+        # In the order of room per weight: each step uses up the room of one key, or ends the cut.
+        order = sorted(
+            (key for key in room if shares.get(key, 0.0) > 0 and room[key] > cuts[key]),
+            key=lambda key: (room[key] - cuts[key]) / shares[key],
+        )
+        weight_left = sum(shares[key] for key in order)
+        for key in order:
+            if remaining <= 0:
+                break
+            part = min(room[key] - cuts[key], remaining * shares[key] / weight_left)
+            cuts[key] += part
+            remaining -= part
+            weight_left -= shares[key]
+            if weight_left <= 0:
+                break
+    return cuts
+
+
+def allocate(
+    total: float,
+    wants: Mapping[Key, float],
+    least: Mapping[Key, float],
+    blame: Mapping[Key, float],
+) -> dict[Key, float]:
+    """Divide *total* among the keys of *wants*, the cut in proportion to *blame*.
+
+    No key gets less than its *least*. A total above the sum of the wants is divided in proportion
+    to them.
+    """
+    wanted = sum(wants.values())
+    if wanted <= 0:
+        return {}
+    if total >= wanted:
+        return {key: want * total / wanted for key, want in wants.items()}
+    room = {key: max(0.0, want - least[key]) for key, want in wants.items()}
+    cuts = water_fill(wanted - total, blame, room)
+    return {key: want - cuts[key] for key, want in wants.items()}
+
+
+def share_unused(
+    amounts: Mapping[Key, float],
+    ceiling: float,
+    wants: Mapping[Key, float],
+    harmless: Set[Key],
+) -> dict[Key, float]:
+    """Return *amounts* with what they leave of the *ceiling* for the *harmless*, up to their wants.
+
+    A workload that is squeezed leaves CPUs unused which the ceiling was divided for. Only harmless
+    workloads that are hardly cut get some of them.
+    """
+    wanted = sum(wants.values())
+    scale = min(1.0, ceiling / wanted) if wanted > 0 else 1.0
+    room = {
+        key: max(0.0, wants[key] - amounts[key])
+        for key in harmless & amounts.keys()
+        if amounts[key] >= (1 - HARDLY_CUT) * scale * wants[key]
+    }
+    missing, unused = sum(room.values()), ceiling - sum(amounts.values())
+    if missing <= 0 or unused <= 0:
+        return dict(amounts)
+    part = min(1.0, unused / missing)
+    return {key: amount + part * room.get(key, 0.0) for key, amount in amounts.items()}
 
 
 def _range(most: float, least: float) -> float:

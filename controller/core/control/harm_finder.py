@@ -77,6 +77,17 @@ class HarmFinder:
                     return deeds
         return {}
 
+    def harmless(self, charges: Mapping[str, float]) -> frozenset[CgroupId]:
+        """Return the workloads that harm none of the services with *charges*, as far as is known.
+
+        Empty where the model of one of them is not sure which workload harms.
+        """
+        models = [self._models.get(name) for name in charges]
+        known = [each.harmless() for each in models if each is not None and _trust(each) > 0]
+        return (
+            frozenset.intersection(*known) if known and len(known) == len(models) else frozenset()
+        )
+
     def share(self, service: str, excess: float) -> float | None:
         """Return best-effort's certain part of *excess* (logarithm), 0 to 1; ``None``: unknown.
 

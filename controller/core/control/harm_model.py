@@ -39,6 +39,8 @@ _SELECT_TICKS = 5
 _LOAD_S = 30.0
 # So many standard deviations of a coefficient are not certain, or not likely.
 _CERTAIN, _LIKELY = 3.0, 1.0
+# A workload is harmless up to this part of the harm of the worst one.
+_HARMLESS = 0.25
 _COLUMNS = 2  # base and load, before the workloads
 
 
@@ -96,6 +98,20 @@ class HarmModel:
         At its usual use, and as far as it is likely. Workloads without a coefficient are left out.
         """
         return self._beyond(_LIKELY)
+
+    def harmless(self) -> frozenset[CgroupId]:
+        """Return the workloads of which a CPU hardly harms, beside one of the worst.
+
+        That is at most a quarter more than one of the others, likely. Those without a coefficient
+        are not among them.
+        """
+        contrasts = self.contrasts()
+        worst = max((mean for mean, _ in contrasts.values()), default=0.0)
+        return frozenset(
+            cgroup
+            for cgroup, (mean, sd) in contrasts.items()
+            if mean + _LIKELY * sd <= _HARMLESS * worst
+        )
 
     def certain_deeds(self) -> dict[CgroupId, float]:
         """Return ``deeds`` as far as they are certain."""

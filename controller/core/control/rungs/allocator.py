@@ -10,24 +10,16 @@ everywhere. With a linear total the gain at the floor would be thirty times that
 The total is divided by blame: the workload that caused most of the wait loses most.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 import math
-from typing import TypeVar
 
-from controller.core.control.cut import divide_harm
+from controller.core.control.cut import HARDLY_CUT, allocate, divide_harm, share_unused
 from controller.core.control.limiters import Headroom, HoldOffLatch
 from controller.core.control.rungs.common_parent import lower_floors, parent_amounts
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
 
-__all__ = (
-    "ProportionalAllocator",
-    "allocate",
-    "total_for",
-    "water_fill",
-)
-
-Key = TypeVar("Key")
+__all__ = ("ProportionalAllocator", "total_for")
 
 _HOLD_NS = 20 * NS_PER_SEC
 _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
@@ -53,57 +45,6 @@ _FLOORS = 0.25
 _LOW_FLOORS = 0.02
 _FEW = 2
 _NO_PARENTS: Mapping[CgroupId, CgroupId] = {}
-
-
-def water_fill(
-    cut: float, weights: Mapping[Key, float], room: Mapping[Key, float]
-) -> dict[Key, float]:
-    """Divide *cut* in proportion to *weights*, at most its *room* to each key.
-
-    What exceeds the room of one key is divided among the others in proportion. A key of weight zero
-    gets nothing before the room of all weighted keys is used up; the rest is then divided in
-    proportion to the room.
-    """
-    cuts = dict.fromkeys(room, 0.0)
-    remaining = min(cut, sum(room.values()))
-    for shares in (weights, room):
-        # In the order of room per weight: each step uses up the room of one key, or ends the cut.
-        order = sorted(
-            (key for key in room if shares.get(key, 0.0) > 0 and room[key] > cuts[key]),
-            key=lambda key: (room[key] - cuts[key]) / shares[key],
-        )
-        weight_left = sum(shares[key] for key in order)
-        for key in order:
-            if remaining <= 0:
-                break
-            part = min(room[key] - cuts[key], remaining * shares[key] / weight_left)
-            cuts[key] += part
-            remaining -= part
-            weight_left -= shares[key]
-            if weight_left <= 0:
-                break
-    return cuts
-
-
-def allocate(
-    total: float,
-    wants: Mapping[Key, float],
-    least: Mapping[Key, float],
-    blame: Mapping[Key, float],
-) -> dict[Key, float]:
-    """Divide *total* among the keys of *wants*, the cut in proportion to *blame*.
-
-    No key gets less than its *least*. A total above the sum of the wants is divided in proportion
-    to them.
-    """
-    wanted = sum(wants.values())
-    if wanted <= 0:
-        return {}
-    if total >= wanted:
-        return {key: want * total / wanted for key, want in wants.items()}
-    room = {key: max(0.0, want - least[key]) for key, want in wants.items()}
-    cuts = water_fill(wanted - total, blame, room)
-    return {key: want - cuts[key] for key, want in wants.items()}
 
 
 def total_for(demand: float, floor: float, ceiling: float) -> float:
@@ -132,7 +73,9 @@ class ProportionalAllocator:
         "_allocated_ns",
         "_capacity",
         "_latch",
+        "_latches",
         "_least",
+        "_lowered",
         "_most",
         "amounts",
         "ceiling",
@@ -149,7 +92,9 @@ class ProportionalAllocator:
         self._capacity = capacity
         self._least = least
         self._most = capacity
+        self._lowered = False
         self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latches: dict[CgroupId, HoldOffLatch] = {}
         self.wants: dict[CgroupId, float] = {}
         # The total at the last division, and its time.
         self._allocated = 0.0
@@ -183,6 +128,7 @@ class ProportionalAllocator:
         now_ns: int,
         by_harm: bool = False,
         parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS,
+        harmless: Set[CgroupId] = frozenset(),
     ) -> dict[CgroupId, float]:
         """Return ``amounts`` at *demand*.
 
@@ -192,7 +138,8 @@ class ProportionalAllocator:
         weights by which the cut is shared, or with *by_harm* the harm of each: then ``divide_harm``
         divides. The *blocked* workloads cannot be limited (the kernel refuses, or another program
         holds the knob): they keep what they use, and the others are cut for them. *parents* maps
-        workloads to the cgroup above them that can be limited too.
+        workloads to the cgroup above them that can be limited too. *harmless* workloads are not
+        limited as long as they would hardly be cut.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
@@ -208,7 +155,10 @@ class ProportionalAllocator:
             use = find_use()
             self.set_floor(floor_each, users)
             self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)
-            self._allocate(demand, find_weights(self.wants), blocked, by_harm, parents)
+            divided = self._divide(
+                demand, find_weights(self.wants), blocked, by_harm, parents, harmless
+            )
+            self._grant(divided, parents, harmless, now_ns)
             self._allocated_ns = now_ns
         return self.amounts
 
@@ -240,6 +190,7 @@ class ProportionalAllocator:
 
     def _clear(self) -> None:
         self.wants.clear()
+        self._latches.clear()
         self.grants = self.amounts = {}
         self.common = {}
         self.total = None
@@ -247,40 +198,69 @@ class ProportionalAllocator:
     def _has_moved(self, total: float) -> bool:
         return abs(total - self._allocated) > _LEAST_MOVE * self._allocated
 
-    def _allocate(
+    def _divide(
         self,
         demand: float,
         weights: Mapping[CgroupId, float],
         blocked: frozenset[CgroupId],
         by_harm: bool,
         parents: Mapping[CgroupId, CgroupId],
-    ) -> None:
-        wants, floor_each = self.wants, self.floor_each
+        harmless: Set[CgroupId],
+    ) -> dict[CgroupId, float]:
+        """Return the amount of each workload at *demand*, by the lowered floors."""
+        wants = self.wants
         floors = {
-            cgroup: min(floor_each, want) for cgroup, want in wants.items() if cgroup not in blocked
+            cgroup: min(self.floor_each, want)
+            for cgroup, want in wants.items()
+            if cgroup not in blocked
         }
         lowered = lower_floors(floors, parents, self._most) if parents else floors
         least = {cgroup: lowered.get(cgroup, want) for cgroup, want in wants.items()}
+        self._lowered = lowered != floors
         self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
         ceiling = self.ceiling.amount
         self.total = self._allocated = total_for(demand, self.floor, ceiling)
-        if by_harm:
-            divided = divide_harm(demand, ceiling, wants, least, weights)
-            self.total = sum(divided.values())
-        else:
-            divided = allocate(self.total, wants, least, weights)
-        before = self.grants
+        if not by_harm:
+            return allocate(self.total, wants, least, weights)
+        divided = divide_harm(demand, ceiling, wants, least, weights)
+        if harmless:
+            divided = share_unused(divided, ceiling, wants, harmless)
+        self.total = sum(divided.values())
+        return divided
+
+    def _grant(
+        self,
+        divided: Mapping[CgroupId, float],
+        parents: Mapping[CgroupId, CgroupId],
+        harmless: Set[CgroupId],
+        now_ns: int,
+    ) -> None:
+        self._latches = {each: latch for each, latch in self._latches.items() if each in divided}
         self.grants = {
-            cgroup: max(floor_each, amount)
+            cgroup: max(self.floor_each, amount)
             for cgroup, amount in divided.items()
-            if cgroup in before or amount < (1 - _LEAST_CUT) * wants[cgroup]
+            if self._is_limited(cgroup, amount, cgroup in harmless, now_ns)
         }
         self.common = (
-            {}
-            if lowered == floors
-            else parent_amounts(divided, self.grants, parents, self.common, self._least)
+            parent_amounts(divided, self.grants, parents, self.common, self._least)
+            if self._lowered
+            else {}
         )
         self.amounts = self.grants | self.common
+
+    def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:
+        """Return whether *cgroup* has a limit; a harmless one loses it after a hold-off time."""
+        want = self.wants[cgroup]
+        latch = self._latches.get(cgroup)
+        if harmless:
+            needed = amount < (1 - HARDLY_CUT) * want
+        else:
+            needed = cgroup in self.grants or amount < (1 - _LEAST_CUT) * want
+        if latch is None:
+            if not needed:
+                return False
+            latch = self._latches[cgroup] = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        return latch.update(needed, now_ns)
 
     def _update_wants(
         self,

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.control.cut import Claim, divide_harm, relative_harm
+from controller.core.control.cut import (
+    Claim,
+    allocate,
+    divide_harm,
+    relative_harm,
+    share_unused,
+    water_fill,
+)
 from controller.core.model import CgroupId
 
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
@@ -52,6 +59,30 @@ def test_equal_steps_of_demand_are_equal_factors_of_harm() -> None:
     assert factors == pytest.approx([factors[0]] * 4, rel=0.01)
 
 
+def test_what_a_culprit_leaves_goes_to_the_harmless_up_to_their_wants() -> None:
+    wants = {HOG: 4.0, MOUSE: 6.0}
+    amounts = {HOG: 0.5, MOUSE: 4.8}  # of a ceiling of 8
+    shared = share_unused(amounts, 8.0, wants, frozenset({MOUSE}))
+    assert shared == {HOG: 0.5, MOUSE: 6.0}
+    assert share_unused(amounts, 6.0, wants, frozenset({MOUSE}))[MOUSE] == pytest.approx(5.5)
+    assert share_unused(amounts, 8.0, wants, frozenset()) == amounts
+    # A workload that is cut itself gets nothing back.
+    assert share_unused(amounts, 8.0, wants, frozenset({HOG})) == amounts
+
+
+def test_water_fill_shares_by_weight_within_the_room() -> None:
+    paid = water_fill(1.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
+    assert paid == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.0})
+    paid = water_fill(4.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
+    assert paid == pytest.approx({"a": 0.5, "b": 2.0, "c": 1.5})
+    assert sum(water_fill(9.0, {}, {"a": 0.5, "b": 2.0}).values()) == pytest.approx(2.5)
+
+
+def test_a_total_above_the_wants_is_spread_in_proportion() -> None:
+    shares = allocate(2.0, {"a": 0.75, "b": 0.25}, {"a": 0.05, "b": 0.05}, {"a": 1.0})
+    assert shares == pytest.approx({"a": 1.5, "b": 0.5})
+
+
 NUMBERS = st.floats(1e-3, 100.0)
 
 
@@ -72,3 +103,21 @@ def test_more_demand_gives_no_workload_more(
     hard = divide_harm(more, ceiling, wants, least, harm)
     for number in wants:
         assert least[number] * 0.999 <= hard[number] <= mild[number] * 1.02
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, st.floats(0.0, 1.0), st.booleans()), min_size=1, max_size=8),
+    NUMBERS,
+)
+def test_what_is_unused_is_shared_within_ceiling_and_wants(
+    terms: list[tuple[float, float, bool]], ceiling: float
+) -> None:
+    wants = {number: want for number, (want, _, _) in enumerate(terms)}
+    scale = min(1.0, ceiling / sum(wants.values()))
+    amounts = {number: part * scale * want for number, (want, part, _) in enumerate(terms)}
+    harmless = frozenset(number for number, (_, _, each) in enumerate(terms) if each)
+    shared = share_unused(amounts, ceiling, wants, harmless)
+    assert sum(shared.values()) <= ceiling * 1.001
+    for number, amount in amounts.items():
+        assert amount <= shared[number] <= wants[number] * 1.001
+        assert number in harmless or shared[number] == amount

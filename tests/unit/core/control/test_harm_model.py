@@ -51,6 +51,18 @@ def test_probes_show_one_culprit_of_eight_within_ten_seconds() -> None:
     assert abs(mean - 0.08) < 3 * sd < 0.08
 
 
+def test_harmless_is_what_was_seen_to_change_nothing_beside_a_culprit() -> None:
+    model = HarmModel()
+    feed(model, [0.0, 0.08, 0.06, 0.0], Random(6), 20)
+    assert model.harmless() == {jobs(4)[0], jobs(4)[3]}
+
+
+def test_without_probes_no_workload_is_known_to_be_harmless() -> None:
+    model = HarmModel()
+    feed(model, [0.0, 0.08, 0.0], Random(2), 20, probed=False)
+    assert not model.harmless()
+
+
 def test_without_changes_of_use_no_workload_is_accused() -> None:
     model = HarmModel()
     feed(model, [0.0, 0.08, 0.0], Random(2), 20, probed=False)

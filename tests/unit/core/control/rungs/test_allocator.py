@@ -4,12 +4,7 @@
 
 import pytest
 
-from controller.core.control.rungs.allocator import (
-    ProportionalAllocator,
-    allocate,
-    total_for,
-    water_fill,
-)
+from controller.core.control.rungs.allocator import ProportionalAllocator, total_for
 from controller.core.model import CgroupId
 
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
@@ -31,11 +26,21 @@ class Stepper:
         demand: float,
         use: dict[CgroupId, float],
         blocked: frozenset[CgroupId] = NONE,
+        harmless: frozenset[CgroupId] | None = None,
     ) -> dict[CgroupId, float]:
+        """Take one second; with *harmless* the cut is by harm, all of it the hog's."""
         self.now_ns += SECOND_NS
         self.rung.ceiling.update(self.now_ns, 1.0, 1.9, 0.2)
         return self.rung.update(
-            demand, lambda: use, len(use), lambda wants: self.blame, blocked, FLOOR, self.now_ns
+            demand,
+            lambda: use,
+            len(use),
+            lambda wants: self.blame if harmless is None else {HOG: 1.0, MOUSE: 0.02},
+            blocked,
+            FLOOR,
+            self.now_ns,
+            by_harm=harmless is not None,
+            harmless=harmless or NONE,
         )
 
 
@@ -127,19 +132,6 @@ def test_the_want_of_a_workload_is_kept_while_its_parent_limits_it() -> None:
     assert rung.wants[HOG] == 1.0
 
 
-def test_water_fill_shares_by_weight_within_the_room() -> None:
-    paid = water_fill(1.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
-    assert paid == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.0})
-    paid = water_fill(4.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
-    assert paid == pytest.approx({"a": 0.5, "b": 2.0, "c": 1.5})
-    assert sum(water_fill(9.0, {}, {"a": 0.5, "b": 2.0}).values()) == pytest.approx(2.5)
-
-
-def test_a_total_above_the_wants_is_spread_in_proportion() -> None:
-    shares = allocate(2.0, {"a": 0.75, "b": 0.25}, {"a": 0.05, "b": 0.05}, {"a": 1.0})
-    assert shares == pytest.approx({"a": 1.5, "b": 0.5})
-
-
 def test_equal_steps_of_demand_are_equal_factors_of_quota() -> None:
     assert total_for(0.0, 0.1, 1.6) == pytest.approx(1.6)
     assert total_for(1.0, 0.1, 1.6) == pytest.approx(0.1)
@@ -157,3 +149,23 @@ def test_after_a_release_at_once_nothing_is_held_and_the_next_squeeze_starts_at_
         assert not stepper.rung.engaged
     stepper.step(0.5, use)
     assert stepper.rung.total == pytest.approx(0.316, rel=0.01)
+
+
+def test_a_harmless_workload_loses_its_limit_and_may_use_what_the_culprit_leaves() -> None:
+    stepper = Stepper()
+    both = stepper.step(0.5, {HOG: 0.8, MOUSE: 0.8}, harmless=NONE)
+    assert stepper.step(0.9, {HOG: 0.1, MOUSE: 0.7}, harmless=NONE).keys() == both.keys()
+    for _ in range(21):  # the hold-off time
+        grants = stepper.step(0.5, {HOG: 0.1, MOUSE: 0.7}, harmless=frozenset({MOUSE}))
+    assert grants.keys() == {HOG}
+    # It uses more now, which raises its want and not the culprit's grant.
+    later = stepper.step(0.5, {HOG: 0.1, MOUSE: 1.5}, harmless=frozenset({MOUSE}))
+    assert later.keys() == {HOG}
+    assert later[HOG] <= 1.1 * grants[HOG]
+
+
+def test_at_full_demand_a_harmless_workload_is_limited_as_well() -> None:
+    stepper = Stepper()
+    stepper.step(0.5, {HOG: 0.8, MOUSE: 0.8}, harmless=frozenset({MOUSE}))
+    full = stepper.step(1.0, {HOG: 0.8, MOUSE: 0.8}, harmless=frozenset({MOUSE}))
+    assert full == pytest.approx({HOG: FLOOR, MOUSE: FLOOR})
