@@ -235,6 +235,7 @@ class ProportionalAllocator:
         harmless: Set[CgroupId],
         now_ns: int,
     ) -> None:
+        # Only workloads that are harmless, or were, have a latch of their own.
         self._latches = {each: latch for each, latch in self._latches.items() if each in divided}
         self.grants = {
             cgroup: max(self.floor_each, amount)
@@ -251,15 +252,18 @@ class ProportionalAllocator:
     def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:
         """Return whether *cgroup* has a limit; a harmless one loses it after a hold-off time."""
         want = self.wants[cgroup]
+        limited = cgroup in self.grants
+        needed = (
+            amount < (1 - HARDLY_CUT) * want
+            if harmless
+            else limited or amount < (1 - _LEAST_CUT) * want
+        )
         latch = self._latches.get(cgroup)
-        if harmless:
-            needed = amount < (1 - HARDLY_CUT) * want
-        else:
-            needed = cgroup in self.grants or amount < (1 - _LEAST_CUT) * want
         if latch is None:
-            if not needed:
-                return False
+            if not (harmless and limited):
+                return needed
             latch = self._latches[cgroup] = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+            needed = True
         return latch.update(needed, now_ns)
 
     def _update_wants(
