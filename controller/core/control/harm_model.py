@@ -39,7 +39,7 @@ _SELECT_TICKS = 5
 _LOAD_S = 30.0
 # So many standard deviations of a coefficient are not certain, or not likely.
 _CERTAIN, _LIKELY = 3.0, 1.0
-# A workload is harmless up to this part of the harm of the worst one.
+# A workload is harmless up to this part of the contrast of the worst one.
 _HARMLESS = 0.25
 _COLUMNS = 2  # base and load, before the workloads
 
@@ -100,10 +100,10 @@ class HarmModel:
         return self._beyond(_LIKELY)
 
     def harmless(self) -> frozenset[CgroupId]:
-        """Return the workloads of which a CPU hardly harms, beside one of the worst.
+        """Return the workloads that are likely to do little harm per CPU beside the worst one.
 
-        That is at most a quarter more than one of the others, likely. Those without a coefficient
-        are not among them.
+        Their contrast is at most a quarter of its contrast. A workload without a coefficient is not
+        among them.
         """
         contrasts = self.contrasts()
         worst = max((mean for mean, _ in contrasts.values()), default=0.0)

@@ -75,7 +75,6 @@ class ProportionalAllocator:
         "_latch",
         "_latches",
         "_least",
-        "_lowered",
         "_most",
         "amounts",
         "ceiling",
@@ -92,7 +91,6 @@ class ProportionalAllocator:
         self._capacity = capacity
         self._least = least
         self._most = capacity
-        self._lowered = False
         self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         self._latches: dict[CgroupId, HoldOffLatch] = {}
         self.wants: dict[CgroupId, float] = {}
@@ -155,10 +153,10 @@ class ProportionalAllocator:
             use = find_use()
             self.set_floor(floor_each, users)
             self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)
-            divided = self._divide(
+            divided, lowered = self._divide(
                 demand, find_weights(self.wants), blocked, by_harm, parents, harmless
             )
-            self._grant(divided, parents, harmless, now_ns)
+            self._grant(divided, parents if lowered else _NO_PARENTS, harmless, now_ns)
             self._allocated_ns = now_ns
         return self.amounts
 
@@ -206,8 +204,8 @@ class ProportionalAllocator:
         by_harm: bool,
         parents: Mapping[CgroupId, CgroupId],
         harmless: Set[CgroupId],
-    ) -> dict[CgroupId, float]:
-        """Return the amount of each workload at *demand*, by the lowered floors."""
+    ) -> tuple[dict[CgroupId, float], bool]:
+        """Return the amount of each workload at *demand*, and whether floors had to be lowered."""
         wants = self.wants
         floors = {
             cgroup: min(self.floor_each, want)
@@ -216,17 +214,16 @@ class ProportionalAllocator:
         }
         lowered = lower_floors(floors, parents, self._most) if parents else floors
         least = {cgroup: lowered.get(cgroup, want) for cgroup, want in wants.items()}
-        self._lowered = lowered != floors
         self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
         ceiling = self.ceiling.amount
         self.total = self._allocated = total_for(demand, self.floor, ceiling)
         if not by_harm:
-            return allocate(self.total, wants, least, weights)
+            return allocate(self.total, wants, least, weights), lowered != floors
         divided = divide_harm(demand, ceiling, wants, least, weights)
         if harmless:
             divided = share_unused(divided, ceiling, wants, harmless)
         self.total = sum(divided.values())
-        return divided
+        return divided, lowered != floors
 
     def _grant(
         self,
@@ -244,7 +241,7 @@ class ProportionalAllocator:
         }
         self.common = (
             parent_amounts(divided, self.grants, parents, self.common, self._least)
-            if self._lowered
+            if parents
             else {}
         )
         self.amounts = self.grants | self.common
