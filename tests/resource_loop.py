@@ -3,6 +3,7 @@
 """Settings for the nodes of tests.sim.plants, each with the indicator that its channel needs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from controller.core.control.tuning import auto_gains
 from controller.core.decision import Action, Plan
@@ -10,6 +11,9 @@ from controller.core.model import Channel, IndicatorName, Knob, KnobValue, Mode
 from controller.core.settings import IndicatorSpec, LawSettings, Profile, SafeState, Settings
 from tests.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+
+# The law whose ladders are moved rung by rung: a trial lets the first ones go for a while.
+IN_ORDER = replace(LAW, rungs_by_work=False)
 
 # Indicator, channel, sweet point (ns for the backlog), tolerance, resolution.
 MEASURES: dict[type[ResourceNode], tuple[IndicatorName, Channel, float, float, float]] = {
@@ -43,7 +47,7 @@ def resource_settings(
     safe_state: SafeState = SafeState.STATIC,
     mode: Mode = Mode.ENFORCE,
     channels: tuple[Channel, ...] = tuple(Channel),
-    law: LawSettings = LAW,
+    law: LawSettings = IN_ORDER,
 ) -> Settings:
     profile = Profile(
         name="default",

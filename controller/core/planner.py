@@ -230,6 +230,7 @@ class Planner:
                 *pauses,
                 *self._decision_log.update(cpu, ladders, context, self._workloads),
                 *(verdict for loops in active for verdict in loops.verdicts),
+                *(verdict for each in self._channels.ladders for verdict in each.verdicts),
                 *self._actions.verdicts,
                 *self._evictions.verdicts,
                 *self._knobs.reports,

@@ -274,7 +274,8 @@ class LawSettings:
     ``micro_probes``, as evidence and to share the cut of the cache channel.
     ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
     the service's figure. ``spare_harmless``: of the workloads below a quota those that do no harm
-    get the CPUs that the others leave.
+    get the CPUs that the others leave. ``rungs_by_work``: cache ways and memory bandwidth are let
+    go where a quota alone leaves more work.
     """
 
     throttled_share: bool = False
@@ -292,6 +293,7 @@ class LawSettings:
     find_harm: bool = False
     margin_by_scatter: bool = False
     spare_harmless: bool = False
+    rungs_by_work: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)
 
 

@@ -13,10 +13,11 @@ from controller.simulation.policies.registry import for_objective
 from controller.simulation.run import Run, Task, run
 from controller.simulation.scenarios import SCENARIOS
 
-FIXED = replace(WHOLE_LAW, margin_by_scatter=False)
+ADAPTED = replace(WHOLE_LAW, rungs_by_work=False)
+FIXED = replace(ADAPTED, margin_by_scatter=False)
 
 
-def runs(scenario: str, law: LawSettings = WHOLE_LAW) -> list[Run]:
+def runs(scenario: str, law: LawSettings = ADAPTED) -> list[Run]:
     factory = partial(for_objective, law=law)
     return [run(Task(SCENARIOS[scenario], "", factory, seed), 240, 60) for seed in (21, 22)]
 

@@ -23,7 +23,7 @@ from controller.core.model import (
 )
 from controller.core.planner import Planner
 from controller.core.settings import CoreMode, CoreSettings, SafeState
-from tests.closed_loop import TICK_NS, TICKS_PER_S, ClosedLoop, filtered
+from tests.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
 from tests.resource_loop import (
     channel_of,
     closed,
@@ -323,3 +323,17 @@ def test_links_that_are_no_longer_shaped_are_not_a_dead_source() -> None:
         plan = loop.planner.step(unshaped, ())
     assert [each.indicator for each in plan.off] == [IndicatorName.NET_BACKLOG]
     assert not plan.safe
+
+
+def test_a_quota_that_cannot_be_moved_any_more_ends_a_trial_of_the_rungs() -> None:
+    node = CacheNode(1)
+    loop = ClosedLoop(node, resource_settings(node, law=LAW))
+    plans = loop.run(40)
+    assert any("let go on trial" in each.text for plan in plans for each in plan.verdicts)
+    assert node.percent == 100
+    for each in node.best_effort:
+        node.knobs.refused.add((each.cgroup.id, Knob.CPU_QUOTA))
+        node.knobs.write(each.cgroup.id, Knob.CPU_QUOTA, KnobValue("max 100000 0"))
+    loop.run(10)
+    assert node.percent < 100
+    assert statistics.mean(filtered(loop.run(30))) < 0.3

@@ -39,6 +39,7 @@ class LawModel(Strict):
     find_harm: bool = True
     margin_by_scatter: bool = True
     spare_harmless: bool = True
+    rungs_by_work: bool = True
     micro_probes: MicroProbesModel = raw_default({})
 
 

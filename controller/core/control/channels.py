@@ -11,6 +11,7 @@ import math
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.cpu_channel import CpuChannel
+from controller.core.control.cut import Claim, Deeds, relative_harm
 from controller.core.control.grants import RequestedLimits
 from controller.core.control.harm_finder import HarmFinder
 from controller.core.control.indicator_routing import IndicatorRouting
@@ -31,6 +32,9 @@ from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("Channels",)
+
+# Memory traffic per CPU up to this part of the most is little.
+_LITTLE = 0.1
 
 
 class Channels:
@@ -200,14 +204,27 @@ class Channels:
         part = self._shared_quota.part
         charges = self.loops[Channel.CACHE].charges
         claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
-        spare = self._settings.law.spare_harmless
-        harmless = self._harm.harmless(charges) if spare else frozenset()
+        harmless = self._harmless(charges, traffic, context)
         grants: Mapping[CgroupId, float] = self.cpu.grant(
             part, claims, tracker, workload_index, blocked, self._parents, harmless, now_ns
         )
         if context.harm is not None and probe and not hold:
             grants = self._probe(grants, blocked, context)
         return self._requested_limits.apply(grants, workload_index.cpu_limits)
+
+    def _harmless(
+        self, charges: Mapping[str, float], traffic: Deeds, context: TickContext
+    ) -> frozenset[CgroupId]:
+        """Return the workloads that do no harm on the cache channel, as far as is known."""
+        if not self._settings.law.spare_harmless:
+            return frozenset()
+        known = self._harm.harmless(charges)
+        if known or not any(each.by_traffic for each in self.ladders):
+            return known
+        best_effort = context.workload_index.best_effort
+        use = {each: cpus for each, cpus in context.tracker.active.items() if each in best_effort}
+        harm = relative_harm([Claim(1.0, traffic, use)], use)
+        return frozenset(each for each, part in harm.items() if part <= _LITTLE)
 
     def _movable_parents(self, context: TickContext) -> Mapping[CgroupId, CgroupId]:
         """Return the parents of best-effort workloads whose quota can be moved now."""

@@ -89,14 +89,15 @@ def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
 
 
 class Ladder:
-    """The rungs of one channel."""
+    """The rungs of one channel; those with one of the knobs in ``spared`` are left free."""
 
-    __slots__ = ("_channel", "_usable", "rungs")
+    __slots__ = ("_channel", "_usable", "rungs", "spared")
 
     def __init__(self, channel: Channel, rungs: Sequence[Rung]) -> None:
         self._channel = channel
         self.rungs = tuple(rungs)
         self._usable: tuple[Rung, ...] = ()
+        self.spared: frozenset[Knob] = frozenset()
 
     @property
     def usable(self) -> bool:
@@ -110,7 +111,9 @@ class Ladder:
 
     def update(self, context: TickContext) -> None:
         """Determine the rungs that are usable now."""
-        self._usable = tuple(rung for rung in self.rungs if rung.usable(context))
+        self._usable = tuple(
+            rung for rung in self.rungs if rung.knob not in self.spared and rung.usable(context)
+        )
 
     def limits(self, demand: float, workload_index: WorkloadIndex) -> KnobLimits:
         """Return the limits of the rung that moves next when *demand* falls."""

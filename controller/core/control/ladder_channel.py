@@ -11,12 +11,13 @@ from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import Ladder, Rung, TickContext
 from controller.core.control.pace import PacedLimiter
+from controller.core.control.rung_trial import RungTrial, count
 from controller.core.control.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.control.rungs.link_ceiling import LinkCeilingRung
 from controller.core.control.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.control.selector import Choice
-from controller.core.decision import Action
-from controller.core.model import Channel, Knob
+from controller.core.decision import Action, Verdict
+from controller.core.model import Channel, Knob, Mode
 from controller.core.settings import (
     DiskFacts,
     HostFacts,
@@ -79,18 +80,25 @@ Facts = ResctrlFacts | tuple[LinkFacts, ...] | tuple[DiskFacts, ...] | int | Non
 
 
 class LadderChannel:
-    """A channel with a ladder: its loops, their evidence (the use of the resource), its rungs."""
+    """A channel with a ladder: its loops, their evidence (the use of the resource), its rungs.
+
+    ``verdicts``: what a trial of the rungs began with or showed in the last tick.
+    """
 
     __slots__ = (
         "_cpus",
         "_law",
         "_limiter",
+        "_quota",
         "_safe_state",
+        "_trial",
+        "_tries",
         "_updated_s",
         "channel",
         "facts",
         "ladder",
         "loops",
+        "verdicts",
     )
 
     def __init__(
@@ -104,19 +112,32 @@ class LadderChannel:
         self._updated_s: int | None = None
         self._safe_state = settings.safe_state
         self._law = settings.law
+        self._tries = _tries(settings)
         self._limiter = PacedLimiter()
+        # The rung of the quota, if there are others in front of it that a trial can let go.
+        self._quota = next((each for each in rungs[1:] if each.knob is Knob.CPU_QUOTA), None)
+        self._trial = RungTrial()
         self.loops = ChannelLoops(channel, settings)
         self.ladder = Ladder(channel, rungs)
+        self.verdicts: tuple[Verdict, ...] = ()
 
     @property
     def demand(self) -> float:
         """The demand that is applied."""
         return self._limiter.applied
 
+    @property
+    def by_traffic(self) -> bool:
+        """Whether memory traffic harms: knobs that act on nothing else had sufficed."""
+        return bool(self.ladder.spared)
+
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
         self._safe_state = settings.safe_state
         self._law = settings.law
+        self._tries = _tries(settings)
+        if not self._tries:
+            self._end_trial()
         self.loops.reconfigure(settings)
 
     def release(self) -> None:
@@ -155,6 +176,7 @@ class LadderChannel:
             return replace(common, be_share=max(found, common.be_share or 0.0))
 
         limiter, ladder = self._limiter, self.ladder
+        self.verdicts = ()
         second = context.now_ns // NS_PER_SEC
         if context.resync or second != self._updated_s or not ladder.usable:
             # Once a second: the update reads the knobs of every workload.
@@ -164,6 +186,8 @@ class LadderChannel:
         if rescaled != limiter.applied:
             self.loops.shift(rescaled - limiter.applied)
             limiter.set(rescaled)
+        if self._tries and self._quota is not None and not hold:
+            self._try_rungs(self._quota, context)
         choice = self.loops.bid(
             context.tracker,
             context.workload_index,
@@ -184,8 +208,10 @@ class LadderChannel:
                 if self._law.fast_rise:
                     choice = limiter.rise(choice, self.loops, limits, context.dt_s)
                 moment = context.now_ns, context.dt_s
-                # A knob with few settings is released setting by setting.
-                if self._law.fast_release and limits.release_spacing_ns < NS_PER_SEC:
+                # A knob with few settings is released setting by setting. In a trial nothing is
+                # known of what the quota does, so it is released slowly.
+                fine = limits.release_spacing_ns < NS_PER_SEC
+                if self._law.fast_release and fine and not self._trial.active:
                     count = ladder.usable_count
                     limiter.limit_paced(choice.wanted, self.loops, limits, *moment, count)
                 else:
@@ -194,6 +220,37 @@ class LadderChannel:
         self.loops.track(choice, limiter.applied, context.dt_s)
         if self.loops.safe:
             self._go_safe(context)
+
+    def _try_rungs(self, quota: Rung, context: TickContext) -> None:
+        """Let the rungs in front of the *quota* go, or take them back, as their trial demands."""
+        ladder, trial, applied = self.ladder, self._trial, self._limiter.applied
+        if ladder.spared and not ladder.usable:  # the quota cannot be moved any more
+            self._end_trial()
+            ladder.update(context)
+            return
+        others = [rung for rung in ladder.rungs if rung is not quota]
+        may_go = quota.part <= 0 and any(each.part > 0 for each in others)
+        may_go = may_go and quota.usable(context)
+        trial.update(
+            frozenset(each.knob for each in others if may_go),
+            applied,
+            self.loops.excess if applied > 0 else None,
+            lambda: count(context.tracker.samples, context.workload_index.best_effort),
+            context.dt_s,
+        )
+        if trial.report:
+            self.verdicts = (Verdict(subject=self.channel, text=trial.report),)
+        if trial.spared == ladder.spared:
+            return
+        ladder.spared = trial.spared
+        ladder.update(context)
+        if trial.demand is not None:
+            self.loops.shift(trial.demand - applied)
+            self._limiter.set(trial.demand)
+
+    def _end_trial(self) -> None:
+        self._trial = RungTrial()
+        self.ladder.spared = frozenset()
 
     def _let_go(self, choice: Choice) -> Choice:
         before = self._limiter.applied
@@ -208,6 +265,11 @@ class LadderChannel:
             self.ladder.apply(1.0, context)
         else:
             self.ladder.release()
+
+
+def _tries(settings: Settings) -> bool:
+    # In observe mode no knob moves, so a trial would show nothing.
+    return settings.law.rungs_by_work and settings.mode is Mode.ENFORCE
 
 
 def facts_for(channel: Channel, host: HostFacts) -> Facts:

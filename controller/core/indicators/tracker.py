@@ -3,7 +3,7 @@
 """Computes indicators, CPU rates and blame from snapshots; holds all state that counters need."""
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -114,6 +114,11 @@ class IndicatorTracker:
     def changed(self) -> Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]]:
         """The samples that differ from those of the last tick: old and new."""
         return self._samples.changed
+
+    @property
+    def samples(self) -> Iterable[WorkloadSample]:
+        """The samples of this tick."""
+        return self._samples.by_cgroup.values()
 
     @property
     def cpu_use(self) -> dict[CgroupId, float]:

@@ -1,0 +1,37 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which rungs of the cache channel's ladder limit the jobs, on a node at request level."""
+
+from functools import partial
+
+import pytest
+
+from controller.core.settings import LawSettings
+from controller.simulation.policies.registry import for_objective
+from controller.simulation.run import Run, Task, run
+from controller.simulation.scenarios import SCENARIOS
+from tests.closed_loop import LAW
+from tests.resource_loop import IN_ORDER
+
+
+def observe(name: str, law: LawSettings, seconds: int = 240) -> Run:
+    return run(Task(SCENARIOS[name], "objective", partial(for_objective, law=law), 1), seconds, 60)
+
+
+@pytest.mark.parametrize("name", ["bandwidth", "sensitive"])
+def test_a_streamer_is_limited_by_its_quota_in_the_end(name: str) -> None:
+    """Throttled by memory bandwidth, it would keep CPUs that the others can use."""
+    tried, in_order = observe(name, LAW), observe(name, IN_ORDER)
+    assert tried.work_cpus > 1.1 * in_order.work_cpus
+    assert tried.violating <= in_order.violating + 0.005
+
+
+def test_where_cache_ways_cost_hardly_any_work_nothing_is_tried() -> None:
+    tried, in_order = observe("cache", LAW), observe("cache", IN_ORDER)
+    assert tried.seconds == in_order.seconds
+
+
+def test_a_trial_while_the_culprit_changes_costs_little() -> None:
+    tried, in_order = observe("character-changes", LAW), observe("character-changes", IN_ORDER)
+    assert tried.violating <= in_order.violating + 0.01
+    assert tried.work_cpus > 0.9 * in_order.work_cpus
