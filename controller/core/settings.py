@@ -275,7 +275,8 @@ class LawSettings:
     ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
     the service's figure. ``spare_harmless``: of the workloads below a quota those that do no harm
     get the CPUs that the others leave. ``rungs_by_work``: cache ways and memory bandwidth are let
-    go where a quota alone leaves more work.
+    go where a quota alone leaves more work. ``verify_unmet``: a squeeze to the stop that helps, but
+    does not bring the service to its sweet point, is let go on trial as well.
     """
 
     throttled_share: bool = False
@@ -294,6 +295,7 @@ class LawSettings:
     margin_by_scatter: bool = False
     spare_harmless: bool = False
     rungs_by_work: bool = False
+    verify_unmet: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)
 
 

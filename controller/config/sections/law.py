@@ -40,6 +40,7 @@ class LawModel(Strict):
     margin_by_scatter: bool = True
     spare_harmless: bool = True
     rungs_by_work: bool = True
+    verify_unmet: bool = True
     micro_probes: MicroProbesModel = raw_default({})
 
 

@@ -85,7 +85,7 @@ class ServiceLoops:
         self._loops: tuple[IndicatorLoop, ...] = ()
         self._gate = EvidenceGate()
         self._quiescent = self._steady = False
-        self._trial = SqueezeTrial()
+        self._trial = SqueezeTrial(law.verify_unmet)
         self._vain_s = 0.0
         self.charge = 0.0
         self.reports: tuple[LoopReport, ...] = ()
@@ -278,7 +278,7 @@ class ServiceLoops:
             self.verdict = Verdict(subject=self._service, text=f"{self._channel}: {text}")
 
     def _end_trial(self) -> None:
-        self._trial = SqueezeTrial()
+        self._trial = SqueezeTrial(self._law.verify_unmet)
         self._vain_s = 0.0
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:

@@ -5,7 +5,9 @@
 The evidence in front of a loop says that best-effort work uses a resource, not that the service
 would suffer less without it. So a squeeze to the stop is a trial: where most of the suffering
 stays, the demand goes back to the level from which more brought nothing. If the service then
-suffers more, the squeeze did help after all and is put back. Otherwise it is paused.
+suffers more, the squeeze did help after all and is put back. Otherwise it is paused. With
+*unmet*, a squeeze that helps and still does not bring the service to its sweet point is a trial
+too: the objective is out of reach, and what the squeeze brings may not be worth all of the work.
 
 Only measured time counts. A trial waits while the indicator that was the worst one has no value.
 Without one for longer than a window may be stretched to, it ends without a result: the values
@@ -27,6 +29,8 @@ _HARD = 0.9
 _JUDGED_S = 4.0
 # A squeeze is useful if less than this part of the deviation stays ...
 _LEFT = 0.5
+# With a deviation above this at the stop the sweet point is out of reach.
+_UNMET = 0.3
 # ... or if letting go of it raises the deviation by this much (more than noise and than half a
 # tolerance) and by this part of what it is then: a third of the suffering is best-effort's.
 _HELPS = 0.5
@@ -66,6 +70,7 @@ class SqueezeTrial:
         "_paused_s",
         "_squeezed",
         "_state",
+        "_unmet",
         "_watched_s",
         "_worst",
         "again",
@@ -73,7 +78,8 @@ class SqueezeTrial:
         "report",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, unmet: bool = False) -> None:
+        self._unmet = unmet
         self._deviation = LowPass()
         # The indicator that the last deviation is of, and when it was measured.
         self._worst: IndicatorName | None = None
@@ -175,14 +181,15 @@ class SqueezeTrial:
         self._hard_s = self._hard_s + dt_s if applied >= _HARD else 0.0
         if self._hard_s < _JUDGED_S + window_s or self._now_s < self._judge_after_s:
             return
-        if smooth <= _LEFT * self._before or self._good >= _HARD:
+        helps = smooth <= _LEFT * self._before
+        if (helps and not (self._unmet and smooth > _UNMET)) or self._good >= _HARD:
             self._judge_after_s = self._now_s + self._next_pause()  # useful for now
             return
         self._state, self.most = _State.WATCHED, self._good
         self._squeezed, self._watched_s, self._left = smooth, 0.0, applied
         self.report = (
-            f"suffers at full squeeze (deviation {smooth:.2f}) as before ({self._before:.2f}): the "
-            "squeeze is let go"
+            f"suffers at full squeeze (deviation {smooth:.2f}) {'too' if helps else 'as before'} "
+            f"({self._before:.2f}): the squeeze is let go"
         )
 
     def _watch(self, smooth: float, applied: float, window_s: float, dt_s: float) -> None:

@@ -23,8 +23,8 @@ NOT_CAUSED = "not caused by best-effort"
 class Bench:
     """A trial and its clock; ``run`` returns the sentences of the time that it runs."""
 
-    def __init__(self) -> None:
-        self.trial = SqueezeTrial()
+    def __init__(self, unmet: bool = False) -> None:
+        self.trial = SqueezeTrial(unmet)
         self.tick = 5_000_000  # the clock counts from the start of the host
 
     def run(
@@ -71,6 +71,23 @@ def test_a_squeeze_that_helped_is_put_back(watched: Bench) -> None:
     (report,) = watched.run(3, 0.0, cpi=4)
     assert "it helps, and is put back" in report
     assert watched.trial.most is None
+
+
+@pytest.mark.parametrize("unmet", [False, True])
+def test_a_squeeze_that_helps_and_is_not_enough_is_a_trial_too(unmet: bool) -> None:
+    bench = Bench(unmet)
+    bench.run(1, 0.0, cpi=1.0)
+    reports = bench.run(6, 1.0, cpi=0.4)
+    assert [LET_GO in each for each in reports] == [True] * unmet
+    if unmet:
+        (report,) = bench.run(5, 0.0, cpi=0.8)
+        assert NOT_CAUSED in report
+
+
+def test_a_squeeze_that_is_nearly_enough_stays() -> None:
+    bench = Bench(unmet=True)
+    bench.run(1, 0.0, cpi=1.0)
+    assert bench.run(60, 1.0, cpi=0.2) == []
 
 
 def test_time_without_values_is_no_time_of_a_trial() -> None:
