@@ -25,6 +25,7 @@ from controller.core.planner import Planner
 from controller.core.settings import CoreMode, CoreSettings, SafeState
 from tests.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
 from tests.resource_loop import (
+    IN_ORDER,
     channel_of,
     closed,
     demands,
@@ -188,7 +189,7 @@ def test_beside_a_culprit_that_is_not_evictable_only_another_culprit_is_evicted(
 def test_the_containers_of_a_pod_are_evicted_together() -> None:
     node = CacheNode(1, wants=(6e9, 5e9, 5e9))
     node.scale = 1.5
-    settings = resource_settings(node)
+    settings = resource_settings(node, law=replace(IN_ORDER, verify_unmet=False))
     profile = replace(settings.profiles["default"], evict_enabled=True)
     loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
     pod = Target(TargetKind.CGROUP, "v2", 99, "/pod")

@@ -9,18 +9,20 @@ from itertools import pairwise
 import pytest
 
 from controller.core.decision import ChannelState, Plan
-from controller.core.model import Channel
+from controller.core.model import Channel, IndicatorName
 from controller.core.settings import LawSettings
+from controller.simulation.plant import Plant
 from controller.simulation.policies.fixed import Fixed
+from controller.simulation.policies.planned import Planned
 from controller.simulation.policies.registry import for_objective
 from controller.simulation.run import Task, run
 from controller.simulation.scenarios import SCENARIOS
-from tests.closed_loop import LAW, SECOND_NS, TICKS_PER_S, ClosedLoop, make_settings
+from tests.closed_loop import LAW, SECOND_NS, TICKS_PER_S, ClosedLoop, make_settings, make_spec
 from tests.resource_loop import demands, resource_settings, resource_spec
 from tests.sim.harm_node import HarmNode, settings_for
 from tests.sim.plants import CacheNode
 
-UNVERIFIED = replace(LAW, verify_squeeze=False)
+UNVERIFIED = replace(LAW, verify_squeeze=False, verify_unmet=False)
 
 
 def evicting(loop: ClosedLoop) -> ClosedLoop:
@@ -84,6 +86,28 @@ def test_an_objective_out_of_reach_does_not_take_all_work(part: bool) -> None:
     )
     work = squeezed.work_cpus / free.work_cpus
     assert work > 0.8 if part else work < 0.5
+
+
+def evicted(law: LawSettings) -> int:
+    """Return the evictions beside a service that is slowed to 1.8 times its CPI after 90 s."""
+    plant = Plant(SCENARIOS["self-slow-1.8"], 1, 180)
+    profile = make_settings(sched_idle=True).profiles["default"]
+    spec = make_spec(0.8 * plant.scenario.services[0].slo_s * 1e9)
+    spec = replace(spec, name=IndicatorName.SERVICE, channel=Channel.CACHE, min_samples=0)
+    profile = replace(profile, channels=(Channel.CACHE,), indicators=(spec,))
+    profile = replace(profile, evict_enabled=True, evict_after_ns=10 * SECOND_NS)
+    planned = Planned(plant, [profile], law=law)
+    for step in range(1800):
+        if step % 2 == 0:
+            planned.step()
+        plant.advance()
+    return int(plant.knobs.evicted.sum())
+
+
+def test_what_the_floors_leave_is_no_reason_for_an_eviction() -> None:
+    """The service suffers under a full squeeze too, which leaves 2 % of the machine."""
+    assert evicted(LAW) == 0
+    assert evicted(replace(LAW, verify_unmet=False)) > 0
 
 
 def test_a_trial_is_repeated_at_pauses_that_double() -> None:

@@ -43,7 +43,7 @@ def eviction_cases(
                 at_stop=at_stop,
                 deviation=loop.filtered_deviation,
                 # Needed only at the stop; the computation reads the use of every workload.
-                be_share=_share(loops, service.name, context) if at_stop else None,
+                be_share=_share_at_stop(loops, service.name, context) if at_stop else None,
                 be_share_min=service.profile.be_share_min,
                 enabled=service.profile.evict_enabled,
                 after_ns=service.profile.evict_after_ns,
@@ -98,6 +98,15 @@ def causes(
             )
         )
     return tuple(found)
+
+
+def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
+    """Return the share that an eviction rests on; it ends the use under the squeeze."""
+    share = _share(loops, service, context)
+    if share is None or not context.evict_by_present or loops.demand.channel is not Channel.CACHE:
+        return share
+    present = context.usage.of(Channel.CACHE).present_share
+    return share if present is None else min(share, present)
 
 
 def _blame(

@@ -75,6 +75,13 @@ class UsageTracker:
             return None
         return wanted / (wanted + self.others)
 
+    @property
+    def present_share(self) -> float | None:
+        """Best-effort's part of the use as it is now; ``None``: not measured, or no use."""
+        used = sum(self.rates.values())
+        total = used + self.others
+        return used / total if self._known and total > 0 else None
+
     def update(self, counts: Iterable[Count], dt_s: float, squeezed: bool) -> None:
         """Take the counts of all users, *dt_s* after the last ones."""
         before, self._counts = self._counts, {}

@@ -85,7 +85,7 @@ class ServiceLoops:
         self._loops: tuple[IndicatorLoop, ...] = ()
         self._gate = EvidenceGate()
         self._quiescent = self._steady = False
-        self._trial = SqueezeTrial(law.verify_unmet)
+        self._trial = self._new_trial()
         self._vain_s = 0.0
         self.charge = 0.0
         self.reports: tuple[LoopReport, ...] = ()
@@ -278,8 +278,12 @@ class ServiceLoops:
             self.verdict = Verdict(subject=self._service, text=f"{self._channel}: {text}")
 
     def _end_trial(self) -> None:
-        self._trial = SqueezeTrial(self._law.verify_unmet)
+        self._trial = self._new_trial()
         self._vain_s = 0.0
+
+    def _new_trial(self) -> SqueezeTrial:
+        # On the cpu channel blame shows what best-effort causes, and a loop asks for no more.
+        return SqueezeTrial(self._law.verify_unmet and self._channel is not Channel.CPU)
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
         """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
