@@ -276,7 +276,8 @@ class LawSettings:
     the service's figure. ``spare_harmless``: of the workloads below a quota those that do no harm
     get the CPUs that the others leave. ``rungs_by_work``: cache ways and memory bandwidth are let
     go where a quota alone leaves more work. ``verify_unmet``: a squeeze to the stop that helps, but
-    does not bring the service to its sweet point, is let go on trial as well.
+    does not bring the service to its sweet point, is let go on trial as well; and an eviction on
+    the cache channel rests on the traffic under the squeeze.
     """
 
     throttled_share: bool = False

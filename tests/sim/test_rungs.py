@@ -26,12 +26,7 @@ def test_a_streamer_is_limited_by_its_quota_in_the_end(name: str) -> None:
     assert tried.violating <= in_order.violating + 0.005
 
 
-def test_where_cache_ways_cost_hardly_any_work_nothing_is_tried() -> None:
-    tried, in_order = observe("cache", LAW), observe("cache", IN_ORDER)
+@pytest.mark.parametrize("name", ["cache", "character-changes"])
+def test_nothing_is_tried_where_ways_cost_hardly_any_work_or_the_work_changes(name: str) -> None:
+    tried, in_order = observe(name, LAW), observe(name, IN_ORDER)
     assert tried.seconds == in_order.seconds
-
-
-def test_a_trial_while_the_culprit_changes_costs_little() -> None:
-    tried, in_order = observe("character-changes", LAW), observe("character-changes", IN_ORDER)
-    assert tried.violating <= in_order.violating + 0.01
-    assert tried.work_cpus > 0.9 * in_order.work_cpus

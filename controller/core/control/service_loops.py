@@ -111,8 +111,8 @@ class ServiceLoops:
 
     def reconfigure(self, stale_ticks: int, law: LawSettings) -> None:
         """Take the number of ticks without data in which a loop holds, and the parts of the law."""
-        self._law = law
-        if not law.verify_squeeze:
+        before, self._law = self._law, law
+        if not law.verify_squeeze or law.verify_unmet != before.verify_unmet:
             self._end_trial()
         for loop in self._loops:
             loop.guard.ticks = stale_ticks
