@@ -170,6 +170,8 @@ class HistoryFiles:
         self._view = MomentView(self.hours)
         self._directory = directory
         self._last: Tick | None = None
+        # The latest snapshot of which no moment was made.
+        self._pending: Snapshot | None = None
         self._last_moment_ns = 0
         self._add_s = 0.0
         self._new_run = self._new_planner = True
@@ -218,6 +220,7 @@ class HistoryFiles:
         """Write what is left, and that the run ended in order at *now_ns*, with knobs restored."""
         if self._last is None:
             return
+        latest = latest or self._pending
         if latest is not None:
             self._write_moment(self._last, latest, closing=True)
         wall_ns = self._wall_ns(now_ns)
@@ -230,6 +233,7 @@ class HistoryFiles:
     def _write_moment(self, tick: Tick, latest: Snapshot, *, closing: bool) -> None:
         stream, now_ns = self.moments, latest.time_ns
         quiet = not self._builder.eventful and now_ns - self._last_moment_ns < _QUIET_NS
+        self._pending = latest
         if closing or (stream.is_paced(now_ns) and not quiet):
             wall_ns = self._wall_ns(now_ns)
             if stream.is_empty:
@@ -246,6 +250,7 @@ class HistoryFiles:
             self._view.set_workloads(tick.workloads)
             self._view.show(moment, wall_ns)
             self._last_moment_ns = now_ns
+            self._pending = None
             stream.pace(now_ns)
         stream.flush_if_due(now_ns)
 

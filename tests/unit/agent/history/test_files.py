@@ -65,6 +65,16 @@ def test_every_write_verdict_and_demand_is_in_a_moment(data_dir: Path) -> None:
     assert lines[-1].wall_ns == EPOCH_NS + 60 * 10**9
 
 
+def test_what_came_too_early_for_a_moment_is_written_at_the_end(data_dir: Path) -> None:
+    loop = loop_on(data_dir)
+    loop.run(2.2)  # the last moment was made 0.2 s ago, and one is made each second
+    loop.anew = True
+    loop.step()
+    loop.files.write(loop.latest)
+    loop.files.close(None, loop.now_ns)
+    assert read_moments(data_dir)[-1].anew
+
+
 def test_in_observe_mode_the_cut_is_what_enforcing_would_have_taken(data_dir: Path) -> None:
     loop = loop_on(data_dir, Mode.OBSERVE)
     loop.run(60)
