@@ -41,6 +41,7 @@ class LawModel(Strict):
     spare_harmless: bool = True
     rungs_by_work: bool = True
     verify_unmet: bool = True
+    steady_grants: bool = True
     micro_probes: MicroProbesModel = raw_default({})
 
 

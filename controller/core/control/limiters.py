@@ -11,11 +11,14 @@ the stricter side they follow at once or nearly so, towards the looser side slow
   ``rescale`` converts a demand when the scale of these settings changes.
 - ``Headroom``: feed-forward. The amount of a resource that best-effort may use without being in the
   services' way; falls at once, rises slowly.
+- ``SteadyAmounts``: what is granted to workloads follows estimates; small changes soon after
+  another one are left out.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from controller.core.model import CgroupId
 from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
 
@@ -23,6 +26,7 @@ __all__ = (
     "Headroom",
     "HoldOffLatch",
     "RateLimiter",
+    "SteadyAmounts",
     "StepSelector",
     "rescale",
 )
@@ -221,3 +225,47 @@ class Headroom:
         A limit above what best-effort uses has no effect, so a squeeze starts at the measured use.
         """
         self.amount = min(self.amount, amount)
+
+
+# A change by less than this part is noise.
+_NOISE = 0.05
+# Where amounts follow estimates of harm they move up and down by more than that. For some time
+# after a change only one by these parts is made; a cut is urgent, more work is not.
+_RAISE = 0.25
+_LOWER = 0.10
+_STEADY_NS = 20 * NS_PER_SEC
+
+
+class SteadyAmounts:
+    """Keeps the amount of each workload until another one differs by more than estimates scatter.
+
+    20 s after its last change an amount follows anything but noise, so no workload stays short.
+    """
+
+    __slots__ = ("_amounts", "_since_ns")
+
+    def __init__(self) -> None:
+        self._amounts: dict[CgroupId, float] = {}
+        self._since_ns: dict[CgroupId, int] = {}
+
+    def update(
+        self, amounts: Mapping[CgroupId, float], floor: float, now_ns: int
+    ) -> dict[CgroupId, float]:
+        """Return *amounts*, with the amount of before where it still does.
+
+        A fall to *floor* or below, in the unit of the amounts, is always made.
+        """
+        before, since_ns = self._amounts, self._since_ns
+        self._amounts, self._since_ns = {}, {}
+        for cgroup, amount in amounts.items():
+            last, then_ns = before.get(cgroup), since_ns.get(cgroup, now_ns)
+            if last is None or amount <= floor or _differs(amount, last, now_ns - then_ns):
+                last, then_ns = amount, now_ns
+            self._amounts[cgroup], self._since_ns[cgroup] = last, then_ns
+        return self._amounts
+
+
+def _differs(amount: float, last: float, age_ns: int) -> bool:
+    if age_ns >= _STEADY_NS:
+        return abs(amount - last) >= _NOISE * last
+    return amount >= (1 + _RAISE) * last or amount <= (1 - _LOWER) * last

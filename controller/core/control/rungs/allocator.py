@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 import math
 
 from controller.core.control.cut import HARDLY_CUT, allocate, divide_harm, share_unused
-from controller.core.control.limiters import Headroom, HoldOffLatch
+from controller.core.control.limiters import Headroom, HoldOffLatch, SteadyAmounts
 from controller.core.control.rungs.common_parent import lower_floors, parent_amounts
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
@@ -65,7 +65,8 @@ class ProportionalAllocator:
     ``amounts`` has both. ``wants`` is what the workloads would use without a limit. ``total`` and
     ``floor`` are for all of best-effort together, ``floor_each`` is for each workload. All are in
     the unit of the resource, of which the machine has *capacity*, and of which no less than *least*
-    can be granted. ``low_floors``: see ``set_floor``.
+    can be granted. ``low_floors``: see ``set_floor``. With ``steady`` the amounts of workloads are
+    those of ``SteadyAmounts``.
     """
 
     __slots__ = (
@@ -76,6 +77,7 @@ class ProportionalAllocator:
         "_latches",
         "_least",
         "_most",
+        "_steady_amounts",
         "amounts",
         "ceiling",
         "common",
@@ -83,6 +85,7 @@ class ProportionalAllocator:
         "floor_each",
         "grants",
         "low_floors",
+        "steady",
         "total",
         "wants",
     )
@@ -93,6 +96,7 @@ class ProportionalAllocator:
         self._most = capacity
         self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         self._latches: dict[CgroupId, HoldOffLatch] = {}
+        self._steady_amounts = SteadyAmounts()
         self.wants: dict[CgroupId, float] = {}
         # The total at the last division, and its time.
         self._allocated = 0.0
@@ -104,7 +108,7 @@ class ProportionalAllocator:
         self.total: float | None = None
         self.floor = 0.0
         self.floor_each = least
-        self.low_floors = False
+        self.low_floors = self.steady = False
 
     def set_least(self, least: float, low_floors: bool) -> None:
         """Set the least amount that can be granted, and whether floors are low."""
@@ -239,6 +243,8 @@ class ProportionalAllocator:
             for cgroup, amount in divided.items()
             if self._is_limited(cgroup, amount, cgroup in harmless, now_ns)
         }
+        if self.steady:
+            self.grants = self._steady_amounts.update(self.grants, self.floor_each, now_ns)
         self.common = (
             parent_amounts(divided, self.grants, parents, self.common, self._least)
             if parents

@@ -4,7 +4,14 @@
 
 import pytest
 
-from controller.core.control.limiters import Headroom, HoldOffLatch, RateLimiter, StepSelector
+from controller.core.control.limiters import (
+    Headroom,
+    HoldOffLatch,
+    RateLimiter,
+    SteadyAmounts,
+    StepSelector,
+)
+from controller.core.model import CgroupId
 from controller.core.settings import KnobLimits
 from tests.closed_loop import SECOND_NS
 
@@ -57,3 +64,29 @@ def test_step_selector_holds_a_setting_longer_when_it_was_needed_again_soon() ->
     assert level_at(40, 0.7) == 2
     assert level_at(59, 0.2) == 2
     assert level_at(60, 0.2) == 1
+
+
+def test_an_amount_stays_until_another_one_differs_enough() -> None:
+    steady, job = SteadyAmounts(), CgroupId("v2", 7)
+
+    def amount_at(second: float, wanted: float) -> float:
+        return steady.update({job: wanted}, 0.05, int(second * SECOND_NS))[job]
+
+    assert amount_at(0, 2.0) == 2.0
+    assert amount_at(1, 2.45) == 2.0
+    assert amount_at(2, 2.5) == 2.5
+    assert amount_at(3, 2.3) == 2.5
+    assert amount_at(4, 2.2) == 2.2
+    assert amount_at(5, 2.4) == 2.2
+    assert amount_at(23.9, 2.4) == 2.2
+    assert amount_at(24, 2.4) == 2.4  # 20 s after the last change
+    assert amount_at(50, 2.49) == 2.4  # noise
+    assert amount_at(51, 0.05) == 0.05
+    assert amount_at(51.2, 0.049) == 0.049  # the floor fell
+
+
+def test_an_amount_that_was_gone_begins_anew() -> None:
+    steady, job = SteadyAmounts(), CgroupId("v2", 7)
+    assert steady.update({job: 2.0}, 0.05, 0) == {job: 2.0}
+    assert steady.update({}, 0.05, 1) == {}
+    assert steady.update({job: 2.1}, 0.05, 2) == {job: 2.1}
