@@ -74,6 +74,23 @@ def test_without_the_trial_best_effort_is_starved_and_evicted() -> None:
     assert any(plan.eviction for plan in plans)
 
 
+def test_a_reload_with_verify_unmet_begins_trials_anew() -> None:
+    node = CacheNode(1, wants=(16e9, 8e9), group=False)
+    spec = replace(resource_spec(CacheNode), sweet_point=1.15)
+    settings = resource_settings(node, specs=[spec], law=replace(LAW, verify_unmet=False))
+    loop = ClosedLoop(node, settings)
+    loop.run(20)
+    node.scale = 1.18  # the squeeze helps, and the service misses its sweet point
+    before = loop.run(120)
+    loop.reconfigure(replace(settings, law=LAW))
+    after = loop.run(60)
+    let_go = [
+        any("the squeeze is let go" in each.text for plan in plans for each in plan.verdicts)
+        for plans in (before, after)
+    ]
+    assert let_go == [False, True]
+
+
 @pytest.mark.parametrize("part", [True, False])
 def test_an_objective_out_of_reach_does_not_take_all_work(part: bool) -> None:
     """At 1.4 times its CPI the service misses its objective by 6 % alone, by 40 % with the jobs."""
