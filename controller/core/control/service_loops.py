@@ -15,7 +15,14 @@ from controller.core.control.indicator_loop import HIGH, HIGHER, IndicatorLoop, 
 from controller.core.control.pid import LOWEST
 from controller.core.control.selector import Bid
 from controller.core.control.trial import SqueezeTrial
-from controller.core.decision import ChannelState, Indicator, LoopReport, OffLoop, Verdict
+from controller.core.decision import (
+    ChannelState,
+    Indicator,
+    IndicatorStatus,
+    LoopReport,
+    OffLoop,
+    Verdict,
+)
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, LawSettings
@@ -244,8 +251,10 @@ class ServiceLoops:
                 continue
             # A loop that holds demands at most what is applied now. So does one of a service that
             # does not suffer, which needs no evidence: after a quiet time the proportional part of
-            # a loop rises above zero long before the sweet point is reached.
-            held = self._law.rise_on_evidence and state is ChannelState.FREE
+            # a loop rises above zero long before the sweet point is reached. And so does one of a
+            # service without load, whose filter remembers what it suffered before.
+            idle = loop.indicator.status is IndicatorStatus.IDLE
+            held = self._law.rise_on_evidence and (idle or state is ChannelState.FREE)
             rises = loop.moved and not held
             demand = loop.pid.demand if rises else min(loop.pid.demand, applied)
             filtered = loop.filter.value or 0.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from controller.config.sections.law import WHOLE_LAW
-from controller.core.decision import Eviction, Outcome
+from controller.core.decision import Eviction, Outcome, Plan
 from controller.core.knob_values import (
     format_bandwidth,
     format_idle,
@@ -71,7 +71,7 @@ class Planned:
     """The planner with *profiles*, one for each service in order.
 
     *resctrl*: the planner may use it where the machine has it; *cookies*: core scheduling as well,
-    in mode auto.
+    in mode auto. ``plan`` is that of the last tick.
     """
 
     interval_s = TICK_NS / NS_PER_SEC
@@ -88,6 +88,7 @@ class Planned:
         self._probes = Probes(plant, [each.name for each in profiles])
         self._table = KnobTable()
         self._outcomes: tuple[Outcome, ...] = ()
+        self.plan: Plan | None = None
         uses_resctrl = resctrl and plant.machine.resctrl
         self._add_knobs(uses_resctrl)
         if cookies:
@@ -125,7 +126,7 @@ class Planned:
         """Take one tick: snapshot, plan, writes."""
         snapshot = self._probes.snapshot(self._table)
         self._table.now_ns = snapshot.time_ns
-        plan = self._planner.step(snapshot, self._outcomes)
+        self.plan = plan = self._planner.step(snapshot, self._outcomes)
         self._outcomes = self._table.execute(plan.actions)
         for outcome in self._outcomes:
             if outcome.applied is not None:
