@@ -59,7 +59,7 @@ def random_scenario(random: Random, quiet_s: float) -> Scenario:
 def random_profile(random: Random, service: Service) -> Profile:
     """Return a profile with one to three indicators for *service*, and often an eviction."""
     slo_ms = service.slo_s * 1e3
-    cpi, wait_ms = _between(random, 0.5, 4.0), _between(random, 0.05, 20.0)
+    cpi, wait_ms = _between(random, 0.5, 4.0), _between(random, 0.1, 20.0)
     indicators = random.sample(
         (
             f"service: {{sweet_point: {{objective: {slo_ms:.3f}ms}}}}",
