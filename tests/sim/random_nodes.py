@@ -23,7 +23,7 @@ from controller.simulation.policies.planned import TICK_NS
 __all__ = ("ASLEEP", "random_profile", "random_scenario")
 
 ASLEEP = "asleep-"
-# From this time on no job runs and the load is low, so that every squeeze has to end.
+# The load after the jobs have stopped.
 QUIET_LOAD = 0.1
 
 

@@ -9,13 +9,12 @@ import pytest
 
 from controller.core.decision import Plan
 from controller.simulation.plant import Plant
-from controller.simulation.policies.planned import TICK_NS, Planned
+from controller.simulation.policies.planned import Planned
 from tests.sim.random_nodes import ASLEEP, random_profile, random_scenario
 
 QUIET_S, END_S = 15.0, 55.0
 # So long after the last deviation above 0 a demand may still rise: the low-pass filters are full.
 SETTLE_S = 8.0
-TICK_S = TICK_NS / 1e9
 FIRST_JOB = 10_000
 
 
@@ -30,10 +29,10 @@ def check_plan(plan: Plan, names: list[str]) -> None:
         assert all(each is None or math.isfinite(each) for each in figures)
     for cause in plan.causes:
         assert cause.be_share is None or 0 <= cause.be_share <= 1
-        accused = [each.cgroup.id for each in cause.culprits]
-        accused += [plan.eviction.cgroup.id] if plan.eviction else []
-        assert not any(names[each - FIRST_JOB].startswith(ASLEEP) for each in accused)
         assert sum(each.share for each in cause.culprits) <= 1.001
+    accused = [each.cgroup for cause in plan.causes for each in cause.culprits]
+    accused += [plan.eviction.cgroup] if plan.eviction else []
+    assert not any(names[each.id - FIRST_JOB].startswith(ASLEEP) for each in accused)
 
 
 def check_knobs(plant: Plant, names: list[str]) -> None:
