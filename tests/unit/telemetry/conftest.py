@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from controller.core.units import NS_PER_SEC
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
 
@@ -21,7 +22,8 @@ def served(published: PublishedState) -> Iterator[tuple[StatusServer, int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number = probe.getsockname()[1]
-    server = StatusServer(published, ("127.0.0.1", number), healthy_ns=10**9)
+    # A minute: on a busy machine the answer to a request may take longer than a second.
+    server = StatusServer(published, ("127.0.0.1", number), healthy_ns=60 * NS_PER_SEC)
     yield server, number
     server.close()
 

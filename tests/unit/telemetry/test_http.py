@@ -61,19 +61,20 @@ def test_a_silent_client_does_not_delay_others(port: int, published: PublishedSt
 def test_stalled_connections_are_closed_for_new_ones(
     port: int, published: PublishedState, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    stalled = [socket.create_connection(("127.0.0.1", port), timeout=4) for _ in range(70)]
     published.report = report(time.monotonic_ns())
-    assert get(port, "/healthz")[0] == 200
-    assert (
-        sum(thread.name.endswith("(process_request_thread)") for thread in threading.enumerate())
-        <= 64
-    )
-    # Long before the time-out.
-    assert stalled[0].recv(1) == b""
-    for each in stalled:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        each.close()  # with a reset, which must not cause a traceback
-    published.report = report(time.monotonic_ns())
+    address = ("127.0.0.1", port)
+    with contextlib.ExitStack() as clients:
+        stalled = [
+            clients.enter_context(socket.create_connection(address, timeout=4)) for _ in range(70)
+        ]
+        assert get(port, "/healthz")[0] == 200
+        names = [thread.name for thread in threading.enumerate()]
+        assert sum(name.endswith("(process_request_thread)") for name in names) <= 64
+        # Long before the time-out.
+        assert stalled[0].recv(1) == b""
+        for each in stalled:
+            # Closed with a reset, which must not cause a traceback.
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert get(port, "/healthz")[0] == 200
     assert capfd.readouterr().err == ""
 

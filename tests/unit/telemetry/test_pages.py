@@ -27,6 +27,7 @@ from controller.core.model import (
     Target,
     TargetKind,
 )
+from controller.core.units import NS_PER_SEC
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
@@ -78,7 +79,7 @@ def test_health_is_the_age_of_the_last_tick(port: int, published: PublishedState
     published.report = report(time.monotonic_ns())
     assert get(port, "/healthz")[0] == 200
     assert get(port, "/readyz") == (200, "ready\n")
-    published.report = report(time.monotonic_ns() - 2 * 10**9)
+    published.report = report(time.monotonic_ns() - 61 * NS_PER_SEC)
     assert get(port, "/healthz")[0] == 503
 
 
