@@ -35,6 +35,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 16  # the deepest field of the files is at 4
 MAX_PROBLEMS = 20
 MAX_MESSAGE_CHARS = 400
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _FAULTS_OF_THE_HOST = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 
 # The place of a field in a document: mapping keys and list indices from the top.
@@ -111,7 +112,11 @@ def parse_document(text: str, origin: str) -> Document:
         raise ConfigError([f"{origin}:{line}: not YAML: {error.reason}"]) from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError([f"{origin}:{line}: not YAML: {error.problem}"]) from None
+        problem = f"not YAML: {error.problem}"
+        if error.problem == "exceeded maximum nesting depth":
+            # The parser of libyaml has a limit too (1,000), and reads ahead of its events.
+            problem = _TOO_DEEP
+        raise ConfigError([f"{origin}:{line}: {problem}"]) from None
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can escape
         line = text.count("\n", 0, error.start) + 1
         raise ConfigError([f"{origin}:{line}: not UTF-8 text"]) from None
@@ -180,7 +185,7 @@ def _check_events(origin: str, text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise ConfigError([f"{place}: nested deeper than {MAX_DEPTH} levels"])
+                raise ConfigError([f"{place}: {_TOO_DEEP}"])
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
