@@ -122,8 +122,10 @@ def _count(plan: Plan, neighbours: Sequence[str], observations: Sequence[Observa
         each.ticks += 1
     by_service = {each.service: each for each in observations}
     for report in plan.learned:
-        counts = by_service[report.service].disturbances
-        counts.setdefault(report.indicator, Counter())[report.disturbance] += 1
+        # Profiles of other services may be learned ones too.
+        if observation := by_service.get(report.service):
+            counts = observation.disturbances.setdefault(report.indicator, Counter())
+            counts[report.disturbance] += 1
 
 
 def _prepare(config: Config, service: str) -> Observation:

@@ -58,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
         observations = observe(config, services, seconds, _tell)
     except (ConfigError, HostError) as error:
         return fail(error, WRONG)
-    failed = False
+    failed = printed = False
     for each in observations:
         if obstacle := find_obstacle(each):
             print(f"sweetpoint: {each.service}: no profile: {obstacle}", file=sys.stderr)
@@ -66,7 +66,9 @@ def main(arguments: argparse.Namespace) -> int:
             continue
         text = profile_text(each, cpu_model())
         if arguments.write is None:
-            print(text, end="")
+            # Documents of one stream: without a line between them it would be invalid YAML.
+            print(f"---\n{text}" if printed else text, end="")
+            printed = True
             continue
         try:
             with arguments.write.open("x", encoding="utf-8") as file:

@@ -7,6 +7,7 @@ from pathlib import Path
 import signal
 
 import pytest
+import yaml
 
 from controller.cli import learn as learn_command
 from controller.cli.main import main
@@ -40,7 +41,8 @@ def config(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Pa
     outweigh(cgroup_root, 100)  # so that its own hog, and no other work, is what disturbs
     path = tmp_path / "config.yaml"
     text = f"state_dir: {tmp_path}/state\ndata_dir: {tmp_path}/data\nworkloads:\n"
-    for name, qos in (("web", "latency-sensitive"), ("batch", "best-effort")):
+    classes = {"web": "latency-sensitive", "api": "latency-sensitive", "batch": "best-effort"}
+    for name, qos in classes.items():
         (cgroup_root / name).mkdir()
         where = (cgroup_root / name).relative_to(cgroup_layout.mount)
         text += f"  - {{name: {name}, cgroup: /{where}, class: {qos}}}\n"
@@ -91,7 +93,10 @@ def test_an_interrupt_ends_it_with_what_is_known(
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(learn_command, "_tell", interrupt)
-    with loads([Load(cgroup_root / "web", "bursts")], seconds=SECONDS + 30) as running:
+    wanted = [Load(cgroup_root / name, "bursts") for name in ("api", "web")]
+    with loads(wanted, seconds=SECONDS + 30) as running:
         running.start()
-        assert learn(config, "--for", "1h") == 0
-    assert "name: web" in capsys.readouterr().out
+        assert learn(config, "--for", "1h", "api") == 0
+    # With several services the profiles are documents of one stream.
+    profiles = yaml.safe_load_all(capsys.readouterr().out)
+    assert [profile["name"] for profile in profiles] == ["api", "web"]
