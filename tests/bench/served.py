@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real service under a constant rate of requests, in a cgroup beside one for best-effort work."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 from pathlib import Path
 import time
@@ -11,6 +11,7 @@ from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.demo.programs import Process, start
 from controller.host.facts import CgroupLayout
+from tests.compare.client import Segment
 from tests.compare.services import SERVICES, Traffic
 
 __all__ = ("RATE", "Scene")
@@ -49,17 +50,26 @@ class Scene:
         return start(name, command, self.home, join=self._join(cgroup))
 
     @contextlib.contextmanager
-    def serving(self, service: str) -> Iterator[Traffic]:
-        """Run *service*, a key of ``SERVICES``, under a constant rate of requests."""
-        chosen = SERVICES[service]
-        with chosen.running(self.home, self._join("service")) as port:
-            start_ns = time.monotonic_ns() + round(_LEAD_S * NS_PER_SEC)
-            traffic = Traffic(chosen, port, [(_SECONDS, RATE)], start_ns, self.home)
-            try:
-                time.sleep(_LEAD_S + 1.0)
-                yield traffic
-            finally:
-                traffic.stop()
+    def serving(self, service: str, rate: float = RATE) -> Iterator[Traffic]:
+        """Run *service*, a key of ``SERVICES``, under *rate* requests/s."""
+        with self.running(service) as port, self.load(service, port, [(_SECONDS, rate)]) as traffic:
+            time.sleep(1.0)
+            yield traffic
+
+    def running(self, service: str) -> contextlib.AbstractContextManager[int]:
+        """Run *service*, a key of ``SERVICES``; its port."""
+        return SERVICES[service].running(self.home, self._join("service"))
+
+    @contextlib.contextmanager
+    def load(self, service: str, port: int, segments: Sequence[Segment]) -> Iterator[Traffic]:
+        """Send requests to *service* on *port*, from now on."""
+        start_ns = time.monotonic_ns() + round(_LEAD_S * NS_PER_SEC)
+        traffic = Traffic(SERVICES[service], port, segments, start_ns, self.home)
+        try:
+            time.sleep(_LEAD_S)
+            yield traffic
+        finally:
+            traffic.stop()
 
     def _join(self, cgroup: str) -> Callable[[], None]:
         def join() -> None:

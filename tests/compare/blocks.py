@@ -26,7 +26,7 @@ from tests.compare.record import ALONE, WINDOW_S, Block
 from tests.compare.services import SERVICES, Service, Traffic
 from tests.compare.watch import agent_ticks, agent_writes, watched
 
-__all__ = ("LS", "Runner", "unaccounted_s")
+__all__ = ("LS", "Runner", "unaccounted_s", "window_p99_ms")
 
 LS = "ls"
 # The client imports, connects and gets a first answer on each connection.
@@ -173,7 +173,7 @@ class Runner:
             policy=task.policy,
             round=task.round,
             p50_ms=float(np.median(answered)) / NS_PER_MS if len(answered) else math.inf,
-            p99_ms=tuple(_windows(intended, latency_ns, start_ns, self._seconds)),
+            p99_ms=tuple(window_p99_ms(intended, latency_ns, start_ns, self._seconds)),
             failed=int((latency_ns < 0).sum()),
             requests=len(intended_ns(start_ns, segments)),
             work=work,
@@ -234,7 +234,7 @@ def unaccounted_s(used: Mapping[str, float], wall_s: float) -> float:
     return missing_s - min(max(missing_s, 0.0), used["interrupts"])
 
 
-def _windows(
+def window_p99_ms(
     intended: np.ndarray, latency_ns: np.ndarray, start_ns: int, seconds: float
 ) -> Iterator[float]:
     """Yield p99 in ms of each whole window of requests by intended time."""
