@@ -75,7 +75,7 @@ class IndicatorSpec:
 
     ``sweet_point`` and ``resolution`` are in the unit of the indicator (``decision.Indicator``);
     ``is_time``: that unit is ns. ``tolerance`` is the factor over the sweet point that counts as
-    deviation 1 (below 1: less is worse), ``resolution`` the smallest difference of values that
+    deviation 1 (above 1), ``resolution`` the smallest difference of values that
     matters, ``dead_zone`` the half-width of the zone around deviation 0 in which the demand does
     not move. ``window_ns`` is the window over which the value is computed, ``filter_ns`` the time
     constant of the low-pass after it, ``min_samples`` the fewest events behind a value. ``bins``,

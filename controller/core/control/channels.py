@@ -61,13 +61,16 @@ class Channels:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._usage = ResourceUsage()
-        self._harm = HarmFinder()
-        self._micro_probes = MicroProbes()
+        self._forget_harm()
         self._requested_limits = RequestedLimits()
         # The workloads whose quota cannot be moved now; None: to be determined again.
         self._blocked: frozenset[CgroupId] | None = None
         self._parents: Mapping[CgroupId, CgroupId] = {}
         self._create()
+
+    def _forget_harm(self) -> None:
+        self._harm = HarmFinder()
+        self._micro_probes = MicroProbes()
 
     def _create(self) -> None:
         settings = self._settings
@@ -100,6 +103,8 @@ class Channels:
         """Take new settings; see ``Planner.reconfigure``."""
         before, self._settings = self._settings, settings
         self.resync()
+        if not settings.law.find_harm:
+            self._forget_harm()  # what is no longer updated must not share a cut
         if settings.mode is not before.mode or settings.host.cpus != before.host.cpus:
             self._create()
         else:

@@ -181,9 +181,9 @@ def share_unused(
     wanted = sum(wants.values())
     scale = min(1.0, ceiling / wanted) if wanted > 0 else 1.0
     room = {
-        key: max(0.0, wants[key] - amounts[key])
-        for key in harmless & amounts.keys()
-        if amounts[key] >= (1 - HARDLY_CUT) * scale * wants[key]
+        key: max(0.0, wants[key] - amount)
+        for key, amount in amounts.items()
+        if key in harmless and amount >= (1 - HARDLY_CUT) * scale * wants[key]
     }
     missing, unused = sum(room.values()), ceiling - sum(amounts.values())
     if missing <= 0 or unused <= 0:

@@ -11,6 +11,7 @@ from heapq import nlargest
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.cpu_channel import CpuChannel
 from controller.core.control.eviction_policy import Candidate, Case
+from controller.core.control.harm_finder import HarmFinder
 from controller.core.control.ladder import TickContext
 from controller.core.control.ladder_channel import LadderChannel
 from controller.core.decision import Cause, Culprit, IndicatorStatus
@@ -102,11 +103,13 @@ def causes(
 
 def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
     """Return the share that an eviction rests on; it ends the use under the squeeze."""
+    if loops.demand.channel is not Channel.CACHE or not context.evict_by_present:
+        return _share(loops, service, context)
+    if context.harm is not None and context.harm.certain(service):
+        return _share_of_harm(context.harm, loops, service, context.tracker.cpu_use)
     share = _share(loops, service, context)
-    if share is None or not context.evict_by_present or loops.demand.channel is not Channel.CACHE:
-        return share
     present = context.usage.of(Channel.CACHE).present_share
-    return share if present is None else min(share, present)
+    return share if share is None or present is None else min(share, present)
 
 
 def _blame(
@@ -152,9 +155,19 @@ def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | N
     """Return best-effort's part of what hurts *service* now; ``None``: unknown, or nothing does."""
     harm = context.harm
     if loops.demand.channel is Channel.CACHE and harm is not None and harm.certain(service):
-        excess = loops.excess_of(service, filtered=True)
-        # At the sweet point or below it, or without data, there is nothing of which it is a part.
-        return harm.share(service, excess) if excess is not None and excess > 0 else None
+        return _share_of_harm(harm, loops, service)
     if loops.demand.channel is Channel.CPU:
         return context.tracker.blame.share(service)
     return context.usage.share(loops.demand.channel, context.tracker, context.workload_index)
+
+
+def _share_of_harm(
+    harm: HarmFinder,
+    loops: ChannelLoops,
+    service: str,
+    use: Mapping[CgroupId, float] | None = None,
+) -> float | None:
+    """Return the part of certain harm in what hurts *service*, see ``HarmFinder.share``."""
+    excess = loops.excess_of(service, filtered=True)
+    # At the sweet point or below it, or without data, there is nothing of which it is a part.
+    return harm.share(service, excess, use) if excess is not None and excess > 0 else None

@@ -88,15 +88,25 @@ class HarmFinder:
             frozenset.intersection(*known) if known and len(known) == len(models) else frozenset()
         )
 
-    def share(self, service: str, excess: float) -> float | None:
+    def share(
+        self, service: str, excess: float, use: Mapping[CgroupId, float] | None = None
+    ) -> float | None:
         """Return best-effort's certain part of *excess* (logarithm), 0 to 1; ``None``: unknown.
 
-        Certain harm is all of an excess of 0 or less: it would hurt if it were not squeezed.
+        Certain harm is all of an excess of 0 or less: it would hurt if it were not squeezed. The
+        harm is that at the usual use, or that at *use*, in CPUs.
         """
-        certain = sum(self.certain(service).values())
-        if certain <= 0:
+        certain = self.certain(service)
+        if not certain:
             return None
-        return min(1.0, certain / excess) if excess > 0 else 1.0
+        if use is not None:
+            usual = self._models[service].reach
+            certain = {
+                cgroup: harm * min(1.0, use.get(cgroup, 0.0) / usual[cgroup])
+                for cgroup, harm in certain.items()
+                if harm > 0
+            }
+        return min(1.0, sum(certain.values()) / excess) if excess > 0 else 1.0
 
     def doubts(self, loops: ChannelLoops, shares: bool) -> Mapping[CgroupId, float]:
         """Return how much slowdown each workload might cause, where it is of use to know.

@@ -90,7 +90,7 @@ class _Work(NamedTuple):
 
     def is_like(self, other: "_Work") -> bool:
         """Whether each workload did about as much as in *other*."""
-        keys = self.batch.keys() | other.batch.keys()
+        keys = {**self.batch, **other.batch}  # no set: sums must not depend on hashing
         moved = sum(abs(self.batch.get(each, 0.0) - other.batch.get(each, 0.0)) for each in keys)
         return moved <= _SAME_WORK * other.total and self.has_load_of(other)
 

@@ -46,8 +46,7 @@ def service_indicator(
 ) -> Indicator:
     """Return the indicator of *spec* for a service: the value of the worst of its *workloads*.
 
-    The worst workload is the one that exceeds the sweet point for its load by the largest factor,
-    or undercuts it where less is worse (a tolerance below 1).
+    The worst workload is the one that exceeds the sweet point for its load by the largest factor.
     The indicator is fresh if that of one workload is, else idle if that of one is, else stale.
     """
     status = IndicatorStatus.STALE
@@ -59,9 +58,8 @@ def service_indicator(
             status = measured.status
         if measured.value is not None:
             factor = measured.value / (sweet_point_at(spec, measured.load) or 1.0)
-            excess = factor if spec.tolerance > 1 else -factor
-            if worst is None or excess > worst[0]:
-                worst = (excess, cgroup, measured)
+            if worst is None or factor > worst[0]:
+                worst = (factor, cgroup, measured)
     if worst is None:
         return Indicator(
             service=service, name=spec.name, value=None, samples=samples, status=status

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from controller.core.control.channel_loops import ChannelLoops
-from controller.core.control.eviction_candidates import _share
+from controller.core.control.eviction_candidates import _share, _share_at_stop
 from controller.core.control.harm_finder import HarmFinder
 from controller.core.control.harm_model import HarmModel
 from controller.core.control.ladder import TickContext
@@ -19,15 +19,21 @@ from tests.closed_loop import LAW, make_settings, make_spec
 JOB = CgroupId("cpu", 1)
 
 
-def context() -> TickContext:
-    """A context in which a job certainly slows the service down, by up to 40 %."""
+class FakeTracker:
+    def __init__(self, cpus: float) -> None:
+        self.cpu_use = {JOB: cpus}
+
+
+def context(cpus: float = 4.0) -> TickContext:
+    """A context in which a job certainly slows the service down, by up to 40 % with 4 CPUs."""
     model, finder = HarmModel(), HarmFinder()
     for tick in range(400):
-        cpus = 4.0 * (tick // 10 % 2)
-        model.update(0.1 * cpus, 0.0, {JOB: cpus}, 0.2)
+        use = 4.0 * (tick // 10 % 2)
+        model.update(0.1 * use, 0.0, {JOB: use}, 0.2)
     finder._models["web"] = model
     unused = cast("Any", None)
-    return TickContext(0, 0.2, False, unused, unused, unused, unused, unused, finder)
+    tracker = cast("Any", FakeTracker(cpus))
+    return TickContext(0, 0.2, False, unused, tracker, unused, unused, unused, finder, True)
 
 
 def loops(excess: float | None) -> ChannelLoops:
@@ -58,3 +64,12 @@ def test_a_tick_near_the_sweet_point_does_not_make_a_small_part_a_large_one(exce
 @pytest.mark.parametrize("excess", [None, -1.0, 0.0])
 def test_without_an_excess_there_is_no_part_of_it(excess: float | None) -> None:
     assert _share(loops(excess), "web", context()) is None
+
+
+def test_an_eviction_rests_on_the_harm_of_the_present_use() -> None:
+    """Vector code moves no data: the share of the traffic does not limit that of certain harm."""
+    whole = _share(loops(1.0), "web", context())
+    assert whole is not None and whole > 0.1
+    assert _share_at_stop(loops(1.0), "web", context()) == whole
+    assert _share_at_stop(loops(1.0), "web", context(1.0)) == pytest.approx(whole / 4)
+    assert _share_at_stop(loops(1.0), "web", context(0.0)) == 0.0

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.control.channels import Channels
 from controller.core.control.harm_finder import HarmFinder
+from controller.core.control.harm_model import HarmModel
 from controller.core.model import CgroupId
 from controller.core.settings import MicroProbeLimits
-from tests.closed_loop import LAW
+from tests.closed_loop import LAW, make_settings
 from tests.sim.who import observe
 
 JOB = CgroupId("cpu", 1)
@@ -28,3 +30,13 @@ def test_without_a_rate_of_probes_none_is_made(per_minute: float) -> None:
     """The service suffers from the first second on, and memory traffic does not show from what."""
     law = replace(LAW, micro_probes=MicroProbeLimits(per_minute=per_minute))
     assert (observe("who-smt-8", 1, 4, law).limited > 0) is (per_minute > 0)
+
+
+def test_a_law_without_the_part_forgets_what_was_found() -> None:
+    settings = make_settings()
+    channels = Channels(settings)
+    channels._harm._models["web"] = HarmModel()
+    channels.reconfigure(settings)
+    assert channels._harm._models
+    channels.reconfigure(replace(settings, law=replace(LAW, find_harm=False)))
+    assert not channels._harm._models
