@@ -9,6 +9,7 @@ import re
 
 from controller.agent.observation import Observation
 from controller.config.indicator import has_bins
+from controller.config.yaml_document import write_document
 from controller.core.learning.normal import Normal
 from controller.core.learning.quiet import Disturbance
 from controller.core.learning.state import LearnedIndicator, State
@@ -50,7 +51,7 @@ def _lines(observation: Observation, cpu: str) -> Iterator[str]:
     yield f"# Learned from the service {_printable(observation.service)} on {_printable(cpu)}."
     yield "# median and p95 are of undisturbed windows. A sweet point is what is allowed above"
     yield "#   the median, or p95 if that is higher; with an objective, what that allows."
-    yield f"name: {name}"
+    yield write_document({"name": name}).rstrip()  # in quotes if it looks like a number
     yield "description: sweet points learned by sweetpoint learn"
     yield "indicators:"
     for spec in observation.specs:

@@ -129,7 +129,9 @@ def _count(plan: Plan, neighbours: Sequence[str], observations: Sequence[Observa
 
 
 def _prepare(config: Config, service: str) -> Observation:
-    rule = next(each for each in config.workloads if each.service == service)
+    rule = next(
+        each for each in config.workloads if each.service == service and each.qos is QosClass.LS
+    )
     profile = config.settings.profiles[rule.profile]
     return Observation(service, profile, learned_specs(config.settings.tick_ns))
 

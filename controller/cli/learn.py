@@ -3,6 +3,7 @@
 """``sweetpoint learn``: observes services and prints profiles with their sweet points."""
 
 import argparse
+import os
 from pathlib import Path
 import sys
 
@@ -54,6 +55,8 @@ def main(arguments: argparse.Namespace) -> int:
         return fail("--write takes one service, because a file has one profile", WRONG)
     if arguments.write is not None and arguments.write.exists():
         return fail(f"{arguments.write} exists", WRONG)
+    if arguments.write is not None and not os.access(arguments.write.parent, os.W_OK):
+        return fail(f"{arguments.write.parent} is no directory that can be written to", WRONG)
     try:
         observations = observe(config, services, seconds, _tell)
     except (ConfigError, HostError) as error:

@@ -110,7 +110,7 @@ class IndicatorModel(Strict):
         Discriminator(_sweet_point_kind),
     ]
     bins: Annotated[list[LoadBinModel], Field(max_length=16)] = raw_default([])
-    tolerance: Annotated[float, Field(gt=1, le=100)] | None = None
+    tolerance: Annotated[float, Field(ge=1.01, le=100)] | None = None
     resolution: Measure | None = None
     dead_zone: Annotated[float, Field(ge=0, lt=1)] = 0.1
     window: Annotated[int, duration("50ms", "1h")] | None = None

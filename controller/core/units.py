@@ -141,8 +141,12 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 def format_duration(ns: float) -> str:
     """Return *ns* in the largest unit not above it: ``740us``, ``1.9ms``, ``2.5s``."""
     for unit, scale in (("s", NS_PER_SEC), ("ms", NS_PER_MS), ("us", NS_PER_US)):
-        if abs(ns) >= scale:
-            return f"{ns / scale:.3g}{unit}"
+        value = ns / scale
+        # With three digits 999.6 would be 1e+03.
+        if abs(value) >= 999.5:
+            return f"{value:.0f}{unit}"
+        if abs(value) >= 0.9995:
+            return f"{value:.3g}{unit}"
     return f"{ns:.3g}ns"
 
 

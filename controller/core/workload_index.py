@@ -132,7 +132,7 @@ class WorkloadIndex:
                 name=name,
                 profile=profiles[group[0].profile],
                 cgroups=tuple(each.cgroup for each in group),
-                image=" ".join(sorted({each.image for each in group})),
+                image=" ".join(sorted({each.image for each in group if each.image})),
                 paused=pause is not None and pause.covers_service(name),
             )
             for name, group in members.items()

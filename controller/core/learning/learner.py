@@ -57,11 +57,16 @@ class _Task:
     due_ns: int | None = None
     report: LearnedReport | None = None
 
+    def goes_on_with(self, spec: IndicatorSpec) -> bool:
+        """Whether a learned specification is in force, and *spec* is what it was learned for."""
+        return self.in_force is not self.spec and self.spec == spec
+
 
 class SweetPointLearner:
     """What is learned about all services.
 
-    ``reports`` (one per learned indicator) and ``verdicts`` are those of the last ``update``.
+    ``reports`` (one per learned indicator) are those of the last ``update``, ``verdicts`` also
+    those of ``set_workloads`` since the one before.
     """
 
     __slots__ = (
@@ -72,6 +77,7 @@ class SweetPointLearner:
         "_quiet",
         "_states",
         "_tasks",
+        "_untold",
         "reports",
         "verdicts",
     )
@@ -90,6 +96,7 @@ class SweetPointLearner:
         self._apply_ns = 0
         self.reports: tuple[LearnedReport, ...] = ()
         self.verdicts: tuple[Verdict, ...] = ()
+        self._untold: tuple[Verdict, ...] = ()
 
     @property
     def neighbours(self) -> tuple[Disturbance, ...]:
@@ -133,11 +140,13 @@ class SweetPointLearner:
             for spec in wanted:
                 key = service.name, spec.name
                 task = before.get(key)
+                state = self._state(key, made_for, spec.tolerance)
+                state.relate_to(objective_ns)
                 self._tasks[key] = _Task(
                     service=service,
                     spec=spec,
-                    state=self._state(key, made_for, spec.tolerance),
-                    in_force=spec if task is None or task.spec != spec else task.in_force,
+                    state=state,
+                    in_force=task.in_force if task and task.goes_on_with(spec) else spec,
                     own=own,
                     objective_ns=objective_ns,
                     due_ns=None if task is None else task.due_ns,
@@ -145,16 +154,17 @@ class SweetPointLearner:
                 )
         while len(self._states) > _MAX_STATES + len(self._tasks):
             del self._states[next(iter(self._states))]
+        if not self._tasks:
+            self._quiet = QuietMonitor()
         self._configured = configured
         self.reports = self._known_reports()
-        self._put_in_force(anew=True)
+        self._untold += self._put_in_force(anew=True)
         return self._in_force
 
     def _state(self, key: _Key, made_for: tuple[str, str], tolerance: float) -> State:
         state = self._states.pop(key, None)
-        if state is None or not state.holds_for(*made_for, tolerance):
+        if state is None or not state.keep_for(*made_for, tolerance):
             state = State(*made_for, tolerance)
-        state.image = made_for[1] or state.image
         self._states[key] = state  # at the end: used last
         return state
 
@@ -172,7 +182,7 @@ class SweetPointLearner:
         *hold*: this tick is the first one after a gap. *squeezed* returns the services for which
         best-effort work is squeezed. The result is the same object until a sweet point changes.
         """
-        self.verdicts = ()
+        self.verdicts, self._untold = self._untold, ()
         if not self._tasks and not self._objectives:
             return self._in_force
         if self._tasks:
@@ -184,11 +194,13 @@ class SweetPointLearner:
                 # Not all in the same tick.
                 task.due_ns = now_ns + number % _SPREAD * task.spec.window_ns // _SPREAD
             indicator = found.get(key)
+            if indicator is None and task.report is not None:
+                task.report, observed = None, True  # its source is gone
             if now_ns < task.due_ns or indicator is None:
                 continue
             task.due_ns = now_ns + task.spec.window_ns
             own = found.get((task.service.name, IndicatorName.SERVICE))
-            self._observe(task, indicator, own, tracker)
+            self._observe(task, indicator, own, tracker, now_ns)
             observed = True
         if self._objectives:
             services = squeezed()
@@ -198,7 +210,7 @@ class SweetPointLearner:
             self.reports = self._known_reports()
         if now_ns >= self._apply_ns:
             self._apply_ns = now_ns + _APPLY_NS
-            self._put_in_force()
+            self.verdicts += self._put_in_force()
         return self._in_force
 
     def _known_reports(self) -> tuple[LearnedReport, ...]:
@@ -211,6 +223,7 @@ class SweetPointLearner:
         indicator: Indicator,
         own: Indicator | None,
         tracker: IndicatorTracker,
+        now_ns: int,
     ) -> None:
         disturbance = _missing(indicator) or self._quiet.disturbance(
             task.service, task.spec, tracker
@@ -220,8 +233,11 @@ class SweetPointLearner:
         if value is not None and disturbance is Disturbance.NONE:
             spec = task.spec
             task.state.add(value, indicator.load, spec.resolution, spec.window_ns)
-            if task.own is not None and own_ns is not None:
-                task.own.add(own_ns, 0.0, 1.0, spec.window_ns)
+            known = task.own
+            # Once in a window, not once for each indicator.
+            if known and own_ns is not None and now_ns - known.taken_ns >= spec.window_ns:
+                known.taken_ns = now_ns
+                known.add(own_ns, 0.0, 1.0, spec.window_ns)
         if value is not None and own_ns and task.own is not None and task.objective_ns:
             normal_ns, median = task.own.median_at(0.0), task.state.median_at(indicator.load)
             if normal_ns is not None and median is not None:
@@ -239,8 +255,8 @@ class SweetPointLearner:
             is_time=task.spec.is_time,
         )
 
-    def _put_in_force(self, anew: bool = False) -> None:
-        """Compute the sweet points of all services; small changes are left out."""
+    def _put_in_force(self, anew: bool = False) -> tuple[Verdict, ...]:
+        """Compute the sweet points of all services, without small changes; return what changed."""
         verdicts: list[Verdict] = []
         changed = anew
         specs: dict[str, dict[IndicatorName, IndicatorSpec]] = {}
@@ -260,12 +276,12 @@ class SweetPointLearner:
                 changed = True
             if objective.in_force is not objective.spec:
                 specs.setdefault(service, {})[IndicatorName.SERVICE] = objective.in_force
-        self.verdicts = tuple(verdicts)
         if changed:
             services = self._configured.services
             self._in_force = self._configured.with_profiles(
                 {name: _with_specs(services[name].profile, each) for name, each in specs.items()}
             )
+        return tuple(verdicts)
 
 
 def _figure(service: Service) -> IndicatorSpec | None:

@@ -19,6 +19,7 @@ from dataclasses import replace
 import math
 
 from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.learning.normal import bounded_log
 from controller.core.settings import IndicatorSpec
 from controller.core.units import format_duration
 
@@ -69,12 +70,12 @@ class Margin:
         return self.spread, self.spreads
 
     def add(self, figure_to_objective: float, is_squeezed: bool) -> None:
-        """Take the figure of the service, relative to its objective (above 0).
+        """Take the figure of the service, relative to its objective.
 
         *is_squeezed*: best-effort work is squeezed for this service. A figure that equals the last
         one is the last one.
         """
-        figure = math.log(figure_to_objective)
+        figure = bounded_log(figure_to_objective)
         before, self._last = self._last, figure
         if not is_squeezed or before is None or figure == before:
             return

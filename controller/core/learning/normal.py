@@ -4,16 +4,18 @@
 
 Values are logarithms to the base of the indicator's tolerance: a difference of 1 is a factor of one
 tolerance, so one set of constants fits latencies, which vary by factors, and CPI, which varies by
-per cents. Larger is worse, also for an indicator of which less is worse.
+per cents. Larger is worse.
 """
 
 from collections.abc import Iterable, Mapping
+import math
 
-__all__ = ("LEAST_WINDOWS", "Distribution", "Normal")
+__all__ = ("LEAST_WINDOWS", "Distribution", "Normal", "bounded_log")
 
 # Width of a bin. Quantiles are exact to half of it: 4 % at a tolerance of 2, 0.6 % at 1.1.
 _WIDTH = 0.125
-_FURTHEST_BIN = 4000
+# 5,000 tolerances. At the least that a profile may have, 1.01, a value of 10**18 is 4,200 away.
+_FURTHEST_BIN = 40_000
 # Windows after which the older half fades to half of its weight: two hours of one-second windows.
 _MEMORY = 7200.0
 # With fewer windows a 95th percentile is the maximum.
@@ -26,6 +28,8 @@ _DIFFER = 0.5
 _QUANTILE = 0.95
 # What was sure is not below this certainty.
 _KEEP = 0.25
+# A service may report any figure, also one that is negative or as good as nothing.
+_FURTHEST_RATIO = 1e6
 
 
 class Distribution:
@@ -54,6 +58,11 @@ class Distribution:
         if self.total > _MEMORY:
             self._bins = {n: count / 2 for n, count in self._bins.items() if count >= 1.0}
             self.total = sum(self._bins.values())
+
+
+def bounded_log(ratio: float) -> float:
+    """Return the logarithm of *ratio*, of a service's figure to its objective, within limits."""
+    return math.log(min(_FURTHEST_RATIO, max(1 / _FURTHEST_RATIO, ratio)))
 
 
 def quantile(parts: Iterable[Distribution], share: float) -> float:

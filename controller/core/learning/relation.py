@@ -18,7 +18,7 @@ indicators are held at their normal values would never show what it can bear.
 from collections.abc import Sequence
 import math
 
-from controller.core.learning.normal import Distribution, quantile
+from controller.core.learning.normal import Distribution, bounded_log, quantile
 
 __all__ = ("Relation",)
 
@@ -70,8 +70,8 @@ class Relation:
         return self._sums[0]
 
     def add(self, x: float, latency_to_objective: float) -> None:
-        """Take a pair: *x*, and the ratio of the latency to its objective (above 0)."""
-        y = math.log(latency_to_objective)
+        """Take a pair: *x*, and the ratio of the latency to its objective."""
+        y = bounded_log(latency_to_objective)
         keep = 1.0 - 1.0 / _MEMORY
         missed = float(y > 0 and x <= self._most)
         new = (1.0, x, y, x * x, x * y, y * y, missed)

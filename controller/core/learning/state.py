@@ -26,6 +26,10 @@ _PER_OCTAVE = 2
 _REACH = _PER_OCTAVE
 _MAX_LOADS = 12
 _FURTHEST_LOAD = 200
+# Limits of the numbers in a record: of logarithms, sums and windows.
+_FURTHEST_LOG = 100.0
+_MOST_SUM = 1e9
+_MOST_WINDOWS = 1 << 53
 # In records, the number of what is known at all loads.
 _WHOLE = 1000
 # Tolerances by which the values at all loads may differ for one sweet point at all of them.
@@ -67,9 +71,10 @@ class LearnedLoad(NamedTuple):
 class LearnedIndicator(NamedTuple):
     """What is known about an indicator of a service, in plain types, to be kept across restarts.
 
-    It holds for one ``image`` of the service and one ``cpu_model``; an empty text: not known.
-    Values are logarithms to the base ``tolerance``. ``sums`` and ``kept`` are the state of the
-    ``Relation``, ``margin`` is that of the ``Margin``, empty where there is none.
+    It holds for the ``image`` of the service (several with a space between them) and one
+    ``cpu_model``; an empty text: not known. Values are logarithms to the base ``tolerance``.
+    ``sums`` and ``kept`` are the state of the ``Relation`` to ``objective``, ``margin`` is that of
+    the ``Margin``, empty where there is none.
     """
 
     service: str
@@ -81,22 +86,28 @@ class LearnedIndicator(NamedTuple):
     sums: tuple[float, ...] = ()
     kept: tuple[tuple[int, float], ...] = ()
     margin: tuple[float, ...] = ()
+    objective: float | None = None
 
     @property
     def is_sane(self) -> bool:
         """Whether all numbers are finite and in range: a damaged file must not lead to a crash."""
-        numbers = (self.tolerance, *self.sums, *self.margin, *(c for _, c in self.kept))
-        points = [
-            point for each in self.loads for point in (each.middle, each.high) if point is not None
-        ]
+        numbers = (self.tolerance, *self.margin, *(c for _, c in self.kept))
         counts = [count for each in self.loads for half in each.halves for _, count in half]
         return (
-            all(map(math.isfinite, (*numbers, *points, *counts)))
-            and self.tolerance > 0
-            and self.tolerance != 1
+            all(map(math.isfinite, (*numbers, *counts)))
+            and self.tolerance > 1
+            and all(abs(each) <= _MOST_SUM for each in self.sums)
             and len(self.loads) <= _MAX_LOADS + 1
-            and all(each.windows >= 0 for each in self.loads)
-            and all(None not in (each.middle, each.high) or not each.is_sure for each in self.loads)
+            and all(self._is_sane_at(each) for each in self.loads)
+        )
+
+    def _is_sane_at(self, load: LearnedLoad) -> bool:
+        points = [point for point in (load.middle, load.high) if point is not None]
+        return (
+            (abs(load.load) <= _FURTHEST_LOAD or load.load == _WHOLE)
+            and 0 <= load.windows <= _MOST_WINDOWS
+            and all(abs(each) * math.log(self.tolerance) <= _FURTHEST_LOG for each in points)
+            and (len(points) == 2 or not load.is_sure)
         )
 
 
@@ -117,7 +128,8 @@ class State:
 
     ``loads`` are the normal values by the number of the load, ``whole`` those at all loads,
     ``relation`` is that to the service's own latency, ``margin`` that of the service's own figure
-    to its objective; ``None``: it has none. The others: see ``LearnedIndicator``.
+    to its objective; ``None``: it has none. ``taken_ns`` is the time of the last value, as far as
+    the caller sets it. The others: see ``LearnedIndicator``.
     """
 
     __slots__ = (
@@ -126,7 +138,9 @@ class State:
         "image",
         "loads",
         "margin",
+        "objective",
         "relation",
+        "taken_ns",
         "tolerance",
         "whole",
     )
@@ -140,6 +154,8 @@ class State:
         self.whole = Normal()
         self.relation = Relation()
         self.margin: Margin | None = None
+        self.objective: float | None = None
+        self.taken_ns = 0
 
     @classmethod
     def restored(cls, past: LearnedIndicator) -> "State":
@@ -154,6 +170,7 @@ class State:
             else:
                 state.loads[each.load] = normal
         state.relation = Relation(past.sums, Distribution(past.kept))
+        state.objective = past.objective
         if len(past.margin) == len(Margin().state):
             state.margin = Margin(*past.margin)
         return state
@@ -181,15 +198,32 @@ class State:
             sums=sums,
             kept=tuple(kept.bins.items()),
             margin=() if self.margin is None else self.margin.state,
+            objective=self.objective,
         )
 
-    def holds_for(self, cpu_model: str, image: str, tolerance: float) -> bool:
-        """Whether this still holds for a service; an *image* that is not known may be the same."""
-        return (
-            cpu_model == self.cpu_model
-            and tolerance == self.tolerance
-            and (image == self.image or not (image and self.image))
-        )
+    def keep_for(self, cpu_model: str, image: str, tolerance: float) -> bool:
+        """Whether this holds for a service; if so, note the *image* and the *cpu_model*.
+
+        What is not known may be the same. While a service has several images, as in a rollout, it
+        holds if they are among those of this state, or those among them; it is for the images that
+        both have then.
+        """
+        known, present = set(self.image.split()), set(image.split())
+        if (
+            tolerance != self.tolerance
+            or (cpu_model and self.cpu_model and cpu_model != self.cpu_model)
+            or not (known <= present or present <= known)
+        ):
+            return False
+        self.cpu_model = cpu_model or self.cpu_model
+        self.image = " ".join(sorted(known & present or known | present))
+        return True
+
+    def relate_to(self, objective: float | None) -> None:
+        """Forget the relation to another *objective*, unless there is none now."""
+        if objective is not None and objective != self.objective:
+            self.relation = Relation()
+            self.objective = objective
 
     @property
     def windows(self) -> int:
@@ -215,9 +249,10 @@ class State:
             self._at(load_number(load)).add(scaled, least)
 
     def _at(self, number: int) -> Normal:
-        if number not in self.loads and len(self.loads) >= _MAX_LOADS:
-            del self.loads[min(self.loads, key=lambda each: self.loads[each].windows)]
-        return self.loads.setdefault(number, Normal())
+        known = self.loads.pop(number, None)
+        if known is None and len(self.loads) >= _MAX_LOADS:
+            del self.loads[next(iter(self.loads))]  # the one that was not seen for the longest time
+        return self.loads.setdefault(number, known or Normal())
 
     def normal_at(self, load: float) -> Normal:
         """Return what is known at *load*: there, at the nearest sure load, or at all loads."""

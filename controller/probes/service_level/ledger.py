@@ -85,16 +85,15 @@ _KINDS = {PrometheusQuery: "prometheus", MetricLine: "metrics", JsonField: "json
 def base_value(source: ServiceSource, figure: float) -> float | None:
     """Return *figure* of *source*, in ns if it is a time; ``None`` if it is NaN.
 
-    :raises SourceError: the time is negative or too long for a floating-point number.
+    :raises SourceError: the time is negative, or the figure too large for a floating-point number.
     """
     if math.isnan(figure):
         return None
-    if source.unit_ns is None:
-        return figure
-    value = figure * source.unit_ns
+    value = figure if source.unit_ns is None else figure * source.unit_ns
     # A negative time would count as an excellent one, so an error must not pass as that.
-    if value < 0 or math.isinf(value):
-        raise SourceError(Reason.FORMAT, f"{figure:g} is no time in the unit of the source")
+    if math.isinf(value) or (source.unit_ns is not None and value < 0):
+        kind = "finite number" if source.unit_ns is None else "time in the unit of the source"
+        raise SourceError(Reason.FORMAT, f"{figure:g} is no {kind}")
     return value
 
 

@@ -19,14 +19,26 @@ __all__ = ("Runner",)
 _log = logging.getLogger(__name__)
 
 _JOIN_TIMEOUT_S = 2.0
+_LISTEN_AGAIN_S = 5.0
 
 
 class Runner:
-    """The thread with its event loop, for one configuration."""
+    """The thread with its event loop, for one configuration.
+
+    ``pushes`` is the socket for pushes; ``None``: no service pushes, or it cannot be created now,
+    for instance because ``sweetpoint learn`` has it. That is tried again every five seconds.
+    """
 
     def __init__(self, config: ServiceLevelConfig, known: Mapping[ServiceSource, Ledger]) -> None:
         self.ledgers = [known.get(source) or Ledger(source) for source in config.sources]
-        self.pushes = self._listen(config)
+        self._config = config
+        self._pushers = {
+            each.source.service: each
+            for each in self.ledgers
+            if isinstance(each.source.source, Push)
+        }
+        self._problem = ""
+        self.pushes = self._listen()
         self._loop = FetchLoop()
         self._thread = threading.Thread(target=self._run, name="service-level", daemon=True)
         self._thread.start()
@@ -37,15 +49,22 @@ class Runner:
         if self.pushes is not None:
             self.pushes.close()
 
-    def _listen(self, config: ServiceLevelConfig) -> PushSocket | None:
-        pushers = {x.source.service: x for x in self.ledgers if isinstance(x.source.source, Push)}
-        if not pushers:
+    def _listen(self) -> PushSocket | None:
+        if not self._pushers:
             return None
         try:
-            return PushSocket(config, pushers)
+            return PushSocket(self._config, self._pushers)
         except OSError as error:
-            _log.error("%s", error)
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _log.error("%s; tried again every %.0f s", error, _LISTEN_AGAIN_S)
             return None
+
+    async def _receive(self) -> None:
+        while self.pushes is None:
+            await asyncio.sleep(_LISTEN_AGAIN_S)
+            self.pushes = self._listen()
+        self.pushes.start(self._loop)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -55,8 +74,8 @@ class Runner:
             for ledger in self.ledgers
             if not isinstance(ledger.source.source, Push)
         ]
-        if self.pushes is not None:
-            self.pushes.start(self._loop)
+        if self._pushers:
+            tasks.append(self._loop.create_task(self._receive()))
         self._loop.run_forever()
         for task in tasks:
             task.cancel()

@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.units import format_cpus
+from controller.core.units import format_cpus, format_duration
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,12 @@ from controller.core.units import format_cpus
 )
 def test_an_amount_of_cpus_is_never_rounded_to_none(cpus: float, text: str) -> None:
     assert format_cpus(cpus) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0.0, "0ns"), (999.4, "999ns"), (740e3, "740us"), (999.6e3, "1ms"), (1.9e6, "1.9ms"),
+     (999.4e6, "999ms"), (999.6e6, "1s"), (2.5e9, "2.5s"), (7200e9, "7200s")],
+)  # fmt: skip
+def test_durations_have_three_digits_and_no_exponent(ns: float, text: str) -> None:
+    assert format_duration(ns) == text

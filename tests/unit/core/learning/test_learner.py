@@ -271,6 +271,55 @@ def test_a_service_that_leaves_the_node_for_a_while_is_remembered() -> None:
     assert plan.loops[0].sweet_point == pytest.approx(report.sweet_point, rel=0.02)
 
 
+def test_a_pod_with_another_image_for_a_while_ends_nothing() -> None:
+    node = Node()
+    report = node.report(200)
+    canary = workloads_for("web:2")[0]._replace(name="web-2", cgroup=CgroupId("cpu", 9))
+    node.planner.set_workloads([*workloads_for(), canary])
+    node.run(2)
+    node.planner.set_workloads(workloads_for())
+    found = node.run(2).learned[0]
+    assert found.windows >= report.windows
+    assert found.is_sure
+
+
+@pytest.mark.parametrize("is_time", [False, True])
+@pytest.mark.parametrize("figure", [-1.0, 0.0, 1e-323, 1e300])
+def test_no_figure_of_a_service_ends_a_tick(figure: float, is_time: bool) -> None:
+    own = replace(OWN, is_time=is_time, sweet_point=0.8, objective=1.0, resolution=1e-3)
+    node = Node(specs=(SPEC, own))
+    node.batch, node.latency_ms = 1.0, figure / 1e6
+    plan = node.run(3)
+    assert len(plan.loops) == 2
+    assert all(loop.deviation is not None for loop in plan.loops)
+
+
+def test_the_latency_counts_once_for_all_indicators() -> None:
+    name = IndicatorName.WAIT_RATIO
+    other = replace(SPEC, name=name, sweet_point=0.3, resolution=0.01, min_samples=0)
+    node = Node(specs=(SPEC, other, OWN), latency_ms=1.0)
+    node.run(30)
+    windows = {
+        each.indicator: max((load.windows for load in each.loads), default=0)
+        for each in node.planner.learned
+    }
+    assert windows[name] > 20
+    assert windows[NAME] > 20
+    assert windows[IndicatorName.SERVICE] <= 31
+
+
+def test_an_equal_configuration_hides_no_verdict() -> None:
+    node = Node()
+    texts = []
+    for number in range(150 * TICKS_PER_S):
+        if number % TICKS_PER_S == 0:
+            node.planner.reconfigure(settings_for(replace(SPEC)), workloads_for())
+        plan = node.planner.step(node.snapshot(), ())
+        texts += [each.text for each in plan.verdicts if each.subject == f"web {NAME}"]
+    assert len(texts) == 1
+    assert texts[0].startswith("learned a sweet point of 6.")
+
+
 def test_the_objective_becomes_the_sweet_point() -> None:
     """The latency grows with the CPU time per packet and reaches its objective at 1.3 times."""
     node = Node(specs=(SPEC, OWN))

@@ -140,12 +140,55 @@ def test_a_record_restores_the_state_through_json() -> None:
 
 def test_a_state_holds_for_one_image_and_one_cpu() -> None:
     state = State("cpu", "image", 2.0)
-    assert state.holds_for("cpu", "image", 2.0)
-    assert state.holds_for("cpu", "", 2.0)  # a pod that the API server does not list now
-    assert not state.holds_for("cpu", "other", 2.0)
-    assert not state.holds_for("another cpu", "image", 2.0)
-    assert not state.holds_for("cpu", "image", 1.5)
-    assert State("cpu", "", 2.0).holds_for("cpu", "image", 2.0)
+    assert state.keep_for("cpu", "image", 2.0)
+    assert state.keep_for("cpu", "", 2.0)  # a pod that the API server does not list now
+    assert state.keep_for("", "image", 2.0)  # the file of the CPU model cannot be read
+    assert not state.keep_for("cpu", "other", 2.0)
+    assert not state.keep_for("another cpu", "image", 2.0)
+    assert not state.keep_for("cpu", "image", 1.5)
+    unknown = State("", "", 2.0)
+    assert unknown.keep_for("cpu", "image", 2.0)
+    assert (unknown.cpu_model, unknown.image) == ("cpu", "image")
+
+
+def test_a_rollout_ends_what_was_learned_when_the_old_image_is_gone() -> None:
+    state = State("cpu", "app:1 proxy:1", 2.0)
+    assert state.keep_for("cpu", "app:1 app:2 proxy:1", 2.0)
+    assert state.image == "app:1 proxy:1"
+    assert not state.keep_for("cpu", "app:2 proxy:1", 2.0)
+    assert state.keep_for("cpu", "app:1", 2.0)
+    assert not state.keep_for("cpu", "app:2", 2.0)
+
+
+def test_another_objective_ends_the_relation() -> None:
+    state = learned({1.0: 2e6})
+    state.relate_to(5e6)
+    state.relation.add(0.3, 0.9)
+    state.relate_to(None)
+    state.relate_to(5e6)
+    again = State.restored(state.record("web", SPEC.name))
+    again.relate_to(5e6)
+    assert state.relation.pairs == again.relation.pairs == 1.0
+    again.relate_to(10e6)
+    assert again.relation.pairs == 0.0
+    assert again.windows == state.windows
+
+
+def test_a_new_load_takes_the_place_of_the_one_not_seen_for_longest() -> None:
+    state = learned({2.0**n: 2e6 for n in range(12)}, windows=1000)
+    for _ in range(100):
+        for load in (1.0, 2.0**20, 2.0**22):
+            state.add(2e6, load, SPEC.resolution, NS_PER_SEC)
+    windows = {number: normal.windows for number, normal in state.loads.items()}
+    assert (windows[0], windows[40], windows[44]) == (1100, 100, 100)
+    assert {2, 4}.isdisjoint(windows)
+    assert len(windows) == 12
+
+
+@pytest.mark.parametrize("tolerance", [1.01, 1.1, 2.0])
+def test_values_far_from_one_are_learned_at_any_tolerance(tolerance: float) -> None:
+    spec = replace(SPEC, sweet_point=None, tolerance=tolerance)
+    assert points(learned({1.0: 3e9}, spec), [1.0], spec) == [pytest.approx(4.2e3, rel=0.05)]
 
 
 def test_the_number_of_loads_is_bounded() -> None:
@@ -161,10 +204,17 @@ def test_the_number_of_loads_is_bounded() -> None:
         {"tolerance": math.nan},
         {"tolerance": 1.0},
         {"tolerance": -2.0},
+        {"tolerance": 0.5},
         {"sums": (math.inf,)},
+        {"sums": (0.0, 1e300)},
         {"kept": ((1, math.nan),)},
         {"loads": (LearnedLoad(1, 5, math.inf, 1.0, False, ((), ())),)},
+        {"loads": (LearnedLoad(1, 5, 62525.0, 1.0, True, ((), ())),)},
+        {"loads": (LearnedLoad(1, 5, 1.0, -62525.0, True, ((), ())),)},
         {"loads": (LearnedLoad(1, -5, 1.0, 1.0, False, ((), ())),)},
+        {"loads": (LearnedLoad(1, 10**400, 1.0, 1.0, False, ((), ())),)},
+        {"loads": (LearnedLoad(5000, 5, 1.0, 1.0, False, ((), ())),)},
+        {"loads": (LearnedLoad(-3_000_000, 5, 1.0, 1.0, False, ((), ())),)},
         {"loads": (LearnedLoad(1, 5, 1.0, 1.0, True, (((1, math.nan),), ())),)},
         {"loads": (LearnedLoad(1, 5, 1.0, 1.0, True, ((), ())),) * 14},
         {"loads": (LearnedLoad(1, 5, 1.0, None, True, ((), ())),)},

@@ -25,6 +25,7 @@ from controller.config.sections.service_level import (
 )
 from controller.core.model import ServiceReading
 from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.probes.service_level import runner
 from controller.probes.service_level.collector import ServiceLevels
 from controller.probes.service_level.ledger import Ledger, Reason, ServiceState, SourceError
 from tests.raw_http_server import RawHttpServer, ok
@@ -264,13 +265,36 @@ def test_a_socket_of_a_killed_agent_is_replaced(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
         killed.bind(str(place))
         alive = ServiceLevels(config)
-        assert caplog.messages == [f"service level: {place}: Address already in use"]
+        (message,) = caplog.messages
+        assert message.startswith(f"service level: {place}: Address already in use; tried again")
         alive.close()
         assert place.exists()  # it belongs to the other process
     levels = ServiceLevels(config)
     send(place, b"web 1")
     eventually(lambda: reading(levels, "web").value == 1e6)
     levels.close()
+
+
+def test_a_socket_in_use_is_taken_over_when_it_is_free(
+    levels: ServiceLevels,
+    place: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``sweetpoint learn`` listens too, and the agent may start meanwhile."""
+    monkeypatch.setattr(runner, "_LISTEN_AGAIN_S", 0.01)
+    config = ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),))
+    second = ServiceLevels(config)
+    try:
+        time.sleep(0.1)
+        assert caplog.text.count("tried again every") == 1
+        levels.close()
+        eventually(place.is_socket)
+        send(place, b"web 2")
+        eventually(lambda: second.poll(time.monotonic_ns())[0].value == 2 * NS_PER_MS)
+    finally:
+        second.close()
+    assert not place.exists()
 
 
 def test_a_file_that_is_no_socket_is_kept(place: Path, caplog: pytest.LogCaptureFixture) -> None:
