@@ -72,7 +72,7 @@ class Runner:
         node = Node(
             knobs=knobs,
             service_oncpu_ns=lambda: oncpu_ns(LS),
-            service_wait_ns=lambda: _waited_ns(self._root / LS),
+            service_wait_ns=lambda: _waited_ns(self._root / LS, self._version),
             memory=self._memories.setdefault((str(task.mix), task.policy), {}),
         )
         with chosen.applied(node):
@@ -246,10 +246,11 @@ def window_p99_ms(
             yield float(np.quantile(inside, 0.99, method="higher"))
 
 
-def _waited_ns(directory: Path) -> int:
+def _waited_ns(directory: Path, version: str) -> int:
     """Return how long the threads in the cgroup *directory* have waited for a CPU."""
     waited = 0
-    for tid in (directory / "tasks").read_text().split():
+    file = "tasks" if version == "v1" else "cgroup.threads"
+    for tid in (directory / file).read_text().split():
         with contextlib.suppress(OSError):
             waited += int(Path(f"/proc/{tid}/schedstat").read_text().split()[1])
     return waited

@@ -21,7 +21,7 @@ from typing import Protocol
 from controller.simulation.policies.katalyst import TARGETS, Rama
 from controller.simulation.policies.koordinator import cpu_budget, next_quota
 
-__all__ = ("POLICIES", "CpuKnobs", "Node", "Policy")
+__all__ = ("DEFAULT_POLICIES", "POLICIES", "CpuKnobs", "Node", "Policy")
 
 PERIOD_US = 100_000
 _KOORDINATOR_S = 1.0
@@ -224,3 +224,4 @@ POLICIES: Mapping[str, Policy] = {
         Policy(name="sweetpoint", mode="enforce"),
     )
 }
+DEFAULT_POLICIES = ("none", "sched-idle", "koordinator 65 %", "katalyst", "observe", "sweetpoint")

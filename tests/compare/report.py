@@ -3,12 +3,13 @@
 """docs/BENCHMARKS.md from the record of a comparison."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import math
 
 import numpy as np
 
 from controller.demo.table import format_ms
+from tests.compare.policies import DEFAULT_POLICIES, POLICIES
 from tests.compare.prose import ELSEWHERE, INTRODUCTION, LIMITS, METHOD, WHY_THEN
 from tests.compare.record import ALONE, Block, Record, is_usable
 from tests.compare.results import (
@@ -56,10 +57,7 @@ def render(record: Record, pictures: Sequence[str] = (), before: Record | None =
         f"- mixes: {', '.join(by_mix(usable))}",
         *_counts(record, usable),
         "",
-        "`make compare` does it again: an hour with the machine to itself, a fifth of it for each",
-        "round (`make compare ARGS='--rounds 3'`). `make compare ARGS=--continue` goes on with one",
-        "that was broken off, `ARGS=--render` makes this page of kept blocks, `ARGS=--help` names",
-        "the other options.",
+        *_again(record),
         "",
         "## Mixes together",
         "",
@@ -95,6 +93,26 @@ def render(record: Record, pictures: Sequence[str] = (), before: Record | None =
     for mix, own in by_mix(usable).items():
         lines += ["", *_section(mix, own)]
     return "\n".join(lines) + "\n"
+
+
+def _again(record: Record) -> Iterator[str]:
+    blocks = record.usable
+    have = [each for each in POLICIES if any(block.policy == each for block in blocks)]
+    options = "" if set(have) == set(DEFAULT_POLICIES) else policy_options(have)
+    yield "This does it again, with the machine to itself:"
+    yield ""
+    yield f"    make compare{options}"
+    yield ""
+    if options:
+        yield "Without `ARGS` the comparison has fewer policies and takes an hour."
+    yield "`--rounds 3` makes it shorter. `--continue` goes on with one that was broken off,"
+    yield "`--render` makes this page of kept blocks, `--help` names the other options."
+
+
+def policy_options(policies: Iterable[str]) -> str:
+    """Return the options of ``make compare`` for *policies*."""
+    options = " ".join(f"--policy '{each}'" for each in policies)
+    return f' ARGS="{options}"'
 
 
 def _in_short(blocks: Sequence[Block]) -> Iterator[str]:
@@ -136,10 +154,7 @@ def _worse(blocks: Sequence[Block]) -> Iterator[str]:
     yield "## Where sweetpoint is worse"
     yield ""
     whole = (
-        (f"{group}, together", each)
-        for group, own in by_resource(blocks).items()
-        for each in overall(own)
-        if each.policy == OURS and each.rows > 1
+        (f"{group}, together", each) for group, each in ours(blocks, by_resource) if each.rows > 1
     )
     worse = [
         f"- {mix}, than {found.against}: {_NAMES[figure]} {figure_text(found, figure)}"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the blocks of a comparison say: medians, differences of pairs with intervals, verdicts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 import math
 
@@ -178,13 +178,16 @@ def overall(blocks: Sequence[Block]) -> Iterator[Comparison]:
             yield found
 
 
-def ours(blocks: Iterable[Block]) -> Iterator[tuple[str, Comparison]]:
-    """Yield mix and comparison of ours with each policy."""
-    for mix, own in by_mix(blocks).items():
+def ours(
+    blocks: Iterable[Block],
+    parts: Callable[[Iterable[Block]], Mapping[str, list[Block]]] = by_mix,
+) -> Iterator[tuple[str, Comparison]]:
+    """Yield mix, or what else *parts* divides by, and comparison of ours with each policy."""
+    for name, own in parts(blocks).items():
         for policy in dict.fromkeys(block.policy for block in own):
             found = None if policy in (OURS, ALONE) else compare(own, OURS, policy)
             if found is not None:
-                yield mix, found
+                yield name, found
 
 
 def every_comparison(blocks: Sequence[Block]) -> dict[tuple[str, str, str], Comparison]:

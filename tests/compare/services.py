@@ -206,7 +206,7 @@ class Traffic:
             command += ["-S", "-n", "-c", str(PGBENCH_CLIENTS), "-R", f"{rate:.0f}"]
             command += [
                 "-T",
-                f"{max(1, round(seconds))}",
+                f"{round(seconds)}",
                 "-l",
                 f"--log-prefix={prefix}",
                 POSTGRES_USER,

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from controller.demo.session import Interrupted
-from tests.compare.__main__ import DEFAULT_POLICIES, MIXES, Attempts, main
+from tests.compare.__main__ import MIXES, Attempts, main
 from tests.compare.plan import Task, plan, run
+from tests.compare.policies import DEFAULT_POLICIES
 from tests.compare.record import ALONE, Block, Record
 from tests.compare.services import Service
 from tests.unit.compare.made import BLOCK
@@ -113,3 +114,23 @@ def test_without_blocks_nothing_is_rendered(
         assert main(["--render", "--blocks", str(path), "--output", str(output)]) == 1
         assert str(path) in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mix", "9"], "--mix must be from 1 to 6"),
+        (["--mix", "0"], "--mix must be from 1 to 6"),
+        (["--rounds", "0"], "'0' is not a whole number from 1 on"),
+        (["--seconds", "1.5"], "'1.5' is not a whole number from 1 on"),
+        (["--output", "/none/page.md"], "--output: /none is no directory"),
+    ],
+)
+def test_wrong_use_is_refused_and_kept_blocks_stay(
+    arguments: list[str], message: str, record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--blocks", str(record.path), *arguments])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+    assert [each.name for each in record.path.parent.iterdir()] == [record.path.name]

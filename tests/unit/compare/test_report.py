@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compare.policies import DEFAULT_POLICIES
 from tests.compare.record import ALONE, Block, Failure, Record
 from tests.compare.report import render
 from tests.compare.results import OURS, SCHED_IDLE
@@ -58,6 +59,25 @@ def test_where_ours_is_worse_is_said_with_numbers() -> None:
         verdicts
     )
     assert f"| {MIX} | koordinator 65 % | 5 | 0.667 [0.667, 0.667]: better | -23.0 [" in verdicts
+
+
+def test_what_is_worse_in_all_mixes_together_is_said_of_every_policy() -> None:
+    ours = blocks(OURS, [8, 8.8, 7.2, 8, 8], [0, 1, 0, 0, 0], p99_ms=2.0)
+    here = [*IDLE, *RULE, *ours]
+    text = page([*here, *(replace(block, mix="redis steady + xz") for block in here)])
+    worse = section(text, "Where sweetpoint is worse").splitlines()
+    for policy in ("sched-idle", "koordinator 65 %"):
+        assert any(
+            line.startswith(f"- CPUs shared, together, than {policy}: p99") for line in worse
+        )
+
+
+def test_the_page_has_the_command_that_makes_it() -> None:
+    command = "make compare ARGS=\"--policy 'sched-idle' --policy 'koordinator 65 %'\"\n"
+    assert command in page([*IDLE, *RULE])
+    usual = page([replace(BLOCK, policy=each) for each in DEFAULT_POLICIES])
+    assert "    make compare\n" in usual
+    assert "Without `ARGS`" not in usual
 
 
 def test_where_ours_is_better_no_list_has_the_mix() -> None:
