@@ -7,6 +7,8 @@ from pathlib import Path
 import sys
 from typing import TextIO
 
+from controller.cli.common import whole_number
+
 __all__ = ("HELP", "add_arguments", "main")
 
 HELP = "run a service and batch work: alone, unmanaged and managed"
@@ -23,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default)",
     )
     parser.add_argument("--seconds", type=_seconds, default=25.0, help="length of a phase")
-    parser.add_argument("--rounds", type=_count, default=1, help="repeat all phases, interleaved")
+    parser.add_argument(
+        "--rounds", type=whole_number, default=1, help="repeat all phases, interleaved"
+    )
     parser.add_argument("--rate", type=float, default=1500.0, help="requests per second")
     parser.add_argument(
         "--loop",
@@ -44,14 +48,7 @@ def main(args: argparse.Namespace, out: TextIO | None = None) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    value = float(text) if text.isascii() and text.replace(".", "", 1).isdigit() else 0.0
     if value < MIN_SECONDS:
-        raise argparse.ArgumentTypeError(f"at least {MIN_SECONDS:g} s")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {MIN_SECONDS:g} or more")
     return value

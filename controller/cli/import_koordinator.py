@@ -5,7 +5,7 @@
 import argparse
 from pathlib import Path
 
-from controller.cli.common import DONE, FAILED, WRONG, fail
+from controller.cli.common import DONE, FAILED, WRONG, fail, whole_number
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if not 0 < number <= 8192:
+    number = whole_number(text)
+    if number > 8192:
         raise argparse.ArgumentTypeError(f"{text} is not between 1 and 8192")
     return number

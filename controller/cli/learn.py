@@ -3,11 +3,10 @@
 """``sweetpoint learn``: observes services and prints profiles with their sweet points."""
 
 import argparse
-import os
 from pathlib import Path
 import sys
 
-from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
+from controller.cli.common import DONE, FAILED, WRONG, add_config, fail, find_unwritable
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -55,8 +54,8 @@ def main(arguments: argparse.Namespace) -> int:
         return fail("--write takes one service, because a file has one profile", WRONG)
     if arguments.write is not None and arguments.write.exists():
         return fail(f"{arguments.write} exists", WRONG)
-    if arguments.write is not None and not os.access(arguments.write.parent, os.W_OK):
-        return fail(f"{arguments.write.parent} is no directory that can be written to", WRONG)
+    if problem := find_unwritable(arguments.write):
+        return fail(problem, WRONG)
     try:
         observations = observe(config, services, seconds, _tell)
     except (ConfigError, HostError) as error:

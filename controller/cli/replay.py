@@ -7,7 +7,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, fail
+from controller.cli.common import DONE, FAILED, WRONG, fail, find_unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,17 +43,21 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.agent.recording import RecordingError
     from controller.config.load import ConfigError, load
 
+    if problem := find_unwritable(arguments.report):
+        return fail(problem, WRONG)
     try:
         settings = None if arguments.config is None else load(arguments.config).settings
         return _replay(arguments, settings)
     except ConfigError as error:
         return fail(error, WRONG)
+    except BrokenPipeError:
+        raise  # of stdout, which the caller handles
     except (RecordingError, OSError) as error:
         return fail(error, FAILED)
 
 
 def _replay(arguments: argparse.Namespace, settings: "Settings | None") -> int:
-    from controller.agent.recording import read, replay
+    from controller.agent.recording import RecordingError, read, replay
 
     path = arguments.recording
     if path.is_dir():
@@ -63,6 +67,8 @@ def _replay(arguments: argparse.Namespace, settings: "Settings | None") -> int:
         ticks += 1
         different += plan != entry.plan
         _print_verdicts(plan)
+    if not ticks:
+        raise RecordingError(f"{path} has no tick")
     print(f"{ticks} ticks, {different} plans differ from the recorded ones")
     return FAILED if different and settings is None else DONE
 

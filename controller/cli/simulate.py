@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, fail
+from controller.cli.common import DONE, FAILED, WRONG, fail, find_unwritable, whole_number
 
 if TYPE_CHECKING:
     from controller.simulation.comparison import Comparison
@@ -64,15 +64,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seeds",
-        type=_count,
+        type=whole_number,
         default=1,
         metavar="N",
         help="runs with the seeds 1 to N; with more than one, means have 95 %% intervals",
     )
-    add("--seconds", type=_count, default=240, metavar="S", help="length of a run (default: 240)")
+    add(
+        "--seconds",
+        type=whole_number,
+        default=240,
+        metavar="S",
+        help="length of a run (default: 240)",
+    )
     add(
         "--warm-up",
-        type=_count,
+        type=whole_number,
         default=60,
         metavar="S",
         help="seconds at the start that do not count (default: 60)",
@@ -81,11 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tune",
         action="store_true",
         help="search the best settings of the published policies for each scenario first "
-        "(up to 28 more runs for each)",
+        "(up to 44 more runs for each)",
     )
     add(
         "--processes",
-        type=_count,
+        type=whole_number,
         default=len(os.sched_getaffinity(0)),
         metavar="N",
         help="policies and scenarios that run at the same time (default: the number of CPUs)",
@@ -109,6 +115,7 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.config.yaml_document import ConfigError
     from controller.simulation.comparison import compare
     from controller.simulation.policies.registry import ORACLE, policies
+    from controller.simulation.recorded import NAME as RECORDING
     from controller.simulation.scenarios import GROUPS, SCENARIOS
     from controller.simulation.search import Budget
 
@@ -123,8 +130,12 @@ def main(arguments: argparse.Namespace) -> int:
         return DONE
     if arguments.seconds <= arguments.warm_up:
         return fail("--seconds must be more than --warm-up", WRONG)
+    if problem := find_unwritable(arguments.plot):
+        return fail(problem, WRONG)
     default = [name for name in entries if name != ORACLE]
     named = _expand(arguments.scenario or (() if arguments.recording else ["main"]), GROUPS)
+    if arguments.recording is not None:
+        named = [name for name in named if name != RECORDING]  # it is added in any case
     try:
         scenarios = [SCENARIOS[name] for name in named]
         chosen = {name: entries[name] for name in _unique(arguments.policy or default)}
@@ -238,10 +249,3 @@ def _expand(names: Iterable[str], groups: Mapping[str, tuple[str, ...]]) -> list
 
 def _unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return value

@@ -15,6 +15,7 @@ from pathlib import Path
 import sys
 import time
 
+from controller.cli.common import whole_number
 from controller.demo.cgroups import DemoCgroups, DemoError, find_cpuacct_mount
 from controller.demo.session import Interrupted, Session, interruptible
 from controller.host.facts import find_cgroup_layout
@@ -94,12 +95,12 @@ def _parser() -> argparse.ArgumentParser:
     minutes = len(MIXES) * (len(DEFAULT_POLICIES) + 1) * (10.0 + _OVERHEAD_S) / 60
     parser.add_argument(
         "--rounds",
-        type=_positive,
+        type=whole_number,
         default=5,
         help=f"blocks of each policy in a mix, {minutes:.0f} minutes each (default: 5)",
     )
     parser.add_argument(
-        "--seconds", type=_positive, default=10, help="length of a block (default: 10)"
+        "--seconds", type=whole_number, default=10, help="length of a block (default: 10)"
     )
     parser.add_argument("--all", action="store_true", help="every service, shape and job: hours")
     parser.add_argument(
@@ -119,13 +120,6 @@ def _parser() -> argparse.ArgumentParser:
         help="blocks of an earlier run: the page names the verdicts that differ",
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return number
 
 
 def _write(record: Record, output: Path, before: Record | None) -> None:

@@ -4,7 +4,10 @@
 
 from dataclasses import replace
 import gzip
+import os
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -55,8 +58,8 @@ def test_the_report_shows_the_replayed_plans(
     assert text.count('<svg viewBox="0 0 1120') == 2
     assert "<script" not in text
     missing = ["replay", str(record(tmp_path / "r")), "--report", str(tmp_path / "no" / "page")]
-    assert main(missing) == 1
-    assert "No such file or directory" in capsys.readouterr().err
+    assert main(missing) == 2
+    assert f"{tmp_path}/no is no directory" in capsys.readouterr().err
 
 
 def test_the_report_of_a_history_has_its_decisions(tmp_path: Path) -> None:
@@ -170,3 +173,21 @@ def test_the_history_replays_with_another_profile(
     assert out.splitlines()[-1].endswith("recorded, 0.000 replayed")
     assert main(["replay", str(tmp_path)]) == 1
     assert "no snapshots" in capsys.readouterr().err
+
+
+def test_a_recording_without_a_tick_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path := tmp_path / "empty").touch()
+    assert main(["replay", str(path)]) == 1
+    assert capsys.readouterr().err == f"sweetpoint: {path} has no tick\n"
+
+
+def test_a_closed_stdout_is_no_fault_of_the_recording(tmp_path: Path) -> None:
+    code = "import sys; from controller.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-u", "-c", code, "replay", str(record(tmp_path / "r"))]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -122,8 +122,10 @@ class Katalyst:
         self._settings = settings or KatalystSettings()
         self._meter = Meter(plant)
         machine = plant.machine
-        most = machine.cpus - _RECLAIM_CPUS
-        least = min(_LEAST_CPUS, most)
+        # On a node of less than 16 CPUs upstream's four would leave little or nothing to decide.
+        kept = max(1, min(_RECLAIM_CPUS, machine.cpus // 4))
+        most = max(1, machine.cpus - kept)
+        least = min(_LEAST_CPUS, kept, most)
         # What the services' pods would request: the CPUs of their highest load.
         need = sum(each.rate * each.work_s for each in plant.scenario.services)
         start = max(least, min(most, math.ceil(need)))
@@ -137,7 +139,7 @@ class Katalyst:
         reading = self._meter.read()
         if reading is None:
             set_idle(plant, settings.idle)
-            plant.knobs.cpuset = plant.machine.cpus - self._regulator.cpus
+            self._set_cpuset(self._regulator.cpus)
             return
         if plant.time_s < _START_S:
             return
@@ -151,7 +153,10 @@ class Katalyst:
             wanted = self._rama.propose([values[name] for name, _ in settings.indicators], required)
         else:
             wanted = _USE_FACTOR * reading.services + _RESERVE_CPUS
-        plant.knobs.cpuset = plant.machine.cpus - self._regulator.update(wanted, plant.time_s)
+        self._set_cpuset(self._regulator.update(wanted, plant.time_s))
+
+    def _set_cpuset(self, required: int) -> None:
+        self._plant.knobs.cpuset = max(1, self._plant.machine.cpus - required)
 
 
 def _with_target(name: str, target: float) -> Indicator:

@@ -111,7 +111,7 @@ def _published() -> dict[str, Entry]:
                     KoordinatorSettings(
                         threshold=percent / 100, cpuset=cpuset, idle=True, ways=ways, mba=mba
                     )
-                    for percent in range(50, 85, 5)
+                    for percent in range(50, 105, 5)
                     for cpuset in (True, False)
                     for ways, mba in ((1.0, 100.0), (0.3, 30.0))
                 ),

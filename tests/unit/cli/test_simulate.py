@@ -61,8 +61,8 @@ def test_draws_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert len(list(root.iter(f"{SVG}path"))) == 4  # two policies in two charts
     capsys.readouterr()
     missing = str(tmp_path / "missing" / "plot.svg")
-    assert main(["simulate", *arguments[:-1], missing, *SHORT]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert main(["simulate", *arguments[:-1], missing, *SHORT]) == 2
+    assert capsys.readouterr().err == f"sweetpoint: {tmp_path}/missing is no directory\n"
 
 
 def test_tunes_and_searches_for_the_oracle(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,19 @@
 """Rama and its regulator against figures that were computed independently (88 CPUs at most)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from controller.simulation.policies.katalyst import TARGETS, Rama, Regulator
+from controller.simulation.plant import Plant
+from controller.simulation.policies.katalyst import (
+    TARGETS,
+    Katalyst,
+    KatalystSettings,
+    Rama,
+    Regulator,
+)
+from controller.simulation.scenarios import SCENARIOS
 
 MOST, LEAST, START = 88, 4, 40
 
@@ -67,3 +76,16 @@ def test_traces_of_a_low_load() -> None:
 def test_no_value_holds() -> None:
     rama = Rama([TARGETS["sched_wait"], TARGETS["usage"]], LEAST, MOST)
     assert rama.propose([0.0, 0.0], START) == START
+
+
+@pytest.mark.parametrize("rama", [False, True])
+@pytest.mark.parametrize("cpus", [1, 2, 4, 8, 16])
+def test_jobs_keep_a_cpu_on_a_node_of_any_size(cpus: int, rama: bool) -> None:
+    machine = replace(SCENARIOS["smt"].machine, cpus=cpus, threads_per_core=1)
+    plant = Plant(replace(SCENARIOS["smt"], machine=machine), seed=1, seconds=60)
+    policy = Katalyst(plant, KatalystSettings(rama=rama))
+    for _ in range(12):
+        policy.step()
+        for _ in range(50):
+            plant.advance()
+        assert 1 <= plant.knobs.cpuset <= cpus
