@@ -162,8 +162,8 @@ class Executor:
                 continue
             try:
                 step = self._first_restore_step(record)
-            except (RefusedError, JournalError, OSError, ValueError) as error:
-                step = _result(record, Restored.FAILED, str(error))
+            except Exception as error:  # whatever it is, the other knobs are restored
+                step = _result(record, Restored.FAILED, _reason(error))
             if isinstance(step, Action):
                 pending.append(step)
             else:
@@ -173,8 +173,8 @@ class Executor:
             assert held is not None
             try:
                 result = self._restore(action, held)
-            except (JournalError, OSError, ValueError) as error:
-                result = _result(held, Restored.FAILED, str(error))
+            except Exception as error:  # as above
+                result = _result(held, Restored.FAILED, _reason(error))
             results[action.target, action.knob] = result
         return results
 
@@ -347,6 +347,11 @@ def _refused_with(action: Action, applied: KnobValue | None, obstacle: Outcome) 
 
 def _any_failed(results: Mapping[tuple[Target, Knob], RestoreResult]) -> bool:
     return any(result.result is Restored.FAILED for result in results.values())
+
+
+def _reason(error: Exception) -> str:
+    known = isinstance(error, RefusedError | JournalError | OSError | ValueError)
+    return str(error) if known else f"{type(error).__name__}: {error}"
 
 
 def _result(record: Record, result: Restored, message: str) -> RestoreResult:

@@ -37,6 +37,9 @@ _log = logging.getLogger(__name__)
 _FORMAT = 1
 
 _NEWER = "written by a newer version: run 'sweetpoint release' of that version"
+_UNREAD = "cannot be read now: its knob is not touched; run 'sweetpoint release' again"
+# No fault of the file: another reading may succeed.
+_FAULTS_OF_THE_HOST = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 _DAMAGED = "damaged: its knob is not touched; restore it by hand, then remove this file"
 _BESIDE = "of a knob with a damaged or newer record: not evaluated before that is removed"
 
@@ -198,6 +201,10 @@ class Journal:
                 return
             record = _record(fields, path.stem)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            if isinstance(error, OSError) and error.errno in _FAULTS_OF_THE_HOST:
+                _log.error("journal record %s cannot be read now: %s", path, error.strerror)
+                self._keep(path, _UNREAD)
+                return
             _log.error("journal record %s is damaged (%s): its knob is not touched", path, error)
             self._keep(_set_aside(path), _DAMAGED)
             return

@@ -61,7 +61,10 @@ class TcPodFilter:
             except GoneError as error:
                 return gone(action, error)
             except RefusedError as error:
-                applied = _read(netlink, action.target.id)
+                try:
+                    applied = _read(netlink, action.target.id)
+                except GoneError as late:  # removed meanwhile, with its pod
+                    return gone(action, late)
                 return refused(action, applied, error.errno, f"{action.target.path}: {error}")
 
     def intermediate_values(self, previous: KnobValue, value: KnobValue) -> tuple[KnobValue, ...]:

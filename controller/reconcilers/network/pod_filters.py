@@ -24,7 +24,7 @@ import struct
 from actuators.base import GoneError, RefusedError
 from actuators.executor import Executor
 from actuators.tc.netlink import Link, Netlink, network_namespace
-from actuators.tc.shape import CLASS_OF_TIER, CLASSIFIED, FIRST_LIMIT
+from actuators.tc.shape import ABSENT, CLASS_OF_TIER, CLASSIFIED, FIRST_LIMIT, is_absent
 from controller.config.sections.network import LimitRule
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
@@ -136,7 +136,7 @@ class PodFilters:
         self._workloads: dict[CgroupId, Workload] = {}
         self._ends: dict[CgroupId, tuple[Target, ...]] = {}
         self._lookup_due_ns: dict[CgroupId, int] = {}
-        self._placed: dict[Target, KnobValue] = {}  # with the value before
+        self._placed: dict[Target, KnobValue] = {}  # with the value to put back
         self._retry_ns: dict[Target, int] = {}
         self._unverified: list[Target] = []
         self._due_ns = 0
@@ -241,7 +241,9 @@ class PodFilters:
             return
         outcome = self._write(executor, target, before, CLASSIFIED, now_ns)
         if outcome.applied == CLASSIFIED:
-            self._placed[target] = before
+            # The value before may be ours, or what another program left of it.
+            original = outcome.original
+            self._placed[target] = original if original and is_absent(original) else ABSENT
 
     def _remove(self, executor: Executor, target: Target, now_ns: int) -> None:
         if now_ns >= self._retry_ns.get(target, 0):

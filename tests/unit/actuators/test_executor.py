@@ -74,6 +74,32 @@ def test_a_write_that_was_broken_off_is_undone(tmp_path: Path, done: int) -> Non
     assert (result.result, knob.value) == (Restored.RESTORED, original)
 
 
+def test_an_error_of_one_knob_prevents_no_restore_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(CgroupFreeze):
+        """A knob whose library is missing since an upgrade."""
+
+        knob = Knob.MEMORY_HIGH
+
+        def read(self, target: Target) -> KnobValue:
+            raise ModuleNotFoundError("No module named 'pyroute2'")
+
+    monkeypatch.setattr("actuators.executor._RESTORE_RETRY_S", 0.0)
+    knob, target = Quota(tmp_path), cgroup(tmp_path)
+    original = knob.value
+    journal = Journal(tmp_path / "journal")
+    executor = Executor(journal, [knob])
+    executor.execute([set_quota(target, original, "20000 100000 1000")], now_ns=0)
+    (record,) = journal.records
+    journal.put(record._replace(knob=Knob.MEMORY_HIGH))
+    again = Executor(journal, [knob, Broken(tmp_path, "v2", "v2")])
+    results = {each.result: each.message for each in again.restore_all().results}
+    assert results.keys() == {Restored.RESTORED, Restored.FAILED}
+    assert "ModuleNotFoundError" in results[Restored.FAILED]
+    assert knob.value == original
+
+
 def test_a_frozen_cgroup_has_no_knobs_of_other_hierarchies(tmp_path: Path) -> None:
     target = cgroup(tmp_path, FREEZER)
     (tmp_path / "batch/cgroup.freeze").write_text("1\n")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal on disk: records are loaded again, and damage is limited to its file."""
 
+import errno
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import pytest
 
+from actuators import journal as journal_module
 from actuators.journal import Journal, JournalError, Record
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 
@@ -115,6 +117,25 @@ def test_a_damaged_file_is_renamed_and_the_others_are_read(
     assert len(errors) == 1
     assert str(victim) in errors[0].getMessage()
     assert list(Journal(tmp_path).kept) == [bad]
+
+
+def test_a_record_that_cannot_be_read_for_a_moment_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Journal(tmp_path).put(record(1))
+    path = only_file(tmp_path)
+
+    def short(path: Path) -> bytes:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal_module, "read_file", short)
+        journal = Journal(tmp_path)
+        assert list(journal.kept) == [path]
+        assert not journal.records
+    again = Journal(tmp_path)
+    assert not again.kept
+    assert list(again.records) == [record(1)]
 
 
 @pytest.mark.parametrize("name", ["{}.v2.json", "{}.json", "{}.bad"])
