@@ -119,6 +119,10 @@ def _pause(entries: Iterator[PauseEntry]) -> Pause | None:
     return Pause(services=names(SERVICE), workloads=names(WORKLOAD))
 
 
+# What was refused is read again after this: the host was short of something, or its clock wrong.
+_AGAIN_S = 1.0
+
+
 class _FilePauses:
     """The file; ``problem`` is why it cannot be used, empty if it can."""
 
@@ -126,19 +130,21 @@ class _FilePauses:
         self._state_dir = state_dir
         self._path = pause_file(state_dir)
         self._seen: tuple[int, ...] | None = None
+        self._read_s = 0.0
         self._entries: tuple[PauseEntry, ...] = ()
         self.problem = ""
 
     def poll(self, now_s: float) -> tuple[PauseEntry, ...]:
         seen = _identity(self._path)
-        if seen != self._seen:
-            self._seen = seen
+        if seen != self._seen or (self.problem and abs(now_s - self._read_s) >= _AGAIN_S):
+            self._seen, self._read_s = seen, now_s
             try:
                 self._entries = read_pauses(self._state_dir, now_s)
                 self.problem = ""
             except PauseError as error:
+                if str(error) != self.problem:
+                    _log.error("%s: the pauses in it are ignored", error)
                 self._entries, self.problem = (), str(error)
-                _log.error("%s: the pauses in it are ignored", error)
         return self._entries
 
 
@@ -157,23 +163,26 @@ class _NodePause:
         self._path = state_dir / _STORED
         self._annotation = annotation
         self._text, self._entry = _read_stored(self._path, now_s)
+        self._taken_s = 0.0
         self.problem = ""
 
     def poll(self, now_s: float) -> PauseEntry | None:
         text = self._annotation()
-        if text is not None and text != self._text:
-            self._text = text
+        again = self.problem and abs(now_s - self._taken_s) >= _AGAIN_S
+        if text is not None and (text != self._text or again):
+            self._text, self._taken_s = text, now_s
             self._take(text, now_s)
         return self._entry
 
     def _take(self, text: str, now_s: float) -> None:
-        self._entry, self.problem = None, ""
+        before, self.problem, self._entry = self.problem, "", None
         if text:
             try:
                 self._entry = PauseEntry(EVERYTHING, "", parse_end(text, now_s))
             except PauseError as error:
                 self.problem = str(error)
-                _log.error("annotation of the node: %s: ignored", error)
+                if self.problem != before:
+                    _log.error("annotation of the node: %s: ignored", error)
         try:
             if self._entry is None:
                 self._path.unlink(missing_ok=True)

@@ -7,9 +7,9 @@ cache (``resourceVersion=0``), which is as much load as a kubelet's own.
 """
 
 from controller.kube.client.api import Api, segment
-from controller.kube.client.errors import ApiError
+from controller.kube.client.errors import ApiError, ApiInvalidResponse
 from controller.kube.client.worker import Worker
-from controller.kube.node import annotation
+from controller.kube.node import annotation, mapping
 
 __all__ = ("PAUSE_KEY", "NodePause")
 
@@ -28,6 +28,7 @@ class NodePause:
 
     def __init__(self, api: Api, worker: Worker, node: str) -> None:
         self._api = api
+        self._node = node
         self._path = f"/api/v1/nodes/{segment(node)}"
         self.text: str | None = None
         worker.submit_periodic(_EVERY_S, self._read, "pause of the node")
@@ -40,4 +41,6 @@ class NodePause:
                 raise
             self.text = ""  # a node that does not exist has no annotation
             return
+        if mapping(node, "metadata").get("name") != self._node:
+            raise ApiInvalidResponse("not the node that was asked for")  # a proxy may answer
         self.text = (annotation(node, PAUSE_KEY) or "")[:_MAX_CHARS]

@@ -129,6 +129,7 @@ class EvictionClient:
     def _request(self, victim: Victim) -> tuple[EvictionResult, str, int]:
         namespace, name = segment(victim.namespace), segment(victim.name)
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        grace_ns = victim.grace_s * NS_PER_SEC + _SLACK_NS
         try:
             self._check(victim)
             self._api.create(path, _eviction(victim))
@@ -136,11 +137,11 @@ class EvictionClient:
             return EvictionResult.HELD, str(error), 0
         except ApiUnreachable as error:
             # If the request was sent, the pod may be evicted although the response was lost.
-            result = EvictionResult.UNANSWERED if error.possibly_sent else EvictionResult.HELD
-            return result, str(error), 0
+            if error.possibly_sent:
+                return EvictionResult.UNANSWERED, str(error), grace_ns
+            return EvictionResult.HELD, str(error), 0
         except ApiError as error:
             return _refusal(error)
-        grace_ns = victim.grace_s * NS_PER_SEC + _SLACK_NS
         return EvictionResult.EVICTED, "the API server accepted it", grace_ns
 
 

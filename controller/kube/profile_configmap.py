@@ -63,8 +63,10 @@ class ClusterProfiles:
         A deletion does not remove the profiles, because a replacement may delete the object first.
         """
         with self._lock:
-            self._last = config_map
-            self._check()
+            before, self._last = self._last, config_map
+            # A change of labels, annotations or managed fields is none of the profiles.
+            if before is None or config_map is None or _content(before) != _content(config_map):
+                self._check()
 
     def reconfigure(self, *, tick_ns: int, cpus: int) -> None:
         """Validate the last ConfigMap again if the control period or the CPUs have changed."""
@@ -95,6 +97,12 @@ class ClusterProfiles:
         self.state = state
         level = logging.INFO if result is Reload.APPLIED else logging.WARNING
         _log.log(level, "%s: %s: %s", self._origin, result, state.note)
+
+
+def _content(config_map: Mapping[str, Any]) -> tuple[object, ...]:
+    meta = config_map.get("metadata")
+    uid = meta.get("uid") if isinstance(meta, dict) else None
+    return uid, config_map.get("data"), config_map.get("binaryData")
 
 
 def _texts(config_map: Mapping[str, Any], origin: str) -> Mapping[str, object]:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pauses in force, from the file and the Node's annotation, by the wall clock."""
 
+import errno
 import logging
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from controller.agent.pauses import Pauses
 from controller.core.model import Pause
+from controller.host import pause_file
 from controller.host.pause_file import EVERYTHING, SERVICE, WORKLOAD, PauseEntry, change_pauses
 
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
@@ -176,3 +178,30 @@ def test_a_pause_that_is_added_after_the_clock_was_set_leaves_the_end_of_another
     assert bench.pauses.poll() == Pause(services=("db",))
     bench.now_s += 60
     assert bench.pauses.poll() is None
+
+
+def test_what_was_refused_while_the_clock_was_wrong_counts_when_it_is_right(bench: Bench) -> None:
+    bench.set(PauseEntry(SERVICE, "web", NOW_S + 3600))
+    bench.text = "2027-01-15T09:00:00Z"
+    bench.set_clock(-30 * 24 * 3600)
+    assert bench.start().poll() is None
+    assert bench.problem
+    bench.set_clock(30 * 24 * 3600)
+    assert bench.pauses.poll() == Pause(everything=True)
+    bench.text = ""
+    assert bench.pauses.poll() == Pause(services=("web",))
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_counts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.set(PauseEntry(SERVICE, "web", NOW_S + 60))
+
+    def short(path: Path, at_most: int) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pause_file, "read_file", short)
+        assert bench.pauses.poll() is None
+    bench.now_s += 1
+    assert bench.pauses.poll() == Pause(services=("web",))

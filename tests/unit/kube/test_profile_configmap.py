@@ -39,6 +39,18 @@ def test_the_state_before_the_first_read() -> None:
     )
 
 
+def test_a_change_of_its_metadata_is_no_change_of_the_profiles() -> None:
+    kept = profiles()
+    kept.update(found({"gold.yaml": GOLD}))
+    before = kept.state
+    noted = found({"gold.yaml": GOLD})
+    noted["metadata"] |= {"resourceVersion": "8", "annotations": {"a": "b"}}
+    kept.update(noted)
+    assert kept.state is before
+    kept.update(found({"gold.yaml": GOLD}, uid="u2"))
+    assert kept.state.uid == "u2"
+
+
 def test_an_invalid_change_keeps_the_profiles_and_a_valid_one_replaces_them() -> None:
     kept = profiles()
     kept.update(found({"gold.yaml": GOLD}))
