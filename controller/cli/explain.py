@@ -69,12 +69,16 @@ def main(arguments: argparse.Namespace) -> int:
 def span_ns(since: str, at: str | None, now: datetime) -> tuple[int, int]:
     """Return the first and the last ns since 1970 that *since* and *at* name.
 
-    :param now: an aware time; a time without a date is the last one before it.
+    :param now: an aware time; a time without a date is the last one before it, and without a zone
+        that of this host.
     :raises ValueError: one of them is not a time.
     """
     if at is not None:
         middle = _moment(at, now)
-        return _ns(middle - _AROUND), _ns(middle + _AROUND)
+        try:
+            return _ns(middle - _AROUND), _ns(middle + _AROUND)
+        except OverflowError:
+            raise ValueError(f"{at!r} is too far from now") from None
     from controller.core.units import UnitError, parse_duration
 
     try:
@@ -90,7 +94,8 @@ def clock(time_ns: int) -> str:
 
 def _moment(text: str, now: datetime) -> datetime:
     try:
-        clock_time = time.fromisoformat(text)
+        # "2026" would be a time of day.
+        clock_time = time.fromisoformat(text if ":" in text else "")
     except ValueError:
         try:
             return datetime.fromisoformat(text).astimezone()
@@ -98,8 +103,13 @@ def _moment(text: str, now: datetime) -> datetime:
             raise ValueError(
                 f"{text!r} is not a time such as 2h, 03:10 or 2026-01-31T03:10"
             ) from None
-    found = datetime.combine(now.date(), clock_time, clock_time.tzinfo or now.tzinfo)
-    return found if found <= now else found - timedelta(days=1)
+    zone = clock_time.tzinfo
+    today = now.date() if zone is None else now.astimezone(zone).date()
+    # Without a zone it is the local time of that day, which may have another offset than now.
+    found = datetime.combine(today, clock_time).astimezone()
+    if found > now:
+        found = datetime.combine(today - timedelta(days=1), clock_time).astimezone()
+    return found
 
 
 def _ns(moment: datetime) -> int:

@@ -99,10 +99,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch(url: str, token_file: Path | None) -> Page:
-    headers = {}
+    headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
     try:
-        if token_file is not None:
-            headers["Authorization"] = f"Bearer {token_file.read_text(encoding='ascii').strip()}"
         request = urllib.request.Request(f"{url}/statusz", headers=headers)  # noqa: S310 - http(s)
         # Without the proxies of the environment: the page is that of a host, mostly of this one.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
@@ -116,6 +114,17 @@ def _fetch(url: str, token_file: Path | None) -> Page:
         reason = printable(str(getattr(error, "reason", None) or error)[:_MOST_REASON])
         raise SourceError(f"{url}/statusz: {reason}; does the agent run?") from None
     return _parse(data, url)
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not ASCII text"
+        raise SourceError(f"--token-file {path}: {reason}") from None
+    if not token.isprintable():  # the message of urllib would have the token in it
+        raise SourceError(f"--token-file {path}: must have one line")
+    return token
 
 
 def _parse(data: bytes | str, where: str) -> Page:

@@ -235,7 +235,8 @@ def _parse_http(document: Document, text: str, problems: list[str]) -> tuple[str
         return None
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+    known = host.isascii() and host.isprintable()
+    if not host or not (known and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
         problems.append(
             document.problem(("http",), f"{text!r} is not HOST:PORT such as 127.0.0.1:9464, or off")
         )

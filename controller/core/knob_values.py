@@ -87,6 +87,8 @@ def parse_quota(value: KnobValue) -> Quota:
     :raises ValueError: the text is not canonical.
     """
     quota, period, burst = value.split()
+    if int(period) <= 0:
+        raise ValueError(f"no period: {value!r}")
     return Quota(None if quota == _NO_LIMIT else int(quota), int(period), int(burst))
 
 

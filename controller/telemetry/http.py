@@ -119,7 +119,7 @@ class StatusServer:
         try:
             token = None if self._token_file is None else TokenFile(self._token_file)
             server = _Server(self._address, self._pages, token, self._cpu, self._published)
-        except (TokenError, OSError) as error:
+        except (TokenError, OSError, ValueError) as error:  # ValueError: no name of a host
             self._published.http_listen_failures += 1
             problem = str(error)
             if isinstance(error, OSError):

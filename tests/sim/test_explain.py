@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.agent.history.incidents import Coverage
+from controller.agent.history.service_story import ServiceStory
 from controller.core.decision import Plan
 from controller.core.model import (
     Channel,
@@ -25,7 +27,7 @@ from controller.core.model import (
 )
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.closed_loop import make_settings
-from tests.history_loop import RecordedLoop
+from tests.history_loop import EPOCH_NS, RecordedLoop, read_lines
 from tests.resource_loop import channel_of, resource_settings
 from tests.sim.explaining import START, Explain, incidents
 from tests.sim.harm_node import HarmNode, settings_for
@@ -47,6 +49,27 @@ class TwoCulprits(HarmNode):
 
     def snapshot(self, now_ns: int) -> Snapshot:
         return replace(super().snapshot(now_ns), pause=self.pause)
+
+
+@pytest.mark.parametrize("ahead", [slice(0, 5), slice(20, 60)])
+def test_a_clock_that_was_ahead_for_a_while_hides_nothing_else(
+    ahead: slice, data_dir: Path
+) -> None:
+    """The lines of that time are left out, not those that follow."""
+    loop = cpu_loop(data_dir, 2.0, 1.0)
+    loop.run(200)
+    lines = read_lines(data_dir)
+    stories = []
+    for shift_ns in (0, 365 * 24 * 3600 * 10**9):
+        moved = [each._replace(wall_ns=each.wall_ns + shift_ns) for each in lines[ahead]]
+        story = ServiceStory("web-0", Coverage(EPOCH_NS, EPOCH_NS + loop.now_ns))
+        story.read([*lines[: ahead.start], *moved, *lines[ahead.stop :]])
+        stories.append(story)
+    right, wrong = stories
+    assert wrong.coverage.observed_ns > 0.6 * right.coverage.observed_ns > 100 * 10**9
+    assert {type(each) for each in wrong.incidents} >= {type(each) for each in right.incidents}
+    assert right.incidents
+    assert all(each.ended_ns is None or each.ended_ns >= each.began_ns for each in wrong.incidents)
 
 
 def test_two_culprits_and_a_pause_of_one(data_dir: Path, explain: Explain) -> None:

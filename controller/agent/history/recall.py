@@ -74,6 +74,8 @@ def _thinned(lines: Iterator[bytes], since_ns: int) -> Iterator[bytes]:
             wall_ns = int(head.removeprefix(_WALL))
         except ValueError:
             continue
+        if wall_ns + _EVERY_NS < next_ns:
+            next_ns = since_ns  # the clock was set back
         lists = b'"workloads":[' in rest
         if rest.startswith(b'"start"'):
             yield line  # has the version of the lines that follow

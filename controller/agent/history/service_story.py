@@ -106,7 +106,7 @@ class ServiceStory(Story):
             self.incidents.append(incident)
             lasting = self._open[channel] = _Lasting(incident, wall_ns)
             elapsed_ns = 0
-        elif not bad and wall_ns - lasting.last_ns > _PAUSE_NS:
+        elif not bad and not 0 <= wall_ns - lasting.last_ns <= _PAUSE_NS:
             self._end(channel, lasting.ended_by or _why_not(loop, demand))
             return
         if demand is not None:

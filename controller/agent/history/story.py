@@ -82,15 +82,27 @@ class Story(ABC):
         self.paused = False
 
     def read(self, lines: Iterable[Line | str]) -> None:
-        """Take all *lines* up to the end of the time that was asked for."""
+        """Take all *lines* up to the end of the time that was asked for.
+
+        The lines are in the order in which they were written. A clock that was ahead and was set
+        back may be followed by lines of the time that was asked for.
+        """
+        ahead: tuple[Workload, ...] = ()
         for line in lines:
             if isinstance(line, str):
                 self.coverage.unreadable += 1
             elif line.wall_ns > self.coverage.until_ns:
-                break
+                if isinstance(line.record, Start | Moment):
+                    ahead = line.record.workloads or ahead
             else:
+                if ahead:
+                    self._set_workloads(ahead)
+                    ahead = ()
                 self._feed(line)
         self.close(None, "")
+        for incident in self.incidents:
+            if incident.ended_ns is not None:  # a clock that was set back may have ended it before
+                incident.ended_ns = max(incident.began_ns, incident.ended_ns)
         self.incidents = [
             each
             for each in self.incidents
@@ -153,16 +165,17 @@ class Story(ABC):
             return
         coverage.first_ns = coverage.first_ns or wall_ns
         coverage.last_ns = wall_ns
-        if self._wall_ns is not None:
-            elapsed_ns = wall_ns - max(self._wall_ns, coverage.since_ns)
-            if 0 < elapsed_ns <= _LONGEST_NS:
-                coverage.observed_ns += elapsed_ns
+        coverage.observed_ns += self.elapsed_ns(wall_ns)
 
     def elapsed_ns(self, wall_ns: int) -> int:
-        """Return the time since the last moment of the run; 0: there was none."""
+        """Return the time since the last moment of the run, of the time that was asked for.
+
+        0: there was none, or it is too long ago to be followed by this one.
+        """
         if self._wall_ns is None:
             return 0
-        return max(0, min(wall_ns - self._wall_ns, _LONGEST_NS))
+        elapsed_ns = wall_ns - max(self._wall_ns, self.coverage.since_ns)
+        return elapsed_ns if 0 < elapsed_ns <= _LONGEST_NS else 0
 
     def take_pause(
         self, wall_ns: int, pause: Pause | None, covers: Callable[[Pause], bool]
@@ -248,7 +261,7 @@ class Evictions:
             present = {each.whole for each in moment.workloads}
             for cgroup, eviction in self._open.items():
                 if cgroup not in present and eviction.left_after_ns is None:
-                    eviction.left_after_ns = wall_ns - eviction.began_ns
+                    eviction.left_after_ns = max(0, wall_ns - eviction.began_ns)
         for each in moment.evictions:
             if each.name == name or each.service == service:
                 eviction = Eviction(
@@ -291,7 +304,7 @@ def measure(incident: Incident, effect: Effect, wall_ns: int, loop: LoopReport) 
     if effect.after is None and wall_ns - effect.highest_ns >= _EFFECT_NS:
         effect.after = deviation
     if deviation <= 0 and effect.below_after_ns is None:
-        effect.below_after_ns = wall_ns - incident.began_ns
+        effect.below_after_ns = max(0, wall_ns - incident.began_ns)
     return False
 
 

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times on the command line and in texts of ``sweetpoint explain``."""
 
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+import time
 
 import pytest
 
@@ -11,6 +13,18 @@ from controller.cli.explain_text import lasted
 from controller.core.units import NS_PER_SEC
 
 ZONE = timezone(timedelta(hours=2))
+
+
+@pytest.fixture(autouse=True)
+def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two hours before UTC on the date of the tests, with changes of the clock in other months."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 NOW = datetime(2020, 5, 17, 3, 30, tzinfo=ZONE)
 NOW_NS = round(NOW.timestamp()) * NS_PER_SEC
 HOUR_NS = 3600 * NS_PER_SEC
@@ -25,10 +39,27 @@ HOUR_NS = 3600 * NS_PER_SEC
         ("04:00", 24 * HOUR_NS - HOUR_NS // 2),  # of yesterday
         ("2020-05-17T01:30:00+02:00", 2 * HOUR_NS),
         ("2020-05-16T23:30:00Z", 2 * HOUR_NS),
+        ("23:30Z", 2 * HOUR_NS),
     ],
 )
 def test_since(since: str, before_ns: int) -> None:
     assert span_ns(since, None, NOW) == (NOW_NS - before_ns, NOW_NS)
+
+
+@pytest.mark.parametrize(
+    ("at", "hours"), [("01:30", 10.5), ("23:00", 13.0), ("10:30", 0.5), ("12:00Z", 22.0)]
+)
+def test_times_before_a_change_of_the_clock(at: str, hours: float) -> None:
+    """At 03:00 of that morning the clock was set back by an hour."""
+    now = datetime(2020, 10, 25, 10, tzinfo=UTC)  # 11:00
+    first_ns, last_ns = span_ns("24h", at, now.astimezone())
+    assert (first_ns + last_ns) / 2 == (now - timedelta(hours=hours)).timestamp() * NS_PER_SEC
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00", "9999-12-31T23:59:59"])
+def test_a_time_at_the_end_of_the_calendar_is_refused(at: str) -> None:
+    with pytest.raises(ValueError, match=r"too far from now|is not a time"):
+        span_ns("24h", at, NOW)
 
 
 def test_a_time_before_1970_is_that() -> None:
@@ -41,7 +72,7 @@ def test_at_is_the_minute_around() -> None:
     assert span_ns("24h", "02:30", NOW) == (middle_ns - minute_ns, middle_ns + minute_ns)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "25:00", "2020-13-01", "-2h", "9" * 400])
+@pytest.mark.parametrize("text", ["", "yesterday", "2026", "25:00", "2020-13-01", "-2h", "9" * 400])
 def test_what_is_not_a_time(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
         span_ns(text, None, NOW)

@@ -221,6 +221,26 @@ def test_in_a_pipe_it_prints_plain_lines(agent: str, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["mode"] == "enforce"
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file or directory"),
+        ("secret-part-one\nsecret-part-two\n", "must have one line"),
+        ("geheim-ü", "not ASCII text"),
+    ],
+)
+def test_a_bad_token_is_named_and_not_shown(
+    content: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_text(content)
+    arguments = ["--url", "http://127.0.0.1:1", "--token-file", str(token)]
+    assert main(["top", "--once", *arguments]) == 1
+    shown = capsys.readouterr().err
+    assert shown == f"sweetpoint: --token-file {token}: {message}\n"
+
+
 def test_the_address_and_the_token_are_those_of_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,8 @@ ONE_FIELD = [
     ("http: 9464", "http: must be a valid string, not 9464"),
     ("http: ':9464'", "http: ':9464' is not HOST:PORT such as 127.0.0.1:9464, or off"),
     ("http: a:b", "http: 'a:b' is not HOST:PORT such as 127.0.0.1:9464, or off"),
+    ("http: 'ü:9464'", "http: 'ü:9464' is not HOST:PORT such as 127.0.0.1:9464, or off"),
+    ('http: "a\\0b:9464"', "http: 'a\\x00b:9464' is not HOST:PORT such as 127.0.0.1:9464, or off"),
     ("http: a:65536", "http: 'a:65536' is not HOST:PORT such as 127.0.0.1:9464, or off"),
     ("mode: observe\nmode: enforce", "mode: given twice; the first is in line 4"),
     ("? [a]\n: 1", "a key must be text"),
