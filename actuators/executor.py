@@ -134,6 +134,10 @@ class Executor:
         records = self._held.records()
         return any(each.target[1:3] == cgroup and each.knob is knob for each in records)
 
+    def holds_any(self, knobs: Container[Knob]) -> bool:
+        """Return whether one of *knobs* is held of any target."""
+        return any(record.knob in knobs for record in self._held.records())
+
     def restore_all(self, knobs: Container[Knob] = frozenset(Knob)) -> RestoreReport:
         """Restore the original values of all *knobs* in the journal. Idempotent.
 

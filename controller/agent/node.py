@@ -60,8 +60,10 @@ __all__ = ("Node",)
 
 _log = logging.getLogger(__name__)
 
-# A restore that the kernel refused is tried for up to a second; during a pause again after this.
+# A restore that the kernel refused is tried for up to a second, and again after this.
 _RELEASE_AGAIN_NS = 10 * NS_PER_SEC
+# What is held in observe mode too: measuring needs it.
+_MEASURING = frozenset({Knob.RESCTRL_MOUNT, Knob.RESCTRL_MONITOR})
 
 
 class Node:
@@ -99,6 +101,7 @@ class Node:
         self._pause: Pause | None = None
         self._steered: tuple[Workload, ...] = ()  # paused ones as system workloads
         self._released_ns: int | None = None
+        self._left_ns = 0  # when a refused restore was last repeated
         # Number of workloads with network limits of their own.
         self._limited = 0
         if self.resctrl.facts is not None:
@@ -252,6 +255,7 @@ class Node:
         these readings.
         """
         self._restore_ceded_knobs()
+        self._restore_refused()
         # Knobs of workloads that the configuration no longer names must still be restored.
         held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
         links = () if self.links is None else self.links.targets
@@ -269,6 +273,14 @@ class Node:
             _log_report(self._executor.restore_all(new))
             if Knob.RESCTRL_GROUP in new:
                 self.resctrl.reset()
+
+    def _restore_refused(self) -> None:
+        """Restore again what was not to be held any more, and the kernel refused to restore."""
+        knobs = self._knob_targets.ceded if self.enforcing else frozenset(Knob) - _MEASURING
+        now_ns = time.monotonic_ns()
+        if self._executor.holds_any(knobs) and now_ns - self._left_ns >= _RELEASE_AGAIN_NS:
+            self._left_ns = now_ns
+            _log_report(self._executor.restore_all(knobs))
 
     @property
     def pause_annotation(self) -> str | None:

@@ -14,7 +14,8 @@ import pytest
 from actuators.core_scheduling import prctl
 from controller.agent.node import Node
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
-from controller.core.model import Knob
+from controller.core.decision import Action
+from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.host.facts import CgroupLayout
 from controller.probes.bpf import loader
 from tests.cookie_kernel import CookieKernel
@@ -83,6 +84,36 @@ def test_a_reload_that_fails_late_changes_nothing(site: Site) -> None:
         assert following.reload()
         assert not following.problem
         assert is_read(node, service)
+
+
+def test_a_restore_that_the_kernel_refused_is_repeated_in_observe_mode(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if site.layout.version != "v1":
+        pytest.skip("only v1 refuses a quota above that of the parent")
+    monkeypatch.setattr("controller.agent.node._RELEASE_AGAIN_NS", 0)
+    job = site.batch[0]
+    quota, above = (path / "cpu.cfs_quota_us" for path in (job, job.parent))
+    quota.write_text("80000")
+    target = Target(TargetKind.CGROUP, site.layout.hierarchy, job.stat().st_ino, site.path(job))
+    squeeze = Action(
+        target=target,
+        knob=Knob.CPU_QUOTA,
+        previous=KnobValue("80000 100000 0"),
+        value=KnobValue("20000 100000 0"),
+        reason="test",
+    )
+    with follower(site) as (following, node):
+        (outcome,) = node._executor.execute([squeeze], now_ns=0)
+        assert outcome.failure is None
+        above.write_text("50000")
+        site.write(mode="observe")
+        assert following.reload()
+        assert quota.read_text() == "20000\n"
+        above.write_text("-1")
+        node.refresh_targets()
+        assert quota.read_text() == "80000\n"
+        assert not node._executor.held()
 
 
 def test_the_log_of_a_reload_says_what_it_did_not_change(
