@@ -19,6 +19,7 @@ from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import Knob, KnobValue, Target
 
 __all__ = (
+    "PENDING",
     "Actuator",
     "GoneError",
     "Phase",
@@ -144,6 +145,10 @@ class RestoreResult:
     message: str
 
 
+# The results after which the kernel still has a value of ours, or may have one.
+PENDING = (Restored.FAILED, Restored.UNKNOWN)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
     """Results of all records."""
@@ -153,5 +158,4 @@ class RestoreReport:
     @property
     def clean(self) -> bool:
         """Whether the kernel has no more values of ours, according to the journal."""
-        pending = (Restored.FAILED, Restored.UNKNOWN)
-        return not any(r.result in pending for r in self.results)
+        return not any(r.result in PENDING for r in self.results)

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from actuators import registry
-from actuators.base import RestoreReport
+from actuators.base import PENDING, RestoreReport
 from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
@@ -280,7 +280,9 @@ class Node:
         now_ns = time.monotonic_ns()
         if self._executor.holds_any(knobs) and now_ns - self._left_ns >= _RELEASE_AGAIN_NS:
             self._left_ns = now_ns
-            _log_report(self._executor.restore_all(knobs))
+            report = self._executor.restore_all(knobs)
+            done = (each for each in report.results if each.result not in PENDING)
+            _log_report(RestoreReport(results=tuple(done)))  # the others were logged before
 
     @property
     def pause_annotation(self) -> str | None:

@@ -227,8 +227,13 @@ def _parent(path: str) -> str:
 
 def _is_populated(layout: CgroupLayout, folder: Path) -> bool:
     if layout.version == "v1":
-        below = (folder / child for child in _folders(folder))
-        return _has_processes(folder) or any(_is_populated(layout, child) for child in below)
+        waiting = [folder]  # no recursion: the tree may be deeper than the interpreter's stack
+        while waiting:
+            each = waiting.pop()
+            if _has_processes(each):
+                return True
+            waiting += (each / child for child in _folders(each))
+        return False
     try:
         return "populated 1" in (folder / "cgroup.events").read_text(encoding="ascii")
     except OSError:  # gone

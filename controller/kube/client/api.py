@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 import json
+import logging
 from pathlib import Path
 import threading
 import time
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from controller.kube.client.transport import Response, Server
 
 __all__ = ("Api", "Limits", "PatchKind", "segment")
+
+_log = logging.getLogger(__name__)
 
 # etcd accepts objects of 1.5 MiB in protobuf; JSON may need twice that.
 _MAX_OBJECT_BYTES = 8 << 20
@@ -244,16 +247,26 @@ def _read_body(response: "Response") -> bytes:
 def _object(text: bytes | bytearray) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise _TooDeepError("a response that is nested too deeply") from None
+    except ValueError:
         raise ApiInvalidResponse("a response that is not JSON") from None
     if not isinstance(found, dict):
         raise ApiInvalidResponse("a response that is not a JSON object")
     return found
 
 
+class _TooDeepError(ApiInvalidResponse):
+    """A response is nested too deeply for the decoder."""
+
+
 def _events(response: "Response", gather_s: float) -> Iterator[dict[str, Any]]:
     for text in _lines(response, gather_s):
-        event = _object(text)
+        try:
+            event = _object(text)
+        except _TooDeepError:  # the object of one tenant must not end the watch of all
+            _log.warning("the object of an event is nested too deeply: left out")
+            continue
         if event.get("type") == "ERROR":
             status = event.get("object")
             status = status if isinstance(status, dict) else {}

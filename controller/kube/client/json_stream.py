@@ -11,13 +11,23 @@ add a C extension to a privileged agent for one JSON shape.
 import codecs
 from collections.abc import Callable, Iterable
 import json
+import logging
+import re
 from typing import Any
 
 __all__ = ("ListError", "read_list")
 
+_log = logging.getLogger(__name__)
+
+# A string, the begin of one that goes on beyond the text, or a bracket.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|["{}\[\]]')
 _WHITE = " \t\r\n"
 # The characters that can follow a value.
 _AFTER = _WHITE + ",:}]"
+
+
+class _TooDeepError(Exception):
+    """A value is nested too deeply for the decoder."""
 
 
 class ListError(Exception):
@@ -29,12 +39,20 @@ def read_list(
 ) -> dict[str, Any]:
     """Call *handle* with each item of a list while it is read; return the list without its items.
 
+    An item that is nested too deeply is left out: one list may have objects of all tenants.
     Exceptions of *handle* are passed on.
 
     :param longest: the maximum length of an item in characters.
     :raises ListError: the text is not such a list.
     """
     text = _Text(chunks, longest)
+    try:
+        return _read(text, handle)
+    except _TooDeepError:
+        raise ListError("nested too deeply") from None
+
+
+def _read(text: "_Text", handle: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     rest: dict[str, Any] = {}
     text.expect("{")
     if text.next_is("}"):
@@ -55,10 +73,15 @@ def _read_items(text: "_Text", handle: Callable[[dict[str, Any]], object]) -> No
     if text.next_is("]"):
         return
     while True:
-        item = text.value()
-        if not isinstance(item, dict):
-            raise ListError("an item that is not an object")
-        handle(item)
+        try:
+            item = text.value()
+        except _TooDeepError:
+            _log.warning("an object in a list is nested too deeply: left out")
+            text.skip()
+        else:
+            if not isinstance(item, dict):
+                raise ListError("an item that is not an object")
+            handle(item)
         if text.next_is("]"):
             return
         text.expect(",")
@@ -90,7 +113,7 @@ class _Text:
             try:
                 found, end = self._json.raw_decode(self._text, self._at)
             except RecursionError:
-                raise ListError("nested too deeply") from None
+                raise _TooDeepError from None
             except ValueError:
                 end = len(self._text)
             # A number at the end of the text, or before a point or an exponent, may be incomplete.
@@ -100,6 +123,23 @@ class _Text:
             # The amount doubles each time, so that parsing an incomplete value repeatedly takes
             # time linear in its length.
             self._fill(len(self._text) - self._at)
+
+    def skip(self) -> None:
+        """Skip the next object or array, however deeply it is nested."""
+        while (end := self._end_of_value()) is None:
+            self._fill(len(self._text) - self._at)
+        self._at = end
+
+    def _end_of_value(self) -> int | None:
+        """Return where the value ends that begins here; ``None``: beyond the text."""
+        depth = 0
+        for token in _TOKEN.finditer(self._text, self._at):
+            if token[0] == '"':
+                return None
+            depth += (token[0] in "{[") - (token[0] in "}]")
+            if depth == 0:
+                return token.end()
+        return None
 
     def _skip_white(self) -> None:
         while True:

@@ -280,3 +280,18 @@ def test_of_kubelets_levels_only_that_of_besteffort_pods_may_have_a_quota(tree_v
 def test_on_v1_no_parent_has_a_quota(tree: Tree) -> None:
     tree.add("/batch/a", QosClass.BE)
     assert tree.quotas() == {"/batch/a": None}
+
+
+def test_work_far_below_a_sibling_is_found(tree: Tree) -> None:
+    tree.add("/service", QosClass.LS)
+    tree.add("/a/batch", QosClass.BE)
+    assert tree.levels() == {"/a/batch": "/a"}
+    folder = tree.make("/a" + 1200 * "/d", "9\n")
+    try:
+        assert tree.levels(now_s=30) == {"/a/batch": "/a/batch"}
+    finally:
+        while folder.name == "d":  # shutil.rmtree, which pytest uses, is recursive
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+            folder = folder.parent

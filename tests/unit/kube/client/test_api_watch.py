@@ -32,6 +32,13 @@ def test_a_watch_yields_events_as_they_arrive_and_stops_at_their_end(connect: Co
     assert server.requests[0].startswith("GET /x?a=b&watch=1 ")
 
 
+def test_an_object_that_is_nested_too_deeply_does_not_end_a_watch(connect: Connect) -> None:
+    deep = b'{"type": "ADDED", "object": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    events = b'{"type": "ADDED"}\n' + deep + b'{"type": "DELETED"}\n'
+    with RawHttpServer(b"HTTP/1.1 200 OK\r\n\r\n" + events) as server:
+        assert watch(connect(server)) == [{"type": "ADDED"}, {"type": "DELETED"}]
+
+
 def test_an_error_event_in_a_watch_is_raised(connect: Connect) -> None:
     event = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
     with RawHttpServer(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(event).encode() + b"\n") as server:

@@ -69,14 +69,28 @@ def test_an_incomplete_list_is_refused(cut: int, size: int) -> None:
         b'{"items":[{},]}',
         b'{"items":[{"a":\xff"x"}]}',
         b'{"items" [{}]}',
-        b'{"items":[{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
-        b'{"items":[' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}",
+        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"items":[{"a":' + b"[" * 100_000,
     ],
     ids=lambda text: repr(text[:20]),
 )
 def test_a_text_that_is_no_list_is_refused(text: bytes) -> None:
     with pytest.raises(ListError):
         read(text, 1000)
+
+
+@pytest.mark.parametrize("size", [1000, 1_000_000])
+@pytest.mark.parametrize(
+    "deep",
+    [
+        b'{"b":"]}","a":' + b"[" * 100_000 + b'"\\\\\\"}]"' + b"]" * 100_000 + b"}",
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    ],
+    ids=["arrays", "objects"],
+)
+def test_an_item_that_is_nested_too_deeply_is_left_out(deep: bytes, size: int) -> None:
+    text = b'{"items":[{"a":1}, ' + deep + b' ,{"a":2}],"kind":"x"}'
+    assert read(text, size) == ({"kind": "x"}, [{"a": 1}, {"a": 2}])
 
 
 def test_a_list_without_items() -> None:
