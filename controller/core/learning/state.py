@@ -91,7 +91,7 @@ class LearnedIndicator(NamedTuple):
     @property
     def is_sane(self) -> bool:
         """Whether all numbers are finite and in range: a damaged file must not lead to a crash."""
-        numbers = (self.tolerance, *self.margin, *(c for _, c in self.kept))
+        numbers = (self.tolerance, self.objective or 0.0, *self.margin, *(c for _, c in self.kept))
         counts = [count for each in self.loads for half in each.halves for _, count in half]
         return (
             all(map(math.isfinite, (*numbers, *counts)))

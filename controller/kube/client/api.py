@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 
 from controller.kube.client.errors import ApiError, ApiInvalidResponse, ApiUnreachable
 from controller.kube.client.json_stream import ListError, read_list
+from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.request import Request
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Api", "Limits", "PatchKind", "segment")
 
-_log = logging.getLogger(__name__)
+_log = RateLimitedLogger(logging.getLogger(__name__))
 
 # etcd accepts objects of 1.5 MiB in protobuf; JSON may need twice that.
 _MAX_OBJECT_BYTES = 8 << 20

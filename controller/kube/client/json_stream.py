@@ -15,12 +15,14 @@ import logging
 import re
 from typing import Any
 
+from controller.kube.client.rate_limit import RateLimitedLogger
+
 __all__ = ("ListError", "read_list")
 
-_log = logging.getLogger(__name__)
+_log = RateLimitedLogger(logging.getLogger(__name__))
 
 # A string, the begin of one that goes on beyond the text, or a bracket.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|["{}\[\]]')
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]')
 _WHITE = " \t\r\n"
 # The characters that can follow a value.
 _AFTER = _WHITE + ",:}]"

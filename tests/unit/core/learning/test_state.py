@@ -205,6 +205,7 @@ def test_the_number_of_loads_is_bounded() -> None:
         {"tolerance": 1.0},
         {"tolerance": -2.0},
         {"tolerance": 0.5},
+        {"objective": math.nan},
         {"sums": (math.inf,)},
         {"sums": (0.0, 1e300)},
         {"kept": ((1, math.nan),)},
