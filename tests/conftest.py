@@ -21,7 +21,7 @@ from hypothesis import settings as hypothesis_settings
 import pytest
 
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
-from tests.helpers import remove_cgroup
+from tests.support.cgroups import remove_cgroup
 
 # A deadline for one example measures the load of the machine.
 # The same examples in every run, so that a run says something about the change that it tests. New

@@ -10,7 +10,7 @@ import pytest
 
 from controller.host.facts import CgroupLayout
 from tests.bench.served import Scene
-from tests.helpers import remove_cgroup
+from tests.support.cgroups import remove_cgroup
 
 
 @pytest.fixture

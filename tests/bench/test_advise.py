@@ -16,9 +16,10 @@ import pytest
 
 from controller.cli.main import main
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, Running, loads
 from tests.kernel.overload import CPU, outweigh
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 
@@ -83,7 +84,7 @@ def test_what_was_promised_and_what_came(
         cut_cpus = promise["taken_at_most"]["cut_cpu_s"] / (promise["observed_ns"]["observe"] / 1e9)
         site.write(mode="enforce")
         agent.process.send_signal(signal.SIGHUP)
-        eventually("sched-idle", 60, site.protected)
+        eventually("sched-idle", site.protected)
         used_cpus = spend(running, site.batch, ENFORCE_S)
         enforced = period(advise(site, capsys), "enforce", used_cpus)
         assert agent.stop() == 0

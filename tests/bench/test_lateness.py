@@ -15,9 +15,9 @@ import time
 import pytest
 
 from controller.host.facts import CgroupLayout, mounts
-from tests.helpers import remove_cgroup
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.overload import outweigh
+from tests.support.cgroups import remove_cgroup
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 

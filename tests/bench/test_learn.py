@@ -28,8 +28,8 @@ from controller.host.facts import CgroupLayout
 from tests.bench.served import RATE, Scene
 from tests.compare.blocks import window_p99_ms
 from tests.compare.services import SHAPES
-from tests.helpers import remove_cgroup
 from tests.kernel.agent import AgentRun
+from tests.support.cgroups import remove_cgroup
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 

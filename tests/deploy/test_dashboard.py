@@ -15,8 +15,8 @@ from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
 from tests.deploy.queries import METRIC, Query, dashboard, dashboard_queries, panels, rule_queries
-from tests.eviction_stepper import HOG, Stepper, candidate
-from tests.reports import report
+from tests.support.loops.eviction_stepper import HOG, Stepper, candidate
+from tests.support.reports import report
 from tools.dashboard.__main__ import OUTPUT, text
 
 _COUNTERS = ("cycles", "instructions", "llc_misses", "llc_references", "stalled_cycles")

@@ -30,9 +30,9 @@ from controller.demo.programs import free_port
 from controller.demo.simulated_node import SimulatedNode
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import HistoryState, PublishedState
-from tests.closed_loop import make_settings
-from tests.history_loop import RecordedLoop
-from tests.reports import report
+from tests.support.loops.closed_loop import make_settings
+from tests.support.loops.history_loop import RecordedLoop
+from tests.support.reports import report
 
 BROWSER = shutil.which("chromium-headless-shell")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="chromium-headless-shell is not installed")

@@ -21,9 +21,10 @@ import pytest
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.deploy.queries import Query, dashboard_queries, rule_queries, variables
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import outweigh
+from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.kernel,
@@ -165,19 +166,18 @@ def test_every_query_is_answered_and_every_panel_has_data(
         AgentRun(site) as agent,
     ):
         agent.ready()
-        eventually("a scrape", 30, prometheus.ready)
+        eventually("a scrape", prometheus.ready)
         eventually(
             "a first measurement of the cost",
-            20,
             lambda: prometheus.query("sweetpoint_agent_used_cpus"),
         )
         running.start()
         quota = "sweetpoint_quota_applied_cpus"
-        eventually("a squeeze that was scraped", 30, lambda: prometheus.query(quota))
+        eventually("a squeeze that was scraped", lambda: prometheus.query(quota))
         late.start()
         # The counter of writes appears with the first write, so a rate needs a second one.
         written = f"{quota} and on () sum(rate(sweetpoint_knob_writes_total[10s])) > 0"
-        eventually("another write", 30, lambda: prometheus.query(written))
+        eventually("another write", lambda: prometheus.query(written))
         problems = [
             *_outdated(dashboard_queries()),
             *_unanswered(prometheus, [*dashboard_queries(), *rule_queries()]),

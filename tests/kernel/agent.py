@@ -8,24 +8,15 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
-import time
 from typing import Any, Protocol
 import urllib.error
 import urllib.request
 
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
+from tests.support.waiting import DEADLINE_S, eventually
 
-__all__ = ("AgentRun", "Site", "eventually")
-
-
-def eventually(what: str, seconds: float, check: Any) -> Any:
-    """Call *check* until its result is true and return the result; fail after *seconds*."""
-    deadline = time.monotonic() + seconds
-    while not (result := check()):
-        assert time.monotonic() < deadline, f"not in {seconds:g}s: {what}"
-        time.sleep(0.02)
-    return result
+__all__ = ("AgentRun", "Site")
 
 
 class Site:
@@ -84,10 +75,6 @@ class Site:
         }
 
 
-# A start takes half a second natively, and 90 s in the emulated test kernel.
-START_S = 180
-
-
 class Configured(Protocol):
     """Where an agent finds its configuration, where its pages are, and whether it enforces."""
 
@@ -128,7 +115,7 @@ class AgentRun:
 
     def ready(self) -> "AgentRun":
         """Wait until the agent is ready, that is, measures."""
-        eventually("ready", START_S, lambda: self.get("/readyz") or self.has_ended())
+        eventually("ready", lambda: self.get("/readyz") or self.has_ended())
         assert self.process.poll() is None, f"the agent ended: {self.output}"
         return self
 
@@ -140,30 +127,28 @@ class AgentRun:
 
     def enforcing(self) -> "AgentRun":
         """Wait until sched-idle is set on best-effort work."""
-        eventually("enforcing", START_S, self._site.protected)
+        eventually("enforcing", self._site.protected)
         return self
 
     def get(self, page: str) -> str | None:
         """Return the text of *page*; ``None`` without an answer or with an error status."""
         try:
             url = f"http://127.0.0.1:{self._site.port}{page}"
-            with urllib.request.urlopen(url, timeout=2) as response:
+            with urllib.request.urlopen(url, timeout=DEADLINE_S) as response:
                 return str(response.read().decode())
         except (urllib.error.URLError, OSError):
             return None
 
     def status(self) -> dict[str, Any]:
-        text = self.get("/statusz")
-        assert text is not None
-        return dict(json.loads(text))
+        return dict(json.loads(eventually("the status page", lambda: self.get("/statusz")) or ""))
 
     def pids(self) -> tuple[int, int]:
         """Return the pids of the guardian and of the agent."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        agent = eventually("an agent", 30, lambda: children.read_text().split())
+        agent = eventually("an agent", lambda: children.read_text().split())
         return self.process.pid, int(agent[0])
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = DEADLINE_S) -> int:
         """Wait until the process has ended and return its exit code."""
         _, self.output = self.process.communicate(timeout=seconds)
         return self.process.returncode

@@ -17,10 +17,10 @@ from controller.core.model import Knob, Target
 from controller.host.facts import find_cgroup_layout
 from controller.probes.qdisc import QdiscReader
 from controller.probes.tc_classifier import Classifier
-from tests.helpers import remove_cgroup
 from tests.kernel.links import BOTH, change, link_executor, load_programs, uplink, veth
 from tests.kernel.netns import entered
 from tests.kernel.wire import PODS, Host
+from tests.support.cgroups import remove_cgroup
 
 __all__ = ("BEST_EFFORT", "LIMITED", "SENSITIVE", "SYSTEM", "Shaped", "shaped_host")
 

@@ -12,9 +12,10 @@ import pytest
 
 from controller.agent.recording import read, replay
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -41,7 +42,7 @@ def test_observe_mode_plans_and_writes_nothing(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site, "--mode", "observe") as agent:
         agent.ready()
-        eventually("a second tick", 30, lambda: agent.status()["tick"]["count"] > 5)
+        eventually("a second tick", lambda: agent.status()["tick"]["count"] > 5)
         assert agent.status()["mode"] == "observe"
         assert site.knobs() == before
         assert agent.stop() == 0
@@ -61,7 +62,7 @@ def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
     with loads(wanted, seconds=60) as running, AgentRun(site, "--record", str(recording)) as agent:
         agent.ready()
         running.start()
-        eventually("a squeeze", 30, lambda: _quota_cpus(agent) is not None)
+        eventually("a squeeze", lambda: _quota_cpus(agent) is not None)
         loop = agent.status()["plan"]["loops"][0]
         assert (loop["service"], loop["indicator"]) == ("web", "runq_p99")
         metrics = agent.get("/metrics")
@@ -87,7 +88,7 @@ def test_after_sigkill_knobs_are_restored_in_two_seconds_and_the_agent_restarts(
         agent.ready().enforcing()
         os.kill(agent.pids()[1], signal.SIGKILL)
         killed = time.monotonic()
-        eventually("restored", 2, lambda: site.knobs() == before)
+        eventually("restored", lambda: site.knobs() == before)
         print(f"restored {time.monotonic() - killed:.3f}s after the kill")
         agent.enforcing()
         assert agent.stop() == 0
@@ -115,7 +116,7 @@ def test_a_suspended_agent_is_killed_and_its_knobs_restored(site: Site) -> None:
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         os.kill(agent.pids()[1], signal.SIGSTOP)
-        eventually("the guardian to act", 15, lambda: site.knobs() == before)
+        eventually("the guardian to act", lambda: site.knobs() == before)
         agent.enforcing()
         assert agent.stop() == 0
     assert "silent" in agent.output
@@ -130,7 +131,6 @@ def test_workloads_start_and_end(site: Site) -> None:
         wanted = {"web", "batch:two", "batch:late"}
         eventually(
             "the new workload",
-            30,
             lambda: {w["name"] for w in agent.status()["workloads"]} == wanted,
         )
         assert site.idle(site.root / "batch")
@@ -145,11 +145,10 @@ def test_the_protection_stays_while_a_service_restarts(site: Site) -> None:
         site.service.rmdir()
         eventually(
             "the removal of the service",
-            30,
             lambda: "web" not in {w["name"] for w in agent.status()["workloads"]},
         )
         ticks = agent.status()["tick"]["count"]
-        eventually("more ticks", 30, lambda: agent.status()["tick"]["count"] > ticks + 5)
+        eventually("more ticks", lambda: agent.status()["tick"]["count"] > ticks + 5)
         assert site.protected()
         assert agent.stop() == 0
 
@@ -168,12 +167,12 @@ def test_a_reload_with_an_error_changes_nothing(site: Site, garbage: str, words:
         good = site.config.read_text()
         site.config.write_text(good + garbage)
         agent.process.send_signal(signal.SIGHUP)
-        eventually("the refusal", 30, lambda: agent.status()["config_problem"])
+        eventually("the refusal", lambda: agent.status()["config_problem"])
         assert words in agent.status()["config_problem"]
         assert site.protected()
         site.config.write_text(good)
         agent.process.send_signal(signal.SIGHUP)
-        eventually("the acceptance", 30, lambda: not agent.status()["config_problem"])
+        eventually("the acceptance", lambda: not agent.status()["config_problem"])
         assert agent.stop() == 0
 
 
@@ -186,9 +185,9 @@ def test_a_reload_changes_the_sweet_point_and_the_mode(site: Site) -> None:
             "name: nginx\ndescription: test\nindicators:\n  runq_p99: {sweet_point: 7ms}\n"
         )
         agent.process.send_signal(signal.SIGHUP)
-        eventually("observe", 30, lambda: agent.status()["mode"] == "observe")
-        eventually("restored", 30, lambda: site.knobs() == before)
-        loops = eventually("a loop", 30, lambda: agent.status()["plan"]["loops"])
+        eventually("observe", lambda: agent.status()["mode"] == "observe")
+        eventually("restored", lambda: site.knobs() == before)
+        loops = eventually("a loop", lambda: agent.status()["plan"]["loops"])
         assert loops[0]["sweet_point"] == 7e6
         assert agent.stop() == 0
 
@@ -201,8 +200,8 @@ def test_knobs_of_a_workload_that_is_no_longer_named_are_restored(site: Site) ->
         site.config.write_text(text)
         agent.process.send_signal(signal.SIGHUP)
         # batch/two is no workload now but has processes: idle moves to batch/one alone.
-        eventually("batch/one to be idle", 30, lambda: site.idle(site.batch[0]))
-        eventually("batch to be restored", 30, lambda: not site.idle(site.root / "batch"))
+        eventually("batch/one to be idle", lambda: site.idle(site.batch[0]))
+        eventually("batch to be restored", lambda: not site.idle(site.root / "batch"))
         assert not site.idle(site.batch[1])
         assert agent.stop() == 0
     assert site.knobs() == before
@@ -222,7 +221,7 @@ def test_a_taken_port_does_not_keep_the_agent_from_protecting(site: Site) -> Non
         agent.enforcing()
         guardian_pid, agent_pid = agent.pids()
         os.kill(agent_pid, signal.SIGKILL)  # a restart needs the port no more than a start
-        eventually("another agent", 30, lambda: agent.pids()[1] != agent_pid)
+        eventually("another agent", lambda: agent.pids()[1] != agent_pid)
         agent.enforcing()
         assert agent.process.pid == guardian_pid and agent.process.poll() is None
     assert "cannot listen" in agent.output and "starting it again" in agent.output

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.test_agent_sources import series
 from tests.kernel.test_counters import tsc_ghz
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -35,10 +36,9 @@ def test_counters_are_exported_until_their_workload_is_removed(site: Site) -> No
         assert "has no event 'nosuch'" in run.status()["probes"]["counter llc_misses"]
         running.work()
         wanted = running.schedstat(site.service).oncpu_ns
-        eventually("all instructions", 30, lambda: of(run, "instructions")["web"] > 0.98 * wanted)
+        eventually("all instructions", lambda: of(run, "instructions")["web"] > 0.98 * wanted)
         eventually(
             "the frequency",
-            30,
             lambda: (
                 of(run, "cycles")["web"] / of(run, "instructions")["web"]
                 == pytest.approx(tsc_ghz(), rel=0.01)
@@ -46,6 +46,6 @@ def test_counters_are_exported_until_their_workload_is_removed(site: Site) -> No
         )
         assert len(of(run, "cycles")) == 3
         site.batch[0].rmdir()
-        eventually("two workloads", 30, lambda: len(of(run, "cycles")) == 2)
+        eventually("two workloads", lambda: len(of(run, "cycles")) == 2)
         assert run.stop() == 0
     assert "counter llc_misses is off: msr/nosuch/" in run.output

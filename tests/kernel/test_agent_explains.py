@@ -15,10 +15,11 @@ import pytest
 
 from controller.cli.main import main
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.kernel.without import without
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -76,7 +77,7 @@ def test_a_service_that_its_own_quota_throttles(site: Site, explain: Explain) ->
     with loads(wanted, seconds=120) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
-        eventually("a record of it", 60, lambda: "throttled by its own" in explain.text("web"))
+        eventually("a record of it", lambda: "throttled by its own" in explain.text("web"))
         assert agent.stop() == 0
     (suffering, *_) = explain.incidents("web", "suffering")
     assert suffering["channel"] == "cpu"
@@ -89,8 +90,8 @@ def test_a_probe_that_is_missing(site: Site, explain: Explain, cgroup_layout: Cg
     hide = without("BTF", site.home, cgroup_layout)
     wanted = [Load(site.service, "bursts", CPU), Load(site.batch[0], "hog", CPU)]
     with loads(wanted, seconds=60) as running, AgentRun(site, without=hide) as agent:
-        eventually("the pages", 60, lambda: agent.get("/healthz"))
+        eventually("the pages", lambda: agent.get("/healthz"))
         running.start()
-        eventually("a record of it", 40, lambda: "no data on cpu" in explain.text("web"))
+        eventually("a record of it", lambda: "no data on cpu" in explain.text("web"))
         assert agent.stop(signal.SIGTERM) == 0
     assert "It was not touched" in explain.text("batch:one")

@@ -12,9 +12,10 @@ import pytest
 
 from controller.cli.main import main
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import outweigh
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -41,15 +42,15 @@ def test_a_squeeze_a_foreign_write_and_a_kill(
     with loads(wanted, seconds=120) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
-        eventually("a squeeze", 30, lambda: _quota(agent) is not None)
+        eventually("a squeeze", lambda: _quota(agent) is not None)
         # A file is written every ten seconds.
-        eventually("a record of it", 30, lambda: _incidents(site, capsys, "squeeze"))
-        eventually("a squeeze", 60, lambda: _quota(agent) is not None)
+        eventually("a record of it", lambda: _incidents(site, capsys, "squeeze"))
+        eventually("a squeeze", lambda: _quota(agent) is not None)
         _write_foreign(site)
-        eventually("a record of it", 40, lambda: _incidents(site, capsys, "note"))
+        eventually("a record of it", lambda: _incidents(site, capsys, "note"))
         os.kill(agent.pids()[1], signal.SIGKILL)
         agent.ready()
-        eventually("a squeeze", 60, lambda: _quota(agent) is not None)
+        eventually("a squeeze", lambda: _quota(agent) is not None)
         status = agent.status()["history"]
         assert (status["problem"], status["lost_moments"]) == ("", 0)
         assert agent.stop() == 0

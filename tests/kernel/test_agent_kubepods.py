@@ -15,10 +15,11 @@ import pytest
 
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.kubepods import Kubepods
-from tests.pod_server import PodServer, pod, refusal
-from tests.raw_http_server import ok
+from tests.support.http.raw_server import ok
+from tests.support.kube.pod_server import PodServer, pod, refusal
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -113,9 +114,9 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
         assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (False, 0, 3)
         # A pod that may be kube-proxy starts among the BestEffort pods.
         proxy = node.start(PROXY, "BestEffort", 0)
-        eventually("the proxy", 30, lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
+        eventually("the proxy", lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
         late = node.start(LATE, "BestEffort", 1000)
-        eventually("idle", 30, lambda: (late / "cpu.idle").read_text() == "1\n")
+        eventually("idle", lambda: (late / "cpu.idle").read_text() == "1\n")
         assert (proxy / "cpu.idle").read_text() == "0\n"
         assert agent.stop() == 0
     assert not node.protected()
@@ -165,7 +166,7 @@ def test_failed_responses_of_the_server_change_nothing_on_the_node(
         stack.callback(node.end)
         agent = stack.enter_context(AgentRun(node))
         agent.ready().enforcing()
-        eventually("the list", 30, lambda: agent.status()["cluster"]["unlisted"] == 0)
+        eventually("the list", lambda: agent.status()["cluster"]["unlisted"] == 0)
         before, asked = agent.status(), len(server.requests)
         server.script = [refusal(500, "InternalError")] * 2
         server.script += [refusal(429, "TooManyRequests", "Retry-After: 3"), slowly]
@@ -181,7 +182,7 @@ def test_failed_responses_of_the_server_change_nothing_on_the_node(
         assert oldest_s > 5
         assert len(server.requests) - asked <= 6, "what failed, one list, one watch or two"
         server.send_event("ADDED", late)
-        eventually("the late one", 30, lambda: agent.status()["cluster"]["pods"] == 3)
+        eventually("the late one", lambda: agent.status()["cluster"]["pods"] == 3)
         after = agent.status()
         assert after["tick"]["failed"] == 0
         assert after["tick"]["count"] - before["tick"]["count"] > 20

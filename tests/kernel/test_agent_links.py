@@ -16,9 +16,10 @@ import pytest
 
 from controller.cli.main import main
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.netns import entered
 from tests.kernel.wire import Flow, Host, dump
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -76,7 +77,7 @@ def test_the_loop_moves_the_ceiling_and_everything_is_restored(
         AgentRun(site) as agent,
     ):
         agent.ready()
-        eventually("filters of both pods", 30, lambda: "\n".join(dump(host)).count("_mark") == 2)
+        eventually("filters of both pods", lambda: "\n".join(dump(host)).count("_mark") == 2)
         assert ceilings(agent) == [200, 200]
         assert list(agent.status()["link_problems"]) == ["nowhere0"]
         flows = [
@@ -84,7 +85,7 @@ def test_the_loop_moves_the_ceiling_and_everything_is_restored(
             Flow(host, host.pods["web"], seconds=9, mbit=150),
         ]
         try:
-            squeezed = eventually("a squeeze", 30, lambda: min(ceilings(agent)) < 60)
+            squeezed = eventually("a squeeze", lambda: min(ceilings(agent)) < 60)
         finally:
             for flow in flows:
                 flow.end()
@@ -97,16 +98,16 @@ def test_the_loop_moves_the_ceiling_and_everything_is_restored(
             name = f'sweetpoint_link_bytes_total{{device="up0",direction="egress",tier="{tier}"}}'
             assert name in metrics
         # A file is written every ten seconds.
-        found = eventually("a record of it", 30, lambda: squeezes(site, capsys))
+        found = eventually("a record of it", lambda: squeezes(site, capsys))
         assert (found[0]["channel"], found[0]["service"]) == ("network", "web")
         assert [(knob["knob"], knob["target"]) for knob in found[0]["knobs"]] == [
             ("tc.ceiling", "up0")
         ]
         os.kill(agent.pids()[1], signal.SIGKILL)
         killed = time.monotonic()
-        eventually("everything restored", 2, lambda: dump(host) == before)
+        eventually("everything restored", lambda: dump(host) == before)
         print(f"restored after {time.monotonic() - killed:.2f} s")
-        eventually("shaped again", 30, lambda: "5357:103" in "\n".join(dump(host)))
+        eventually("shaped again", lambda: "5357:103" in "\n".join(dump(host)))
         assert agent.stop() == 0
     assert dump(host) == before
 
@@ -135,9 +136,9 @@ def test_observe_mode_changes_no_link(
             assert dump(host) == before
             site.write(NETWORK)
             agent.process.send_signal(signal.SIGHUP)
-            eventually("enforcing", 30, lambda: "5357:103" in "\n".join(dump(host)))
+            eventually("enforcing", lambda: "5357:103" in "\n".join(dump(host)))
             site.write(NETWORK, mode="observe")
             agent.process.send_signal(signal.SIGHUP)
-            eventually("observing again", 30, lambda: dump(host) == before)
+            eventually("observing again", lambda: dump(host) == before)
     finally:
         print(run.output)

@@ -18,8 +18,9 @@ from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.host.facts import CgroupLayout
 from controller.probes.bpf import loader
-from tests.cookie_kernel import CookieKernel
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
+from tests.support.cookie_kernel import CookieKernel
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -165,11 +166,10 @@ def test_a_cpu_that_goes_offline_lowers_the_ceiling_without_a_reload(site: Site)
     bind = f"mount --bind {online} /sys/devices/system/cpu/online"
     with AgentRun(site, "--mode", "observe", without=bind) as agent:
         agent.ready()
-        before = eventually("a ceiling", 30, lambda: agent.status()["plan"]["quota_ceiling_cpus"])
+        before = eventually("a ceiling", lambda: agent.status()["plan"]["quota_ceiling_cpus"])
         online.write_text("0-3\n")
         eventually(
             "a lower ceiling",
-            30,
             lambda: agent.status()["plan"]["quota_ceiling_cpus"] < min(4, before),
         )
         assert agent.stop() == 0

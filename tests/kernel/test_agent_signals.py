@@ -9,10 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
 from controller.host.facts import CgroupLayout
-from tests.helpers import remove_cgroup
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.talkers import UDP_HEADERS, Talker
+from tests.support.cgroups import remove_cgroup
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -69,7 +70,7 @@ def test_bytes_of_a_workload_reach_the_metrics(site: Site, cgroup2: Path) -> Non
                 for job in site.batch
             }
         eventually(
-            "all bytes", 30, lambda: series(agent, "sweetpoint_workload_network_bytes") == wanted
+            "all bytes", lambda: series(agent, "sweetpoint_workload_network_bytes") == wanted
         )
         assert agent.stop() == 0
 
@@ -88,7 +89,6 @@ def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) ->
         key = ("cpu", "web")
         eventually(
             "the kernel's figure",
-            30,
             lambda: (
                 series(agent, "sweetpoint_workload_pressure_seconds")[key]
                 == pytest.approx(int(kernel) / 1e6, rel=0.01)
@@ -105,12 +105,11 @@ def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) ->
 def test_without_btf_the_network_is_still_measured(site: Site, cgroup2: Path) -> None:
     before = site.knobs()
     with AgentRun(site, without="mount --bind /dev/null /sys/kernel/btf/vmlinux") as agent:
-        eventually("a tick", 30, lambda: agent.get("/healthz"))
+        eventually("a tick", lambda: agent.get("/healthz"))
         assert agent.get("/readyz") is None
         octets = exchange(cgroup2)
         eventually(
             "all bytes",
-            30,
             lambda: (
                 series(agent, "sweetpoint_workload_network_bytes")[("transmit", "web")] == octets
             ),

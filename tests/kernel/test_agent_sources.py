@@ -12,8 +12,9 @@ import subprocess
 import pytest
 
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.talkers import Talker
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -53,17 +54,17 @@ def test_a_pushed_figure_reaches_the_metrics(site: Site) -> None:
         push(path, "web 12.5")
         key = '{service="web",source="push"}'
         seconds = "sweetpoint_service_level_seconds"
-        eventually("the figure", 30, lambda: series(run, seconds).get(key) == 0.0125)
+        eventually("the figure", lambda: series(run, seconds).get(key) == 0.0125)
         assert run.status()["service_level"][0]["age_ns"] < 10 * 10**9
         push(path, "shop 1")
         refused = "sweetpoint_service_level_refused_pushes_total"
-        eventually("a refusal", 30, lambda: series(run, refused) == {'{reason="unknown"}': 1})
+        eventually("a refusal", lambda: series(run, refused) == {'{reason="unknown"}': 1})
         # A reload changes the unit of the figure, so the old figure is dropped.
         site.write(section.format(path, "s"), mode="observe")
         os.kill(run.pids()[1], signal.SIGHUP)
-        eventually("nothing", 15, lambda: not series(run, seconds))
+        eventually("nothing", lambda: not series(run, seconds))
         push(path, "web 2")
-        eventually("the figure", 30, lambda: series(run, seconds).get(key) == 2)
+        eventually("the figure", lambda: series(run, seconds).get(key) == 2)
         assert run.stop() == 0
     assert not path.exists()
     assert "which is not a service that pushes" in run.output
@@ -88,12 +89,12 @@ def test_a_figure_is_an_indicator_with_a_sweet_point(site: Site) -> None:
         # Before the first figure the value is unknown, which is not 0.
         assert not of_loop("indicator_value")
         push(path, "web 80")
-        eventually("the value", 30, lambda: set(of_loop("indicator_value").values()) == {0.08})
+        eventually("the value", lambda: set(of_loop("indicator_value").values()) == {0.08})
         assert set(of_loop("indicator_sweet_point").values()) == {0.02}
         # 80 ms is four times the sweet point: a deviation of 2 (twice the tolerance).
         assert set(of_loop("loop_deviation").values()) == {2}
         push(path, "web nan")
-        eventually("idle", 30, lambda: any('"idle"' in x for x in of_loop("indicator_status")))
+        eventually("idle", lambda: any('"idle"' in x for x in of_loop("indicator_status")))
         assert not of_loop("indicator_value")
         assert run.stop() == 0
 
@@ -108,7 +109,7 @@ def test_without_a_cgroup2_directory_traffic_comes_by_namespace(site: Site, name
             run.ready()
             sources = "sweetpoint_workload_network_source"
             wanted = {'{source="netns",workload="web"}': 1.0}
-            eventually("the namespace", 30, lambda: series(run, sources) == wanted)
+            eventually("the namespace", lambda: series(run, sources) == wanted)
             sent = series(run, "sweetpoint_workload_network_bytes_total")
             assert sent == {
                 '{direction="transmit",workload="web"}': 0,

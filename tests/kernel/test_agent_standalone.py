@@ -15,10 +15,11 @@ import pytest
 
 from actuators.freezer import freezers
 from controller.host.facts import CgroupLayout
-from tests.helpers import remove_cgroup
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, PROFILE, outweigh
+from tests.support.cgroups import remove_cgroup
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.soak]
 
@@ -106,12 +107,12 @@ def test_a_frozen_workload_runs_again_when_the_agent_ends(host: Host) -> None:
     before = host.knobs()
     with host.overload(), AgentRun(host) as agent:
         agent.ready()
-        eventually("a frozen hog", EVICTED_S, host.frozen)
+        eventually("a frozen hog", host.frozen)
         frozen = 'sweetpoint_evictions_total{reason="cpu",result="frozen"} 1.0'
-        eventually("the count of it", 30, lambda: frozen in (agent.get("/metrics") or ""))
+        eventually("the count of it", lambda: frozen in (agent.get("/metrics") or ""))
         # The knobs of what is held are listed every five seconds, and read in as many.
         ticks = agent.status()["tick"]["count"]
-        eventually("fifty more", 60, lambda: agent.status()["tick"]["count"] >= ticks + 50)
+        eventually("fifty more", lambda: agent.status()["tick"]["count"] >= ticks + 50)
         assert host.frozen()
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
@@ -123,11 +124,11 @@ def test_a_frozen_workload_runs_again_when_the_agent_ends(host: Host) -> None:
 def test_the_guardian_thaws_what_a_killed_agent_froze(host: Host) -> None:
     with host.overload(), AgentRun(host) as agent:
         agent.ready()
-        eventually("a frozen hog", EVICTED_S, host.frozen)
+        eventually("a frozen hog", host.frozen)
         guardian, child = agent.pids()
         os.kill(child, signal.SIGKILL)
-        eventually("a hog that runs", 30, lambda: not host.frozen())
-        eventually("the next agent", 30, lambda: agent.pids() != (guardian, child))
+        eventually("a hog that runs", lambda: not host.frozen())
+        eventually("the next agent", lambda: agent.pids() != (guardian, child))
         # The overload continues, but the new agent knows that the hog has just been evicted.
         time.sleep(15)
         assert not host.frozen()
@@ -139,7 +140,7 @@ def test_the_guardian_thaws_what_a_killed_agent_froze(host: Host) -> None:
 def test_after_sigkill_of_both_nothing_stays_frozen(host: Host, then: str) -> None:
     with host.overload(), AgentRun(host) as agent:
         agent.ready()
-        eventually("a frozen hog", EVICTED_S, host.frozen)
+        eventually("a frozen hog", host.frozen)
         kill_all(agent)
         time.sleep(1)
         assert host.frozen()
@@ -163,7 +164,7 @@ def test_with_the_action_kill_the_hog_is_killed(host: Host) -> None:
     with host.overload(), AgentRun(host) as agent:
         agent.ready()
         killed = 'sweetpoint_evictions_total{reason="cpu",result="killed"} 1.0'
-        eventually("the count of it", EVICTED_S, lambda: killed in (agent.get("/metrics") or ""))
+        eventually("the count of it", lambda: killed in (agent.get("/metrics") or ""))
         assert not (host.hog / "cgroup.procs").read_text().split()
         for cgroup in (host.service, host.batch[1]):
             assert (cgroup / "cgroup.procs").read_text().split()

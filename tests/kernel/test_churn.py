@@ -15,9 +15,10 @@ import pytest
 
 from controller.agent.self_budget import pss_bytes
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.steal import Steal
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.soak]
 
@@ -80,7 +81,7 @@ def remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.rmdir()
         return
-    eventually(f"{path} is empty", 30, lambda: not (path / "cgroup.procs").read_text())
+    eventually(f"{path} is empty", lambda: not (path / "cgroup.procs").read_text())
     path.rmdir()
 
 
@@ -104,7 +105,7 @@ def test_churn_leaks_nothing_and_is_not_charged_to_the_service(site: Site) -> No
         steal = Steal()
         made = churn(batch, SECONDS)
         after_s, after = counted_s(agent, "web"), running.schedstat(site.service)
-        eventually("the removal of all", 30, lambda: len(agent.status()["workloads"]) == 3)
+        eventually("the removal of all", lambda: len(agent.status()["workloads"]) == 3)
         time.sleep(4)
         state = agent.status()
         assert agent.pids()[1] == pid

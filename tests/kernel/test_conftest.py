@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.helpers import remove_cgroup
+from tests.support.cgroups import remove_cgroup
 
 pytestmark = pytest.mark.kernel
 

@@ -17,12 +17,12 @@ from controller.core.model import CgroupId, IndicatorName, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 from controller.host.facts import CgroupLayout
-from tests.closed_loop import TICK_NS, make_settings, make_spec
-from tests.helpers import remove_cgroup
 from tests.kernel.loads import schedstat
 from tests.kernel.samplers import open_sampler
 from tests.kernel.steal import Steal
 from tests.kernel.talkers import Talker
+from tests.support.cgroups import remove_cgroup
+from tests.support.loops.closed_loop import TICK_NS, make_settings, make_spec
 
 pytestmark = pytest.mark.kernel
 

@@ -34,7 +34,6 @@ from actuators.journal import Journal
 from controller.agent.restore import release
 from controller.core.model import Knob, KnobValue
 from controller.host.facts import find_cgroup_layout
-from tests.helpers import remove_cgroup
 from tests.kernel.knobs import (
     action,
     dump,
@@ -48,6 +47,7 @@ from tests.kernel.knobs import (
     unwritable,
 )
 from tests.kernel.test_guardian import Guarded, alive, children, guarded, wait_until
+from tests.support.cgroups import remove_cgroup
 
 PATHS = ("p", "p/x", "p/y", "q")
 QUOTAS = (

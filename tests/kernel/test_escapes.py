@@ -19,10 +19,11 @@ from controller.probes.cgroup_moves import MoveProbe
 from controller.probes.sched import SchedProbe
 from controller.probes.sched_program import sched_spec
 from controller.workloads.pods.cgroups import PodCgroups
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads, schedstat
 from tests.kernel.steal import Steal
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -219,13 +220,11 @@ def test_a_crowd_of_cgroups_hides_neither_work_nor_services(
             oncpu = "sweetpoint_workload_oncpu_seconds_total"
             eventually(
                 "a late service is measured",
-                30,
                 lambda: metric(oncpu, 'workload="late:late-1"') > 0.1,
             )
         assert metric(unmeasured, 'class="latency-sensitive"') == 0
         eventually(
             "the work in the crowd is found",
-            90,
             lambda: metric(oncpu, f'workload="batch:{crowd[-1].name}"') > 0.1,
         )
         assert site.protected()
@@ -255,7 +254,7 @@ def test_a_crowd_of_new_cgroups_is_taken_little_by_little_and_counted(
             path.mkdir()
         with loads([Load(crowd[-1], "idle")], 60):
             (site.root / "late-1").mkdir()
-            first = eventually("some are taken", 10, lambda: len(now := taken()) > 3 and now)
+            first = eventually("some are taken", lambda: len(now := taken()) > 3 and now)
             assert "late:late-1" in first and len(first - before) < len(crowd)
             page = agent.get("/metrics") or ""
             (line,) = (
@@ -266,7 +265,7 @@ def test_a_crowd_of_new_cgroups_is_taken_little_by_little_and_counted(
             assert float(line.rpartition(" ")[2]) > 0
             # What waits is best-effort work, so its processes do not move sched-idle.
             assert site.protected()
-            eventually("all are taken", 60, lambda: len(taken()) == len(before) + len(crowd) + 1)
+            eventually("all are taken", lambda: len(taken()) == len(before) + len(crowd) + 1)
             assert site.protected()
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0

@@ -12,9 +12,10 @@ import sys
 import pytest
 
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.without import btf_without_sched_info, without
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -69,7 +70,6 @@ def test_the_agent_uses_wakeup_stamps_without_sched_info(
         running.start()
         eventually(
             "a latency",
-            30,
             lambda: (
                 {
                     loop["status"]
@@ -94,7 +94,7 @@ def test_the_agent_runs_without_btf_and_cgroup2(
     hide = hiding_command("BTF and cgroup2", tmp_path, cgroup_layout)
     before = site.knobs()
     with AgentRun(site, without=hide) as agent:
-        eventually("a tick", 30, lambda: agent.get("/healthz"))
+        eventually("a tick", lambda: agent.get("/healthz"))
         status = agent.status()
         assert {"sched", "net"} <= set(status["probes"])
         assert status["probe_fallbacks"] == {}

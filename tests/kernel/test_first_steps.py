@@ -22,12 +22,12 @@ import urllib.request
 import pytest
 
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import eventually
 from tests.kernel.loads import Load, loads
 from tests.kernel.netns import entered
 from tests.kernel.overload import CPU, outweigh
 from tests.kernel.transcript import ROOT, Shell, Step, matches, steps
 from tests.kube.own_host import OwnHost
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -196,7 +196,7 @@ def test_a_knob_is_released_by_hand_as_the_runbook_says(
     with opened(host) as shell:
         shell.run("sweetpoint init --write /etc/sweetpoint/config.yaml")
         shell.run("sweetpoint run --mode enforce 2>sweetpoint.log &")
-        eventually("sched-idle", 60, lambda: knobs(host) != before)
+        eventually("sched-idle", lambda: knobs(host) != before)
         # Stopped first, because an agent restores every knob when its guardian dies.
         shell.run("agent=$(pgrep -P $!); kill -STOP $agent; kill -9 $! $agent; wait || true")
         (record,) = host.file("/run/sweetpoint/journal").glob("cpu.idle.*.json")

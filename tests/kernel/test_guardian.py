@@ -18,7 +18,6 @@ from actuators.freezer import freezers
 from controller.agent.restore import release
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
-from tests.helpers import remove_cgroup
 from tests.kernel.knobs import (
     action,
     dump,
@@ -28,6 +27,7 @@ from tests.kernel.knobs import (
     set_weight,
     target_of,
 )
+from tests.support.cgroups import remove_cgroup
 
 pytestmark = pytest.mark.kernel
 

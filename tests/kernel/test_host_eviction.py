@@ -23,9 +23,9 @@ from controller.core.decision import Eviction
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Target
 from controller.host.facts import CgroupLayout
 from controller.reconcilers.host_eviction import HostEvictions
-from tests.helpers import remove_cgroup
-from tests.kernel.agent import eventually
 from tests.kernel.knobs import target_of
+from tests.support.cgroups import remove_cgroup
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -80,7 +80,7 @@ def make(cgroup: Path) -> Path:
 def hog(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iterator[Hog]:
     hog = Hog(cgroup_layout, make(cgroup_root / "hog"), tmp_path)
     try:
-        eventually("the hog", 30, hog.runs)
+        eventually("the hog", hog.runs)
         yield hog
     finally:
         hog.close()
@@ -108,7 +108,7 @@ def evict(standalone: HostEvictions, target: Target, now_ns: int = 0) -> Evictio
         answers.extend(standalone.answers())
         return bool(answers)
 
-    eventually("an answer", 30, has_answer)
+    eventually("an answer", has_answer)
     return answers[0]
 
 
@@ -121,7 +121,7 @@ def test_a_frozen_workload_is_journalled_and_thawed_after_its_time(
     answer = evict(standalone, target)
     assert (answer.result, answer.wait_ns) == (EvictionResult.FROZEN, 60 * SECOND)
     assert len(list((tmp_path / "journal").iterdir())) == 1
-    eventually("the hog to stop", 30, lambda: not hog.runs())
+    eventually("the hog to stop", lambda: not hog.runs())
     again = evict(standalone, target)
     assert (again.result, again.message) == (
         EvictionResult.REFUSED,
@@ -130,7 +130,7 @@ def test_a_frozen_workload_is_journalled_and_thawed_after_its_time(
     standalone.reconcile(59 * SECOND)
     assert not hog.runs()
     standalone.reconcile(60 * SECOND)
-    eventually("the hog to run", 30, hog.runs)
+    eventually("the hog to run", hog.runs)
     assert not list((tmp_path / "journal").iterdir())
 
 
@@ -140,11 +140,11 @@ def test_a_restart_thaws_what_was_frozen_before_a_crash(
     config = EvictionConfig(StandaloneAction.FREEZE, 60 * SECOND)
     standalone = HostEvictions(config, cgroup_layout, executor)
     assert evict(standalone, target_of(cgroup_layout, hog.pod)).result is EvictionResult.FROZEN
-    eventually("the hog to stop", 30, lambda: not hog.runs())
+    eventually("the hog to stop", lambda: not hog.runs())
     # As after a crash: only the journal is left.
     report = restore_leftovers(tmp_path, build(cgroup_layout, CoreCookie(tmp_path)))
     assert report.clean
-    eventually("the hog to run", 30, hog.runs)
+    eventually("the hog to run", hog.runs)
 
 
 def test_a_freezer_cgroup_with_foreign_processes_is_not_frozen(
@@ -175,7 +175,7 @@ def test_kill_ends_all_processes_in_the_cgroup_and_no_others(
     child_cgroup = make(hog.pod / "below")
     child = subprocess.Popen(["sleep", "60"])
     try:
-        eventually("the other hog", 30, other.runs)
+        eventually("the other hog", other.runs)
         (child_cgroup / "cgroup.procs").write_text(str(child.pid))
         standalone = HostEvictions(EvictionConfig(StandaloneAction.KILL), cgroup_layout, executor)
         with reaped(hog.process, child):

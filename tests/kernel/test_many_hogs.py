@@ -22,8 +22,8 @@ from controller.demo import simulated_node
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.facts import CgroupLayout
 from controller.workloads.knob_placement import KnobPlacer
-from tests.closed_loop import TICK_NS, make_settings
 from tests.kernel.knobs import dump, executor, make_child, target_of
+from tests.support.loops.closed_loop import TICK_NS, make_settings
 
 pytestmark = pytest.mark.kernel
 

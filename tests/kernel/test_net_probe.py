@@ -22,8 +22,8 @@ from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.bpf.libbpf import libbpf
 from controller.probes.bpf.loader import LoadError
 from controller.probes.net import NetProbe, Traffic
-from tests.kernel.agent import eventually
 from tests.kernel.talkers import UDP_HEADERS, Talker
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -160,7 +160,7 @@ def test_a_recreated_directory_starts_at_zero(net: Net, talk: Start) -> None:
     echo = talk(server, "echo")
     exchange(talk, client, echo.first, size=100, count=50)
     assert net.known(client) == exchanged(100, 50)
-    eventually("an empty cgroup", 30, lambda: _remove(client))
+    eventually("an empty cgroup", lambda: _remove(client))
     net.make("client")
     net.follow(server, client)
     net.scan()
@@ -400,4 +400,4 @@ def test_nothing_stays_attached_after_the_process_is_killed(cgroup2_root: Path) 
     finally:
         holder.kill()
         holder.communicate()
-    eventually("detached", 30, lambda: attached(cgroup2_root) == before)
+    eventually("detached", lambda: attached(cgroup2_root) == before)

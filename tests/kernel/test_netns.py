@@ -18,8 +18,8 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.net import NetProbe
 from controller.probes.netns import NetnsMeter
-from tests.helpers import remove_cgroup
 from tests.kernel.talkers import UDP_HEADERS, Talker
+from tests.support.cgroups import remove_cgroup
 
 pytestmark = pytest.mark.kernel
 

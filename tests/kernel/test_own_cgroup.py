@@ -16,7 +16,8 @@ import pytest
 
 from controller.host.facts import CgroupLayout
 from controller.host.own_cgroup import OWN_CGROUP, is_shared, remove_own_cgroup
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -73,11 +74,11 @@ def test_an_agent_that_was_stopped_goes_on_with_a_high_weight(site: Site, own: P
 
     with AgentRun(site) as agent:
         pids = agent.ready().pids()
-        eventually("a low weight", 40, lambda: weight() < 0.1)
+        eventually("a low weight", lambda: weight() < 0.1)
         os.kill(pids[1], signal.SIGSTOP)
         time.sleep(1.5)  # longer than the period of a calm node
         os.kill(pids[1], signal.SIGCONT)
-        eventually("a high weight", 10, lambda: weight() == 10)
+        eventually("a high weight", lambda: weight() == 10)
         assert agent.pids() == pids
         assert agent.stop() == 0
 

@@ -17,9 +17,10 @@ from controller.agent.recording import Entry, read, replay
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
 from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses, pause_file
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, PROFILE, outweigh
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -84,10 +85,10 @@ def test_while_squeezed_everything_is_back_in_one_tick(site: Site) -> None:
     with loads(wanted, seconds=120) as running, AgentRun(site, "--record", str(recording)) as agent:
         agent.ready()
         running.start()
-        eventually("a squeeze", 40, lambda: quota_is_limited(agent))
+        eventually("a squeeze", lambda: quota_is_limited(agent))
         assert changed(site, before)
         pause(site)
-        eventually("everything restored", 10, lambda: not changed(site, before))
+        eventually("everything restored", lambda: not changed(site, before))
         watch(site, before, 5.0)
         status = agent.status()
         assert [(each["scope"], each["source"]) for each in status["pauses"]] == [
@@ -99,7 +100,7 @@ def test_while_squeezed_everything_is_back_in_one_tick(site: Site) -> None:
         page = agent.get("/metrics") or ""
         assert 'sweetpoint_paused{name="",scope="everything",source="file"} 1.0' in page
         resume(site)
-        eventually("a squeeze again", 40, lambda: quota_is_limited(agent))
+        eventually("a squeeze again", lambda: quota_is_limited(agent))
         assert agent.stop() == 0
     assert site.knobs() == before
     assert "pause: everything" in agent.output
@@ -128,9 +129,9 @@ def test_it_ends_by_itself(site: Site) -> None:
         agent.ready().enforcing()
         printed = command(site, "pause", "--for", "4s")
         assert "everything" in printed and "no agent runs" not in printed
-        eventually("everything restored", 10, lambda: not changed(site, before))
+        eventually("everything restored", lambda: not changed(site, before))
         watch(site, before, 1.0)
-        eventually("the end of the pause", 10, site.protected)
+        eventually("the end of the pause", site.protected)
         assert agent.status()["pauses"] == []
         assert agent.stop() == 0
     assert site.knobs() == before
@@ -141,10 +142,10 @@ def test_it_outlives_restarts_and_the_death_of_the_agent(site: Site) -> None:
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         pause(site)
-        eventually("everything restored", 10, lambda: not changed(site, before))
+        eventually("everything restored", lambda: not changed(site, before))
         guardian, child = agent.pids()
         os.kill(child, signal.SIGKILL)
-        eventually("the next agent", 30, lambda: agent.pids() != (guardian, child))
+        eventually("the next agent", lambda: agent.pids() != (guardian, child))
         agent.ready()
         watch(site, before)
         assert agent.status()["plan"]["released"]
@@ -184,7 +185,7 @@ def test_a_workload_and_a_service(site: Site) -> None:
         pause(site, "workload", "batch:one")
         # Its own knob is written before the one above is given back.
         both = site.root / "batch"
-        eventually("one alone", 10, lambda: site.idle(site.batch[1]) and not site.idle(both))
+        eventually("one alone", lambda: site.idle(site.batch[1]) and not site.idle(both))
         until = time.monotonic() + WATCHED_S
         while time.monotonic() < until:
             assert not site.idle(site.batch[0])
@@ -193,13 +194,13 @@ def test_a_workload_and_a_service(site: Site) -> None:
         resume(site)
         agent.enforcing()
         pause(site, "workload", "batch")  # all workloads of the entry
-        eventually("everything restored", 10, lambda: not changed(site, before))
+        eventually("everything restored", lambda: not changed(site, before))
         watch(site, before)
         assert not agent.status()["plan"]["released"]
         resume(site)
         agent.enforcing()
         pause(site, "service", "web")
-        eventually("everything restored", 10, lambda: not changed(site, before))
+        eventually("everything restored", lambda: not changed(site, before))
         watch(site, before)
         assert agent.stop() == 0
     assert site.knobs() == before
@@ -227,16 +228,16 @@ def test_a_file_that_cannot_be_trusted_is_reported_once_and_ignored(site: Site, 
         agent.ready().enforcing()
         file = pause_file(site.home / "state")
         pause(site, "service", "nobody")
-        eventually("the pause", 5, lambda: agent.status()["pauses"])
+        eventually("the pause", lambda: agent.status()["pauses"])
         pause(site)
         spoil(file)
-        eventually("the problem", 5, lambda: agent.status()["pause_problems"].get("file"))
-        eventually("protection", 5, site.protected)
+        eventually("the problem", lambda: agent.status()["pause_problems"].get("file"))
+        eventually("protection", site.protected)
         time.sleep(5 * TICK_S)
         assert site.protected()
         assert "sweetpoint_pause_problem" in (agent.get("/metrics") or "")
         pause(site)  # the command replaces such a file
-        eventually("the pause", 5, lambda: not site.idle(site.root / "batch"))
+        eventually("the pause", lambda: not site.idle(site.root / "batch"))
         assert agent.stop() == 0
     assert agent.output.count("the pauses in it are ignored") == 1
     assert "\x1b" not in agent.output

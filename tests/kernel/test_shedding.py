@@ -12,10 +12,11 @@ import pytest
 from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.counters import choose_sources
 from controller.probes.sched import DETAILS, SchedProbe
-from tests.kernel.agent import AgentRun, Site, eventually
+from tests.kernel.agent import AgentRun, Site
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import outweigh
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -90,7 +91,7 @@ def test_an_agent_over_its_budget_sheds_details(
         agent.ready()
         assert 'sweetpoint_detail_shed{detail="counters"} 0.0' in (agent.get("/metrics") or "")
         shed = 'sweetpoint_detail_shed{detail="counters"} 1.0'
-        eventually("shed", 60, lambda: shed in (agent.get("/metrics") or ""))
+        eventually("shed", lambda: shed in (agent.get("/metrics") or ""))
         assert 'sweetpoint_detail_shed{detail="sampling"} 0.0' in (agent.get("/metrics") or "")
         agent.stop()
     assert "mcpu, budget 1mcpu: detail counters is shed from now on" in agent.output

@@ -60,7 +60,7 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if known.returncode != 0:
         pytest.skip(f"no commit {BASELINE} here")
     tree = tmp_path_factory.mktemp("baseline")
-    paths = ("actuators", "controller", "bpf", "tests/kernel", "tests/helpers.py")
+    paths = ("actuators", "controller", "bpf", "tests/kernel", "tests/support/cgroups.py")
     archive = subprocess.run([*git, "archive", BASELINE, *paths], capture_output=True, check=True)
     subprocess.run(["tar", "-x", "-C", tree], input=archive.stdout, check=True)
     return tree

@@ -9,9 +9,9 @@ from pathlib import Path
 import subprocess
 from typing import Any
 
-from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json
 from tests.kube.control_plane import ControlPlane
+from tests.support.waiting import eventually
 
 __all__ = ("Cluster", "resources")
 
@@ -102,7 +102,7 @@ class Cluster:
         self.admin.create(f"{path}/clusterrolebindings", binding)
         user = f"system:serviceaccount:{namespace}:{account}"
         for rule in rules:
-            eventually("a granted role", 30, lambda rule=rule: self._allows(user, rule))
+            eventually("a granted role", lambda rule=rule: self._allows(user, rule))
 
     def _allows(self, user: str, rule: Json) -> bool:
         group, resource, verb = (rule[field][0] for field in ("apiGroups", "resources", "verbs"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import time
 from typing import NamedTuple
 
-from tests.helpers import remove_cgroup
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
+from tests.support.cgroups import remove_cgroup
 
 __all__ = ("Crowd", "Expected")
 

@@ -4,9 +4,9 @@
 
 from collections.abc import Mapping
 
-from tests.kernel.agent import eventually
 from tests.kube.client import Json, Refused
 from tests.kube.cluster import Cluster
+from tests.support.waiting import eventually
 
 __all__ = ("RULE", "install", "make_descriptor", "path")
 
@@ -40,7 +40,7 @@ def install(cluster: Cluster) -> None:
         cluster.admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
     except Refused as error:
         assert error.status == 409, error
-    eventually("the definition", 20, lambda: _is_there(cluster))
+    eventually("the definition", lambda: _is_there(cluster))
 
 
 def path(namespace: str, name: str = "") -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from controller.host.facts import CgroupLayout
-from tests.helpers import remove_cgroup
+from tests.support.cgroups import remove_cgroup
 
 __all__ = ("DRIVERS", "Driver", "Kubepods", "Runtime")
 

@@ -15,7 +15,7 @@ import time
 from typing import Protocol
 
 from controller.demo.programs import Process, start
-from tests.helpers import remove_cgroup
+from tests.support.cgroups import remove_cgroup
 
 __all__ = ("OwnHost", "Running")
 

@@ -21,14 +21,15 @@ import bcc
 
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kernel.knobs import dump
 from tests.kube.kubepods import Driver, Kubepods
 from tests.kube.node_programs import NodePrograms, container
 from tests.kube.own_host import OwnHost
 from tests.kube.systemd_host import SystemdHost
-from tests.pod_server import NODE, PodServer
-from tests.pod_server import pod as raw_pod
+from tests.support.kube.pod_server import NODE, PodServer
+from tests.support.kube.pod_server import pod as raw_pod
+from tests.support.waiting import eventually
 
 __all__ = (
     "AGAIN_S",
@@ -167,7 +168,7 @@ class StandaloneNode(NodePrograms):
             return any(file.exists() and int(file.read_text()) == want for file, want in files)
 
         try:
-            eventually("kubelet's weight", _WEIGHT_S, is_right)
+            eventually("kubelet's weight", is_right)
         except AssertionError as error:
             error.add_note(f"errors of kubelet: {self.cgroup_errors()}")
             raise
@@ -271,7 +272,7 @@ def enforcing(node: StandaloneNode, without: str = BLIND) -> Iterator[AgentRun]:
     # The emulator is too slow for the guardian, which expects a sign of life every ten seconds.
     with AgentRun(node, "--no-guardian", without=without) as agent:
         try:
-            eventually("idle and a quota", _START_S, lambda: node.in_force() or agent.has_ended())
+            eventually("idle and a quota", lambda: node.in_force() or agent.has_ended())
             assert node.in_force()
         except AssertionError as error:
             error.add_note(f"the agent's state: {agent.get('/statusz')}")

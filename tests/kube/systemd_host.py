@@ -13,8 +13,8 @@ import signal
 import time
 
 from controller.demo.programs import DemoError
-from tests.helpers import children_of
 from tests.kube.own_host import OwnHost, Running
+from tests.support.cgroups import children_of
 
 __all__ = ("SystemdHost",)
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from controller.kube.extended_resources import STAMP
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -62,13 +63,13 @@ def test_offer_limit_and_end(site: NodeSite, namespace: str) -> None:
     site.write(kubernetes=SECTION)
     with AgentRun(site) as agent:
         agent.ready()
-        eventually("an offer", 20, lambda: amount(site, CPU) not in (None, "0"))
-        eventually("an offer of memory", 20, lambda: amount(site, MEMORY) not in (None, "0"))
+        eventually("an offer", lambda: amount(site, CPU) not in (None, "0"))
+        eventually("an offer of memory", lambda: amount(site, MEMORY) not in (None, "0"))
         assert STAMP in node(site)["metadata"]["annotations"]
         pod = batch(site, namespace)
-        eventually("the limit", 20, lambda: quota_cpus(pod) == pytest.approx(0.3, rel=0.01))
+        eventually("the limit", lambda: quota_cpus(pod) == pytest.approx(0.3, rel=0.01))
         granted = f'sweetpoint_reclaimable_granted{{resource="{CPU}"}} 300.0'
-        eventually("the granted amount", 20, lambda: granted in (agent.get("/metrics") or ""))
+        eventually("the granted amount", lambda: granted in (agent.get("/metrics") or ""))
         page = agent.get("/metrics") or ""
         assert f'sweetpoint_reclaimable_stale{{resource="{CPU}"}} 0.0' in page
         assert agent.stop(signal.SIGTERM) == 0
@@ -81,13 +82,13 @@ def test_observe_mode_removes_the_offer_of_a_killed_run(site: NodeSite, namespac
     site.write(kubernetes=SECTION)
     with AgentRun(site, "--no-guardian") as agent:
         agent.ready()
-        eventually("an offer", 20, lambda: amount(site, CPU) not in (None, "0"))
+        eventually("an offer", lambda: amount(site, CPU) not in (None, "0"))
         agent.stop(signal.SIGKILL)
     assert amount(site, CPU) is not None
     site.write(mode="observe", kubernetes=SECTION)
     with AgentRun(site) as agent:
         agent.ready()
-        eventually("the removal", 20, lambda: amount(site, CPU) is None)
+        eventually("the removal", lambda: amount(site, CPU) is None)
         pod = batch(site, namespace)
-        eventually("the pod", 20, lambda: site.workload(agent, pod))
+        eventually("the pod", lambda: site.workload(agent, pod))
         assert quota_cpus(pod) is None

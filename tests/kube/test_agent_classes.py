@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
 from tests.kube.kubepods import DRIVERS, Kubepods
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -109,16 +110,16 @@ def test_every_pod_gets_its_class_and_only_best_effort_ones_are_touched(
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         pods += start_all(CASES[-4:])  # while it runs
-        eventually("all classes", 10, lambda: classes(site, agent, pods) == expected(pods))
+        eventually("all classes", lambda: classes(site, agent, pods) == expected(pods))
         names = {f"{pod.pod['metadata']['namespace']}/{pod.name}" for _, pod in pods}
         found = [w["name"].split("/") for w in agent.status()["workloads"]]
         assert {"/".join(parts[:2]) for parts in found} == names
         best_effort = [pod.cgroup for case, pod in pods if case.expected == BE]
         idle = [pod.cgroup for case, pod in pods if (case.expected, case.qos) == (BE, "BestEffort")]
         light = [cgroup for cgroup in best_effort if cgroup not in idle]
-        eventually("all to be protected", 5, lambda: all(map(site.idle, idle)))
+        eventually("all to be protected", lambda: all(map(site.idle, idle)))
         # kubelet would write the weight of these pods at a resize.
-        eventually("the lowest weights", 5, lambda: all(map(site.lightest, light)))
+        eventually("the lowest weights", lambda: all(map(site.lightest, light)))
         # Pods that were started later are not in `before`.
         now = site.knobs()
         touched = {name.rpartition("/")[0] for name in before if now[name] != before[name]}

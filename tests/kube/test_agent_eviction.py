@@ -16,12 +16,13 @@ import time
 import pytest
 
 from controller.kube.overload_taint import TAINT_KEY
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet
 from tests.kube.overloaded import OverloadedNode, hurting
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -57,12 +58,12 @@ def test_only_the_culprit_is_evicted(node: OverloadedNode) -> None:
     with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
-        eventually("the end of the hog", PATIENCE_S, lambda: node.ended)
+        eventually("the end of the hog", lambda: node.ended)
         assert node.ended == [hog.uid]
         assert not hog.cgroup.exists() and mouse.cgroup.exists()
-        eventually("the taint", 10, node.taints)
+        eventually("the taint", node.taints)
         assert node.taints() == [{"key": TAINT_KEY, "effect": "PreferNoSchedule"}]
-        event = eventually("an Event", 10, lambda: node.events(hog).get("Evicted"))
+        event = eventually("an Event", lambda: node.events(hog).get("Evicted"))
         assert agent.stop() == 0
     assert event["type"] == "Warning"
     assert f"{node.namespace}/web@tight suffers on cpu" in event["message"]
@@ -84,9 +85,7 @@ def test_no_pod_is_evicted_in_place_of_culprits_with_a_budget(node: OverloadedNo
         running.start()
         # Both have enough blame: after the refusal of one the other is tried.
         for hog in hogs:
-            eventually(
-                "a refusal", PATIENCE_S, lambda hog=hog: "EvictionRefused" in node.events(hog)
-            )
+            eventually("a refusal", lambda hog=hog: "EvictionRefused" in node.events(hog))
         time.sleep(10)
         assert hurting(agent), "the service still suffers"
         refused = 'sweetpoint_evictions_total{reason="cpu",result="refused"} 2.0'
@@ -105,12 +104,12 @@ def test_the_next_start_removes_the_taint_of_a_killed_agent_and_respects_the_coo
         with AgentRun(node.site) as agent:
             agent.ready()
             running.start()
-            eventually("an eviction", PATIENCE_S, lambda: node.ended)
+            eventually("an eviction", lambda: node.ended)
             kill(agent)
         assert node.taints()
         with AgentRun(node.site) as again:
             again.ready()
-            eventually("the end of the taint", 10, lambda: not node.taints())
+            eventually("the end of the taint", lambda: not node.taints())
             time.sleep(20)
             assert hurting(again), "the other hog is still there"
             assert len(node.ended) == 1 and not node.taints()
@@ -122,7 +121,7 @@ def test_release_removes_the_taint(node: OverloadedNode) -> None:
     with loads(node.pain(node.hog()), WORK_S) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
-        eventually("an eviction", PATIENCE_S, lambda: node.ended)
+        eventually("an eviction", lambda: node.ended)
         kill(agent)
     assert node.taints()
     state = str(node.site.home / "state")
@@ -143,12 +142,12 @@ def test_the_taint_expires(node: OverloadedNode) -> None:
     with loads(node.pain(node.hog()), WORK_S) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
-        eventually("an eviction", PATIENCE_S, lambda: node.ended)
-        eventually("the taint", 10, node.taints)
+        eventually("an eviction", lambda: node.ended)
+        eventually("the taint", node.taints)
         time.sleep(50)
         assert node.taints()
-        eventually("the end of the taint", 25, lambda: not node.taints())
-        eventually("/statusz", 5, lambda: agent.status()["cluster"]["marked_until_s"] is None)
+        eventually("the end of the taint", lambda: not node.taints())
+        eventually("/statusz", lambda: agent.status()["cluster"]["marked_until_s"] is None)
         assert agent.stop() == 0
 
 
@@ -159,7 +158,7 @@ def test_observe_mode_reports_the_pod_that_would_be_evicted(node: OverloadedNode
     with loads(node.pain(hog), WORK_S) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
-        event = eventually("the Event", PATIENCE_S, lambda: node.events(hog).get("WouldEvict"))
+        event = eventually("the Event", lambda: node.events(hog).get("WouldEvict"))
         assert "the agent only observes" in event["message"]
         assert node.taints() == [] and agent.stop() == 0
     assert node.ended == [] and node.events(mouse) == {}
@@ -182,7 +181,7 @@ def test_no_pod_is_evicted_for_an_overload_that_best_effort_did_not_cause(
     with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
-        eventually("the overload", PATIENCE_S, lambda: hurting(agent))
+        eventually("the overload", lambda: hurting(agent))
         time.sleep(30)
         assert hurting(agent), "the service still suffers"
         (demand,) = agent.status()["plan"]["demands"]

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.client import Refused
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -65,9 +66,7 @@ def test_they_keep_the_class_of_kubernetes_and_get_one_line_each(
     site.cluster.make_pod(namespace, "static", node=site.kubelet.node, annotations=static)
     with AgentRun(site) as agent:
         agent.ready()
-        eventually(
-            "all pods", 10, lambda: all(site.workload(agent, pod) for pod in running.values())
-        )
+        eventually("all pods", lambda: all(site.workload(agent, pod) for pod in running.values()))
         for name, pod in running.items():
             found = site.workload(agent, pod)
             assert found is not None

@@ -10,12 +10,13 @@ import time
 
 import pytest
 
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.installed import Installed
 from tests.kube.kubelet import Kubelet
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -64,12 +65,12 @@ def test_the_annotation_pauses_and_its_removal_resumes(
     with AgentRun(site) as agent:
         agent.ready().enforcing()
         annotate(site, "soon\x1b[31m")
-        eventually("the problem", SEEN_S, lambda: agent.status()["pause_problems"].get("node"))
+        eventually("the problem", lambda: agent.status()["pause_problems"].get("node"))
         assert site.protected()
 
         annotate(site, "1h")
-        eventually("everything restored", SEEN_S, lambda: site.knobs() == before)
-        (event,) = eventually("an Event", 10, lambda: events(site, "ProtectionPaused"))
+        eventually("everything restored", lambda: site.knobs() == before)
+        (event,) = eventually("an Event", lambda: events(site, "ProtectionPaused"))
         assert "every knob is restored" in event["note"]
         (pause,) = agent.status()["pauses"]
         assert (pause["scope"], pause["source"]) == ("everything", "node")
@@ -86,14 +87,14 @@ def test_the_annotation_pauses_and_its_removal_resumes(
             time.sleep(0.02)
         assert [each["until_s"] for each in agent.status()["pauses"]] == [end_s]
         annotate(site, None)
-        eventually("protection", SEEN_S, site.protected)
-        eventually("an Event", 10, lambda: events(site, "ProtectionResumed"))
+        eventually("protection", site.protected)
+        eventually("an Event", lambda: events(site, "ProtectionResumed"))
 
         # An end as a time.
         end = datetime.now(UTC) + timedelta(seconds=18)
         annotate(site, end.isoformat(timespec="seconds").replace("+00:00", "Z"))
-        eventually("everything restored", SEEN_S, lambda: site.knobs() == before)
-        eventually("the end", SEEN_S, site.protected)
+        eventually("everything restored", lambda: site.knobs() == before)
+        eventually("the end", site.protected)
         assert datetime.now(UTC) > end - timedelta(seconds=1)
         assert agent.status()["pause_problems"] == {}
         assert agent.stop() == 0

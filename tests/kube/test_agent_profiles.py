@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -64,22 +65,22 @@ def test_profiles_change_while_the_agent_runs(
 
     with AgentRun(site) as agent:
         agent.ready()
-        eventually("the pod", 10, lambda: profile_of() == "default")
-        eventually("an Event about the missing ConfigMap", 10, lambda: events_of("ProfilesMissing"))
+        eventually("the pod", lambda: profile_of() == "default")
+        eventually("an Event about the missing ConfigMap", lambda: events_of("ProfilesMissing"))
         problem = agent.status()["cluster"]["label_problems"][f"{namespace}/web"]
         assert problem == "profile rule 1: no profile has the name 'gold'"
 
         body = {"metadata": {"name": NAME}, "data": profile("gold", 3)}
         uid = cluster.admin.create(path, body)["metadata"]["uid"]
-        eventually("the profile", 10, lambda: profile_of() == "gold")
-        (event,) = eventually("the Event", 10, lambda: events_of("ProfilesApplied"))
+        eventually("the profile", lambda: profile_of() == "gold")
+        (event,) = eventually("the Event", lambda: events_of("ProfilesApplied"))
         assert (event["regarding"]["uid"], event["note"]) == (uid, "profiles in force: gold")
         assert _points(agent) == {3e6}
 
         bad = {"data": profile("gold", 4) | {"bad.yaml": "name: bad\n"}}
         cluster.admin.patch(f"{path}/{NAME}", bad)
         (event,) = eventually(
-            "an Event about the invalid change", 10, lambda: events_of("ProfilesRefused")
+            "an Event about the invalid change", lambda: events_of("ProfilesRefused")
         )
         assert "bad.yaml:1: indicators: is missing" in event["note"]
         assert (profile_of(), _points(agent)) == ("gold", {3e6})
@@ -88,9 +89,9 @@ def test_profiles_change_while_the_agent_runs(
         assert 'sweetpoint_kube_profiles_reload_total{result="failed"} 1.0' in metrics
 
         cluster.admin.patch(f"{path}/{NAME}", {"data": {"bad.yaml": None}})
-        eventually("the new sweet point", 10, lambda: _points(agent) == {4e6})
+        eventually("the new sweet point", lambda: _points(agent) == {4e6})
         cluster.admin.patch(f"{path}/{NAME}", {"data": {"gold.yaml": None}})
-        eventually("the default profile", 10, lambda: profile_of() == "default")
+        eventually("the default profile", lambda: profile_of() == "default")
         assert agent.status()["tick"]["failed"] == 0
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kernel.footprint import footprint
 from tests.kernel.loads import Load, loads
 from tests.kube.cluster import Cluster
@@ -17,6 +17,7 @@ from tests.kube.installed import Installed
 from tests.kube.kubelet import Kubelet
 from tests.kube.kubepods import Kubepods
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel, pytest.mark.soak]
 
@@ -63,10 +64,10 @@ def test_a_thousand_pods_and_twenty_changes_a_second(
     with loads(wanted, seconds=600) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
-        eventually("all pods", 30, lambda: known(agent) == crowd.expected)
+        eventually("all pods", lambda: known(agent) == crowd.expected)
         for _ in crowd.changes(PER_SECOND, WARM_UP_S):  # warm-up: allocations that are made once
             pass
-        eventually("the changes", 30, lambda: known(agent) == crowd.expected)
+        eventually("the changes", lambda: known(agent) == crowd.expected)
         time.sleep(2)
         began_s, before = time.monotonic(), footprint(agent)
         most_bytes = before.pss_bytes
@@ -75,7 +76,7 @@ def test_a_thousand_pods_and_twenty_changes_a_second(
                 assert agent.get("/metrics")
                 most_bytes = max(most_bytes, footprint(agent).pss_bytes)
         after, took_s = footprint(agent), time.monotonic() - began_s
-        eventually("the last changes", 30, lambda: known(agent) == crowd.expected)
+        eventually("the last changes", lambda: known(agent) == crowd.expected)
         state, end = agent.status(), footprint(agent)
         assert agent.stop() == 0
     cpus, most_bytes = (after.cpu_s - before.cpu_s) / took_s, max(most_bytes, end.pss_bytes)

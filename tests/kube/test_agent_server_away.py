@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kernel.footprint import footprint
 from tests.kernel.loads import Load, loads
 from tests.kube.cable import Cable
@@ -16,6 +16,7 @@ from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
 from tests.kube.overloaded import OverloadedNode, hurting
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -93,7 +94,7 @@ def test_classes_are_kept_while_the_server_is_down_and_updated_afterwards(
                 running.start()
                 expected = {f"pod:{NEW_BATCH}": BE, f"pod:{NEW_SERVICE}": LS}
                 expected |= {w["name"]: w["qos"] for w in known}
-                eventually("the new pods", 15, lambda: classes(agent) == expected)
+                eventually("the new pods", lambda: classes(agent) == expected)
                 time.sleep(max(0.0, began + 60 - time.monotonic()))
                 assert cache_age_s(agent) > 55
                 assert site.age_s(agent) > 55
@@ -103,7 +104,7 @@ def test_classes_are_kept_while_the_server_is_down_and_updated_afterwards(
         finally:
             plane.start_server()
         late_pod = start(site, namespace, "late", "BestEffort")
-        eventually("the late pod", 60, lambda: knows(site, agent, late_pod))
+        eventually("the late pod", lambda: knows(site, agent, late_pod))
         assert cache_age_s(agent) < 5
         assert all(knows(site, agent, pod) for pod in (service, batch))
         time.sleep(5)
@@ -128,18 +129,18 @@ def test_evictions_are_held_and_logged_while_the_server_is_down(
     hog = node.hog()
     with loads(node.pain(hog), 240) as running, AgentRun(node.site) as agent:
         agent.ready()
-        eventually("the pods", 30, lambda: all(knows(node.site, agent, p) for p in (hog, node.web)))
+        eventually("the pods", lambda: all(knows(node.site, agent, p) for p in (hog, node.web)))
         cluster.plane.stop_server()
         try:
             running.start()
             held = re.compile(r'evictions_total{reason="cpu",result="held"} [1-9]')
-            eventually("a held eviction", 60, lambda: held.search(agent.get("/metrics") or ""))
+            eventually("a held eviction", lambda: held.search(agent.get("/metrics") or ""))
             time.sleep(5)
             assert hurting(agent)
             assert hog.cgroup.exists()
         finally:
             cluster.plane.start_server()
-        eventually("the end of the hog", 120, lambda: node.ended)
+        eventually("the end of the hog", lambda: node.ended)
         assert node.ended == [hog.uid]
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
@@ -154,7 +155,7 @@ def test_interrupted_watches_are_resumed(site: NodeSite, namespace: str, cable: 
             before = cable.connections
             cable.cut()
             pod = start(site, namespace, f"batch-{number}", "BestEffort")
-            eventually("the pod", 30, lambda pod=pod: knows(site, agent, pod))
+            eventually("the pod", lambda pod=pod: knows(site, agent, pod))
             assert 1 <= cable.connections - before < 10
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0

@@ -11,11 +11,11 @@ import pytest
 from controller.kube.client.api import PatchKind
 from controller.kube.client.errors import ApiError
 from controller.kube.pod_watcher import PodWatcher
-from tests.kernel.agent import eventually
 from tests.kube.cable import Cable
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.counting_api import CountingApi
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -112,20 +112,19 @@ def test_the_watcher_resumes_interrupted_watches(
         return sorted(pod.name for pod in watcher.pods.pods.values())
 
     try:
-        eventually("the first pod", 20, lambda: names() == ["first"])
+        eventually("the first pod", lambda: names() == ["first"])
         for number in range(3):
             cable.cut()
             cluster.make_pod(namespace, f"pod-{number}", node=node)
-            eventually("the next pod", 20, lambda number=number: f"pod-{number}" in names())
+            eventually("the next pod", lambda number=number: f"pod-{number}" in names())
         path = f"/api/v1/namespaces/{namespace}/pods/first"
         cluster.admin.patch(path, {"metadata": {"labels": {"sweetpoint.dev/qos": "best-effort"}}})
         eventually(
             "the label",
-            20,
             lambda: any("sweetpoint.dev/qos" in pod.labels for pod in watcher.pods.pods.values()),
         )
         cluster.admin.call("DELETE", path + "?gracePeriodSeconds=0")
-        eventually("the deletion", 20, lambda: names() == ["pod-0", "pod-1", "pod-2"])
+        eventually("the deletion", lambda: names() == ["pod-0", "pod-1", "pod-2"])
         assert api.lists == 1
         age_s = watcher.age_s(time.monotonic_ns())
         assert age_s is not None

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from tests.kernel.agent import eventually
 from tests.kube.client import Refused
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet
 from tests.kube.kubepods import DRIVERS, Driver, Kubepods
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -71,7 +71,7 @@ def test_a_budget_refuses_and_then_allows_an_eviction(
     )
     cluster.allow(namespace, "budget", 1)
     evict(cluster, namespace, "batch")
-    eventually("the end of the pod", 10, lambda: kubelet.ended == [running.uid])
+    eventually("the end of the pod", lambda: kubelet.ended == [running.uid])
     assert not running.cgroup.exists()
     with pytest.raises(Refused) as refused:
         cluster.admin.get(f"/api/v1/namespaces/{namespace}/pods/batch")

@@ -11,13 +11,14 @@ import time
 
 import pytest
 
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.cable import Cable
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet
 from tests.kube.service_account import ServiceAccountVolume
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -127,7 +128,7 @@ def test_a_token_that_expires_or_is_revoked_while_the_agent_runs(
 
     def start(name: str, qos: str = "BestEffort") -> None:
         pod = site.kubelet.start(cluster.make_pod(namespace, name, node=site.kubelet.node, qos=qos))
-        eventually(f"the pod {name}", 90, lambda: site.workload(agent, pod))
+        eventually(f"the pod {name}", lambda: site.workload(agent, pod))
 
     def status() -> Json:
         return dict(agent.status()["cluster"])
@@ -151,7 +152,7 @@ def test_a_token_that_expires_or_is_revoked_while_the_agent_runs(
         assert status()["failed_requests"].get("401", 0) <= 1
         # Revoked: it is logged once, requests become rarer, and nothing changes.
         end(second)
-        eventually("the problem", 20, lambda: status()["problem"].startswith(UNKNOWN))
+        eventually("the problem", lambda: status()["problem"].startswith(UNKNOWN))
         refused, knobs = status()["failed_requests"]["401"], site.knobs()
         time.sleep(30)
         assert 1 <= status()["failed_requests"]["401"] - refused <= 15

@@ -15,12 +15,13 @@ from controller.kube.client.watch import CollectionWatch
 from controller.kube.profile_descriptors import DescriptorProfiles
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.requests import NETWORK_QOS
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.client import Client, Refused
 from tests.kube.cluster import Cluster
 from tests.kube.katalyst import RULE, install, make_descriptor, path
 from tests.kube.kubelet import Kubelet
 from tests.kube.site import NodeSite
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -35,7 +36,7 @@ def client(cluster: Cluster, namespace: str) -> Client:
     cluster.grant(namespace, "default", [RULE, pods])
     client = cluster.client(namespace, "default")
     # A new role takes effect at the server's authorizer after a moment.
-    eventually("the role", 20, lambda: may_list(client))
+    eventually("the role", lambda: may_list(client))
     return client
 
 
@@ -73,17 +74,17 @@ def test_changes_are_read_and_changes_of_the_status_are_ignored(
     other = cluster.make_namespace(cluster.new_name("other"))
     make_descriptor(cluster, other, "web-spd", TARGET, cpi=1.4)
     make_descriptor(cluster, namespace, "web-spd", TARGET, cpi=1.4)
-    eventually("the descriptor", 10, lambda: descriptors.state.known == 1)
+    eventually("the descriptor", lambda: descriptors.state.known == 1)
     known = descriptors._index
     business = [{"name": "RPCLatency", "current": 20}]
     status = {"status": {"businessStatus": business}}
     cluster.admin.patch(f"{path(namespace, 'web-spd')}/status", status)
     make_descriptor(cluster, namespace, "db-spd", {**TARGET, "name": "db"}, cpi=2)
-    eventually("the other descriptor", 10, lambda: descriptors.state.known == 2)
+    eventually("the other descriptor", lambda: descriptors.state.known == 2)
     first, second = known._by_name, descriptors._index._by_name
     assert first.items() <= second.items() and len(second) == 2
     cluster.admin.delete(path(namespace, "web-spd"))
-    eventually("the deletion", 10, lambda: descriptors.state.known == 1)
+    eventually("the deletion", lambda: descriptors.state.known == 1)
     assert not descriptors.state.unreadable
 
 
@@ -92,7 +93,7 @@ def test_a_kind_that_does_not_exist(cluster: Cluster, tmp_path: Path) -> None:
     nowhere = "/apis/example.org/v1/things"
     taken: list[object] = []
     watch = CollectionWatch(api, "Things", nowhere, {}, parse=str, publish=taken.append)
-    eventually("the answer", 10, lambda: watch.problem)
+    eventually("the answer", lambda: watch.problem)
     time.sleep(0.2)
     watch.close()
     assert watch.problem.startswith("404 ") and watch.errors == {"404": 1} and not taken
@@ -123,11 +124,11 @@ def test_a_pod_gets_the_sweet_points_of_its_workload(
 
     with AgentRun(site) as agent:
         agent.ready()
-        eventually("the pod", 10, lambda: profile() == "default")
+        eventually("the pod", lambda: profile() == "default")
         assert point() is None
         make_descriptor(cluster, namespace, "web-spd", TARGET, cpu_sched_wait=1000)
-        eventually("the derived profile", 10, lambda: profile() == tailored)
-        eventually("the sweet point", 10, lambda: point() == 0.5)
+        eventually("the derived profile", lambda: profile() == tailored)
+        eventually("the sweet point", lambda: point() == 0.5)
         cluster.admin.patch(
             path(namespace, "web-spd"),
             {
@@ -141,14 +142,14 @@ def test_a_pod_gets_the_sweet_points_of_its_workload(
                 }
             },
         )
-        eventually("the new sweet point", 10, lambda: point() == 0.2)
+        eventually("the new sweet point", lambda: point() == 0.2)
         workload = site.workload(agent, pod)
         assert workload is not None and workload["service"] == f"{namespace}/web@default"
         told = agent.status()["cluster"]["service_profiles"]
         assert told["in_use"] == {tailored: "wait_ratio 0.2 (cpu_sched_wait LowerBound 250)"}
         assert "sweetpoint_kube_service_profiles_used 1.0" in (agent.get("/metrics") or "")
         cluster.admin.delete(path(namespace, "web-spd"))
-        eventually("the original profile", 10, lambda: profile() == "default")
+        eventually("the original profile", lambda: profile() == "default")
         assert point() is None
         assert agent.status()["tick"]["failed"] == 0
 
@@ -166,9 +167,9 @@ def test_a_limit_that_cannot_be_enforced_is_reported_while_its_pod_exists(
         assert agent.status()["link_problems"] == {}
         made = cluster.make_pod(namespace, "batch", node=kubelet.node, annotations=said)
         kubelet.start(made)
-        problems = eventually("the problem", 10, lambda: agent.status()["link_problems"])
+        problems = eventually("the problem", lambda: agent.status()["link_problems"])
         assert "no link is shaped" in problems["pod_limits"]
         assert 'sweetpoint_link_problem{device="pod_limits"' in (agent.get("/metrics") or "")
         cluster.admin.delete(f"/api/v1/namespaces/{namespace}/pods/batch")
-        eventually("no problem", 10, lambda: agent.status()["link_problems"] == {})
+        eventually("no problem", lambda: agent.status()["link_problems"] == {})
         assert agent.status()["tick"]["failed"] == 0

@@ -18,9 +18,9 @@ from controller.kube.events import Events, Regarding
 from controller.kube.overload_taint import TAINT_KEY, OverloadTaint, remove_taint
 from controller.kube.pod_eviction import PodEvictions
 from controller.workloads.pods.pod import Pod, parse_pod
-from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -59,9 +59,7 @@ class Bench:
         self.pod = parse_pod(pod)
         assert self.evictions.request(EVICTION, Plan(time_ns=0), enforcing=True)
         answers: list[EvictionAnswer] = []
-        eventually(
-            "an answer", 10, lambda: bool(answers.extend(self.evictions.answers()) or answers)
-        )
+        eventually("an answer", lambda: bool(answers.extend(self.evictions.answers()) or answers))
         return answers[0]
 
     def drained(self) -> None:

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tests.kernel.agent import eventually
 from tests.kube.cluster import Cluster
 from tests.kube.installed import Installed
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -23,5 +23,5 @@ def test_an_idle_level_keeps_a_seat(cluster: Cluster) -> None:
         return re.findall(metric, str(cluster.admin.get("/metrics")["message"]), re.MULTILINE)
 
     # Without one the first request after a while waits up to 10 s: the agent that ends has less.
-    eventually("the priority level", 10, seats)
+    eventually("the priority level", seats)
     assert int(seats()[0]) >= 1

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
 from tests.kube.installed import Installed
 from tests.kube.katalyst import install
 from tests.kube.permissions import EVERYBODY, allowed, granted
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -110,7 +110,7 @@ def test_the_policy_allows_only_the_taint_of_the_own_node(
     other = cluster.new_name("node")
     cluster.make_node(other)
     # A policy takes effect a moment after its creation.
-    eventually("the policy", 20, lambda: taint(agent, other, [OVERLOADED]))
+    eventually("the policy", lambda: taint(agent, other, [OVERLOADED]))
     assert "its own node" in taint(agent, other, [])
     assert taint(agent, node, [OVERLOADED]) == ""
     assert "taint" in taint(agent, node, [OVERLOADED, FOREIGN])
@@ -155,7 +155,7 @@ def test_taints_do_not_wait_behind_lists_and_events(
         taint(agent, node, [OVERLOADED])
         return dispatched() == before + 1
 
-    eventually("the flow schema", 20, patched)
+    eventually("the flow schema", patched)
     before = dispatched()
     agent.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")
     assert dispatched() == before
@@ -167,7 +167,7 @@ def test_the_policy_requires_the_uid_and_the_grace_period(
     pod = cluster.make_pod(namespace, "batch", node=node)
     exact = {"preconditions": {"uid": pod["metadata"]["uid"]}}
     hasty = {**exact, "gracePeriodSeconds": 0, "dryRun": ["All"]}
-    eventually("the policy", 20, lambda: "grace period" in eviction(agent, pod, hasty))
+    eventually("the policy", lambda: "grace period" in eviction(agent, pod, hasty))
     assert "uid" in eviction(agent, pod, {})
     # Both policies refuse; the server returns the message of one of them.
     refused = eviction(installed.stranger(), pod, exact)
@@ -183,7 +183,7 @@ def test_the_policy_refuses_no_eviction_of_other_clients(
     gone = {"metadata": {"namespace": namespace, "name": "gone", "uid": "of-a-pod-that-ended"}}
     exact = {"preconditions": {"uid": "of-a-pod-that-ended"}}
     pod = cluster.make_pod(namespace, "batch", node=node)
-    eventually("the policy", 20, lambda: eviction(agent, pod, {"dryRun": ["All"]}))
+    eventually("the policy", lambda: eviction(agent, pod, {"dryRun": ["All"]}))
     # Of a namespace without pods, the policy has no parameters.
     other = cluster.make_namespace(cluster.new_name("empty"))
     gone["metadata"]["namespace"] = other
@@ -208,7 +208,7 @@ def test_the_policy_allows_only_evictions_of_best_effort_pods_of_the_own_node(
     def refused(words: str, where: str, options: Json | None = None, /, **made: Any) -> None:
         # The server's cache has a new pod a moment later.
         judged = evict(where, options, **made)
-        eventually(f"{words} for {made}", 20, lambda: words in judged())
+        eventually(f"{words} for {made}", lambda: words in judged())
 
     refused("its own node", other)
     refused("another uid", node, {"preconditions": {"uid": "of-its-namesake"}})

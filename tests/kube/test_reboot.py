@@ -22,7 +22,7 @@ from tests.kube.standalone import (
     new_boot_id,
     standalone_node,
 )
-from tests.pod_server import PodServer
+from tests.support.kube.pod_server import PodServer
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 

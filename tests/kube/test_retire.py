@@ -14,10 +14,10 @@ from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError
 from controller.kube.extended_resources import NodeResources
 from controller.kube.overload_taint import OverloadTaint
-from tests.kernel.agent import eventually
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.installed import Installed
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -82,7 +82,7 @@ def test_it_waits_until_every_agent_has_ended(cluster: Cluster, release: Release
 
     thread = threading.Thread(target=hook, daemon=True)
     thread.start()
-    eventually("the node selector", 10, lambda: NOWHERE in release.selector())
+    eventually("the node selector", lambda: NOWHERE in release.selector())
     # The other fields stay: without the selector the DaemonSet is as before.
     assert release.selector()["kubernetes.io/os"] == "linux"
     assert not ended.wait(1.5), "the controller has not looked yet"

@@ -4,10 +4,10 @@
 
 import pytest
 
-from tests.kernel.agent import eventually
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
 from tests.kube.installed import Installed
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -35,7 +35,7 @@ def test_only_the_own_resources_of_the_own_node(cluster: Cluster) -> None:
     cluster.make_node(node)
     cluster.make_node(other)
     agent = installed.agent(node)
-    eventually("the policy", 20, lambda: refusal(agent, other, both({"sweetpoint.dev/cpu": "7"})))
+    eventually("the policy", lambda: refusal(agent, other, both({"sweetpoint.dev/cpu": "7"})))
     assert "its own node" in refusal(agent, other, both(OURS))
     stamp = {"metadata": {"annotations": {"sweetpoint.dev/reclaimed": "{}"}}}
     assert refusal(agent, node, {**both(OURS), **stamp}) == ""
@@ -80,7 +80,7 @@ def test_an_agent_without_capacity_may_remove_earlier_resources(cluster: Cluster
     cluster.make_node(node)
     cluster.make_node(other)
     agent = installed.agent(node)
-    eventually("the policy", 20, lambda: refusal(agent, other, both(OURS)))
+    eventually("the policy", lambda: refusal(agent, other, both(OURS)))
     cluster.admin.patch(f"/api/v1/nodes/{node}/status", both(OURS))
     assert "its own resources" in refusal(agent, node, both({"sweetpoint.dev/cpu": "7"}))
     assert refusal(agent, node, both(dict.fromkeys(OURS))) == ""

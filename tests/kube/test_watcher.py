@@ -10,11 +10,11 @@ import time
 import pytest
 
 from controller.kube.pod_watcher import PodWatcher
-from tests.kernel.agent import eventually
 from tests.kube.cable import Cable
 from tests.kube.client import Client, Refused
 from tests.kube.cluster import Cluster
 from tests.kube.counting_api import CountingApi
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -52,7 +52,7 @@ def watching(api: CountingApi, node: str) -> Iterator[PodWatcher]:
 def watcher(cluster: Cluster, namespace: str, api: CountingApi, node: str) -> Iterator[PodWatcher]:
     cluster.grant(namespace, "default", RULES)
     with watching(api, node) as watcher:
-        eventually("the first list", 10, lambda: watcher.pods.synced)
+        eventually("the first list", lambda: watcher.pods.synced)
         yield watcher
 
 
@@ -67,18 +67,18 @@ def test_changes_of_the_node_s_pods_are_read_with_one_list(
     cluster.make_pod(namespace, "elsewhere", node="elsewhere")
     cluster.make_pod(namespace, "one", node=node)
     cluster.make_pod(namespace, "two", node=node, qos="Guaranteed")
-    eventually("both", 10, lambda: names(watcher) == {"one", "two"})
+    eventually("both", lambda: names(watcher) == {"one", "two"})
     cluster.admin.patch(
         f"{pods}/one", {"metadata": {"labels": {"sweetpoint.dev/qos": "best-effort"}}}
     )
     found = lambda: {pod.name: pod for pod in watcher.pods.pods.values()}  # noqa: E731
-    eventually("the label", 10, lambda: "sweetpoint.dev/qos" in found()["one"].labels)
+    eventually("the label", lambda: "sweetpoint.dev/qos" in found()["one"].labels)
     assert found()["two"].qos_class == "Guaranteed"
     # Bound and never started: kubelet completes the deletion.
     cluster.admin.delete(f"{pods}/two")
-    eventually("the begin of the deletion", 10, lambda: found()["two"].terminating)
+    eventually("the begin of the deletion", lambda: found()["two"].terminating)
     cluster.admin.delete(f"{pods}/two?gracePeriodSeconds=0")
-    eventually("the deletion", 10, lambda: names(watcher) == {"one"})
+    eventually("the deletion", lambda: names(watcher) == {"one"})
     assert (api.lists, watcher.problem) == (1, "")
 
 
@@ -93,7 +93,7 @@ def test_an_interrupted_watch_is_resumed(
     for number in range(3):
         cable.cut()
         cluster.make_pod(namespace, f"pod-{number}", node=node)
-        eventually("the pod", 20, lambda number=number: f"pod-{number}" in names(watcher))
+        eventually("the pod", lambda number=number: f"pod-{number}" in names(watcher))
     assert api.lists == 1
     assert watcher.pods.synced
 
@@ -108,7 +108,7 @@ def test_after_a_compaction_there_is_one_list_and_a_new_watch(
 ) -> None:
     early = cluster.make_pod(namespace, "early", node=node)
     cluster.make_pod(namespace, "gone", node=node)
-    eventually("the pods", 10, lambda: names(watcher) == {"early", "gone"})
+    eventually("the pods", lambda: names(watcher) == {"early", "gone"})
     # These changes do not reach the agent.
     cable.hold()
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -119,7 +119,7 @@ def test_after_a_compaction_there_is_one_list_and_a_new_watch(
     cable.release()
     try:
         before = cable.connections
-        eventually("a refusal", 20, lambda: watcher.errors.get("unreachable"))
+        eventually("a refusal", lambda: watcher.errors.get("unreachable"))
         cluster.plane.compact()
         time.sleep(1)
         assert names(watcher) == {"early", "gone"} and watcher.pods.synced
@@ -128,10 +128,10 @@ def test_after_a_compaction_there_is_one_list_and_a_new_watch(
     finally:
         cluster.plane.start_server()
     assert is_past(cluster, early["metadata"]["resourceVersion"])
-    eventually("the current pods", 60, lambda: names(watcher) == {"early", "between"})
+    eventually("the current pods", lambda: names(watcher) == {"early", "between"})
     assert (api.lists, watcher.problem) == (2, "")
     cluster.make_pod(namespace, "late", node=node)
-    eventually("the late pod", 10, lambda: names(watcher) == {"early", "between", "late"})
+    eventually("the late pod", lambda: names(watcher) == {"early", "between", "late"})
     assert api.lists == 2
     assert watcher.age_s(time.monotonic_ns()) < 3
 
@@ -150,9 +150,9 @@ def test_a_missing_permission_is_reported_and_a_later_grant_is_used(
     cluster: Cluster, namespace: str, node: str, api: CountingApi
 ) -> None:
     with watching(api, node) as watcher:
-        eventually("a refusal", 10, lambda: watcher.errors.get("403"))
+        eventually("a refusal", lambda: watcher.errors.get("403"))
         assert "forbidden" in watcher.problem.lower()
         assert not watcher.pods.synced
         cluster.grant(namespace, "default", RULES)
-        eventually("the list", 60, lambda: watcher.pods.synced)
+        eventually("the list", lambda: watcher.pods.synced)
         assert watcher.problem == ""

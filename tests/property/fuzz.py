@@ -14,7 +14,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["controller", "actuators", "prometheus_client"]):
-    from tests.subjects import SUBJECTS
+    from tests.support.hostile.subjects import SUBJECTS
 
 _MAX_BYTES = 1 << 14
 _SLOW_S = 10

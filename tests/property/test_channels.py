@@ -22,9 +22,9 @@ from controller.core.knob_values import (
 )
 from controller.core.model import Knob, KnobValue, Snapshot
 from controller.core.planner import Planner
-from tests.closed_loop import LAW, TICK_NS, ClosedLoop
-from tests.resource_loop import MEASURES, demands, resource_settings
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.support.loops.closed_loop import LAW, TICK_NS, ClosedLoop
+from tests.support.loops.resource_loop import MEASURES, demands, resource_settings
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 

@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from tests.subjects import SUBJECTS
+from tests.support.hostile.subjects import SUBJECTS
 
 pytestmark = pytest.mark.soak
 

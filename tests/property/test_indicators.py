@@ -25,7 +25,7 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
+from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB = CgroupId("cpu", 1)
 ETH0 = Target(TargetKind.LINK, "4026531840", 1, "eth0")

@@ -13,7 +13,7 @@ from prometheus_client.exposition import generate_latest
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.metrics.text import page
 from controller.telemetry.report import PublishedState
-from tests.reports import report
+from tests.support.reports import report
 
 # Surrogates stand for bytes that are not UTF-8, which a name of a cgroup may have.
 SURROGATES = st.text("\udc80\udcff\ud800a\\", max_size=6)

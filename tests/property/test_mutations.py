@@ -14,10 +14,10 @@ import pytest
 from controller.config.load import load
 from controller.workloads.pods.descriptor import parse_descriptor
 from controller.workloads.pods.pod import parse_pod
-from tests.subjects import SUBJECTS
-from tests.subjects.files import CONFIG, PROFILE
-from tests.subjects.objects import DESCRIPTOR, POD
-from tests.subjects.subject import Check
+from tests.support.hostile.subjects import SUBJECTS
+from tests.support.hostile.subjects.files import CONFIG, PROFILE
+from tests.support.hostile.subjects.objects import DESCRIPTOR, POD
+from tests.support.hostile.subjects.subject import Check
 
 
 def check_mutations(subject: str, numbers: range, check: Check) -> None:

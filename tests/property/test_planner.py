@@ -17,7 +17,7 @@ from controller.core.model import Blame, Knob, KnobValue, Mode, Pause, QosClass,
 from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
+from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
 
 # Two floors of 50 mcpu, divided by up to four workloads.
 FLOOR = 0.025

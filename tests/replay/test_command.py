@@ -16,8 +16,8 @@ from controller.cli.main import main
 from controller.core.planner import Planner
 from controller.core.settings import HostFacts
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import TICK_NS, make_settings
-from tests.history_loop import RecordedLoop
+from tests.support.loops.closed_loop import TICK_NS, make_settings
+from tests.support.loops.history_loop import RecordedLoop
 
 WORKLOADS = "workloads: [{name: web, cgroup: /web, class: latency-sensitive, service: web}]\n"
 

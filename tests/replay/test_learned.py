@@ -8,7 +8,7 @@ from pathlib import Path
 from controller.agent.recording import Entry, Recorder, read, replay
 from controller.core.planner import Planner
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import TICK_NS, make_settings
+from tests.support.loops.closed_loop import TICK_NS, make_settings
 
 SECONDS = 180
 

@@ -14,7 +14,7 @@ from controller.core.model import Knob, KnobValue, Pause, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import TICK_NS, make_settings, with_sweet_point
+from tests.support.loops.closed_loop import TICK_NS, make_settings, with_sweet_point
 
 Input = tuple[Snapshot, tuple[Outcome, ...], Settings | None, tuple[Workload, ...] | None]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from controller.core.model import CgroupId
 from controller.core.settings import HostFacts, Settings
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import make_spec
+from tests.support.loops.closed_loop import make_spec
 
 __all__ = ("HarmNode", "settings_for")
 

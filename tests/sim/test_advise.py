@@ -13,9 +13,9 @@ import pytest
 from controller.cli.main import main
 from controller.core.model import Mode, QosClass, Workload, WorkloadSample
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import make_settings, make_spec
-from tests.history_loop import RecordedLoop
 from tests.sim.explaining import START
+from tests.support.loops.closed_loop import make_settings, make_spec
+from tests.support.loops.history_loop import RecordedLoop
 
 Advise = Callable[..., str]
 

@@ -11,7 +11,7 @@ from controller.core.knob_values import parse_quota
 from controller.core.model import Knob, KnobValue, Mode
 from controller.core.settings import SafeState
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import LAW, ClosedLoop, make_settings
+from tests.support.loops.closed_loop import LAW, ClosedLoop, make_settings
 
 IDLE = KnobValue("1")
 FREE = KnobValue("max 100000 0")

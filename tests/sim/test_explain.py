@@ -26,12 +26,12 @@ from controller.core.model import (
     TargetKind,
 )
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import make_settings
-from tests.history_loop import EPOCH_NS, RecordedLoop, read_lines
-from tests.resource_loop import channel_of, resource_settings
 from tests.sim.explaining import START, Explain, incidents
 from tests.sim.harm_node import HarmNode, settings_for
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.support.loops.closed_loop import make_settings
+from tests.support.loops.history_loop import EPOCH_NS, RecordedLoop, read_lines
+from tests.support.loops.resource_loop import channel_of, resource_settings
 
 
 def cpu_loop(data_dir: Path, *wants: float, mode: Mode = Mode.ENFORCE) -> RecordedLoop:

@@ -19,10 +19,10 @@ from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.pod_eviction import PodEvictions
 from controller.workloads.pods.pod import Pod
-from tests.api_stand_in import ApiStandIn, status
-from tests.closed_loop import TICKS_PER_S, make_settings
-from tests.history_loop import RecordedLoop
 from tests.sim.explaining import Explain, incidents
+from tests.support.kube.api_stand_in import ApiStandIn, status
+from tests.support.loops.closed_loop import TICKS_PER_S, make_settings
+from tests.support.loops.history_loop import RecordedLoop
 
 EVICTION_PATH = "/api/v1/namespaces/jobs/pods/hog/eviction"
 POD = Pod(uid="u-hog", namespace="jobs", name="hog", qos_class="BestEffort", priority=0)

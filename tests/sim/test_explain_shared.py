@@ -17,11 +17,11 @@ from controller.core.model import (
 )
 from controller.core.settings import CoreMode, CoreSettings, Settings
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import LAW, make_settings
-from tests.history_loop import RecordedLoop
-from tests.resource_loop import resource_settings, resource_spec
 from tests.sim.explaining import Explain, incidents
 from tests.sim.plants import CacheNode, NetworkNode
+from tests.support.loops.closed_loop import LAW, make_settings
+from tests.support.loops.history_loop import RecordedLoop
+from tests.support.loops.resource_loop import resource_settings, resource_spec
 
 _GROUP = Target(TargetKind.CORE_GROUP, "core", 9, "best-effort")
 

@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.settings import LawSettings
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import LAW, ClosedLoop, make_settings
+from tests.support.loops.closed_loop import LAW, ClosedLoop, make_settings
 
 # Three times the sweet point of 2 ms are there without best-effort work, and a third more with it.
 MOSTLY_OTHERS = Plant(

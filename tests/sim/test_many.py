@@ -10,7 +10,7 @@ from controller.core.knob_values import parse_quota
 from controller.core.model import Knob, Pause
 from controller.core.settings import LawSettings, SafeState
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import LAW, ClosedLoop, make_settings
+from tests.support.loops.closed_loop import LAW, ClosedLoop, make_settings
 
 CPUS = 16
 # More than 2 % of the machine at 1 mcpu each.

@@ -11,9 +11,9 @@ from controller.core.decision import ChannelState, Plan
 from controller.core.model import Knob, KnobValue, Mode, Pause
 from controller.core.settings import SafeState, Settings
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import ClosedLoop, make_settings, with_sweet_point
-from tests.resource_loop import closed
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.support.loops.closed_loop import ClosedLoop, make_settings, with_sweet_point
+from tests.support.loops.resource_loop import closed
 
 EVERYTHING = Pause(everything=True)
 KNOBS = (Knob.CPU_QUOTA, Knob.SCHED_IDLE)

@@ -12,7 +12,7 @@ from controller.core.decision import Action, Plan
 from controller.core.knob_values import parse_quota
 from controller.core.model import Knob, KnobValue
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import (
+from tests.support.loops.closed_loop import (
     LAW,
     TICKS_PER_S,
     ClosedLoop,

@@ -10,9 +10,16 @@ import statistics
 import pytest
 
 from controller.core.model import Knob, KnobValue
-from tests.closed_loop import LAW, TICKS_PER_S, ClosedLoop, filtered
-from tests.resource_loop import channel_of, closed, demands, resource_settings, settings_of, writes
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.support.loops.closed_loop import LAW, TICKS_PER_S, ClosedLoop, filtered
+from tests.support.loops.resource_loop import (
+    channel_of,
+    closed,
+    demands,
+    resource_settings,
+    settings_of,
+    writes,
+)
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 GRADED = (NetworkNode, MemoryNode, DiskNode)

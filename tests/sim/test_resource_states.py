@@ -23,8 +23,9 @@ from controller.core.model import (
 )
 from controller.core.planner import Planner
 from controller.core.settings import CoreMode, CoreSettings, SafeState
-from tests.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
-from tests.resource_loop import (
+from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.support.loops.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
+from tests.support.loops.resource_loop import (
     IN_ORDER,
     channel_of,
     closed,
@@ -34,7 +35,6 @@ from tests.resource_loop import (
     settings_of,
     writes,
 )
-from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 

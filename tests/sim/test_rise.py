@@ -4,8 +4,8 @@
 
 from dataclasses import replace
 
-from tests.closed_loop import LAW
 from tests.sim.who import observe
+from tests.support.loops.closed_loop import LAW
 
 SLOW = replace(LAW, fast_rise=False)
 

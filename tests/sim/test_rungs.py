@@ -10,8 +10,8 @@ from controller.core.settings import LawSettings
 from controller.simulation.policies.registry import for_objective
 from controller.simulation.run import Run, Task, run
 from controller.simulation.scenarios import SCENARIOS
-from tests.closed_loop import LAW
-from tests.resource_loop import IN_ORDER
+from tests.support.loops.closed_loop import LAW
+from tests.support.loops.resource_loop import IN_ORDER
 
 
 def observe(name: str, law: LawSettings, seconds: int = 240) -> Run:

@@ -9,7 +9,14 @@ import pytest
 from controller.core.model import CgroupId
 from controller.core.settings import LawSettings
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import LAW, SECOND_NS, TICKS_PER_S, ClosedLoop, make_settings, make_spec
+from tests.support.loops.closed_loop import (
+    LAW,
+    SECOND_NS,
+    TICKS_PER_S,
+    ClosedLoop,
+    make_settings,
+    make_spec,
+)
 
 SHIPPED = make_spec(filter_ns=4 * SECOND_NS)
 QUIET = 1e3

@@ -12,7 +12,7 @@ from controller.core.indicators.histogram import index_of
 from controller.core.model import CgroupId, IndicatorName, Workload, WorkloadSample
 from controller.core.settings import LawSettings
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import LAW, SECOND_NS, ClosedLoop, make_settings, make_spec
+from tests.support.loops.closed_loop import LAW, SECOND_NS, ClosedLoop, make_settings, make_spec
 
 SHIPPED = replace(make_spec(filter_ns=4 * SECOND_NS), name=IndicatorName.RUNQ_DELAY_P99)
 WORKERS = 4

@@ -17,10 +17,17 @@ from controller.simulation.policies.planned import Planned
 from controller.simulation.policies.registry import for_objective
 from controller.simulation.run import Task, run
 from controller.simulation.scenarios import SCENARIOS
-from tests.closed_loop import LAW, SECOND_NS, TICKS_PER_S, ClosedLoop, make_settings, make_spec
-from tests.resource_loop import demands, resource_settings, resource_spec
 from tests.sim.harm_node import HarmNode, settings_for
 from tests.sim.plants import CacheNode
+from tests.support.loops.closed_loop import (
+    LAW,
+    SECOND_NS,
+    TICKS_PER_S,
+    ClosedLoop,
+    make_settings,
+    make_spec,
+)
+from tests.support.loops.resource_loop import demands, resource_settings, resource_spec
 
 UNVERIFIED = replace(LAW, verify_squeeze=False, verify_unmet=False)
 

@@ -11,10 +11,10 @@ from controller.core.decision import Eviction
 from controller.core.knob_values import parse_quota
 from controller.core.model import Knob
 from controller.core.settings import LawSettings
-from tests.closed_loop import LAW, ClosedLoop, make_settings
-from tests.resource_loop import resource_settings
 from tests.sim.harm_node import HarmNode, settings_for
 from tests.sim.plants import CacheNode
+from tests.support.loops.closed_loop import LAW, ClosedLoop, make_settings
+from tests.support.loops.resource_loop import resource_settings
 
 TOTALLED = replace(LAW, blame_per_victim=False)
 STRICT_NS, TOLERANT_NS = 2e6, 100e6

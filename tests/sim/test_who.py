@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.closed_loop import LAW
 from tests.sim.who import observe
+from tests.support.loops.closed_loop import LAW
 
 BLIND = replace(LAW, find_harm=False)
 

@@ -11,7 +11,7 @@ from controller.core.settings import LawSettings
 from controller.simulation.policies.registry import for_objective
 from controller.simulation.run import Run, Task, run
 from controller.simulation.scenarios import SCENARIOS
-from tests.closed_loop import LAW
+from tests.support.loops.closed_loop import LAW
 
 
 def observe(name: str, law: LawSettings) -> Run:

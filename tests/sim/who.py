@@ -14,7 +14,7 @@ from controller.simulation.policies.fixed import Fixed
 from controller.simulation.policies.planned import Planned
 from controller.simulation.policies.policy import Policy
 from controller.simulation.scenarios import SCENARIOS
-from tests.closed_loop import LAW, make_settings, make_spec
+from tests.support.loops.closed_loop import LAW, make_settings, make_spec
 
 __all__ = ("Phase", "WhoRun", "observe")
 

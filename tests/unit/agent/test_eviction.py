@@ -20,7 +20,7 @@ from controller.core.planner import Planner
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.facts import CgroupLayout
 from controller.reconcilers.host_eviction import HostEvictions
-from tests.closed_loop import make_settings
+from tests.support.loops.closed_loop import make_settings
 
 HOUR_NS = 3600 * 10**9
 NOW_NS = 10 * HOUR_NS

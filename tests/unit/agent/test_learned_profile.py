@@ -19,7 +19,7 @@ from controller.core.learning.state import LearnedIndicator, State
 from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec, Profile
 from controller.core.units import NS_PER_SEC
-from tests.closed_loop import TICK_NS, make_settings
+from tests.support.loops.closed_loop import TICK_NS, make_settings
 
 SPECS = learned_specs(TICK_NS)
 RUNQ, PACKETS, CPI = IndicatorName.RUNQ_P99, IndicatorName.CPU_PER_PACKET, IndicatorName.CPI

@@ -16,7 +16,7 @@ from controller.agent import recording
 from controller.agent.recording import Entry, Recorder, read, replay
 from controller.core.planner import Planner
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import TICK_NS, make_settings
+from tests.support.loops.closed_loop import TICK_NS, make_settings
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
 

@@ -10,8 +10,8 @@ import pytest
 from controller.agent.recording import Entry, Recorder
 from controller.cli.main import main
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
-from tests.history_loop import RecordedLoop
+from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
+from tests.support.loops.history_loop import RecordedLoop
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ["--seconds", "4", "--warm-up", "1"]

@@ -33,7 +33,7 @@ from controller.host.pause_file import PauseEntry, PauseState
 from controller.page.view import Tracker, bar, spark
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
-from tests.reports import JOB, report
+from tests.support.reports import JOB, report
 
 rich = pytest.importorskip("rich.console")
 

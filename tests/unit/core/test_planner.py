@@ -9,7 +9,7 @@ import pytest
 from controller.core.model import Pause
 from controller.core.planner import Planner
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
+from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
 
 HARMLESS = Plant(p99_ns=1e3, noise=0.0)
 

@@ -13,8 +13,8 @@ from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.overload_taint import OverloadTaint
-from tests.api_stand_in import ApiStandIn
-from tests.kernel.agent import eventually
+from tests.support.kube.api_stand_in import ApiStandIn
+from tests.support.waiting import eventually
 from tests.unit.kube.objects import FOREIGN, NODE, Clock, Sent
 
 
@@ -62,7 +62,7 @@ def sent(server: ApiStandIn, worker: Worker) -> Sent:
     def sent() -> list[dict[str, Any]]:
         done: list[bool] = []
         worker.submit(lambda: done.append(True))
-        eventually("the worker", 30, lambda: bool(done))
+        eventually("the worker", lambda: bool(done))
         return [body for path, body in server.objects.items() if "/events/" in path]
 
     return sent

@@ -20,7 +20,7 @@ from controller.kube.events import Regarding
 from controller.kube.overload_taint import TAINT_KEY, OverloadTaint
 from controller.kube.pod_eviction import EvictionClient, Victim
 from controller.workloads.pods.pod import Pod
-from tests.api_stand_in import ApiStandIn
+from tests.support.kube.api_stand_in import ApiStandIn
 
 __all__ = (
     "EVICTION",

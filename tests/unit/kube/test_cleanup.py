@@ -8,7 +8,7 @@ import pytest
 
 from controller.kube.cleanup import remove_overload_taint, remove_taint_note, write_taint_note
 from controller.kube.overload_taint import OverloadTaint
-from tests.api_stand_in import ApiStandIn
+from tests.support.kube.api_stand_in import ApiStandIn
 from tests.unit.kube.objects import FOREIGN, taints_and_end
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
-from tests.api_stand_in import ApiStandIn, Asked, status
+from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.unit.kube.objects import HOG_OBJECT, Clock, Sent
 
 

@@ -11,7 +11,7 @@ from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.extended_resources import STAMP, NodeResources, remove_resources
 from controller.kube.overload_taint import TAINT_KEY, OverloadTaint
-from tests.api_stand_in import ApiStandIn, Asked, status
+from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.unit.kube.objects import FOREIGN, NODE, evict, taints_and_end
 
 

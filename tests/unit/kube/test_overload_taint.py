@@ -5,7 +5,7 @@
 from controller.config.sections.eviction import MarkEffect
 from controller.kube.client.api import Api
 from controller.kube.overload_taint import OverloadTaint, remove_taint
-from tests.api_stand_in import ApiStandIn
+from tests.support.kube.api_stand_in import ApiStandIn
 from tests.unit.kube.objects import FOREIGN, OURS, Clock, taints_and_end
 
 

@@ -17,8 +17,8 @@ from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.overload_taint import TAINT_KEY, OverloadTaint
 from controller.kube.pod_eviction import EvictionClient, PodEvictions
-from tests.api_stand_in import ApiStandIn, Asked, status
-from tests.kernel.agent import eventually
+from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
+from tests.support.waiting import eventually
 from tests.unit.kube.objects import (
     EVICTION,
     FOREIGN,
@@ -195,7 +195,7 @@ def evictions(api: Api, worker: Worker, events: Events, *, enabled: bool = True)
 def first(found: PodEvictions) -> EvictionAnswer:
     """Wait for the only answer and return it."""
     answers: list[EvictionAnswer] = []
-    eventually("an answer", 30, lambda: bool(answers.extend(found.answers()) or answers))
+    eventually("an answer", lambda: bool(answers.extend(found.answers()) or answers))
     (answer,) = answers
     return answer
 

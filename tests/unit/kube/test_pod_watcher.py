@@ -15,8 +15,8 @@ import pytest
 from controller.kube.client.api import Api, Limits
 from controller.kube.client.rate_limit import Backoff
 from controller.kube.pod_watcher import PodWatcher
-from tests.kernel.agent import eventually
-from tests.pod_server import NODE, PodServer, pod, refusal
+from tests.support.kube.pod_server import NODE, PodServer, pod, refusal
+from tests.support.waiting import eventually
 
 LIMITS = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=30, gather_s=0)
 Watch = Callable[..., PodWatcher]
@@ -50,15 +50,15 @@ def names(watcher: PodWatcher) -> list[str]:
 
 
 def has(watcher: PodWatcher, *expected: str) -> None:
-    eventually(f"{expected}", 30, lambda: names(watcher) == list(expected))
+    eventually(f"{expected}", lambda: names(watcher) == list(expected))
 
 
 def following(watcher: PodWatcher, server: PodServer, name: str = "later") -> None:
     """Add a pod at the server and wait until the watcher has it."""
-    eventually("a list", 30, lambda: watcher.pods.synced)
+    eventually("a list", lambda: watcher.pods.synced)
     server.pods.append(pod(name))
     server.send_event("ADDED", pod(name))
-    eventually(name, 30, lambda: name in names(watcher))
+    eventually(name, lambda: name in names(watcher))
 
 
 def test_before_the_first_response_it_is_not_synced(server: PodServer, watch: Watch) -> None:
@@ -95,7 +95,7 @@ def test_pods_are_added_changed_and_deleted(server: PodServer, watch: Watch) -> 
     assert len(before.pods) == 2
     server.send_event("MODIFIED", pod("one", labels={"app": "web"}))
     labels = lambda: {p.name: dict(p.labels) for p in watcher.pods.pods.values()}  # noqa: E731
-    eventually("the label", 30, lambda: labels()["one"] == {"app": "web"})
+    eventually("the label", lambda: labels()["one"] == {"app": "web"})
     server.send_event("DELETED", pod("one"))
     server.send_event("DELETED", pod("never-seen"))
     has(watcher, "three", "two")
@@ -123,7 +123,7 @@ def test_a_change_of_unused_fields_changes_nothing(server: PodServer, watch: Wat
     server.send_event("BOOKMARK", {"kind": "Pod"})
     server.send_event("NEW-KIND", {"kind": "Pod"})
     server.cut()
-    eventually("another watch", 30, lambda: len(server.watches) == 2)
+    eventually("another watch", lambda: len(server.watches) == 2)
     assert watcher.pods is before
     assert server.watches[1]["resourceVersion"] == str(server.version)
 
@@ -167,7 +167,7 @@ def test_after_a_restore_of_the_server_it_accepts_an_older_version(
     answer = answer.replace(b"Content-Length", b"X")
     server.script = [refusal(410, "Expired"), answer]
     server.cut()
-    eventually("a list", 30, lambda: len(server.lists) == 3)
+    eventually("a list", lambda: len(server.lists) == 3)
     assert [query["resourceVersion"] for query in server.lists[1:]] == ["100", ""]
     following(watcher, server)
     assert server.watches[-1]["resourceVersion"] == "7"
@@ -202,7 +202,7 @@ def test_pods_are_kept_through_failures_and_it_recovers(
     if when == "later":
         server.script = [failure] * 3
         server.cut()
-        eventually("the failures", 30, lambda: watcher.errors)
+        eventually("the failures", lambda: watcher.errors)
         assert names(watcher) == ["one", "two"]
     following(watcher, server)
     # An overloaded server is not asked for all pods again: the watch is resumed.
@@ -294,11 +294,11 @@ def test_invalid_pods_are_refused_one_by_one_and_logged_once(
     server.pods.append(pod("four"))
     server.script = [refusal(410, "Expired")]
     server.cut()
-    eventually("a watch after the list", 30, lambda: len(server.watches) == 3)
+    eventually("a watch after the list", lambda: len(server.watches) == 3)
     assert [record.getMessage() for record in caplog.records] == lines
     assert watcher.pods.refused == refused
     server.send_event("DELETED", bad)
-    eventually("one less", 30, lambda: watcher.pods.refused == refused - 1)
+    eventually("one less", lambda: watcher.pods.refused == refused - 1)
     server.send_event("MODIFIED", pod("odd", uid="../"))
     server.send_event("MODIFIED", pod("two", uid="../"))
     server.send_event("DELETED", pod("two"))
@@ -353,9 +353,9 @@ def test_it_ends_in_any_state(server: PodServer, watch: Watch, place: str) -> No
     if place == "watch":
         following(watcher, server)
     else:
-        eventually("a request", 30, lambda: server.lists)
+        eventually("a request", lambda: server.lists)
     if place == "wait":
-        eventually("the answer", 30, lambda: watcher.errors)
+        eventually("the answer", lambda: watcher.errors)
     began = time.monotonic()
     watcher.close()
     assert time.monotonic() - began < 8

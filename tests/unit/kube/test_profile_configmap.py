@@ -10,10 +10,10 @@ from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.profile_configmap import ClusterProfiles, ConfigMapProfiles
 from controller.kube.state import Reload
-from tests.api_stand_in import ApiStandIn
-from tests.closed_loop import make_settings, make_spec
-from tests.kernel.agent import eventually
-from tests.pod_server import PodServer
+from tests.support.kube.api_stand_in import ApiStandIn
+from tests.support.kube.pod_server import PodServer
+from tests.support.loops.closed_loop import make_settings, make_spec
+from tests.support.waiting import eventually
 
 GOLD = "name: gold\nindicators: {runq_p99: {sweet_point: 3ms, window: 1s}}\n"
 TICK_NS = 2 * 10**8
@@ -139,7 +139,7 @@ def test_only_changes_make_events(tmp_path: Path) -> None:
             for number, text in enumerate((None, "nonsense", GOLD), 1):
                 if text is not None:
                     maps.send_event("MODIFIED", named(**{"gold.yaml": text}))
-                eventually(f"change {number}", 30, lambda n=number: changes(profiles) == n)
+                eventually(f"change {number}", lambda n=number: changes(profiles) == n)
                 profiles.publish()
         finally:
             profiles.close()

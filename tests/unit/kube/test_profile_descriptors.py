@@ -20,8 +20,8 @@ from controller.telemetry.metrics.kubernetes import kube_families
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.pod import Pod, parse_pod
 from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
-from tests.kernel.agent import eventually
-from tests.pod_server import PodServer
+from tests.support.kube.pod_server import PodServer
+from tests.support.waiting import eventually
 
 NAME = "default+shop/web-spd"
 Json = dict[str, Any]
@@ -77,7 +77,7 @@ class Site:
         return load(file, cpus=4)
 
     def known(self, count: int) -> None:
-        eventually("the descriptors", 30, lambda: self.descriptors.state.known == count)
+        eventually("the descriptors", lambda: self.descriptors.state.known == count)
 
     def scan(self, here: dict[str, Pod]) -> Settings | None:
         """Return the settings with the derived profiles if these have changed."""
@@ -123,7 +123,7 @@ def test_a_derived_profile_follows_its_descriptor(
     assert site.descriptors.state.in_use == {NAME: "cpi 1.4 (cpi UpperBound 1.4)"}
 
     site.server.send_event("MODIFIED", descriptor(cpi=1.5))
-    made = eventually("the change", 30, lambda: site.scan(here))
+    made = eventually("the change", lambda: site.scan(here))
     assert points(made)[IndicatorName.CPI] == 1.5
 
     assert site.scan(pods("bank")) == site.settings  # no pod with a descriptor
@@ -147,7 +147,7 @@ def test_descriptors_of_accepted_namespaces_are_used(site: Site, known: int) -> 
         site.server.send_event("ADDED", descriptor(namespace))
     site.known(known)
     here = pods("shop", "bank")
-    made = eventually("profiles", 30, lambda: site.scan(here))
+    made = eventually("profiles", lambda: site.scan(here))
     derived = [choice.derived for choice in site.chosen(made, here)]
     assert derived == [NAME, "default+bank/web-spd" if known == 2 else ""]
 
@@ -165,7 +165,7 @@ def test_only_the_descriptors_of_a_single_trusted_namespace_are_sent(
 ) -> None:
     site = Site(tmp_path, which, trusted)
     with site.server:
-        eventually("the list and the watch", 30, lambda: site.server.watches)
+        eventually("the list and the watch", lambda: site.server.watches)
         site.descriptors.close()
     where = "/namespaces/shop" if namespaced else ""
     path = f"/apis/workload.katalyst.kubewharf.io/v1alpha1{where}/serviceprofiledescriptors?"

@@ -24,7 +24,7 @@ from controller.kube.reclaimable_capacity import ClusterCapacity, PublishPolicy
 from controller.probes.cgroup_usage import MemoryHierarchy, NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
 from controller.workloads.pods.requests import extended_requests, parse_quantity
-from tests.api_stand_in import ApiStandIn, Asked, status
+from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 
 NODE = "/api/v1/nodes/n1"
 CPU, MEMORY = "sweetpoint.dev/cpu", "sweetpoint.dev/memory"

@@ -21,9 +21,9 @@ from controller.core.model import (
 from controller.telemetry.http import StatusServer
 from controller.telemetry.http_limits import Pacer
 from controller.telemetry.report import PublishedState
-from tests.kernel.agent import eventually
-from tests.reports import report
-from tests.status_pages import get
+from tests.support.http.status_pages import get
+from tests.support.reports import report
+from tests.support.waiting import eventually
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_requests_beyond_the_maximum_are_rejected_at_once() -> None:
     ]
     for thread in threads:
         thread.start()
-    eventually("the others are rejected", 30, lambda: made == [None] * 16)
+    eventually("the others are rejected", lambda: made == [None] * 16)
     go.set()
     for thread in threads:
         thread.join()
@@ -201,7 +201,7 @@ def test_a_client_that_drips_bytes_is_cut(
             except OSError:
                 return True
 
-        eventually("the end of the connection", 4, cut)
+        eventually("the end of the connection", cut)
 
 
 def test_a_long_head_is_refused(port: int) -> None:
@@ -246,13 +246,13 @@ def test_a_taken_port_is_named_and_tried_again_until_it_is_free(
         taken.listen()
         port = taken.getsockname()[1]
         server = StatusServer(published, ("127.0.0.1", port), healthy_ns=10**9)
-        eventually("more attempts", 30, lambda: published.http_listen_failures >= 3)
+        eventually("more attempts", lambda: published.http_listen_failures >= 3)
         errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
         assert len(errors) == 1
         assert errors[0].startswith(f"http: cannot listen on 127.0.0.1:{port}: Address already in")
     published.report = report(time.monotonic_ns())
     try:
-        eventually("the pages", 30, lambda: _answers(port))
+        eventually("the pages", lambda: _answers(port))
         failures = json.loads(get(port, "/statusz")[1])["http_listen_failures"]
         assert failures == published.http_listen_failures >= 3
     finally:

@@ -31,8 +31,8 @@ from controller.core.units import NS_PER_SEC
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
-from tests.reports import JOB, report
-from tests.status_pages import get
+from tests.support.http.status_pages import get
+from tests.support.reports import JOB, report
 
 
 def http_headers(port: int, page: str) -> http.client.HTTPMessage:

@@ -13,8 +13,8 @@ from actuators.base import Restored
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
-from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, dump, executor, make_child, set_quota, target_of
+from tests.support.cgroups import remove_cgroup
 from tests.vm.guest.disks import disk_numbers
 
 pytestmark = pytest.mark.vm

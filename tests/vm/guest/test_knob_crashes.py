@@ -20,7 +20,6 @@ from controller.core.decision import Action
 from controller.core.model import Knob, Target, TargetKind
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
-from tests.helpers import remove_cgroup
 from tests.kernel.knobs import (
     action,
     die_at,
@@ -31,6 +30,7 @@ from tests.kernel.knobs import (
     set_weight,
     target_of,
 )
+from tests.support.cgroups import remove_cgroup
 from tests.vm.guest.disks import disk_numbers
 from tests.vm.guest.resctrl import GROUP, group_of, groups, is_mounted, mounted, move, sleepers
 

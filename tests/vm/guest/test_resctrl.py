@@ -21,8 +21,8 @@ from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
 from controller.probes.cgroup_moves import Move, Moves
 from controller.reconcilers.resctrl.control_group import ControlGroup
-from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, executor
+from tests.support.cgroups import remove_cgroup
 from tests.vm.guest.resctrl import (
     CONFIG,
     GROUP,

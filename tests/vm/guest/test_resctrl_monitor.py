@@ -16,8 +16,8 @@ from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
 from controller.probes.resctrl import CacheUse
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
-from tests.helpers import remove_cgroup
 from tests.kernel.knobs import action, executor
+from tests.support.cgroups import remove_cgroup
 from tests.vm.guest.resctrl import CONFIG, GROUP, OURS, mounted, move, sleepers
 
 pytestmark = pytest.mark.vm

@@ -22,12 +22,13 @@ import pytest
 from actuators.core_scheduling.prctl import cookie_of
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kernel.knobs import dump
 from tests.kernel.loads import Load, loads
 from tests.kube.kubepods import Driver, Kubepods
-from tests.pod_server import NODE, PodServer
-from tests.pod_server import pod as raw_pod
+from tests.support.kube.pod_server import NODE, PodServer
+from tests.support.kube.pod_server import pod as raw_pod
+from tests.support.waiting import eventually
 from tests.vm.guest.resctrl import GROUP, OURS, group_of, groups, mounted, move, sleepers
 from tests.vm.guest.test_resctrl_monitor import counter, rmid_of
 
@@ -126,11 +127,11 @@ def test_all_knobs_are_written_and_restored(
             alone = ("--no-guardian",) if end == "kill -9" else ()
             with AgentRun(node, *alone, without=blind) as agent:
                 agent.enforcing()  # without probes it never becomes ready
-                eventually("a cookie", 60, lambda: cookie_of(batch))
-                eventually("the group", 60, lambda: group_of(batch) == GROUP)
-                eventually("fewer ways", 120, node.squeezed)
+                eventually("a cookie", lambda: cookie_of(batch))
+                eventually("the group", lambda: group_of(batch) == GROUP)
+                eventually("fewer ways", node.squeezed)
                 high = node.batch / "memory.high"
-                eventually("memory.high", 60, lambda: high.read_text() == f"{48 * MIB}\n")
+                eventually("memory.high", lambda: high.read_text() == f"{48 * MIB}\n")
                 quota, period = map(int, (node.batch / "cpu.max").read_text().split())
                 assert quota / period == pytest.approx(0.3, rel=0.01)
                 assert (cookie_of(web), group_of(web)) == (0, "/")

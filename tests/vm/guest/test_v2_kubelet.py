@@ -15,9 +15,8 @@ import pytest
 
 from controller.demo.programs import DemoError
 from controller.host.facts import CgroupLayout
-from tests.kernel.agent import AgentRun, eventually
+from tests.kernel.agent import AgentRun
 from tests.kube.standalone import (
-    AGAIN_S,
     Kind,
     StandaloneNode,
     enforcing,
@@ -28,7 +27,8 @@ from tests.kube.standalone import (
 )
 from tests.kube.systemd_host import SystemdHost
 from tests.kube.test_reboot import check_reboot
-from tests.pod_server import PodServer
+from tests.support.kube.pod_server import PodServer
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.vm, pytest.mark.kube]
 
@@ -59,7 +59,7 @@ def restart(node: StandaloneNode, agent: AgentRun, name: str, squeeze: bool) -> 
         node.start_pods()
     else:
         node.start_containerd()
-    eventually("the new quota", AGAIN_S, lambda: node.squeezed() is squeeze)
+    eventually("the new quota", lambda: node.squeezed() is squeeze)
 
 
 def restarts(node: StandaloneNode, agent: AgentRun, kubelets: int, containerds: int) -> None:
@@ -95,9 +95,9 @@ def test_every_restart_beside_a_squeezing_agent(
         with enforcing(node) as agent:
             if isinstance(node.host, SystemdHost):
                 node.host.systemctl("daemon-reload")
-                eventually("a routine of systemd", AGAIN_S, lambda: was_overwritten(agent))
+                eventually("a routine of systemd", lambda: was_overwritten(agent))
             restarts(node, agent, kubelets, containerds)
-            eventually("idle and a quota again", AGAIN_S, node.in_force)
+            eventually("idle and a quota again", node.in_force)
             assert agent.status()["tick"]["failed"] == 0
             assert abs(agent.stop(end)) == (0 if end == signal.SIGTERM else end)
         if end == signal.SIGKILL:
@@ -157,12 +157,12 @@ def test_a_reload_of_systemd_and_a_kill(node: StandaloneNode) -> None:
     write_in(node.cgroups["batch"])
     assert node.in_force()
     node.host.systemctl("daemon-reload")
-    eventually("kubelet's values", 30, lambda: not node.in_force())
+    eventually("kubelet's values", lambda: not node.in_force())
     assert node.knobs() == before
     with enforcing(node) as agent:
         node.host.systemctl("daemon-reload")
-        eventually("a routine of systemd", AGAIN_S, lambda: was_overwritten(agent))
-        eventually("idle and a quota after a reload", AGAIN_S, node.in_force)
+        eventually("a routine of systemd", lambda: was_overwritten(agent))
+        eventually("idle and a quota after a reload", node.in_force)
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
     assert "kubelet or systemd puts cpu.idle" in agent.output

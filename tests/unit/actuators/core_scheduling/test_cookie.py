@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cookies on real processes with an emulated system call, see ``tests.cookie_kernel``."""
+"""Cookies on real processes with an emulated system call, see ``tests.support.cookie_kernel``."""
 
 from collections.abc import Callable, Iterator
 import errno
@@ -24,7 +24,7 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.probes.cgroup_moves import Move, Moves
 from controller.reconcilers.core_scheduling import CookieReconciler
-from tests.cookie_kernel import CookieKernel
+from tests.support.cookie_kernel import CookieKernel
 
 FOREIGN = 0xF00
 NOTHING = Moves((), complete=True)

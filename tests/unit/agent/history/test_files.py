@@ -24,8 +24,14 @@ from controller.agent.recording import RecordingError, replay
 from controller.core.model import Channel, Knob, KnobValue, Mode
 from controller.demo.simulated_node import Plant, SimulatedNode
 from controller.host.ring import Ring
-from tests.closed_loop import make_settings, with_sweet_point
-from tests.history_loop import EPOCH_NS, RecordedLoop, read_lines, read_moments, records
+from tests.support.loops.closed_loop import make_settings, with_sweet_point
+from tests.support.loops.history_loop import (
+    EPOCH_NS,
+    RecordedLoop,
+    read_lines,
+    read_moments,
+    records,
+)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -328,7 +334,7 @@ def test_names_that_are_not_utf8(data_dir: Path) -> None:
 
 
 def test_the_space_is_bounded(data_dir: Path) -> None:
-    import tests.history_loop as where
+    import tests.support.loops.history_loop as where
 
     small, where.CONFIG = where.CONFIG, replace(where.CONFIG, max_bytes=100_000)
     try:

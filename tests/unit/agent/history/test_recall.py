@@ -15,8 +15,8 @@ from controller.core.model import Mode
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.ring import Ring
 from controller.page.hours import Hours
-from tests.closed_loop import make_settings
-from tests.history_loop import CONFIG, EPOCH_NS, RecordedLoop
+from tests.support.loops.closed_loop import make_settings
+from tests.support.loops.history_loop import CONFIG, EPOCH_NS, RecordedLoop
 
 S = 10**9
 

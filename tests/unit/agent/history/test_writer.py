@@ -15,8 +15,8 @@ from controller.agent.history.writer import History
 from controller.core.decision import Plan
 from controller.core.model import Mode, Snapshot
 from controller.demo.simulated_node import SimulatedNode
-from tests.closed_loop import TICK_NS, ClosedLoop, make_settings
-from tests.history_loop import CONFIG, read_moments, records
+from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
+from tests.support.loops.history_loop import CONFIG, read_moments, records
 
 WITHIN_S = 20.0
 

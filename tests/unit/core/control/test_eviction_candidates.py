@@ -14,7 +14,7 @@ from controller.core.control.harm_model import HarmModel
 from controller.core.control.ladder import TickContext
 from controller.core.control.service_loops import ServiceLoops
 from controller.core.model import CgroupId, Channel
-from tests.closed_loop import LAW, make_settings, make_spec
+from tests.support.loops.closed_loop import LAW, make_settings, make_spec
 
 JOB = CgroupId("cpu", 1)
 

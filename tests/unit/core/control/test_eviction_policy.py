@@ -13,7 +13,7 @@ from controller.core.control.eviction_policy import Candidate, EvictionHistory
 from controller.core.decision import Eviction
 from controller.core.model import CgroupId, Channel, EvictionResult
 from controller.core.settings import EvictionLimits
-from tests.eviction_stepper import HOG, MOUSE, OTHER, SECOND_NS, Stepper, candidate
+from tests.support.loops.eviction_stepper import HOG, MOUSE, OTHER, SECOND_NS, Stepper, candidate
 
 
 def test_the_largest_blame_is_evicted_after_a_minute_and_one_at_a_time() -> None:

@@ -16,9 +16,9 @@ from controller.core.model import CgroupId, Knob, KnobValue, Mode, Workload
 from controller.core.planner import Planner
 from controller.demo.simulated_node import SimulatedNode
 from controller.workloads.pods.requests import extended_requests, parse_quantity
-from tests.closed_loop import TICK_NS, ClosedLoop, make_settings, make_spec
-from tests.resource_loop import closed
 from tests.sim.plants import MemoryNode
+from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings, make_spec
+from tests.support.loops.resource_loop import closed
 
 GIB = 1 << 30
 AMOUNTS = st.dictionaries(

@@ -11,8 +11,8 @@ from controller.core.control.harm_finder import HarmFinder
 from controller.core.control.harm_model import HarmModel
 from controller.core.model import CgroupId
 from controller.core.settings import MicroProbeLimits
-from tests.closed_loop import LAW, make_settings
 from tests.sim.who import observe
+from tests.support.loops.closed_loop import LAW, make_settings
 
 JOB = CgroupId("cpu", 1)
 

@@ -8,7 +8,7 @@ from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.indicator_routing import IndicatorRouting
 from controller.core.model import CgroupId, Channel, IndicatorName, QosClass, Workload
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import make_settings, make_spec
+from tests.support.loops.closed_loop import make_settings, make_spec
 
 
 def test_the_own_figure_of_a_service_has_a_channel_even_without_cpu() -> None:

@@ -8,7 +8,7 @@ from controller.core.decision import ChannelState
 from controller.core.model import CgroupId
 from controller.core.planner import Planner
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.closed_loop import (
+from tests.support.loops.closed_loop import (
     LAW,
     SECOND_NS,
     TICK_NS,

@@ -9,7 +9,7 @@ import pytest
 
 from controller.core.control.pid import LowPass, PidLoop, clip, dead_zone, deviation
 from controller.core.settings import Gains
-from tests.closed_loop import make_spec
+from tests.support.loops.closed_loop import make_spec
 
 GAINS = Gains(kp=0.2, ti_s=2.0, td_s=0.0)
 DT = 0.2

@@ -18,7 +18,7 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import SECOND_NS, make_settings
+from tests.support.loops.closed_loop import SECOND_NS, make_settings
 
 WEB, BATCH = CgroupId("cpu", 1), CgroupId("cpu", 2)
 LINK = Target(TargetKind.LINK, "net", 3, "eth0")

@@ -29,7 +29,7 @@ from controller.core.model import (
 from controller.core.planner import Planner
 from controller.core.settings import Gains, Settings
 from controller.demo.simulated_knobs import target_of
-from tests.closed_loop import TICK_NS, TICKS_PER_S, make_settings
+from tests.support.loops.closed_loop import TICK_NS, TICKS_PER_S, make_settings
 
 SHORT, LONG = 20, 62  # the histogram's buckets of waits below and above the sweet point
 BUSY, SLEEPY, HOG = (CgroupId("cpu", number) for number in range(3))

@@ -9,9 +9,9 @@ import pytest
 from controller.core.control.trial import SqueezeTrial
 from controller.core.decision import ChannelState, Plan
 from controller.core.model import Channel, IndicatorName, Pause
-from tests.closed_loop import LAW, TICKS_PER_S, ClosedLoop
-from tests.resource_loop import demands, resource_settings, resource_spec
 from tests.sim.plants import CacheNode
+from tests.support.loops.closed_loop import LAW, TICKS_PER_S, ClosedLoop
+from tests.support.loops.resource_loop import demands, resource_settings, resource_spec
 
 TICK_S = 0.2
 WINDOW_S = 1.0

@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.control.tuning import auto_gains, tightest_limits
 from controller.core.settings import KnobLimits
-from tests.closed_loop import SECOND_NS
+from tests.support.loops.closed_loop import SECOND_NS
 
 LIMITS = KnobLimits(floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spacing_ns=SECOND_NS)
 

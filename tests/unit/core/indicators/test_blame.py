@@ -8,7 +8,7 @@ from controller.core.indicators.blame import BlameTracker, blame_deltas
 from controller.core.indicators.counters import SampleDiff
 from controller.core.model import Blame, CgroupId, QosClass, Workload, WorkloadSample
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import make_settings
+from tests.support.loops.closed_loop import make_settings
 
 WEB, HOG, MOUSE, OTHER, DB = (CgroupId("cpu", number) for number in range(5))
 SECOND = 1_000_000_000

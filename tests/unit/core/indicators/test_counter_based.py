@@ -22,7 +22,7 @@ from controller.core.model import (
 from controller.core.planner import Planner
 from controller.core.settings import IndicatorSpec, LoadBin, Profile
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
+from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 LONGEST_GAP_NS = 5 * TICK_NS
 WEB, TWO = CgroupId("cpu", 1), CgroupId("cpu", 2)

@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.indicators.counters import CpuUse, SampleDiff
 from controller.core.model import CgroupId, WorkloadSample
-from tests.closed_loop import TICK_NS
+from tests.support.loops.closed_loop import TICK_NS
 
 WEB, DB, HOG, CRON = (CgroupId("cpu", number) for number in range(4))
 # Per tick: the increase of the counter of each workload; None: no counter; -1: reset to zero.

@@ -10,7 +10,7 @@ from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.link_queue import LinkWindows
 from controller.core.model import IndicatorName, LinkSample, QosClass, Target, TargetKind
 from controller.core.settings import IndicatorSpec
-from tests.closed_loop import SECOND_NS, TICK_NS, make_spec
+from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_spec
 
 ETH0, ETH1 = (Target(TargetKind.LINK, "4026531840", index, f"eth{index}") for index in (1, 2))
 

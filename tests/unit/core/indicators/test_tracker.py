@@ -8,7 +8,7 @@ from controller.core.indicators.histogram import BUCKETS
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
+from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB, BATCH = CgroupId("cpu", 1), CgroupId("cpu", 2)
 INDEX = WorkloadIndex(

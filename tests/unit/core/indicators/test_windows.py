@@ -11,7 +11,7 @@ from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import Delta, DeltaWindow, WaitWindow
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
+from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
 
 WEB = CgroupId("cpu", 1)
 FAST, SLOW = 20, 60

@@ -27,7 +27,13 @@ from controller.core.model import (
 )
 from controller.core.planner import Planner
 from controller.core.settings import HostFacts, IndicatorSpec, Mode, Settings
-from tests.closed_loop import SECOND_NS, TICK_NS, TICKS_PER_S, make_settings, make_spec
+from tests.support.loops.closed_loop import (
+    SECOND_NS,
+    TICK_NS,
+    TICKS_PER_S,
+    make_settings,
+    make_spec,
+)
 
 WEB, BATCH = CgroupId("cpu", 1), CgroupId("cpu", 2)
 NAME = IndicatorName.CPU_PER_PACKET

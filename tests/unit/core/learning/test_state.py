@@ -13,7 +13,7 @@ from controller.core.learning.state import LearnedIndicator, LearnedLoad, State,
 from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec
 from controller.core.units import NS_PER_SEC
-from tests.closed_loop import make_spec
+from tests.support.loops.closed_loop import make_spec
 
 SPEC = replace(make_spec(4e6), learn=True, allow=0.4)
 

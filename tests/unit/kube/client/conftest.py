@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.kube.client.api import Api, Limits
-from tests.raw_http_server import RawHttpServer
+from tests.support.http.raw_server import RawHttpServer
 from tests.unit.kube.client.answers import SECRET
 
 

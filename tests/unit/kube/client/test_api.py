@@ -15,7 +15,7 @@ import pytest
 
 from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from tests.raw_http_server import RawHttpServer, ok
+from tests.support.http.raw_server import RawHttpServer, ok
 from tests.unit.kube.client.answers import (
     SECRET,
     SHORT,

@@ -11,7 +11,7 @@ import pytest
 
 from controller.kube.client.api import Limits
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from tests.raw_http_server import RawHttpServer
+from tests.support.http.raw_server import RawHttpServer
 from tests.unit.kube.client.answers import CHUNKED, PATIENT, Connect, chunk, refusal, watch
 
 

@@ -14,8 +14,8 @@ import pytest
 from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import Backoff
 from controller.kube.client.watch import CollectionWatch, ConfigMapWatch
-from tests.kernel.agent import eventually
-from tests.pod_server import PodServer, refusal
+from tests.support.kube.pod_server import PodServer, refusal
+from tests.support.waiting import eventually
 
 Watch = CollectionWatch[str]
 
@@ -54,7 +54,7 @@ class Site:
 
     def wait_for(self, **colors: str) -> None:
         wanted = {f"shop/{name}": value for name, value in colors.items()}
-        eventually(str(wanted), 30, lambda: self.published and self.published[-1] == wanted)
+        eventually(str(wanted), lambda: self.published and self.published[-1] == wanted)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_watch_that_ends_is_resumed_at_its_version(server: PodServer, site: Si
     server.send_event("ADDED", colored("c", "green"))
     site.wait_for(a="red", c="green")
     server.cut()
-    eventually("another watch", 30, lambda: len(server.watches) == 2)
+    eventually("another watch", lambda: len(server.watches) == 2)
     assert len(server.lists) == 1
     versions = [int(each["resourceVersion"]) for each in server.watches]
     assert versions == [100, 101] and "timeoutSeconds" in server.watches[0]
@@ -103,8 +103,8 @@ def test_an_overloaded_server_is_not_asked_for_another_list(
     site.watch._backoff = Backoff(Random(1), first_s=0.01)
     server.script = [trouble] * 2
     server.cut()
-    eventually("the failures", 30, lambda: sum(site.watch.errors.values()) == 2)
-    eventually("another watch", 30, lambda: len(server.watches) == 4)
+    eventually("the failures", lambda: sum(site.watch.errors.values()) == 2)
+    eventually("another watch", lambda: len(server.watches) == 4)
     server.send_event("ADDED", colored("c", "green"))
     site.wait_for(a="red", c="green")
     assert len(server.lists) == 1 and not site.watch.problem
@@ -124,7 +124,7 @@ def test_watches_that_end_at_once_are_started_less_and_less_often(
     monkeypatch.setattr(site.watch._closing, "wait", wait)
     server.script = [empty] * 40
     server.cut()
-    eventually("many watches", 30, lambda: len(waits) >= 40)
+    eventually("many watches", lambda: len(waits) >= 40)
     # Full jitter, up to 30 s.
     assert 10 < max(waits) <= 30
 
@@ -146,7 +146,7 @@ def test_a_kind_that_is_not_installed_is_requested_rarely(
     caplog.set_level(logging.INFO)
     server.script = [refusal(404, "NotFound")] * 10
     site = Site(server)
-    eventually("the answer", 30, lambda: site.watch.problem)
+    eventually("the answer", lambda: site.watch.problem)
     time.sleep(0.5)
     began_s = time.monotonic()
     site.watch.close()
@@ -163,7 +163,7 @@ def test_objects_are_kept_while_the_server_does_not_know_their_kind(
     site.wait_for(a="red")
     server.script = [refusal(404, "NotFound")]
     server.send_raw(b"nonsense\n")  # ends the watch so that a list is necessary
-    eventually("the list", 30, lambda: "404" in site.watch.errors)
+    eventually("the list", lambda: "404" in site.watch.errors)
     assert len(site.published) == 1 and site.watch.problem.startswith("404")
 
 
@@ -172,7 +172,7 @@ def test_the_number_of_objects_is_bounded(
 ) -> None:
     server.pods = [colored(f"n{number}", "red") for number in range(10_003)]
     site = Site(server)
-    eventually("the list", 30, lambda: site.published)
+    eventually("the list", lambda: site.published)
     assert len(site.published[0]) == 10_000
     site.watch.close()
     assert [each.getMessage() for each in caplog.records] == [
@@ -183,7 +183,7 @@ def test_the_number_of_objects_is_bounded(
 def test_a_bug_ends_the_thread_and_is_kept(server: PodServer) -> None:
     server.pods = [{"metadata": {}, "no": "spec"}]
     site = Site(server)
-    eventually("the end", 30, lambda: site.watch.failure)
+    eventually("the end", lambda: site.watch.failure)
     assert isinstance(site.watch.failure, KeyError)
 
 
@@ -191,7 +191,7 @@ def test_a_config_map_is_listed_from_the_memory_of_the_server(server: PodServer)
     server.pods = [{"metadata": {"namespace": "ops", "name": "tuning"}, "data": {"a": "b"}}]
     published: list[Mapping[str, Any] | None] = []
     watch = ConfigMapWatch(Api(server.kubeconfig), "ops", "tuning", published.append)
-    eventually("the ConfigMap", 30, lambda: published == server.pods)
+    eventually("the ConfigMap", lambda: published == server.pods)
     watch.close()
     assert server.lists == [{"fieldSelector": "metadata.name=tuning", "resourceVersion": "0"}]
     assert watch.failure is None

@@ -14,8 +14,8 @@ import pytest
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.client.worker import Worker
-from tests.kernel.agent import eventually
-from tests.pod_server import PodServer
+from tests.support.kube.pod_server import PodServer
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_jobs_run_in_order_in_one_other_thread(worker: Worker) -> None:
     done: list[tuple[int, int]] = []
     for number in range(50):
         assert worker.submit(lambda number=number: done.append((number, threading.get_ident())))
-    eventually("all", 30, lambda: len(done) == 50)
+    eventually("all", lambda: len(done) == 50)
     assert [number for number, _ in done] == list(range(50))
     assert {ident for _, ident in done} != {threading.get_ident()}
     assert len({ident for _, ident in done}) == 1
@@ -61,10 +61,10 @@ def test_failed_requests_are_counted_and_logged_once(
         worker.submit(lambda: fail(ApiError(403, "Forbidden", "no")), "marks")
     worker.submit(lambda: fail(ApiUnreachable("away")), "marks")
     worker.submit(lambda: fail(ApiUnreachable("away")), "events")
-    eventually("all", 30, lambda: sum(worker.errors.values()) == 7)
+    eventually("all", lambda: sum(worker.errors.values()) == 7)
     assert worker.errors == {"403": 5, "unreachable": 2}
     worker.submit(lambda: None, "marks")
-    eventually("the success", 30, lambda: len(caplog.records) >= 4)
+    eventually("the success", lambda: len(caplog.records) >= 4)
     assert [record.getMessage() for record in caplog.records] == [
         "API server, marks: 403 Forbidden: no",
         "API server, marks: away",
@@ -79,7 +79,7 @@ def test_a_bug_ends_the_thread_and_is_kept(worker: Worker) -> None:
     ran: list[int] = []
     worker.submit(lambda: fail(bug))
     worker.submit(lambda: ran.append(1))
-    eventually("the failure", 30, lambda: worker.failure is bug)
+    eventually("the failure", lambda: worker.failure is bug)
     assert ran == []
 
 
@@ -87,7 +87,7 @@ def test_periodic_jobs_run_at_once_and_again(worker: Worker) -> None:
     ran: list[float] = []
     worker.submit_periodic(0.05, lambda: ran.append(time.monotonic()))
     worker.submit_periodic(3600, lambda: ran.append(0.0))
-    eventually("some", 30, lambda: len(ran) >= 5)
+    eventually("some", lambda: len(ran) >= 5)
     assert ran.count(0.0) == 1
     times = [at for at in ran if at]
     assert all(later - earlier >= 0.05 for earlier, later in itertools.pairwise(times))
@@ -104,7 +104,7 @@ def test_a_periodic_job_that_fails_is_retried_after_the_wait_that_the_server_ask
             raise ApiError(429, "TooManyRequests", "later", 0.5)
 
     worker.submit_periodic(0.01, job)
-    eventually("it works", 30, lambda: len(tries) >= 3)
+    eventually("it works", lambda: len(tries) >= 3)
     assert tries[1] - tries[0] >= 0.5
 
 
@@ -131,7 +131,7 @@ def test_periodic_jobs_run_although_the_queue_is_never_empty(
 
     again()
     worker.submit_periodic(0.01, lambda: due.append(1))
-    eventually("the periodic job", 30, lambda: len(due) >= 3)
+    eventually("the periodic job", lambda: len(due) >= 3)
 
 
 def test_jobs_beyond_the_maximum_are_dropped(worker: Worker) -> None:
@@ -140,7 +140,7 @@ def test_jobs_beyond_the_maximum_are_dropped(worker: Worker) -> None:
     accepted = [worker.submit(lambda: done.append(1)) for _ in range(1500)]
     assert accepted == [True] * 1000 + [False] * 500
     go.set()
-    eventually("the jobs", 30, lambda: len(done) == 1000)
+    eventually("the jobs", lambda: len(done) == 1000)
 
 
 def test_waiting_jobs_run_before_the_end(worker: Worker) -> None:
@@ -167,7 +167,7 @@ def test_the_end_does_not_wait_for_a_server_that_hangs(tmp_path: Path) -> None:
         for _ in range(3):
             worker.submit(lambda: api.delete("/api/v1/pods/x"))
         worker.submit(lambda: ran.append(1))
-        eventually("a request", 30, lambda: server.requests)
+        eventually("a request", lambda: server.requests)
         began = time.monotonic()
         worker.close(0.2)
         assert time.monotonic() - began < 8
@@ -181,7 +181,7 @@ def test_a_request_that_hangs_leaves_time_for_the_waiting_ones(tmp_path: Path) -
         api = Api(server.kubeconfig)
         worker = Worker(api)
         worker.submit_periodic(60, lambda: api.get("/api/v1/pods/x"))
-        eventually("a request", 30, lambda: server.requests)
+        eventually("a request", lambda: server.requests)
         last: list[int] = []
         worker.submit(lambda: last.append(1), first=True)
         worker.close(1.0)

@@ -24,7 +24,7 @@ from controller.core.units import NS_PER_SEC
 from controller.probes.service_level.fetch import FetchLoop
 from controller.probes.service_level.ledger import SourceError
 from controller.probes.service_level.poll import fetch_figure
-from tests.raw_http_server import RawHttpServer, ok
+from tests.support.http.raw_server import RawHttpServer, ok
 
 JSON = ok(b'{"p99": 12.5}')
 

@@ -14,7 +14,7 @@ from controller.config.sections.service_level import Endpoint, PrometheusQuery, 
 from controller.core.units import NS_PER_SEC
 from controller.probes.service_level.ledger import SourceError
 from controller.probes.service_level.poll import fetch_all
-from tests.raw_http_server import RawHttpServer, ok
+from tests.support.http.raw_server import RawHttpServer, ok
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="prometheus is not installed"

@@ -28,7 +28,7 @@ from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.probes.service_level import runner
 from controller.probes.service_level.collector import ServiceLevels
 from controller.probes.service_level.ledger import Ledger, Reason, ServiceState, SourceError
-from tests.raw_http_server import RawHttpServer, ok
+from tests.support.http.raw_server import RawHttpServer, ok
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="sends as several users")
 

@@ -14,7 +14,7 @@ from controller.core.model import CgroupId, QosClass, Target, TargetKind, Worklo
 from controller.reconcilers.network.pod_filters import class_of
 from controller.reconcilers.network.pod_limits import PodLimits, unkept
 from controller.workloads.pods.requests import NETWORK_QOS, NetworkLimit, network_limit
-from tests.pods import as_workload, raw_pod
+from tests.support.kube.pods import as_workload, raw_pod
 
 BE, LS = QosClass.BE, QosClass.LS
 SHAPE = Shape(1000, (100, 1000), (600, 1000), (50, 1000), (300, 1000, 1000))

@@ -25,7 +25,7 @@ from controller.simulation.policies.planned import Planned, Probes
 from controller.simulation.policies.registry import policies
 from controller.simulation.run import Task, run
 from controller.simulation.scenarios import SCENARIOS
-from tests.closed_loop import make_settings, make_spec
+from tests.support.loops.closed_loop import make_settings, make_spec
 
 SECONDS = 10
 

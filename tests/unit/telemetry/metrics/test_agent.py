@@ -4,7 +4,7 @@
 
 from controller.telemetry.metrics.agent import agent_families
 from controller.telemetry.report import PublishedState
-from tests.reports import report
+from tests.support.reports import report
 
 
 def test_cgroups_that_are_left_out_are_counted_and_the_first_are_named() -> None:

@@ -13,7 +13,7 @@ from controller.host.pause_file import PauseEntry, PauseState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
-from tests.reports import report
+from tests.support.reports import report
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")

@@ -8,7 +8,7 @@ from controller.core.decision import LearnedReport
 from controller.core.learning.quiet import Disturbance
 from controller.core.model import IndicatorName
 from controller.telemetry.metrics.learned import learned_families
-from tests.reports import report
+from tests.support.reports import report
 
 
 def test_certainty_evidence_and_what_disturbs() -> None:

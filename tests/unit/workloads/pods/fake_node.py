@@ -14,7 +14,7 @@ from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.pod import Pod, Pods
 from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
 from controller.workloads.pods.source import KubernetesSource
-from tests.pods import profiles
+from tests.support.kube.pods import profiles
 
 CHOOSE = profile_chooser(profiles("default", "redis"), KubeProfilesConfig(), "default")
 LEVELS = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}

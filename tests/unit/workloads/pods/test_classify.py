@@ -10,7 +10,7 @@ from controller.core.model import QosClass
 from controller.workloads.pods.cgroups import PodCgroup
 from controller.workloads.pods.classify import ClassRules, classify, classify_by_cgroup
 from controller.workloads.pods.pod import parse_pod
-from tests.pods import AGENT_UID, UID, parsed_pod, raw_running_pod
+from tests.support.kube.pods import AGENT_UID, UID, parsed_pod, raw_running_pod
 
 RULES = ClassRules(trusted_namespaces=frozenset({"trusted"}), own_uid=AGENT_UID)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.workloads.pods.pod import Owner, PodError, parse_pod
-from tests.pods import UID, parsed_pod, raw_running_pod
+from tests.support.kube.pods import UID, parsed_pod, raw_running_pod
 
 
 def test_what_is_kept() -> None:

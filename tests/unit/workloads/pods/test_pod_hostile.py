@@ -12,7 +12,7 @@ from controller.core.model import QosClass
 from controller.kube.state import ClusterState
 from controller.telemetry.metrics.kubernetes import kube_families
 from controller.workloads.pods.pod import PodError, parse_pod
-from tests.pods import AGENT_UID, UID, as_workload, raw_pod
+from tests.support.kube.pods import AGENT_UID, UID, as_workload, raw_pod
 
 DEEP: Any = []
 for _ in range(100_000):

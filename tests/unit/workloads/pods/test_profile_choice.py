@@ -9,7 +9,7 @@ import pytest
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
 from controller.workloads.pods.pod import Pod, parse_pod
 from controller.workloads.pods.profile_choice import PROFILE_KEY, ProfileChoice, profile_chooser
-from tests.pods import profiles
+from tests.support.kube.pods import profiles
 
 PROFILES = profiles("default", "gold", "nginx", "redis")
 UID = "00000000-0000-0000-0000-000000000001"

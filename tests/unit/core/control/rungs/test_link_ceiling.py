@@ -11,7 +11,7 @@ from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import Knob, Target, TargetKind
 from controller.core.settings import HostFacts, LinkFacts
 from controller.core.workload_index import WorkloadIndex
-from tests.closed_loop import SECOND_NS
+from tests.support.loops.closed_loop import SECOND_NS
 
 LINK = LinkFacts(Target(TargetKind.LINK, "net", 3, "eth0"), 1e9, 1e9)
 

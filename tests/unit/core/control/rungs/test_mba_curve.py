@@ -7,7 +7,7 @@ import pytest
 from controller.core.control.rungs.mba_curve import MbaCurve
 from controller.core.model import CgroupId
 from controller.core.settings import MbaUnit, ResctrlFacts
-from tests.closed_loop import SECOND_NS
+from tests.support.loops.closed_loop import SECOND_NS
 
 PERCENT = ResctrlFacts(domains=(0,), mba_min=10, mba_max=100, mba_step=10, bandwidth=True)
 

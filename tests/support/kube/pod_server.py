@@ -11,7 +11,7 @@ import socket
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.raw_http_server import RawHttpServer, ok
+from tests.support.http.raw_server import RawHttpServer, ok
 
 __all__ = ("NODE", "PodServer", "pod", "refusal")
 

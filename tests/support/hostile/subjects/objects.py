@@ -18,9 +18,9 @@ from controller.workloads.pods.descriptor import (
 )
 from controller.workloads.pods.pod import Pod, PodError, parse_pod
 from controller.workloads.pods.requests import network_limit
-from tests.mutations import mutated_bytes, mutated_tree
-from tests.pods import UID, profiles
-from tests.subjects.subject import Check, Subject
+from tests.support.hostile.mutations import mutated_bytes, mutated_tree
+from tests.support.hostile.subjects.subject import Check, Subject
+from tests.support.kube.pods import UID, profiles
 
 __all__ = ("DESCRIPTOR", "POD", "SUBJECTS")
 

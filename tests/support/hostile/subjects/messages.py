@@ -23,9 +23,9 @@ from controller.probes.service_level.parse import json_value, metric_value, prom
 from controller.telemetry import http_limits
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
-from tests.mutations import mutated_bytes
-from tests.reports import report
-from tests.subjects.subject import Check, Subject
+from tests.support.hostile.mutations import mutated_bytes
+from tests.support.hostile.subjects.subject import Check, Subject
+from tests.support.reports import report
 
 __all__ = ("SUBJECTS",)
 

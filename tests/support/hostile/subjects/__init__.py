@@ -4,8 +4,8 @@
 
 from collections.abc import Mapping
 
-from tests.subjects import files, messages, objects
-from tests.subjects.subject import Subject
+from tests.support.hostile.subjects import files, messages, objects
+from tests.support.hostile.subjects.subject import Subject
 
 __all__ = ("SUBJECTS", "Subject")
 

@@ -13,7 +13,7 @@ from controller.core.model import Mode
 from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.host.ring import RingReader
-from tests.closed_loop import TICK_NS, TICKS_PER_S
+from tests.support.loops.closed_loop import TICK_NS, TICKS_PER_S
 
 # 2020-01-01T00:00:00Z
 EPOCH_NS = 1_577_836_800 * 10**9

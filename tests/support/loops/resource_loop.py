@@ -9,8 +9,8 @@ from controller.core.control.tuning import auto_gains
 from controller.core.decision import Action, Plan
 from controller.core.model import Channel, IndicatorName, Knob, KnobValue, Mode
 from controller.core.settings import IndicatorSpec, LawSettings, Profile, SafeState, Settings
-from tests.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.support.loops.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop
 
 # The law whose ladders are moved rung by rung: a trial lets the first ones go for a while.
 IN_ORDER = replace(LAW, rungs_by_work=False)

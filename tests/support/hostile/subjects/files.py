@@ -16,8 +16,8 @@ from controller.config.load import Config, ConfigError, load
 from controller.config.yaml_document import parse_document
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.host.facts import boot_id
-from tests.mutations import mutated_bytes, mutated_tree
-from tests.subjects.subject import Check, Subject
+from tests.support.hostile.mutations import mutated_bytes, mutated_tree
+from tests.support.hostile.subjects.subject import Check, Subject
 
 __all__ = ("CONFIG", "PROFILE", "SUBJECTS")
 

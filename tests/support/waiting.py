@@ -1,0 +1,23 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for a condition. Its deadline is no part of a verdict: only a hang reaches it."""
+
+from collections.abc import Callable
+import os
+import time
+from typing import TypeVar
+
+__all__ = ("DEADLINE_S", "eventually")
+
+# The test kernel has a tenth of the speed of this machine.
+DEADLINE_S = 600.0 if "SWEETPOINT_VM_REPORTS" in os.environ else 120.0
+_Found = TypeVar("_Found")
+
+
+def eventually(what: str, check: Callable[[], _Found]) -> _Found:
+    """Call *check* until its result is true, and return that; *what* names it if it never is."""
+    stop_s = time.monotonic() + DEADLINE_S
+    while not (result := check()):
+        assert time.monotonic() < stop_s, f"not in {DEADLINE_S:g} s: {what}"
+        time.sleep(0.02)
+    return result
