@@ -22,6 +22,7 @@ import pytest
 
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
 from tests.support.cgroups import remove_cgroup
+from tests.support.quality import Quality
 
 # A deadline for one example measures the load of the machine.
 # The same examples in every run, so that a run says something about the change that it tests. New
@@ -91,6 +92,10 @@ def kube_tests_reason() -> str | None:
 
 
 _REASONS = {"kernel": kernel_tests_reason, "vm": vm_tests_reason, "kube": kube_tests_reason}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Quality())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
