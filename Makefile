@@ -5,18 +5,27 @@
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help reference demo test vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
+# The stages, by the markers that pyproject.toml explains. No verdict of the first three depends on
+# the speed of the machine.
+UNTIMED := not bench and not soak and not timed
+PURE := not kernel and not kube and not vm and not thorough and $(UNTIMED)
+KERNEL := kernel and not kube and not vm and not thorough and $(UNTIMED)
+PURE_IN := tests/unit tests/property tests/replay tests/sim tests/deploy
+REST := (kube or vm or thorough) and $(UNTIMED)
+
+.PHONY: help reference demo test test-all first-stage vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
 
 help:
 	@echo "make demo       demonstration with real programs, about two minutes"
-	@echo "make test       lint and all tests"
+	@echo "make test       lint, and the tests that need nothing built: minutes"
+	@echo "make test-all   these, the other kernel tests, the test kernel and a real node"
 	@echo "make vm-test    only tests in the test kernel (resctrl, core scheduling, cgroup v2)"
 	@echo "make kube-test  only tests with a real Kubernetes API server and node"
 	@echo "make lint       format, lint, types, import contracts"
 	@echo "make bench      benchmarks of cost and control quality"
 	@echo "make reference  docs/REFERENCE.md from the code"
 	@echo "make compare    real services beside real jobs, under other rules too (an hour)"
-	@echo "make soak       tests that take longer than a few minutes"
+	@echo "make soak       tests that take long, and tests that judge by time"
 	@echo "make clean      remove generated files; test kernel and Kubernetes stay in ~/.cache/sweetpoint"
 
 bootstrap:
@@ -28,8 +37,17 @@ test-tools:
 demo: bootstrap
 	@.venv/bin/sweetpoint demo
 
-test: test-tools lint test-kernel real-node
-	@.venv/bin/pytest
+test: first-stage
+	@echo "left out: the other kernel tests, the test kernel, the real node (make test-all)"
+	@echo "left out: what judges by time (make soak, make bench)"
+
+# What needs nothing runs on all CPUs, what needs the running kernel alone.
+first-stage: test-tools lint
+	@.venv/bin/pytest -n auto --dist worksteal -m "$(PURE)" $(PURE_IN)
+	@.venv/bin/pytest -m "$(KERNEL)" tests/kernel tests/deploy tests/unit/doctor
+
+test-all: first-stage test-kernel real-node
+	@.venv/bin/pytest -m "$(REST)"
 
 vm-test: test-tools test-kernel real-node
 	@.venv/bin/pytest tests/vm
@@ -62,8 +80,9 @@ compare:
 	@tools/bootstrap bench
 	@.venv/bin/python -m tests.compare $(ARGS)
 
-soak: test-tools
-	@.venv/bin/pytest -m soak
+# Builds what is missing, because long tests of the guest and of the node are among them.
+soak: test-tools test-kernel real-node
+	@.venv/bin/pytest -m "soak or timed"
 	@.venv/bin/pytest --hypothesis-profile=explore tests/property
 
 clean:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import ctypes
 from dataclasses import replace
+from functools import partial
 import os
 from pathlib import Path
 import re
@@ -31,7 +32,8 @@ __all__ = ("CPU", "RunTime", "arms", "attached", "pipe_us", "program_run_time", 
 OPERATIONS = 200_000
 CPU = max(os.sched_getaffinity(0))
 CPUS = max(possible_cpus()) + 1
-SIZES = {"cpus": CPUS, "max_slots": 1024, "max_latency": 256}
+MAX_SLOTS, MAX_LATENCY = 1024, 256
+sized_spec = partial(sched_spec, cpus=CPUS, max_slots=MAX_SLOTS, max_latency=MAX_LATENCY)
 EMPTY = Path(__file__).with_name("empty.bpf.c")
 WAKEUP_HASH = Path(__file__).with_name("wakeup_hash.bpf.c")
 # Three counters, as on a machine with a PMU; these exist on every x86. The event context-switches
@@ -58,13 +60,13 @@ def arms(folder: Path, btf_without_sched_info: Path) -> dict[str, Arm]:
     btf = Btf()
     counters, reasons = choose_sources(COUNTED)
     assert reasons == {}
-    blame = sched_spec(btf, **SIZES, blame=True)
-    counting = sched_spec(btf, **SIZES, blame=True, counters=counters)
-    stamps = sched_spec(Btf(btf_without_sched_info), **SIZES, blame=True)
+    blame = sized_spec(btf, blame=True)
+    counting = sized_spec(btf, blame=True, counters=counters)
+    stamps = sized_spec(Btf(btf_without_sched_info), blame=True)
     return {
         "nothing": Arm(None, {}),
         "empty program": Arm(ProgramSpec(source=str(EMPTY), defines={}, maps=()), {}),
-        "sched": Arm(sched_spec(btf, **SIZES, blame=False), {}),
+        "sched": Arm(sized_spec(btf, blame=False), {}),
         "sched with blame": Arm(blame, {}),
         "with blame and counters": Arm(counting, counters),
         "counters at every switch": Arm(_reading_always(counting, folder), counters),
@@ -109,7 +111,7 @@ def attached(arm: Arm, members: Mapping[CgroupId, bool]) -> Iterator[Loaded | No
                 HashMap(slots).set(cgroup.id, 3 + number, number + 1 if latency else 0)
         if arm.counters:
             running = np.zeros(CPUS, np.uint64)
-            Counters(arm.counters, loaded, slots=SIZES["max_slots"], running=running)
+            Counters(arm.counters, loaded, slots=MAX_SLOTS, running=running)
         yield loaded
 
 

@@ -10,7 +10,13 @@ import pytest
 
 from controller.host.facts import CgroupLayout
 from tests.bench.served import Scene
+from tests.kernel.agent import Site
 from tests.support.cgroups import remove_cgroup
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
+    return Site(cgroup_root, cgroup_layout, tmp_path)
 
 
 @pytest.fixture

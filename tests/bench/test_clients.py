@@ -2,16 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ten clients of an agent with 1,000 workloads: how long they wait, how late its ticks start."""
 
-from collections.abc import Iterator
 import http.client
 import itertools
-from pathlib import Path
 import threading
 import time
 
 import pytest
 
-from controller.host.facts import CgroupLayout
+from tests.bench.crowd import crowd
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 
@@ -22,11 +20,6 @@ SERVICES, BATCH = 100, 900
 SECONDS = 122
 CLIENTS, PERIOD_S = 10, 2.0
 PAGES = ("/", "/statusz", "/metrics")
-
-
-@pytest.fixture
-def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Site]:
-    yield Site(cgroup_root, cgroup_layout, tmp_path)
 
 
 class Client(threading.Thread):
@@ -57,16 +50,9 @@ class Client(threading.Thread):
 
 def test_ten_clients(site: Site) -> None:
     """A few workloads of both kinds run, so that there is something to decide."""
-    more = [site.root / f"service{n}" for n in range(SERVICES - 1)]
-    jobs = [site.root / "batch" / f"job{n}" for n in range(BATCH - 2)]
-    for path in (*more, *jobs):
-        path.mkdir()
-    site.write(
-        f'  - {{name: more, cgroup: "{site.path(site.root)}/service*", '
-        "class: latency-sensitive, profile: nginx}\n"
-    )
-    wanted = [Load(path, "bursts") for path in [site.service, *more][:4]]
-    wanted += [Load(path, "hog") for path in [*site.batch, *jobs][:2]]
+    services, jobs = crowd(site, SERVICES, BATCH)
+    wanted = [Load(path, "bursts") for path in services[:4]]
+    wanted += [Load(path, "hog") for path in jobs[:2]]
     with loads(wanted, seconds=2 * SECONDS + 40) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()

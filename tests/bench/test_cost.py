@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from controller.host.facts import CgroupLayout
 from tests.bench.arms import program_run_time
+from tests.bench.crowd import crowd
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 
@@ -32,11 +32,6 @@ STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 SETTLE_S = 15
 FIRST_S = 300
 LATER_S = int(os.environ.get("SWEETPOINT_COST_LATER", "900"))
-
-
-@pytest.fixture
-def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Site]:
-    yield Site(cgroup_root, cgroup_layout, tmp_path)
 
 
 @pytest.fixture
@@ -55,8 +50,7 @@ def bpf_statistics() -> Iterator[None]:
 @pytest.mark.usefixtures("bpf_statistics")
 def test_cost(workloads: int, busy: bool, site: Site) -> None:
     """A tenth of the workloads are services. Busy ones wake twenty times a second."""
-    cgroups = [*_cgroups(site, workloads)]
-    with _tasks(cgroups, busy=busy), AgentRun(site) as agent:
+    with _tasks(_cgroups(site, workloads), busy=busy), AgentRun(site) as agent:
         agent.ready()
         time.sleep(SETTLE_S)
         row = _measure(agent, workloads, busy)
@@ -71,7 +65,7 @@ def test_cost(workloads: int, busy: bool, site: Site) -> None:
 def test_cost_does_not_grow(site: Site) -> None:
     """Old agents cost what they cost after five minutes. Other work varies the CPU time of both."""
     assert LATER_S > FIRST_S + SECONDS
-    with _tasks([*_cgroups(site, 200)], busy=False), AgentRun(site) as agent:
+    with _tasks(_cgroups(site, 200), busy=False), AgentRun(site) as agent:
         agent.ready()
         began_s = time.monotonic()
         rows = []
@@ -110,20 +104,10 @@ def _measure(agent: AgentRun, workloads: int, busy: bool) -> dict[str, Any]:
     return row
 
 
-def _cgroups(site: Site, workloads: int) -> Iterator[Path]:
-    """Make the cgroups and the configuration; yield one leaf for each workload."""
-    services = workloads // 10
-    site.write(
-        f'  - {{name: more, cgroup: "{site.path(site.root)}/service*", '
-        "class: latency-sensitive, profile: nginx}\n"
-    )
-    yield site.service
-    yield from site.batch
-    for number in range(workloads - 3):
-        parent = site.root if number < services - 1 else site.root / "batch"
-        path = parent / (f"service{number}" if parent == site.root else f"job{number}")
-        path.mkdir()
-        yield path
+def _cgroups(site: Site, workloads: int) -> list[Path]:
+    """Make the cgroups and the configuration; return one leaf for each workload."""
+    services, jobs = crowd(site, workloads // 10, workloads - workloads // 10)
+    return [*services, *jobs]
 
 
 @contextlib.contextmanager

@@ -84,16 +84,16 @@ def sweet_points(text: str) -> dict[str, list[float]]:
 
 def test_two_runs_agree(cgroup_root: Path, cgroup_layout: CgroupLayout) -> None:
     assert cgroup_layout.unified is not None
-    trees = cgroup_root, cgroup_layout.unified / cgroup_root.name
+    cgroup2 = cgroup_layout.unified / cgroup_root.name
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweetpoint-bench-")))
         home.chmod(0o755)  # for nginx's workers
-        stack.callback(remove_cgroup, trees[1])
+        stack.callback(remove_cgroup, cgroup2)
         text = HEAD.format(home=home)
         serving = []
         for service in SERVED:
             (own := home / service).mkdir()
-            scene = Scene(*(tree / service for tree in trees), cgroup_layout, own)
+            scene = Scene(cgroup_root / service, cgroup2 / service, cgroup_layout, own)
             text += WORKLOAD.format(name=service, path=scene.workload.path, fields="")
             serving.append(stack.enter_context(scene.serving(service, TOGETHER)))
         (config := home / "config.yaml").write_text(text)

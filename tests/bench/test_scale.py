@@ -2,15 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tick time and memory of the whole agent by number of workloads."""
 
-from collections.abc import Iterator
 import os
-from pathlib import Path
 import time
 
 import pytest
 
 from controller.agent.self_budget import pss_bytes
-from controller.host.facts import CgroupLayout
+from tests.bench.crowd import crowd
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.footprint import footprint
 from tests.kernel.loads import Load, loads
@@ -20,24 +18,12 @@ pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 SECONDS = 20
 
 
-@pytest.fixture
-def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Site]:
-    yield Site(cgroup_root, cgroup_layout, tmp_path)
-
-
 @pytest.mark.parametrize(("services", "batch"), [(2, 8), (20, 180), (100, 900)])
 def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
     """A tenth of the workloads are services; a few of both kinds run, and the loop is closed."""
-    more = [site.root / f"service{n}" for n in range(services - 1)]
-    jobs = [site.root / "batch" / f"job{n}" for n in range(batch - 2)]
-    for path in (*more, *jobs):
-        path.mkdir()
-    site.write(
-        f'  - {{name: more, cgroup: "{site.path(site.root)}/service*", '
-        "class: latency-sensitive, profile: nginx}\n"
-    )
-    wanted = [Load(path, "bursts") for path in [site.service, *more][:4]]
-    wanted += [Load(path, "hog") for path in [*site.batch, *jobs][:6]]
+    made, jobs = crowd(site, services, batch)
+    wanted = [Load(path, "bursts") for path in made[:4]]
+    wanted += [Load(path, "hog") for path in jobs[:6]]
     with loads(wanted, seconds=SECONDS + 30) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()

@@ -95,7 +95,11 @@ def _group(title: str, blocks: Sequence[Block]) -> Group:
         p99 = compare(blocks, policy, ALONE)
         work = compare(blocks, policy, SCHED_IDLE)
         lines.append(
-            Line(policy=policy, p99=p99 and p99.p99, work=work and work.work),
+            Line(
+                policy=policy,
+                p99=None if p99 is None else p99.p99,
+                work=None if work is None else work.work,
+            ),
         )
     return Group(title, lines)
 

@@ -4,6 +4,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import cache
+import json
 from pathlib import Path
 import shutil
 import tempfile
@@ -94,10 +95,16 @@ def schema_errors(manifest: Manifest) -> list[str]:
     """
     if manifest["apiVersion"] == "monitoring.coreos.com/v1":
         return []
-    found = []
+    return list(_schema_errors(json.dumps(manifest, sort_keys=True)))
+
+
+@cache
+def _schema_errors(text: str) -> tuple[str, ...]:
+    # By text, because most objects are the same in all cases, and the validator is slow.
+    manifest, found = json.loads(text), []
     for version in (OLDEST, NEWEST):
         try:
             kubernetes_validate.validate(manifest, version, strict=True)
         except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as e:
             found.append(f"{version}: {getattr(e, 'message', e)}")
-    return found
+    return tuple(found)

@@ -3,7 +3,6 @@
 """The chart: valid objects, refused values, and a configuration that the agent accepts."""
 
 from pathlib import Path
-import shutil
 import subprocess
 
 from helm_python import HelmError, lint
@@ -23,6 +22,7 @@ from tests.deploy.chart import (
     rendered,
     schema_errors,
 )
+from tests.support.needs import needs_program
 from tools.chart.__main__ import CHART, generated
 
 ROOT = CHART.parents[1]
@@ -194,7 +194,7 @@ def test_the_pod_monitor() -> None:
     }
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+@needs_program("promtool")
 def test_the_prometheus_rule_contains_a_valid_rule_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     spec = find(render({}, operator=True), "PrometheusRule")["spec"]

@@ -17,6 +17,7 @@ from packaging.version import Version
 import pytest
 
 from tests.deploy.clean_root import build, chroot, context_of, steps
+from tests.support.needs import all_is_required
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
@@ -71,7 +72,8 @@ def test_the_instructions_of_the_dockerfile() -> None:
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The root directory of the image, built on a new Debian."""
-    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+    possible = os.geteuid() == 0 and shutil.which("debootstrap") is not None
+    if not (possible or all_is_required()):
         pytest.skip("needs root and debootstrap")
     home = tmp_path_factory.mktemp("image")
     base = home / "base"

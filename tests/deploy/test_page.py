@@ -14,7 +14,6 @@ import io
 import json
 from pathlib import Path
 import re
-import shutil
 import subprocess
 from typing import Any
 import urllib.request
@@ -32,12 +31,13 @@ from controller.telemetry.http import StatusServer
 from controller.telemetry.report import HistoryState, PublishedState
 from tests.support.loops.closed_loop import make_settings
 from tests.support.loops.history_loop import RecordedLoop
+from tests.support.needs import needs_program
 from tests.support.reports import report
+from tests.support.waiting import DEADLINE_S
 
-BROWSER = shutil.which("chromium-headless-shell")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="chromium-headless-shell is not installed")
+BROWSER = "chromium-headless-shell"
+pytestmark = needs_program(BROWSER)
 
-WIDTHS = (390, 800, 1200)
 HOSTILE = "</script><script>document.title='owned'</script><img src=http://192.0.2.1/x onerror=x>"
 LONG = "a-namespace-with-a-long-name/a-statefulset-with-a-longer-name-0"
 # What the page says of itself when it is drawn: what is wider than its place, what axe finds.
@@ -120,7 +120,6 @@ def address(node: Node) -> Iterator[str]:
 
 def browse(tmp_path: Path, address: str, *options: str) -> tuple[str, list[str]]:
     """Return the document of *address* after its scripts ran, and what the console got."""
-    assert BROWSER is not None
     done = subprocess.run(
         [
             BROWSER,
@@ -130,7 +129,7 @@ def browse(tmp_path: Path, address: str, *options: str) -> tuple[str, list[str]]
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=True,
     )
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
@@ -139,7 +138,7 @@ def browse(tmp_path: Path, address: str, *options: str) -> tuple[str, list[str]]
 
 def live_page(address: str) -> str:
     """Return the page as a text, made by the server."""
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=DEADLINE_S) as answer:
         return str(answer.read().decode())
 
 
@@ -178,7 +177,9 @@ def drawn(page: str, tmp_path: Path, width: int, *, dark: bool = False) -> dict[
     return result
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    "width", [390, *(pytest.param(each, marks=pytest.mark.thorough) for each in (800, 1200))]
+)
 def test_the_page_of_an_agent(address: str, tmp_path: Path, width: int) -> None:
     found = drawn(live_page(address), tmp_path, width)
     assert found["axe"] == []
@@ -187,10 +188,12 @@ def test_the_page_of_an_agent(address: str, tmp_path: Path, width: int) -> None:
     assert width < 1200 or found["tables"] == []
 
 
+@pytest.mark.thorough
 def test_the_page_in_the_dark(address: str, tmp_path: Path) -> None:
     assert drawn(live_page(address), tmp_path, 1200, dark=True)["axe"] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("made", ["replay", "demo"])
 def test_the_pages_in_files(node: Node, tmp_path: Path, made: str) -> None:
     page = replay_page(node, tmp_path) if made == "replay" else demo_page(tmp_path)

@@ -3,14 +3,13 @@
 """Deployment without Helm: the kustomize base, and the systemd unit."""
 
 from pathlib import Path
-import shutil
 import subprocess
 
-import pytest
 import yaml
 
 from controller.config.sections.service_level import ServiceLevelModel
 from tests.deploy.chart import schema_errors
+from tests.support.needs import needs_program
 from tools.chart.__main__ import CHART, KUSTOMIZE_BASE
 from tools.chart.kustomize import base
 
@@ -24,7 +23,7 @@ def test_the_base_is_up_to_date() -> None:
     assert KUSTOMIZE_BASE.read_text() == base(CHART), "run: .venv/bin/python -m tools.chart"
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@needs_program("kubectl")
 def test_kustomize_renders_valid_objects() -> None:
     done = subprocess.run(
         ["kubectl", "kustomize", KUSTOMIZE_BASE.parent], capture_output=True, text=True, check=True
@@ -38,7 +37,7 @@ def test_kustomize_renders_valid_objects() -> None:
     assert "helm" not in done.stdout.lower()
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@needs_program("systemd-analyze")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     # systemd-analyze checks that the program exists.
     unit = tmp_path / UNIT.name

@@ -2,18 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The complete agent, ``sweetpoint run`` in a process of its own, on cgroups of a test."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import json
+import os
 from pathlib import Path
 import signal
 import subprocess
 import sys
+import time
 from typing import Any, Protocol
 import urllib.error
 import urllib.request
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
+from tests.kernel.overload import PROFILE
+from tests.support.cgroups import children_of
 from tests.support.waiting import DEADLINE_S, eventually
 
 __all__ = ("AgentRun", "Site")
@@ -57,6 +63,12 @@ class Site:
             f'  - {{name: batch, cgroup: "{self.path(self.root)}/batch/*", class: best-effort}}\n'
             f"{extra}"
         )
+
+    def tighten(self) -> None:
+        """Give the service a sweet point that it misses beside a hog, and no sched-idle."""
+        profile = PROFILE.replace("name: tight", "name: nginx").partition("evict:")[0]
+        (self.home / "tight.yaml").write_text(profile)
+        self.write("profiles: [tight.yaml]\n")
 
     def idle(self, cgroup: Path) -> bool:
         """Whether sched-idle is set on *cgroup*."""
@@ -142,18 +154,59 @@ class AgentRun:
     def status(self) -> dict[str, Any]:
         return dict(json.loads(eventually("the status page", lambda: self.get("/statusz")) or ""))
 
+    def series(self, name: str) -> dict[tuple[str, ...], float]:
+        """Return the samples of the metric *name* by the values of their labels."""
+        families = text_string_to_metric_families(self.get("/metrics") or "")
+        samples = [sample for family in families for sample in family.samples]
+        return {tuple(s.labels.values()): s.value for s in samples if s.name == name}
+
+    def ticks(self) -> int:
+        """Return how many ticks have ended."""
+        return int(self.status()["tick"]["count"])
+
+    def watch(self, ticks: int, check: Callable[[], object] = lambda: None) -> None:
+        """Call *check*, which asserts something, during *ticks* more ticks.
+
+        So the agent has had the chance to do what the check rules out.
+        """
+        until = self.ticks() + ticks + 1  # one has begun already
+        while self.ticks() < until:
+            check()
+            time.sleep(0.02)
+
     def pids(self) -> tuple[int, int]:
         """Return the pids of the guardian and of the agent."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        agent = eventually("an agent", lambda: children.read_text().split())
-        return self.process.pid, int(agent[0])
+        found = eventually("an agent", lambda: [*filter(_leads, children_of(self.process.pid))])
+        return self.process.pid, found[0]
 
-    def wait(self, seconds: float = DEADLINE_S) -> int:
+    def kill_agent(self) -> None:
+        """Kill the agent, and wait until the guardian has started another one."""
+        _, agent = self.pids()
+        os.kill(agent, signal.SIGKILL)
+        eventually("another agent", lambda: self.pids()[1] != agent)
+
+    def kill_both(self) -> None:
+        """Kill guardian and agent, which have no time to restore anything."""
+        guardian, agent = self.pids()
+        os.kill(agent, signal.SIGSTOP)  # otherwise it restores when the guardian dies
+        os.kill(guardian, signal.SIGKILL)
+        os.kill(agent, signal.SIGKILL)
+        assert self.wait() == -signal.SIGKILL
+
+    def wait(self) -> int:
         """Wait until the process has ended and return its exit code."""
-        _, self.output = self.process.communicate(timeout=seconds)
+        _, self.output = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send the signal *number*, wait for the end and return the exit code."""
         self.process.send_signal(number)
         return self.wait()
+
+
+def _leads(pid: int) -> bool:
+    """Whether *pid* leads a session, as an agent does and a restore does not."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False

@@ -9,6 +9,7 @@ import pytest
 
 from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.sched import SchedProbe
+from tests.kernel.agent import Site
 from tests.kernel.groups import Groups
 from tests.kernel.knobs import make_child, set_weight
 
@@ -19,6 +20,11 @@ def pod(cgroup_root: Path) -> Path:
     pod = make_child(cgroup_root, "pod")
     set_weight(pod, 333)
     return pod
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
+    return Site(cgroup_root, cgroup_layout, tmp_path)
 
 
 @pytest.fixture

@@ -1,17 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of actuator tests: raw knob files, and processes that kill themselves at a step."""
+"""Helpers of actuator tests: raw knob files, executors, actions, and records of the journal."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-import errno
 import json
 import os
 from pathlib import Path
-import signal
-import subprocess
-import time
-import warnings
 import zlib
 
 from actuators.base import Actuator, Trace, no_trace
@@ -76,6 +69,14 @@ def make_child(parent: Path, name: str) -> Path:
     return child
 
 
+def make_limited(parent: Path, name: str = "pod") -> Path:
+    """Make a cgroup with a quota, a burst and a weight, which take several writes to restore."""
+    child = make_child(parent, name)
+    set_quota(child, 150_000, 100_000, 10_000)
+    set_weight(child, 333)
+    return child
+
+
 def target_of(layout: CgroupLayout, cgroup: Path) -> Target:
     """Return the target of an existing cgroup."""
     path = "/" + str(cgroup.relative_to(layout.mount))
@@ -103,6 +104,14 @@ def action(target: Target, knob: Knob, previous: str, value: str) -> Action:
     )
 
 
+def squeeze_limited(target: Target) -> list[Action]:
+    """Return two actions that squeeze a cgroup of ``make_limited``."""
+    return [
+        action(target, Knob.CPU_QUOTA, "150000 100000 10000", "5000 10000 0"),
+        action(target, Knob.SCHED_IDLE, "0 333", "1"),
+    ]
+
+
 def make_newer(record: Path, *, in_place: bool = False, undo: bool = False) -> Path:
     """Make a record one of the format 2, or with *undo* one of the format 1 again.
 
@@ -118,106 +127,8 @@ def make_newer(record: Path, *, in_place: bool = False, undo: bool = False) -> P
     return record.rename(record.with_name(stem + (".json" if undo or in_place else ".v2.json")))
 
 
-@contextmanager
-def tmpfs(path: Path) -> Iterator[Path]:
-    """Mount a tmpfs of 64 KiB and 32 inodes on the new directory *path*."""
-    path.mkdir()
-    options = "size=64k,nr_inodes=32,mode=0700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "sweetpoint-test", path], check=True)
-    try:
-        yield path
-    finally:
-        _unmount(path)
-
-
-@contextmanager
-def unwritable(path: Path, obstacle: str) -> Iterator[int]:
-    """Make the tmpfs *path* ``full``, ``read-only`` or without inodes; yield the error number.
-
-    The file system is covered by a read-only mount of itself, because processes that have a file
-    open for writing, as the agent has the lock, forbid a remount.
-    """
-    ballast = path / "ballast"
-    if obstacle == "read-only":
-        # Made elsewhere, where no process opens files: open ones would forbid the remount.
-        aside = path.with_name(f"{path.name}-read-only")
-        aside.mkdir()
-        try:
-            subprocess.run(["mount", "--bind", path, aside], check=True)
-            try:
-                subprocess.run(["mount", "-o", "remount,bind,ro", aside], check=True)
-                subprocess.run(["mount", "--bind", aside, path], check=True)
-            finally:
-                _unmount(aside)
-        finally:
-            aside.rmdir()
-        try:
-            yield errno.EROFS
-        finally:
-            _unmount(path)
-        return
-    ballast.mkdir()
-    with suppress(OSError):
-        if obstacle == "full":
-            with (ballast / "file").open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
-        for number in range(1000):
-            (ballast / str(number)).touch()
-    try:
-        yield errno.ENOSPC
-    finally:
-        for each in ballast.iterdir():
-            each.unlink()
-        ballast.rmdir()
-
-
-def _unmount(path: Path) -> None:
-    # Killed processes, of which nothing waits for the end, close their files a moment later.
-    for _ in range(50):
-        if subprocess.run(["umount", path], capture_output=True, check=False).returncode == 0:
-            return
-        time.sleep(0.02)
-    subprocess.run(["umount", "-l", path], check=True)
-
-
 def applied(outcome: Outcome) -> str | None:
     """Return what was written; the outcome must be a success on a value that was known."""
     assert outcome.failure is None, outcome
     assert outcome.foreign is None, outcome
     return outcome.applied
-
-
-def die_at(step: int, work: Callable[[Trace], None]) -> str | None:
-    """Run *work* in a child process that kills itself at the *step*-th step.
-
-    Returns the name of that step, or None if *work* ended before it.
-    """
-    read_fd, write_fd = os.pipe()
-    with warnings.catch_warnings():
-        # Python 3.12 and later warn if threads exist, which the library of numpy may have started.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        seen = 0
-
-        def trace(name: str) -> None:
-            nonlocal seen
-            if seen == step:
-                os.write(write_fd, name.encode())
-                os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
-
-        try:
-            work(trace)
-        except BaseException as error:
-            os.write(write_fd, f"broken: {error!r}".encode())
-            os._exit(1)
-        os._exit(0)
-    os.close(write_fd)
-    with os.fdopen(read_fd, "rb") as pipe:
-        name = pipe.read().decode()
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert not name.startswith("broken"), name
-    assert code in (0, -signal.SIGKILL)
-    return name if code else None

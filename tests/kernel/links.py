@@ -13,7 +13,16 @@ from actuators.tc.pod_filter import TcPodFilter
 from actuators.tc.shape import CLASS_OF_TIER, MAJOR, Shape, Tree, encode
 from actuators.tc.tree import Programs, TcTree
 from controller.core.decision import Action, Outcome
-from controller.core.model import Knob, KnobValue, QosClass, Target, TargetKind
+from controller.core.model import (
+    CgroupId,
+    Knob,
+    KnobValue,
+    QosClass,
+    Target,
+    TargetKind,
+    Workload,
+)
+from controller.host.facts import CgroupLayout
 from controller.probes.tc_classifier import Classifier
 from tests.kernel.wire import Host
 
@@ -29,6 +38,13 @@ SHAPE = Shape(
 )
 BOTH = encode(Tree(SHAPE, SHAPE))
 EGRESS_ONLY = encode(Tree(SHAPE, None))
+
+
+def workload_of(layout: CgroupLayout, cgroup: Path, qos: QosClass) -> Workload:
+    """Return the workload of an existing cgroup."""
+    key = CgroupId(layout.hierarchy, cgroup.stat().st_ino)
+    path = "/" + str(cgroup.relative_to(layout.mount))
+    return Workload(cgroup.name, key, path, qos, cgroup.name, "")
 
 
 def load_programs() -> Classifier:

@@ -15,11 +15,11 @@ from actuators.tc.shape import CLASS_OF_TIER, CLASSIFIED, FIRST_LIMIT, MAJOR
 from actuators.tc.tree import Programs, ifb_name
 from controller.core.model import Knob, Target
 from controller.host.facts import find_cgroup_layout
-from controller.probes.qdisc import QdiscReader
+from controller.probes.qdisc import ClassCounters, QdiscReader
 from controller.probes.tc_classifier import Classifier
 from tests.kernel.links import BOTH, change, link_executor, load_programs, uplink, veth
 from tests.kernel.netns import entered
-from tests.kernel.wire import PODS, Host
+from tests.kernel.wire import PODS, Host, dump
 from tests.support.cgroups import remove_cgroup
 
 __all__ = ("BEST_EFFORT", "LIMITED", "SENSITIVE", "SYSTEM", "Shaped", "shaped_host")
@@ -48,23 +48,25 @@ class Shaped(NamedTuple):
             links={veth(self.host, pod).id: classes[pod] for pod in PODS if pod in classes},
         )
 
-    def counted(self) -> dict[tuple[bool, int], int]:
-        """Return the bytes sent so far by (whether ingress, class)."""
+    def counted(self) -> dict[tuple[bool, int], ClassCounters]:
+        """Return the counters so far by (whether ingress, class)."""
         classes = [MAJOR << 16 | number for number in (SYSTEM, *CLASSES.values())]
         found = self.reader.poll({self.link.id: classes, self.ifb: classes})
-        return {(i == self.ifb, c & 0xFFFF): n.sent_bytes for (i, c), n in found.items()}
+        return {(i == self.ifb, c & 0xFFFF): n for (i, c), n in found.items()}
 
     def rates(self, seconds: float) -> dict[tuple[bool, int], float]:
         """Measure Mbit/s on the wire by (whether ingress, class) over the next *seconds*."""
         before, started = self.counted(), time.monotonic()
         time.sleep(seconds)
         after, passed = self.counted(), time.monotonic() - started
-        return {key: (after[key] - before[key]) * 8e-6 / passed for key in before}
+        return {
+            key: (after[key].sent_bytes - before[key].sent_bytes) * 8e-6 / passed for key in before
+        }
 
 
 @contextlib.contextmanager
-def shaped_host(state_dir: Path) -> Iterator[Shaped]:
-    """Make the host, enter its network namespace, and undo everything at the end."""
+def shaped_host(state_dir: Path, tree: str = BOTH) -> Iterator[Shaped]:
+    """Make the host and enter its network namespace; at the end another executor restores it."""
     unified = find_cgroup_layout().unified
     assert unified is not None, "no cgroup2 tree is mounted"
     root = unified / f"sweetpoint-test-{os.getpid()}-shaped{next(_numbers)}"
@@ -78,8 +80,8 @@ def shaped_host(state_dir: Path) -> Iterator[Shaped]:
         host = stack.enter_context(Host())
         stack.enter_context(entered(host.name))
         executor = link_executor(state_dir, Programs(**classifier.program_fds))
-        link = uplink(host)
-        assert change(executor, link, Knob.TC_TREE, BOTH).applied == BOTH
+        link, before = uplink(host), dump(host)
+        assert change(executor, link, Knob.TC_TREE, tree).applied == tree
         for pod in PODS:
             assert change(executor, veth(host, pod), Knob.TC_MARK, CLASSIFIED).failure is None
         reader = QdiscReader()
@@ -88,4 +90,5 @@ def shaped_host(state_dir: Path) -> Iterator[Shaped]:
         made = Shaped(host, link, ifb, executor, classifier, reader, cgroups)
         made.classify()
         yield made
-        assert executor.restore_all().clean
+        assert link_executor(state_dir).restore_all().clean
+        assert dump(host) == before

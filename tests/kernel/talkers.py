@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes in cgroups of a test that exchange a known number of bytes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 import subprocess
 import sys
+from typing import Self
+
+from tests.kernel.netns import inside
+from tests.support.waiting import DEADLINE_S
 
 __all__ = ("UDP_HEADERS", "Talker")
 
@@ -14,7 +17,7 @@ UDP_HEADERS = 28  # IPv4 20, UDP 8
 # A socket belongs to the cgroup of the process at its creation, so the process joins first.
 _TALKER = """
 import os, socket, sys, time
-cgroup, role, address, port, size, count = sys.argv[1:7]
+cgroup, role, address, port, size, count, deadline_s = sys.argv[1:]
 endpoint, size, count = (address, int(port)), int(size), int(count)
 with open(cgroup + "/cgroup.procs", "w") as procs:
     procs.write(str(os.getpid()))
@@ -41,7 +44,7 @@ elif role == "serve":        # like echo, with count microseconds of CPU time fo
         server.sendto(data, sender)
 elif role == "ask":          # sends datagrams and waits for the answer to each
     client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    client.settimeout(5)
+    client.settimeout(float(deadline_s))
     client.connect(endpoint)
     report("ready")
     sys.stdin.readline()
@@ -60,7 +63,7 @@ elif role == "sink":         # reads one TCP stream to its end
 elif role == "source":
     report("ready")
     sys.stdin.readline()
-    with socket.create_connection(endpoint, timeout=10) as client:
+    with socket.create_connection(endpoint, timeout=float(deadline_s)) as client:
         for _ in range(count):
             client.sendall(bytes(size))
     report("done")
@@ -69,7 +72,10 @@ sys.stdin.readline()
 
 
 class Talker:
-    """A process in *cgroup*; ``first`` is its first line: the port of a server, or ``ready``."""
+    """A process in *cgroup*; ``first`` is its first line: the port of a server, or ``ready``.
+
+    A ``with`` block ends it.
+    """
 
     def __init__(
         self,
@@ -82,16 +88,21 @@ class Talker:
         count: int = 0,
         netns: str | None = None,
     ) -> None:
-        # Not with "ip netns exec", which mounts another /sys without the cgroups.
-        prefix: Sequence[str] = () if netns is None else ("nsenter", f"--net=/run/netns/{netns}")
-        numbers = (str(port), str(size), str(count))
+        numbers = map(str, (port, size, count, DEADLINE_S))
+        command = (sys.executable, "-S", "-c", _TALKER, str(cgroup), role, address, *numbers)
         self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-S", "-c", _TALKER, str(cgroup), role, address, *numbers],
+            command if netns is None else inside(netns, command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self.first = self._line()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     @property
     def pid(self) -> int:

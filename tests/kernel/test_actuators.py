@@ -96,6 +96,7 @@ def test_a_refused_value_leaves_the_old_one_and_waits(
     assert agent.restore_all().clean
 
 
+@pytest.mark.thorough
 def test_actions_of_a_group_fail_together(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
@@ -125,6 +126,7 @@ def test_actions_of_a_group_fail_together(
     assert agent.restore_all().clean
 
 
+@pytest.mark.thorough
 def test_a_written_member_of_a_failed_group_is_reverted(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_foreign_value_becomes_the_new_original(
     assert agent.read([target])[1].value == "60000 100000 0"
 
 
+@pytest.mark.thorough
 def test_the_audit_notices_a_foreign_value_once(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,6 +194,7 @@ def test_the_audit_notices_a_foreign_value_once(
     assert agent.restore_all().results == ()
 
 
+@pytest.mark.thorough
 def test_a_quota_with_doubled_period_is_not_foreign(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
@@ -208,6 +212,7 @@ def test_a_quota_with_doubled_period_is_not_foreign(
     assert dump(pod) == before
 
 
+@pytest.mark.thorough
 def test_on_v1_the_period_that_runc_writes_does_not_make_our_quota_the_original(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
@@ -226,6 +231,7 @@ def test_on_v1_the_period_that_runc_writes_does_not_make_our_quota_the_original(
         assert dump(pod) == before
 
 
+@pytest.mark.thorough
 def test_a_value_that_the_planner_has_not_seen_is_not_replaced(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
@@ -238,6 +244,7 @@ def test_a_value_that_the_planner_has_not_seen_is_not_replaced(
     assert not list((tmp_path / "journal").iterdir())
 
 
+@pytest.mark.thorough
 def test_a_path_cannot_leave_the_hierarchy(cgroup_layout: CgroupLayout, pod: Path) -> None:
     target = target_of(cgroup_layout, pod)
     with pytest.raises(ValueError, match="leaves"):
@@ -250,12 +257,14 @@ def test_a_path_cannot_leave_the_hierarchy(cgroup_layout: CgroupLayout, pod: Pat
         Cgroup(cgroup_layout.mount, target._replace(id=target.id + 1))
 
 
+@pytest.mark.thorough
 def test_a_link_is_not_followed(pod: Path, tmp_path: Path, cgroup_layout: CgroupLayout) -> None:
     (tmp_path / "link").symlink_to(pod)
     with pytest.raises(GoneError):
         Cgroup(tmp_path, target_of(cgroup_layout, pod)._replace(path="/link"))
 
 
+@pytest.mark.thorough
 def test_a_knob_is_neither_read_nor_written_in_another_hierarchy(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:

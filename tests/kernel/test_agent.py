@@ -3,7 +3,6 @@
 """``sweetpoint run`` from start to end on real cgroups: protection, restore, reload, errors."""
 
 import os
-from pathlib import Path
 import signal
 import socket
 import time
@@ -11,21 +10,22 @@ import time
 import pytest
 
 from controller.agent.recording import read, replay
-from controller.host.facts import CgroupLayout
+from tests.kernel import conftest as fixtures
 from tests.kernel.agent import AgentRun, Site
+from tests.kernel.explaining import squeezed
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 
-
-@pytest.fixture
-def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
-    return Site(cgroup_root, cgroup_layout, tmp_path)
+# Also for the guest, which repeats a test of this module.
+site = fixtures.site
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
+)
 def test_it_protects_the_service_and_restores_on_a_stop_signal(
     site: Site, number: signal.Signals
 ) -> None:
@@ -38,31 +38,29 @@ def test_it_protects_the_service_and_restores_on_a_stop_signal(
     assert site.knobs() == before
 
 
+@pytest.mark.thorough
 def test_observe_mode_plans_and_writes_nothing(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site, "--mode", "observe") as agent:
         agent.ready()
-        eventually("a second tick", lambda: agent.status()["tick"]["count"] > 5)
+        agent.watch(5)
         assert agent.status()["mode"] == "observe"
+        assert agent.status()["plan"]["loops"]
         assert site.knobs() == before
         assert agent.stop() == 0
     assert not list((site.home / "state" / "journal").glob("*.json"))
 
 
 def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
-    site.write("profiles: [tight.yaml]\n")
-    (site.home / "tight.yaml").write_text(
-        "name: nginx\ndescription: test\nsched_idle: false\n"
-        "indicators:\n  runq_p99: {sweet_point: 200us}\n"
-    )
+    site.tighten()
     recording = site.home / "ticks.jsonl.gz"
     outweigh(site.root)
     outweigh(site.root / "batch")
     wanted = [Load(site.service, "bursts", CPU), Load(site.batch[0], "hog", CPU)]
-    with loads(wanted, seconds=60) as running, AgentRun(site, "--record", str(recording)) as agent:
+    with loads(wanted) as running, AgentRun(site, "--record", str(recording)) as agent:
         agent.ready()
         running.start()
-        eventually("a squeeze", lambda: _quota_cpus(agent) is not None)
+        squeezed(agent)
         loop = agent.status()["plan"]["loops"][0]
         assert (loop["service"], loop["indicator"]) == ("web", "runq_p99")
         metrics = agent.get("/metrics")
@@ -74,36 +72,37 @@ def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
     assert all(recorded == again for recorded, again in plans)
 
 
-def _quota_cpus(agent: AgentRun) -> float | None:
-    for knob in agent.status()["knobs"]:
-        words = knob["applied"].split()
-        if knob["knob"] == "cpu.quota" and words[0] != "max":
-            return int(words[0]) / int(words[1])
-    return None
-
-
-def test_after_sigkill_knobs_are_restored_in_two_seconds_and_the_agent_restarts(site: Site) -> None:
+@pytest.mark.thorough
+def test_after_sigkill_knobs_are_restored_and_the_agent_restarts(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site) as agent:
         agent.ready().enforcing()
-        os.kill(agent.pids()[1], signal.SIGKILL)
-        killed = time.monotonic()
+        site.write(mode="observe")  # for the next agent, so that the knobs stay restored
+        agent.kill_agent()
         eventually("restored", lambda: site.knobs() == before)
-        print(f"restored {time.monotonic() - killed:.3f}s after the kill")
+        site.write()
+        agent.process.send_signal(signal.SIGHUP)
         agent.enforcing()
         assert agent.stop() == 0
     assert site.knobs() == before
 
 
-def test_after_sigkill_of_both_the_next_start_restores_first(site: Site) -> None:
+@pytest.mark.timed
+def test_after_sigkill_knobs_are_restored_in_two_seconds(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site) as agent:
         agent.ready().enforcing()
-        guardian_pid, agent_pid = agent.pids()
-        os.kill(agent_pid, signal.SIGSTOP)  # otherwise it restores when the guardian dies
-        os.kill(guardian_pid, signal.SIGKILL)
-        os.kill(agent_pid, signal.SIGKILL)
-        assert agent.wait() == -signal.SIGKILL
+        started_s = time.monotonic()
+        os.kill(agent.pids()[1], signal.SIGKILL)
+        eventually("restored", lambda: site.knobs() == before)
+        assert time.monotonic() - started_s < 2.0
+
+
+@pytest.mark.thorough
+def test_after_sigkill_of_both_the_next_start_restores_first(site: Site) -> None:
+    before = site.knobs()
+    with AgentRun(site) as agent:
+        agent.ready().enforcing().kill_both()
     assert site.knobs() != before
     with AgentRun(site, "--mode", "observe") as agent:
         agent.ready()
@@ -111,17 +110,20 @@ def test_after_sigkill_of_both_the_next_start_restores_first(site: Site) -> None
         assert agent.stop() == 0
 
 
+@pytest.mark.thorough
 def test_a_suspended_agent_is_killed_and_its_knobs_restored(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site) as agent:
         agent.ready().enforcing()
+        site.write(mode="observe")  # for the next agent, so that the knobs stay restored
         os.kill(agent.pids()[1], signal.SIGSTOP)
         eventually("the guardian to act", lambda: site.knobs() == before)
-        agent.enforcing()
+        agent.ready()
         assert agent.stop() == 0
     assert "silent" in agent.output
 
 
+@pytest.mark.thorough
 def test_workloads_start_and_end(site: Site) -> None:
     with AgentRun(site) as agent:
         agent.ready().enforcing()
@@ -139,6 +141,7 @@ def test_workloads_start_and_end(site: Site) -> None:
     assert not site.idle(site.root / "batch")
 
 
+@pytest.mark.thorough
 def test_the_protection_stays_while_a_service_restarts(site: Site) -> None:
     with AgentRun(site) as agent:
         agent.ready().enforcing()
@@ -147,32 +150,30 @@ def test_the_protection_stays_while_a_service_restarts(site: Site) -> None:
             "the removal of the service",
             lambda: "web" not in {w["name"] for w in agent.status()["workloads"]},
         )
-        ticks = agent.status()["tick"]["count"]
-        eventually("more ticks", lambda: agent.status()["tick"]["count"] > ticks + 5)
+        agent.watch(5)
         assert site.protected()
         assert agent.stop() == 0
 
 
-@pytest.mark.parametrize(
-    ("garbage", "words"),
-    [
-        ("{[", "config.yaml:"),
-        ("tick: 5\n", "tick"),
-        ("tack: 200ms\n", "unknown key (did you mean tick?)"),
-    ],
-)
-def test_a_reload_with_an_error_changes_nothing(site: Site, garbage: str, words: str) -> None:
+@pytest.mark.thorough
+def test_a_reload_with_an_error_changes_nothing(site: Site) -> None:
+    good = site.config.read_text()
     with AgentRun(site) as agent:
         agent.ready().enforcing()
-        good = site.config.read_text()
-        site.config.write_text(good + garbage)
-        agent.process.send_signal(signal.SIGHUP)
-        eventually("the refusal", lambda: agent.status()["config_problem"])
-        assert words in agent.status()["config_problem"]
-        assert site.protected()
-        site.config.write_text(good)
-        agent.process.send_signal(signal.SIGHUP)
-        eventually("the acceptance", lambda: not agent.status()["config_problem"])
+        for garbage, words in (
+            ("{[", "config.yaml:"),
+            ("tick: 5\n", "tick"),
+            ("tack: 200ms\n", "unknown key (did you mean tick?)"),
+        ):
+            site.config.write_text(good + garbage)
+            agent.process.send_signal(signal.SIGHUP)
+            problem = eventually("the refusal", lambda: agent.status()["config_problem"])
+            assert words in problem
+            agent.watch(2)
+            assert site.protected()
+            site.config.write_text(good)
+            agent.process.send_signal(signal.SIGHUP)
+            eventually("the acceptance", lambda: not agent.status()["config_problem"])
         assert agent.stop() == 0
 
 
@@ -192,9 +193,10 @@ def test_a_reload_changes_the_sweet_point_and_the_mode(site: Site) -> None:
         assert agent.stop() == 0
 
 
+@pytest.mark.thorough
 def test_knobs_of_a_workload_that_is_no_longer_named_are_restored(site: Site) -> None:
     before = site.knobs()
-    with loads([Load(site.batch[1], "idle")], 60), AgentRun(site) as agent:
+    with loads([Load(site.batch[1], "idle")]), AgentRun(site) as agent:
         agent.ready().enforcing()
         text = site.config.read_text().replace("/batch/*", "/batch/one*")
         site.config.write_text(text)
@@ -207,6 +209,7 @@ def test_knobs_of_a_workload_that_is_no_longer_named_are_restored(site: Site) ->
     assert site.knobs() == before
 
 
+@pytest.mark.thorough
 def test_a_second_agent_is_refused(site: Site) -> None:
     with AgentRun(site) as first:
         first.ready()
@@ -216,58 +219,59 @@ def test_a_second_agent_is_refused(site: Site) -> None:
         assert first.stop() == 0
 
 
+@pytest.mark.thorough
 def test_a_taken_port_does_not_keep_the_agent_from_protecting(site: Site) -> None:
-    with socket.create_server(("127.0.0.1", site.port)), AgentRun(site) as agent:
-        agent.enforcing()
-        guardian_pid, agent_pid = agent.pids()
-        os.kill(agent_pid, signal.SIGKILL)  # a restart needs the port no more than a start
-        eventually("another agent", lambda: agent.pids()[1] != agent_pid)
-        agent.enforcing()
-        assert agent.process.pid == guardian_pid and agent.process.poll() is None
-    assert "cannot listen" in agent.output and "starting it again" in agent.output
+    before = site.knobs()
     with socket.create_server(("127.0.0.1", site.port)) as taken, AgentRun(site) as agent:
+        agent.enforcing()
+        site.write(mode="observe")  # for the next agent, so that the knobs stay restored
+        agent.kill_agent()  # a restart needs the port no more than a start
+        eventually("restored", lambda: site.knobs() == before)
+        site.write()
+        agent.process.send_signal(signal.SIGHUP)
         agent.enforcing()
         taken.close()
         agent.ready()
         assert agent.status()["http_listen_failures"] > 0
         assert agent.stop() == 0
+    assert "cannot listen" in agent.output and "starting it again" in agent.output
 
 
+@pytest.mark.thorough
 def test_what_the_host_refuses_is_no_wrong_configuration(site: Site) -> None:
     with AgentRun(site, "--no-guardian", "--record", str(site.home / "no/where")) as agent:
         assert agent.wait() == 1
     assert "No such file or directory" in agent.output
 
 
-def test_a_missing_cgroup_is_named_and_nothing_is_touched(site: Site) -> None:
+@pytest.mark.thorough
+def test_a_wrong_workload_is_named_and_nothing_is_touched(site: Site) -> None:
     before = site.knobs()
     site.write("  - {name: gone, cgroup: /sweetpoint-no-such, class: best-effort}\n")
     with AgentRun(site) as agent:
         assert agent.wait() == 2
     assert "config.yaml:8" in agent.output and "/sweetpoint-no-such does not exist" in agent.output
-    assert site.knobs() == before
-
-
-def test_two_workloads_cannot_claim_one_cgroup(site: Site) -> None:
     site.write(
         f"  - {{name: other, cgroup: {site.path(site.batch[0])}, class: latency-sensitive}}\n"
     )
     with AgentRun(site) as agent:
         assert agent.wait() == 2
     assert "already belongs to the workload" in agent.output
+    assert site.knobs() == before
 
 
+@pytest.mark.thorough
 def test_a_truncated_journal_record_is_named_and_set_aside(site: Site) -> None:
     journal = site.home / "state" / "journal"
     journal.mkdir(parents=True, mode=0o700)
     (journal / "torn.json").write_text('{"version": 1, "boot')
-    with AgentRun(site, "--mode", "observe") as agent:
-        agent.ready()
-        agent.stop()
+    with AgentRun(site, "--once") as agent:
+        assert agent.wait() == 1
     assert "torn.json" in agent.output
     assert [file.name for file in journal.iterdir()] == ["torn.bad"]
 
 
+@pytest.mark.thorough
 def test_once_plans_and_exits(site: Site) -> None:
     before = site.knobs()
     with AgentRun(site, "--once") as agent:

@@ -8,12 +8,12 @@ import shutil
 
 import pytest
 
-from controller.host.facts import CgroupLayout
 from tests.deploy.chart import find, render
 from tests.kernel.agent import AgentRun, Site
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.thorough,
     pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv"),
 ]
 
@@ -30,24 +30,19 @@ def bounding_set(pid: int) -> int:
     return int(status.split("CapBnd:")[1].split()[0], 16)
 
 
-def test_probes_load_and_knobs_are_written_and_restored(
-    cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
-) -> None:
+def test_probes_load_and_knobs_are_written_and_restored(site: Site) -> None:
     spec = find(render({"securityProfile": "capabilities"}), "DaemonSet")["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     names = container["securityContext"]["capabilities"]["add"]
     # A bounding set cannot contain more capabilities than this machine grants.
     if not bounding_set(os.getpid()) >> 24 & 1:  # CAP_SYS_RESOURCE, needed before Linux 5.11 only
         names = [name for name in names if name != "SYS_RESOURCE"]
-    site = Site(cgroup_root, cgroup_layout, tmp_path)
     before = site.knobs()
     with AgentRun(site, "--mode", "enforce", without=with_capabilities(names)) as agent:
         agent.ready().enforcing()
         assert bounding_set(agent.process.pid).bit_count() == len(names)
-        metrics = agent.get("/metrics")
-        assert metrics is not None
-        for probe in ("sched", "net"):
-            assert f'sweetpoint_probe_up{{probe="{probe}",reason=""}} 1.0' in metrics
+        up = agent.series("sweetpoint_probe_up")
+        assert (up[("sched", "")], up[("net", "")]) == (1.0, 1.0)
         assert site.knobs() != before
         assert agent.stop() == 0
     assert site.knobs() == before

@@ -21,7 +21,7 @@ from tests.support.http.raw_server import ok
 from tests.support.kube.pod_server import PodServer, pod, refusal
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 WEB = "00000000-0000-4000-8000-000000000001"
 BATCH = "00000000-0000-4000-8000-000000000002"
@@ -114,8 +114,8 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
         assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (False, 0, 3)
         # A pod that may be kube-proxy starts among the BestEffort pods.
         proxy = node.start(PROXY, "BestEffort", 0)
-        eventually("the proxy", lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
         late = node.start(LATE, "BestEffort", 1000)
+        eventually("the proxy", lambda: node.classes(agent).get(f"pod{PROXY}") == "system")
         eventually("idle", lambda: (late / "cpu.idle").read_text() == "1\n")
         assert (proxy / "cpu.idle").read_text() == "0\n"
         assert agent.stop() == 0

@@ -16,18 +16,12 @@ from controller.agent.node import Node
 from controller.agent.reload import Change, ConfigFollower, ConfigSource
 from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue, Target, TargetKind
-from controller.host.facts import CgroupLayout
 from controller.probes.bpf import loader
 from tests.kernel.agent import AgentRun, Site
 from tests.support.cookie_kernel import CookieKernel
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
-    return Site(cgroup_root, cgroup_layout, tmp_path)
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 
 @contextlib.contextmanager

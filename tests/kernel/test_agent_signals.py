@@ -5,7 +5,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
 from controller.host.facts import CgroupLayout
@@ -15,14 +14,9 @@ from tests.kernel.talkers import UDP_HEADERS, Talker
 from tests.support.cgroups import remove_cgroup
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
-Series = dict[tuple[str, ...], float]
-
-
-@pytest.fixture
-def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
-    return Site(cgroup_root, cgroup_layout, tmp_path)
+NETWORK = "sweetpoint_workload_network_bytes_total"
 
 
 @pytest.fixture
@@ -38,23 +32,14 @@ def cgroup2(site: Site, cgroup_layout: CgroupLayout) -> Iterator[Path]:
         remove_cgroup(path.parent)
 
 
-def series(agent: AgentRun, name: str) -> Series:
-    """Return the samples of the metric *name* by the values of their labels."""
-    page = agent.get("/metrics") or ""
-    families = {f.name: f for f in text_string_to_metric_families(page)}
-    return {tuple(s.labels.values()): s.value for s in families[name].samples}
-
-
 def exchange(cgroup2: Path) -> float:
     """Exchange packets within *cgroup2*; return the bytes sent, which are also those received."""
-    server = Talker(cgroup2, "echo")
-    client = Talker(cgroup2, "ask", port=int(server.first), size=1000, count=50)
-    try:
+    with (
+        Talker(cgroup2, "echo") as server,
+        Talker(cgroup2, "ask", port=int(server.first), size=1000, count=50) as client,
+    ):
         client.go()
         client.done()
-    finally:
-        client.end()
-        server.end()
     return 100.0 * (1000 + UDP_HEADERS)
 
 
@@ -69,36 +54,46 @@ def test_bytes_of_a_workload_reach_the_metrics(site: Site, cgroup2: Path) -> Non
                 for way in ("transmit", "receive")
                 for job in site.batch
             }
-        eventually(
-            "all bytes", lambda: series(agent, "sweetpoint_workload_network_bytes") == wanted
-        )
+        eventually("all bytes", lambda: agent.series(NETWORK) == wanted)
         assert agent.stop() == 0
 
 
+def total_us(file: Path) -> int:
+    """Return the kernel's total of the time in which some task waited."""
+    return int(file.read_text().partition("total=")[2].split()[0])
+
+
 def test_pressure_of_a_service_reaches_the_metrics(site: Site, cgroup2: Path) -> None:
-    if not (cgroup2 / "cpu.pressure").exists():
+    kernel, host = cgroup2 / "cpu.pressure", Path("/proc/pressure/cpu")
+    if not kernel.exists():
         pytest.skip("the kernel has no PSI")
+
+    def exported_us(agent: AgentRun, name: str, *labels: str) -> int:
+        return round(agent.series(f"sweetpoint_{name}_seconds_total").get(labels, 0.0) * 1e6)
+
     with (
-        loads([Load(cgroup2, "hog", 0)] * 2, seconds=3) as running,
+        loads([Load(cgroup2, "hog", 0)] * 2) as running,
         AgentRun(site, "--mode", "observe") as agent,
     ):
         agent.ready()
-        before = series(agent, "sweetpoint_workload_pressure_seconds")
-        running.work()  # two loads on one CPU: one of them always waits
-        kernel = (cgroup2 / "cpu.pressure").read_text().partition("total=")[2].split()[0]
-        key = ("cpu", "web")
+        before_us = total_us(kernel)
+        # Two loads on one CPU: one of them always waits.
+        running.work_until("a wait", lambda: total_us(kernel) > before_us + 100_000)
         eventually(
             "the kernel's figure",
-            lambda: (
-                series(agent, "sweetpoint_workload_pressure_seconds")[key]
-                == pytest.approx(int(kernel) / 1e6, rel=0.01)
-            ),
+            lambda: exported_us(agent, "workload_pressure", "cpu", "web") == total_us(kernel),
         )
-        grown = series(agent, "sweetpoint_workload_pressure_seconds")[key] - before.get(key, 0.0)
-        assert grown > 2.5
-        host = series(agent, "sweetpoint_host_pressure_seconds")
-        assert set(host) == {("cpu",), ("memory",), ("io",)}
-        assert host[("cpu",)] >= grown
+        before_us = total_us(host)
+        eventually(
+            "a new figure of the host",
+            lambda: exported_us(agent, "host_pressure", "cpu") >= before_us,
+        )
+        assert exported_us(agent, "host_pressure", "cpu") <= total_us(host)
+        assert {labels[0] for labels in agent.series("sweetpoint_host_pressure_seconds_total")} == {
+            "cpu",
+            "memory",
+            "io",
+        }
         assert agent.stop() == 0
 
 
@@ -108,12 +103,7 @@ def test_without_btf_the_network_is_still_measured(site: Site, cgroup2: Path) ->
         eventually("a tick", lambda: agent.get("/healthz"))
         assert agent.get("/readyz") is None
         octets = exchange(cgroup2)
-        eventually(
-            "all bytes",
-            lambda: (
-                series(agent, "sweetpoint_workload_network_bytes")[("transmit", "web")] == octets
-            ),
-        )
+        eventually("all bytes", lambda: agent.series(NETWORK).get(("transmit", "web")) == octets)
         status = agent.status()
         assert "BTF" in status["probes"]["sched"]
         assert {loop["status"] for loop in status["plan"]["loops"]} == {"stale"}
@@ -129,9 +119,9 @@ def test_without_a_cgroup2_tree_only_the_network_is_not_measured(
         pytest.skip("on v2 there are no workloads without that tree")
     with AgentRun(site, without=f"umount {cgroup_layout.unified}") as agent:
         agent.ready().enforcing()
-        reasons = series(agent, "sweetpoint_probe_up")
+        reasons = agent.series("sweetpoint_probe_up")
         reason = next(words[1] for words, up in reasons.items() if words[0] == "net" and not up)
         assert reason.startswith("no cgroup2 tree is mounted")
-        assert series(agent, "sweetpoint_workload_network_bytes") == {}
-        assert series(agent, "sweetpoint_workload_pressure_seconds") == {}
+        assert agent.series(NETWORK) == {}
+        assert agent.series("sweetpoint_workload_pressure_seconds_total") == {}
         assert agent.stop() == 0

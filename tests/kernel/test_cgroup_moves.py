@@ -15,7 +15,7 @@ from controller.core.model import CgroupId, QosClass, Workload
 from controller.host.facts import CgroupLayout, libc
 from controller.probes.cgroup_moves import Move, MoveProbe, Moves
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 _SYS_CLONE3 = 435
 _CLONE_INTO_CGROUP = 0x200000000

@@ -94,7 +94,7 @@ def counted_s(agent: AgentRun, workload: str) -> float:
 
 def test_churn_leaks_nothing_and_is_not_charged_to_the_service(site: Site) -> None:
     batch = site.root / "batch"
-    with loads([Load(site.service, "bursts")], SECONDS + 20) as running, AgentRun(site) as agent:
+    with loads([Load(site.service, "bursts")]) as running, AgentRun(site) as agent:
         agent.ready()
         _, pid = agent.pids()
         running.start()

@@ -10,7 +10,7 @@ import pytest
 from controller.host.facts import CgroupLayout
 from tests.compare.policies import CpuKnobs
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 
 def test_a_cgroup_that_was_idle_has_its_weight_again(

@@ -6,7 +6,8 @@ A process executes some ticks on real cgroups and is killed by SIGKILL at the fi
 another run at the second, and so on. After each crash another process restores.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ from actuators.base import Restored, Trace
 from controller.core.decision import Action, Failure
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
+from tests.kernel.crashes import assert_restorable, at_steps, die_at, wait_for_removed_cgroups
 from tests.kernel.knobs import (
     action,
-    die_at,
     dump,
     executor,
     make_child,
@@ -25,6 +26,7 @@ from tests.kernel.knobs import (
     set_weight,
     target_of,
 )
+from tests.support.cgroups import remove_cgroup
 
 pytestmark = pytest.mark.kernel
 
@@ -82,13 +84,6 @@ def work(
     return body
 
 
-def restored(layout: CgroupLayout, state_dir: Path) -> None:
-    report = executor(layout, state_dir).restore_all()
-    assert report.clean, report
-    assert not list((state_dir / "journal").iterdir())
-    assert not executor(layout, state_dir).restore_all().results, "not idempotent"
-
-
 def vanish(root: Path) -> None:
     (root / "be/b").rmdir()
 
@@ -98,37 +93,59 @@ def recreate(root: Path) -> None:
     make_child(root / "be", "b")
 
 
+def test_killed_at_some_steps(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    names = kill_at_steps(cgroup_layout, cgroup_root, tmp_path, steps=itertools.count(0, 7))
+    assert len({name.partition("=")[0] for name in names}) >= 5
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("meanwhile", [None, vanish, recreate])
 def test_killed_at_every_step(
     cgroup_layout: CgroupLayout,
     cgroup_root: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     meanwhile: Callable[[Path], None] | None,
 ) -> None:
-    steps: list[str] = []
-    while True:
-        root = make_child(cgroup_root, f"n{len(steps)}")
-        state_dir = tmp_path / str(len(steps))
+    if meanwhile is not None:
+        wait_for_removed_cgroups(monkeypatch)
+    names = kill_at_steps(cgroup_layout, cgroup_root, tmp_path, meanwhile)
+    # The steps include kernel writes, journal writes before them and journal removals after them.
+    assert len([name for name in names if name.startswith("before write")]) > 20
+    assert len([name for name in names if name == "before journal rename"]) > 10
+    assert len([name for name in names if name == "before journal remove"]) >= 4
+
+
+def kill_at_steps(
+    layout: CgroupLayout,
+    above: Path,
+    scratch: Path,
+    meanwhile: Callable[[Path], None] | None = None,
+    steps: Iterable[int] | None = None,
+) -> list[str]:
+    """Kill at every step or at each of *steps*, do *meanwhile*, restore and compare."""
+
+    def crash(number: int) -> str | None:
+        root = make_child(above, f"n{number}")
+        state_dir = scratch / str(number)
         build_tree(root)
         before = dump(root)
-        plan = ticks(cgroup_layout, root)
-        step = die_at(len(steps), work(cgroup_layout, state_dir, plan))
+        step = die_at(number, work(layout, state_dir, ticks(layout, root)))
         if meanwhile is not None:
             meanwhile(root)
             before = {k: v for k, v in before.items() if not k.startswith("be/b/")}
             before |= {f"be/b/{k}": v for k, v in dump(root / "be/b").items()}
-        restored(cgroup_layout, state_dir)
+        assert_restorable(layout, state_dir, step)
         assert dump(root) == before, step
-        remove_tree(root)
-        if step is None:
-            break
-        steps.append(step)
-    # The steps include kernel writes, journal writes before them and journal removals after them.
-    assert len([s for s in steps if s.startswith("before write")]) > 20
-    assert len([s for s in steps if s == "before journal rename"]) > 10
-    assert len([s for s in steps if s == "before journal remove"]) >= 4
+        remove_cgroup(root)
+        return step
+
+    return at_steps(crash, steps)
 
 
+@pytest.mark.thorough
 def test_killed_again_during_the_restore(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
@@ -141,13 +158,11 @@ def test_killed_again_during_the_restore(
         before = dump(cgroup_root)
         plan = ticks(cgroup_layout, cgroup_root)
         assert die_at(first, work(cgroup_layout, state_dir, plan))
-        second = 0
         # Each restore is killed one step later than the one before, until one completes.
-        while die_at(second, restore) is not None:
-            second += 1
-        restored(cgroup_layout, state_dir)
+        at_steps(lambda second: die_at(second, restore))
+        assert_restorable(cgroup_layout, state_dir, first)
         assert dump(cgroup_root) == before, first
-        remove_tree(cgroup_root / "be")
+        remove_cgroup(cgroup_root / "be")
 
 
 def test_a_damaged_record_does_not_block_the_restore_of_others(
@@ -169,8 +184,3 @@ def test_a_damaged_record_does_not_block_the_restore_of_others(
         f"be/b/{name}" for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max")
     }
     assert after != before
-
-
-def remove_tree(root: Path) -> None:
-    for path in sorted(root.glob("**/"), key=lambda p: len(p.parts), reverse=True):
-        path.rmdir()

@@ -6,21 +6,15 @@ Cgroups are made and removed, foreign values are written to the same knobs, the 
 writes (simulated by a wrapper of the system call), and the process dies at random steps (here by
 an exception that nothing catches; test_crash uses SIGKILL). In every case a restore leaves each
 knob at the last foreign value.
-
-Then agents under the guardian, which are killed by SIGKILL at random times, with a state directory
-that becomes full or read-only, and with a record that becomes one of a newer version.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 import errno
 import itertools
 import os
 from pathlib import Path
-import random
-import signal
 import tempfile
-import time
 from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
@@ -31,23 +25,17 @@ import pytest
 from actuators.base import Restored, RestoreReport
 from actuators.executor import Executor
 from actuators.journal import Journal
-from controller.agent.restore import release
 from controller.core.model import Knob, KnobValue
 from controller.host.facts import find_cgroup_layout
 from tests.kernel.knobs import (
     action,
-    dump,
     every_actuator,
     make_child,
-    make_newer,
-    set_quota,
     set_weight,
     target_of,
-    tmpfs,
-    unwritable,
 )
-from tests.kernel.test_guardian import Guarded, alive, children, guarded, wait_until
 from tests.support.cgroups import remove_cgroup
+from tests.support.waiting import eventually
 
 PATHS = ("p", "p/x", "p/y", "q")
 QUOTAS = (
@@ -142,6 +130,9 @@ class Lives(RuleBasedStateMachine):
             self.agent = Executor(journal, every_actuator(self.layout, self.state_dir), self.trace)
             with refusing(refusals):
                 report = self.agent.restore_all()
+            if self.unexplained(report):
+                # A removed cgroup may count against a quota until the kernel has freed it.
+                report = eventually("a restore", self.restore_again)
         except CrashError:
             self.agent = None
         else:
@@ -199,16 +190,32 @@ class Lives(RuleBasedStateMachine):
                 raise CrashError
             self.steps_left -= 1
 
+    def restore_again(self) -> RestoreReport | None:
+        assert self.agent is not None
+        report = self.agent.restore_all()
+        return None if self.unexplained(report) else report
+
+    def failed(self, report: RestoreReport) -> set[tuple[str, Knob]]:
+        subjects = {r.subject for r in report.results if r.result is Restored.FAILED}
+        return {
+            (path, knob)
+            for path, knob in self.base
+            if f"/{self.root.name}/{path} {knob}" in subjects and (self.root / path).exists()
+        }
+
+    def unexplained(self, report: RestoreReport) -> bool:
+        """Whether a restore failed though the kernel allows the old value."""
+        return not all(
+            knob is Knob.CPU_QUOTA and self.forbidden(path, self.base[path, knob])
+            for path, knob in self.failed(report)
+        )
+
     def check(self, report: RestoreReport) -> None:
-        failed = {r.subject for r in report.results if r.result is Restored.FAILED}
+        failed = self.failed(report)
         for (path, knob), base in self.base.items():
-            if not (self.root / path).exists():
-                continue
-            if f"/{self.root.name}/{path} {knob}" in failed:
-                assert self.forbidden(path, base), (path, base, report)
-            else:
+            if (path, knob) not in failed and (self.root / path).exists():
                 assert self.value(path, knob) == base, (path, knob, report)
-        if not failed:
+        if all(each.result is not Restored.FAILED for each in report.results):
             assert not list((self.state_dir / "journal").iterdir())
 
     def forbidden(self, path: str, base: KnobValue) -> bool:
@@ -254,108 +261,4 @@ Lives.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestLives = pytest.mark.kernel(Lives.TestCase)
-
-
-# Two hundred kills take minutes, in which the machine may have other load.
-_PATIENCE_S = 60.0
-
-
-def odd_tree(root: Path, numbers: random.Random) -> None:
-    """Make children of *root* with original values that no agent would set."""
-    for name in ("a", "b", "c", "d"):
-        child = make_child(root, name)
-        quota_us = numbers.choice([None, None, numbers.randint(1_000, 999_999)])
-        period_us = numbers.randint(1_000, 999_999)
-        set_quota(child, quota_us, period_us, numbers.randint(0, (quota_us or 0) // 2))
-        if name == "d":
-            (child / "cpu.idle").write_text("1")
-        else:
-            set_weight(child, numbers.randint(2, 9_999))
-
-
-def kill(program: Guarded, agent: int, victims: str, numbers: random.Random) -> None:
-    """Kill what *victims* names, and wait until no process of *program* is left."""
-    if victims == "agent":
-        os.kill(agent, signal.SIGKILL)
-        program.squeezed()
-        time.sleep(numbers.uniform(0, 0.05))
-    elif victims == "guardian":
-        os.kill(program.pid, signal.SIGKILL)
-    elif victims == "both":
-        os.kill(agent, signal.SIGSTOP)  # it must not restore by itself
-        os.kill(program.pid, signal.SIGKILL)
-        os.kill(agent, signal.SIGKILL)
-    else:  # during a restore, by the agent or by the guardian
-        os.kill(agent, numbers.choice([signal.SIGTERM, signal.SIGKILL]))
-        time.sleep(numbers.uniform(0, 0.02))
-        os.kill(program.pid, signal.SIGSTOP)
-        # A fork that was under way ends before the signal has an effect.
-        os.waitid(os.P_PID, program.pid, os.WSTOPPED | os.WNOWAIT)
-        for pid in children(program.pid):
-            os.kill(pid, signal.SIGKILL)
-        os.kill(program.pid, signal.SIGKILL)
-    if victims == "agent":
-        program.process.terminate()
-    program.end(_PATIENCE_S)
-    wait_until(lambda: not alive(agent), 5.0)
-
-
-def recover(state_dir: Path, root: Path, way: str) -> None:
-    """Release, or start again with an agent that ends at once."""
-    if way == "release":
-        release(state_dir)
-        return
-    with guarded(state_dir, root, "nothing") as program:
-        program.end(_PATIENCE_S)
-
-
-def one_kill(state_dir: Path, root: Path, numbers: random.Random) -> str:
-    """Kill an agent once, recover and compare; return what was done."""
-    victims = numbers.choice(["agent", "guardian", "both", "both", "restore", "restore"])
-    obstacle = numbers.choice(["", "", "full", "no inodes", "read-only", "newer", "newer"])
-    way = numbers.choice(["release", "next start"])
-    what = f"{victims} killed, {obstacle or 'nothing else'}, {way}"
-    odd_tree(root, numbers)
-    before = dump(root)
-    cover = unwritable(state_dir, obstacle) if obstacle not in ("", "newer") else nullcontext()
-    with guarded(state_dir, root, "steer") as program:
-        agent = program.squeezed()
-        time.sleep(numbers.uniform(0, 0.1))
-        if victims == "agent" and obstacle == "read-only":
-            victims = "guardian"  # with no record, the second agent squeezes nothing
-        with cover:
-            kill(program, agent, victims, numbers)
-            # Not of the root, whose quota would forbid that of its children.
-            records = sorted(
-                path
-                for path in (state_dir / "journal").glob("*.json")
-                if f".{root.stat().st_ino}." not in path.name
-            )
-            if obstacle == "newer" and records:
-                newer = make_newer(numbers.choice(records), in_place=numbers.random() < 0.5)
-                data, during = newer.read_bytes(), dump(root)
-                recover(state_dir, root, way)
-                assert newer.read_bytes() == data, what
-                left = {path for path in before if dump(root)[path] != before[path]}
-                assert len({path.partition("/")[0] for path in left}) <= 1, (what, left)
-                assert all(dump(root)[path] == during[path] for path in left), (what, left)
-                make_newer(newer, undo=True)
-            recover(state_dir, root, way)
-            assert dump(root) == before, what
-    assert release(state_dir) == 0, what
-    assert dump(root) == before, what
-    assert not list((state_dir / "journal").iterdir()), what
-    return what
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.soak)])
-def test_random_kills(cgroup_root: Path, tmp_path: Path, count: int) -> None:
-    seed = random.randrange(1 << 32)
-    numbers = random.Random(seed)
-    with tmpfs(tmp_path / "state") as state_dir:
-        for number in range(count):
-            root = make_child(cgroup_root, str(number))
-            print(f"{number} of seed {seed}: {one_kill(state_dir, root, numbers)}")
-            remove_cgroup(root)
+TestLives = pytest.mark.kernel(pytest.mark.thorough(Lives.TestCase))

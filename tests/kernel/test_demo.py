@@ -13,21 +13,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
+from typing import Any
 
 import pytest
 
 from controller.demo.cgroups import DemoCgroups, DemoError
 from controller.demo.programs import free_port, start_nginx
 from controller.host.facts import CgroupLayout
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.thorough,
     pytest.mark.skipif(
         not (shutil.which("nginx") and shutil.which("stress-ng")), reason="nginx or stress-ng"
     ),
 ]
-GONE_WITHIN_S = 15.0
 
 
 class Demo:
@@ -50,12 +51,25 @@ class Demo:
     def output(self) -> str:
         return self._output.read_text()
 
-    def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 60
-        while text not in self.output():
-            assert self.popen.poll() is None, self.output()
-            assert time.monotonic() < deadline, self.output()
-            time.sleep(0.05)
+    def wait_for(self, phase: str, program: str) -> Path:
+        """Wait until *program* runs in *phase*; return the directory of the demonstration."""
+        eventually(phase, lambda: phase in self.output() or self.has_ended())
+        eventually(program, lambda: program in self.names() or self.has_ended())
+        assert not self.has_ended(), self.output()
+        (home,) = self.homes()
+        assert home.parent == Path(tempfile.gettempdir())
+        return home
+
+    def has_ended(self) -> bool:
+        return self.popen.poll() is not None
+
+    def names(self) -> dict[str, list[int]]:
+        """Return its processes by the names of their programs."""
+        found: dict[str, list[int]] = {}
+        for pid in self.members():
+            with contextlib.suppress(OSError):  # ended meanwhile
+                found.setdefault(Path(f"/proc/{pid}/comm").read_text().strip(), []).append(pid)
+        return found
 
     def homes(self) -> set[Path]:
         """Return the working directories of its programs: its temporary directory."""
@@ -92,91 +106,68 @@ class Demo:
 def demo(tmp_path: Path) -> Iterator[Demo]:
     one = Demo(tmp_path, seconds=2)
     yield one
-    if one.popen.poll() is None:
+    if not one.has_ended():
         one.popen.terminate()
-        one.popen.wait(30)
+        one.popen.wait(DEADLINE_S)
 
 
-def home_of(demo: Demo) -> Path:
-    (home,) = demo.homes()
-    assert home.parent == Path(tempfile.gettempdir())
-    return home
-
-
-def assert_nothing_left(demo: Demo, home: Path) -> None:
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while left := demo.left(home):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("signum", "when"),
-    [
-        (signal.SIGINT, "unmanaged,"),
-        (signal.SIGTERM, "stress-ng managed, 2 s\n"),
-    ],
-)
-def test_a_signal_ends_it_without_leftovers(demo: Demo, signum: signal.Signals, when: str) -> None:
-    demo.wait_for(when)
-    time.sleep(1.5)
-    home = home_of(demo)
+def test_a_signal_ends_it_without_leftovers(demo: Demo) -> None:
+    home = demo.wait_for("stress-ng managed, 2 s\n", "stress-ng")
     assert demo.left(home)
-    demo.popen.send_signal(signum)
-    demo.popen.send_signal(signum)  # as if Ctrl-C is pressed twice
-    assert demo.popen.wait(30) == 128 + signum
+    demo.popen.send_signal(signal.SIGINT)
+    demo.popen.send_signal(signal.SIGINT)  # as if Ctrl-C is pressed twice
+    assert demo.popen.wait(DEADLINE_S) == 128 + signal.SIGINT
     assert demo.left(home) == []
-    assert demo.output().splitlines()[-1].startswith(f"interrupted by {signum.name}: everything")
+    assert demo.output().splitlines()[-1].startswith("interrupted by SIGINT: everything")
     assert not demo.report.exists()
 
 
 def test_after_sigkill_the_watchdog_cleans_up(demo: Demo) -> None:
-    demo.wait_for("unmanaged,")
-    time.sleep(1.5)
-    home = home_of(demo)
+    home = demo.wait_for("unmanaged,", "stress-ng")
     demo.popen.kill()
     demo.popen.wait()
-    assert_nothing_left(demo, home)
+    eventually("nothing left", lambda: not demo.left(home))
 
 
 def test_the_error_names_a_program_that_died(demo: Demo) -> None:
-    demo.wait_for("unmanaged,")
-    time.sleep(1.0)
-    home = home_of(demo)
-    for pid in demo.members():
-        try:
-            name = Path(f"/proc/{pid}/comm").read_text()
-        except OSError:
-            continue
-        if name.startswith("nginx"):
-            os.kill(pid, signal.SIGKILL)
-    assert demo.popen.wait(30) == 1
+    home = demo.wait_for("alone,", "nginx")
+    for pid in demo.names()["nginx"]:
+        os.kill(pid, signal.SIGKILL)
+    assert demo.popen.wait(DEADLINE_S) == 1
     assert "nginx ended with -9" in demo.output()
     assert demo.left(home) == []
 
 
-def test_a_short_demonstration_runs_to_its_end(tmp_path: Path) -> None:
-    demo = Demo(tmp_path, seconds=4)
-    assert demo.popen.wait(90) == 0, demo.output()
-    run = json.loads(demo.raw.read_text())
-    assert [phase["title"] for phase in run["phases"]] == [
-        "alone",
-        "stress-ng unmanaged",
-        "stress-ng managed",
-    ]
-    alone, unmanaged, managed = run["phases"]
-    for phase in run["phases"]:
-        answered = sum(len(second["latency_us"]) for second in phase["load"])
-        # Poisson arrivals: 1,500 per second, within four standard deviations.
-        assert answered == pytest.approx(1500 * len(phase["load"]), rel=0.11)
-        assert any(sample["runq_p99_ms"] for sample in phase["samples"])
+def phases_of(demo: Demo) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Wait for the end of the demonstration; return its phases."""
+    assert demo.popen.wait(DEADLINE_S) == 0, demo.output()
+    alone, unmanaged, managed = json.loads(demo.raw.read_text())["phases"]
+    return alone, unmanaged, managed
+
+
+def test_a_short_demonstration_runs_to_its_end(demo: Demo) -> None:
+    phases = alone, unmanaged, managed = phases_of(demo)
+    titles = [phase["title"] for phase in phases]
+    assert titles == ["alone", "stress-ng unmanaged", "stress-ng managed"]
+    assert any(second["latency_us"] for phase in phases for second in phase["load"])
     assert alone["work"] is None
-    assert unmanaged["work"]["amount"] > 0
-    assert managed["work"]["amount"] > 0
+    assert unmanaged["work"] is not None and managed["work"] is not None
     assert any(sample["be_idle"] for sample in managed["samples"])
     assert not any(sample["be_idle"] for sample in unmanaged["samples"])
     assert "stress-ng managed" in demo.report.read_text()
     assert demo.left(Path("/nonexistent")) == []
+
+
+@pytest.mark.timed
+def test_a_demonstration_measures_service_and_job(tmp_path: Path) -> None:
+    alone, unmanaged, managed = phases_of(Demo(tmp_path, seconds=4))
+    for phase in (alone, unmanaged, managed):
+        answered = sum(len(second["latency_us"]) for second in phase["load"])
+        # Poisson arrivals: 1,500 per second, within four standard deviations.
+        assert answered == pytest.approx(1500 * len(phase["load"]), rel=0.11)
+        assert any(sample["runq_p99_ms"] for sample in phase["samples"])
+    assert unmanaged["work"]["amount"] > 0
+    assert managed["work"]["amount"] > 0
 
 
 @pytest.fixture
@@ -210,14 +201,14 @@ def test_cgroups_are_emptied_of_processes_that_ignore_signals(cgroup_layout: Cgr
         cgroups.create(("ls",))
         with pytest.raises(DemoError, match="File exists"):
             cgroups.create(("ls",))
-        stubborn = "import signal,time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+        stubborn = "import signal,time; signal.signal(15, signal.SIG_IGN); time.sleep(3600)"
         child = subprocess.Popen(
             [sys.executable, "-c", stubborn], preexec_fn=lambda: cgroups.join("ls")
         )
-        outsider = subprocess.Popen(["sleep", "60"])
+        outsider = subprocess.Popen(["sleep", "infinity"])
     finally:
         cgroups.remove()
-    assert child.wait(30) == -signal.SIGKILL
+    assert child.wait(DEADLINE_S) == -signal.SIGKILL
     assert outsider.poll() is None
     outsider.kill()
     outsider.wait()

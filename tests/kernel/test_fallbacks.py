@@ -15,9 +15,9 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.without import btf_without_sched_info, without
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_doctor_reports_it(what: str, tmp_path: Path, cgroup_layout: CgroupL
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=DEADLINE_S,
     )
     report = json.loads(done.stdout)
     facts = {fact["name"]: fact for part in ("required", "probes") for fact in report[part]}
@@ -65,7 +65,7 @@ def test_the_agent_uses_wakeup_stamps_without_sched_info(
 ) -> None:
     wanted = [Load(site.service, "bursts"), *(Load(path, "hog") for path in site.batch)]
     hide = hiding_command("sched_info", tmp_path, cgroup_layout)
-    with loads(wanted, seconds=30) as running, AgentRun(site, without=hide) as agent:
+    with loads(wanted) as running, AgentRun(site, without=hide) as agent:
         agent.ready().enforcing()
         running.start()
         eventually(

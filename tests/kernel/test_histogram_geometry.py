@@ -3,16 +3,15 @@
 """The histograms of the BPF programs and of the indicators have the same bucket bounds."""
 
 from pathlib import Path
-import time
 
 import numpy as np
 import pytest
 
 from controller.core.indicators.histogram import LOWER_NS, index_of
-from controller.probes.bpf.loader import ProgramSpec, load
-from controller.probes.bpf.mapped_array import MappedArray
+from controller.probes.bpf.loader import ProgramSpec
+from tests.kernel.array_program import outputs_of
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 SOURCE = Path(__file__).with_name("histogram_check.bpf.c")
 
@@ -23,10 +22,5 @@ def test_every_bound_falls_into_the_same_bucket() -> None:
     spec = ProgramSpec(
         source=str(SOURCE), defines={"VALUES": len(values)}, maps=("input", "output")
     )
-    with load(spec) as loaded:
-        given = MappedArray(loaded.map_fds["input"], np.dtype("u8"), len(values))
-        found = MappedArray(loaded.map_fds["output"], np.dtype("u8"), len(values))
-        given.values[:] = values
-        for _ in range(100):  # every sleep is a context switch on this CPU
-            time.sleep(0.001)
-        assert found.values.tolist() == [index_of(value) for value in values]
+    inputs = np.array(values, np.uint64).reshape(-1, 1)
+    assert outputs_of(spec, inputs, 1).ravel().tolist() == [index_of(value) for value in values]

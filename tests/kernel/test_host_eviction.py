@@ -8,7 +8,6 @@ from pathlib import Path
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -55,6 +54,12 @@ class Hog:
             self.frozen_at.mkdir(parents=True)
             (self.frozen_at / "cgroup.procs").write_text(str(self.process.pid))
 
+    def frozen(self) -> bool:
+        """Whether the kernel has frozen it."""
+        if self.frozen_at is None:
+            return "frozen 1" in (self.pod / "cgroup.events").read_text()
+        return (self.frozen_at / "freezer.state").read_text().strip() == "FROZEN"
+
     def close(self) -> None:
         if self.frozen_at is not None:
             remove_cgroup(self.frozen_at.parent)
@@ -64,10 +69,10 @@ class Hog:
     def count(self) -> int:
         return self._counter.stat().st_size
 
-    def runs(self) -> bool:
+    def wait_running(self) -> None:
+        """Wait until it counts on; only a hang, that is a frozen one, reaches the limit."""
         before = self.count()
-        time.sleep(0.2)
-        return self.count() > before
+        eventually(f"{self.pod.name} runs", lambda: self.count() > before)
 
 
 def make(cgroup: Path) -> Path:
@@ -80,7 +85,7 @@ def make(cgroup: Path) -> Path:
 def hog(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iterator[Hog]:
     hog = Hog(cgroup_layout, make(cgroup_root / "hog"), tmp_path)
     try:
-        eventually("the hog", hog.runs)
+        hog.wait_running()
         yield hog
     finally:
         hog.close()
@@ -121,32 +126,36 @@ def test_a_frozen_workload_is_journalled_and_thawed_after_its_time(
     answer = evict(standalone, target)
     assert (answer.result, answer.wait_ns) == (EvictionResult.FROZEN, 60 * SECOND)
     assert len(list((tmp_path / "journal").iterdir())) == 1
-    eventually("the hog to stop", lambda: not hog.runs())
+    eventually("the hog to stop", hog.frozen)
+    count = hog.count()
     again = evict(standalone, target)
     assert (again.result, again.message) == (
         EvictionResult.REFUSED,
         "another program has frozen it",
     )
     standalone.reconcile(59 * SECOND)
-    assert not hog.runs()
+    assert hog.frozen()
+    assert hog.count() == count
     standalone.reconcile(60 * SECOND)
-    eventually("the hog to run", hog.runs)
+    hog.wait_running()
     assert not list((tmp_path / "journal").iterdir())
 
 
+@pytest.mark.thorough
 def test_a_restart_thaws_what_was_frozen_before_a_crash(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, tmp_path: Path
 ) -> None:
     config = EvictionConfig(StandaloneAction.FREEZE, 60 * SECOND)
     standalone = HostEvictions(config, cgroup_layout, executor)
     assert evict(standalone, target_of(cgroup_layout, hog.pod)).result is EvictionResult.FROZEN
-    eventually("the hog to stop", lambda: not hog.runs())
+    eventually("the hog to stop", hog.frozen)
     # As after a crash: only the journal is left.
     report = restore_leftovers(tmp_path, build(cgroup_layout, CoreCookie(tmp_path)))
     assert report.clean
-    eventually("the hog to run", hog.runs)
+    hog.wait_running()
 
 
+@pytest.mark.thorough
 def test_a_freezer_cgroup_with_foreign_processes_is_not_frozen(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, cgroup_root: Path, tmp_path: Path
 ) -> None:
@@ -162,7 +171,7 @@ def test_a_freezer_cgroup_with_foreign_processes_is_not_frozen(
         (hog.frozen_at.parent / "cgroup.procs").write_text(str(foreign.pid))
         (hog.frozen_at.parent / "cgroup.procs").write_text(str(hog.process.pid))
         assert evict(standalone, target).result is EvictionResult.REFUSED, "not all in there"
-        assert hog.runs()
+        hog.wait_running()
     finally:
         foreign.kill()
         foreign.wait()
@@ -175,14 +184,14 @@ def test_kill_ends_all_processes_in_the_cgroup_and_no_others(
     child_cgroup = make(hog.pod / "below")
     child = subprocess.Popen(["sleep", "60"])
     try:
-        eventually("the other hog", other.runs)
+        other.wait_running()
         (child_cgroup / "cgroup.procs").write_text(str(child.pid))
         standalone = HostEvictions(EvictionConfig(StandaloneAction.KILL), cgroup_layout, executor)
         with reaped(hog.process, child):
             answer = evict(standalone, target_of(cgroup_layout, hog.pod))
         assert answer.result is EvictionResult.KILLED
         assert (hog.process.returncode, child.returncode) == (-9, -9)
-        assert other.runs()
+        other.wait_running()
     finally:
         child.kill()
         other.close()
@@ -199,6 +208,7 @@ def reaped(*children: "subprocess.Popen[bytes]") -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.thorough
 def test_another_cgroup_with_the_same_path_is_not_touched(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor
 ) -> None:
@@ -208,9 +218,10 @@ def test_another_cgroup_with_the_same_path_is_not_touched(
     for action in (StandaloneAction.FREEZE, StandaloneAction.KILL):
         standalone = HostEvictions(EvictionConfig(action), cgroup_layout, executor)
         assert evict(standalone, other).result in (EvictionResult.GONE, EvictionResult.KILLED)
-    assert hog.runs()
+    hog.wait_running()
 
 
+@pytest.mark.thorough
 def test_the_agent_does_not_kill_itself(cgroup_layout: CgroupLayout) -> None:
     own = Path("/proc/self/cgroup").read_text().splitlines()
     path = (
@@ -224,6 +235,7 @@ def test_the_agent_does_not_kill_itself(cgroup_layout: CgroupLayout) -> None:
         kill(cgroup_layout, target_of(cgroup_layout, place))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("enforcing", [True, False])
 def test_evictions_that_are_off_or_only_observed_are_reported(
     cgroup_layout: CgroupLayout, hog: Hog, executor: Executor, enforcing: bool
@@ -235,4 +247,4 @@ def test_evictions_that_are_off_or_only_observed_are_reported(
     standalone.reconcile(1)
     (answer,) = standalone.answers()
     assert answer.result is EvictionResult.REPORTED
-    assert hog.runs()
+    hog.wait_running()

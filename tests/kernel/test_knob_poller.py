@@ -50,6 +50,7 @@ def polled(cgroup_layout: CgroupLayout, pods: list[Path], tmp_path: Path) -> Pol
     return Polled(cgroup_layout, pods, tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_first_targets_are_read_at_once_and_new_ones_in_the_next_tick(polled: Polled) -> None:
     one, two, three, *_ = polled.targets
     polled.poller.set_targets({one: EVERY, two: QUOTA})
@@ -70,6 +71,7 @@ def test_the_first_targets_are_read_at_once_and_new_ones_in_the_next_tick(polled
     }
 
 
+@pytest.mark.thorough
 def test_of_a_crowd_of_new_cgroups_a_few_are_read_per_tick(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
@@ -101,6 +103,7 @@ def test_foreign_values_are_noticed_within_a_round_one_per_tick(
     assert max(now - before for before, now in itertools.pairwise(seen)) == 1
 
 
+@pytest.mark.thorough
 def test_a_number_of_targets_that_does_not_divide_the_round_skips_none(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +117,7 @@ def test_a_number_of_targets_that_does_not_divide_the_round_skips_none(
     assert {polled.quota(target) for target in polled.targets} == {"50000 100000 0"}
 
 
+@pytest.mark.thorough
 def test_the_readings_are_the_same_object_while_nothing_changes(polled: Polled) -> None:
     polled.poller.set_targets(dict.fromkeys(polled.targets, EVERY))
     before = polled.poller.all
@@ -121,6 +125,7 @@ def test_the_readings_are_the_same_object_while_nothing_changes(polled: Polled) 
     assert polled.poller.all is before
 
 
+@pytest.mark.thorough
 def test_removed_cgroups_have_no_readings(polled: Polled, pods: list[Path]) -> None:
     polled.poller.set_targets(dict.fromkeys(polled.targets, EVERY))
     pods[3].rmdir()
@@ -128,6 +133,7 @@ def test_removed_cgroups_have_no_readings(polled: Polled, pods: list[Path]) -> N
     assert {r.target for r in polled.poller.all} == set(polled.targets) - {polled.targets[3]}
 
 
+@pytest.mark.thorough
 def test_results_of_writes_are_kept_until_a_reset(polled: Polled) -> None:
     one = polled.targets[0]
     polled.poller.set_targets({one: EVERY})

@@ -10,7 +10,6 @@ import importlib.util
 import os
 from pathlib import Path
 import shutil
-import time
 
 import pytest
 
@@ -24,8 +23,9 @@ from controller.probes.net import NetProbe
 from controller.probes.perf import find_source
 from controller.probes.sched_program import sched_spec
 from controller.probes.tc_classifier import Classifier
+from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 SOURCE = Path(__file__).with_name("refused_typed.bpf.c")
 
@@ -44,8 +44,7 @@ def test_refused_typed_program_falls_back_and_gives_the_reason() -> None:
     with load(spec) as loaded:
         assert "invalid" in loaded.untyped  # a word of the verifier's message
         assert len(loaded.link_fds) == 1
-        time.sleep(0.05)
-        assert count(loaded.map_fds["runs"]) > 0
+        eventually("a run of the program", lambda: count(loaded.map_fds["runs"]))
 
 
 def test_tracepoint_that_does_not_exist_is_an_error() -> None:
@@ -130,8 +129,7 @@ def test_a_program_from_the_cache_runs(programs: Path, break_bcc: Callable[[], N
     break_bcc()
     with load(spec) as loaded:
         assert "invalid" in loaded.untyped
-        time.sleep(0.05)
-        assert count(loaded.map_fds["runs"]) > 0
+        eventually("a run of the program", lambda: count(loaded.map_fds["runs"]))
 
 
 def test_a_damaged_file_is_named_and_compiled_again(

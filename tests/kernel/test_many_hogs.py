@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 import signal
 import time
+from typing import NamedTuple
 
 import pytest
 
@@ -18,14 +19,15 @@ from controller.core.decision import Outcome
 from controller.core.model import CgroupId, Knob, QosClass, Workload
 from controller.core.planner import Planner
 from controller.core.settings import SafeState
-from controller.demo import simulated_node
+from controller.demo import simulated_knobs
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.facts import CgroupLayout
 from controller.workloads.knob_placement import KnobPlacer
 from tests.kernel.knobs import dump, executor, make_child, target_of
 from tests.support.loops.closed_loop import TICK_NS, make_settings
+from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 SHARE = 0.02
 # A quota is used up in steps of a clock tick, and what exceeds it is taken from later periods.
@@ -92,7 +94,7 @@ def squeeze(agent: Executor, workloads: tuple[Workload, ...], cpus: int) -> None
     settings = make_settings(cpus=cpus, limits=limits, safe_state=SafeState.FLOOR)
     planner = Planner(settings, (*node.sensitive, *workloads))
     parents = {each.quota_at for each in workloads if each.quota_at is not None}
-    targets = [*parents, *map(simulated_node.target_of, workloads)]
+    targets = [*parents, *map(simulated_knobs.target_of, workloads)]
     outcomes: tuple[Outcome, ...] = ()
     knobs = tuple(each for each in agent.read(targets) if each.knob is Knob.CPU_QUOTA)
     for tick in range(10):
@@ -102,27 +104,68 @@ def squeeze(agent: Executor, workloads: tuple[Workload, ...], cpus: int) -> None
         assert all(outcome.failure is None for outcome in outcomes)
 
 
+class Squeezed(NamedTuple):
+    """Many best-effort cgroups at the floor, and the CPUs of this machine."""
+
+    batch: Path
+    jobs: list[Path]
+    cpus: int
+    is_v2: bool
+
+    @property
+    def limits(self) -> list[float]:
+        """The quotas in CPUs: one for all on cgroup v2, else one for each."""
+        if self.is_v2:
+            quota, period = (self.batch / "cpu.max").read_text().split()
+            return [int(quota) / int(period)]
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        texts = (tuple((job / file).read_text() for file in files) for job in self.jobs)
+        return [int(quota) / int(period) for quota, period in texts]
+
+    @property
+    def throttled(self) -> list[int]:
+        """How often the kernel enforced each quota."""
+        limited = [self.batch] if self.is_v2 else self.jobs
+        stats = [(path / "cpu.stat").read_text().split() for path in limited]
+        return [int(stat[stat.index("nr_throttled") + 1]) for stat in stats]
+
+
+@contextlib.contextmanager
+def squeezed(layout: CgroupLayout, root: Path, state_dir: Path) -> Iterator[Squeezed]:
+    """Squeeze many cgroups; afterwards all knobs are as they were."""
+    cpus = len(os.sched_getaffinity(0))
+    batch = make_child(root, "batch")
+    jobs = [make_child(batch, f"job-{index}") for index in range(30 * cpus)]
+    before = dump(root)
+    agent = executor(layout, state_dir)
+    squeeze(agent, place(layout, jobs), cpus)
+    yield Squeezed(batch, jobs, cpus, layout.version == "v2")
+    agent.restore_all()
+    assert dump(root) == before
+
+
 def test_a_full_squeeze_of_many_hogs(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
-    cpus = len(os.sched_getaffinity(0))
-    batch = make_child(cgroup_root, "batch")
-    cgroups = [make_child(batch, f"job-{index}") for index in range(30 * cpus)]
-    before = dump(cgroup_root)
-    agent = executor(cgroup_layout, tmp_path)
-    squeeze(agent, place(cgroup_layout, cgroups), cpus)
-    limit = (batch / "cpu.max").read_text() if cgroup_layout.version == "v2" else ""
-    with hogs(cgroups):
-        time.sleep(SETTLE_S)
-        used = used_cpus(batch)
-    print(f"{len(cgroups)} hogs use {used / cpus:.2%} of {cpus} CPUs")
-    if cgroup_layout.version == "v2":
-        # The emulator's pauses count as use, which is taken from later periods.
-        assert 0 < used <= SHARE * cpus * SLACK
-        quota_us, period_us = map(int, limit.split())
-        assert quota_us / period_us == pytest.approx(SHARE * cpus, rel=0.01)
-    else:
-        # One quota for all might make a write of another program fail: 1 mcpu each is left.
-        assert 0.5 * len(cgroups) / 1000 < used <= len(cgroups) / 1000 * SLACK
-    agent.restore_all()
-    assert dump(cgroup_root) == before
+    with squeezed(cgroup_layout, cgroup_root, tmp_path) as found:
+        if found.is_v2:
+            assert found.limits == [pytest.approx(SHARE * found.cpus, rel=0.01)]
+        else:
+            # One quota for all might make a write of another program fail: 1 mcpu each is left.
+            assert found.limits == [pytest.approx(0.001)] * len(found.jobs)
+        with hogs(found.jobs):
+            eventually("each quota is used up", lambda: all(found.throttled))
+
+
+@pytest.mark.timed
+def test_many_hogs_use_no_more_than_a_full_squeeze_leaves(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    with squeezed(cgroup_layout, cgroup_root, tmp_path) as found:
+        with hogs(found.jobs):
+            time.sleep(SETTLE_S)
+            used = used_cpus(found.batch)
+        left = sum(found.limits)
+        print(f"{len(found.jobs)} hogs use {used / found.cpus:.2%} of {found.cpus} CPUs")
+        # On v2 the emulator's pauses count as use, which is taken from later periods.
+        assert (0 if found.is_v2 else 0.5 * left) < used <= left * SLACK

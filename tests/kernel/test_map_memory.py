@@ -16,7 +16,7 @@ from controller.probes.sched import MAX_SLOTS
 from controller.probes.sched_program import sched_spec
 from tests.kernel.without import btf_without_sched_info
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 CPUS, WORKLOADS, MOST_BYTES = 128, 1000, 64 << 20
 

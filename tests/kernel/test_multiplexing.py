@@ -6,15 +6,14 @@ The kernel multiplexes only hardware events, so the times are passed to the prog
 """
 
 from pathlib import Path
-import time
 
 import numpy as np
 import pytest
 
-from controller.probes.bpf.loader import ProgramSpec, load
-from controller.probes.bpf.mapped_array import MappedArray
+from controller.probes.bpf.loader import ProgramSpec
+from tests.kernel.array_program import outputs_of
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 SOURCE = Path(__file__).with_name("scale_check.bpf.c")
 MS, DAY = 10**6, 86_400 * 10**9
@@ -41,14 +40,9 @@ CASES = [
 def test_gains_are_scaled_by_enabled_over_running() -> None:
     defines = {"VALUES": len(CASES), "COUNTERS": 1, "NCPU": 1, "MAX_SLOTS": 1}
     spec = ProgramSpec(source=str(SOURCE), defines=defines, maps=("input", "output"))
-    with load(spec) as loaded:
-        given = MappedArray(loaded.map_fds["input"], np.dtype(("u8", 5)), len(CASES))
-        found = MappedArray(loaded.map_fds["output"], np.dtype(("u8", 2)), len(CASES))
-        given.values.reshape(-1, 5)[:] = [
-            (first[0], second[0], first[1], second[1], gain) for first, second, gain, _, _ in CASES
-        ]
-        for _ in range(100):  # every sleep is a context switch on this CPU
-            time.sleep(0.001)
-        gains, dead = found.values.reshape(-1, 2).T.tolist()
+    inputs = [
+        (first[0], second[0], first[1], second[1], gain) for first, second, gain, _, _ in CASES
+    ]
+    gains, dead = outputs_of(spec, np.array(inputs, np.uint64), 2).T.tolist()
     assert dead == [case[4] for case in CASES]
     assert gains == [pytest.approx(case[3], rel=0.001) for case in CASES]

@@ -4,24 +4,18 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
-import ctypes
-from dataclasses import replace
 import json
 import os
 from pathlib import Path
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, possible_cpus
-from controller.probes.bpf.libbpf import libbpf
-from controller.probes.bpf.loader import LoadError
 from controller.probes.net import NetProbe, Traffic
+from tests.kernel.netns import linked_pair, run
 from tests.kernel.talkers import UDP_HEADERS, Talker
 from tests.support.waiting import eventually
 
@@ -29,10 +23,8 @@ pytestmark = pytest.mark.kernel
 
 CPUS = max(possible_cpus()) + 1
 ETHERNET_HEADER = 14
+TCP_HEADERS = 20 + 32  # IPv4, and TCP with time stamps
 ZERO = Traffic(0, 0, 0, 0)
-INGRESS, EGRESS = 0, 1
-ALLOW_MULTI = 2
-CGROUP_SKB = 8
 
 
 class Net:
@@ -83,26 +75,19 @@ def net(cgroup_layout: CgroupLayout, cgroup2_root: Path) -> Iterator[Net]:
     probe.close()
 
 
-Start = Callable[..., Talker]
+Talk = Callable[[Talker], Talker]
 
 
 @pytest.fixture
-def talk() -> Iterator[Start]:
-    """Start talkers; all end with the test."""
-    talkers: list[Talker] = []
-
-    def start(*arguments: object, **options: object) -> Talker:
-        talkers.append(Talker(*arguments, **options))  # type: ignore[arg-type]
-        return talkers[-1]
-
-    yield start
-    for talker in talkers:
-        talker.end()
+def talk() -> Iterator[Talk]:
+    """End the given talkers with the test."""
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context
 
 
-def exchange(talk: Start, cgroup: Path, port: str, *, size: int, count: int) -> None:
+def exchange(talk: Talk, cgroup: Path, port: str, *, size: int, count: int) -> None:
     """Exchange *count* datagrams with an echo process and wait for the end."""
-    client = talk(cgroup, "ask", port=int(port), size=size, count=count)
+    client = talk(Talker(cgroup, "ask", port=int(port), size=size, count=count))
     client.go()
     client.done()
 
@@ -113,23 +98,24 @@ def exchanged(size: int, count: int) -> Traffic:
     return Traffic(octets, octets, count, count)
 
 
-def test_datagrams_are_counted_to_the_byte_on_both_sides(net: Net, talk: Start) -> None:
+def test_datagrams_are_counted_to_the_byte_on_both_sides(net: Net, talk: Talk) -> None:
     server, client, silent = net.make("server"), net.make("client"), net.make("silent")
     net.follow(server, client, silent)
-    echo = talk(server, "echo")
+    echo = talk(Talker(server, "echo"))
     exchange(talk, client, echo.first, size=1000, count=200)
     assert net.known(client) == exchanged(1000, 200)
     assert net.known(server) == exchanged(1000, 200)
     assert net.known(silent) == ZERO
 
 
-def test_twenty_concurrent_workloads_are_counted_separately(net: Net, talk: Start) -> None:
+@pytest.mark.thorough
+def test_twenty_concurrent_workloads_are_counted_separately(net: Net, talk: Talk) -> None:
     server = net.make("server")
     cgroups = [net.make(f"client{n}") for n in range(20)]
     net.follow(server, *cgroups)
-    echo = talk(server, "echo")
+    echo = talk(Talker(server, "echo"))
     clients = [
-        talk(cgroup, "ask", port=int(echo.first), size=10 * n, count=100 + n)
+        talk(Talker(cgroup, "ask", port=int(echo.first), size=10 * n, count=100 + n))
         for n, cgroup in enumerate(cgroups)
     ]
     for client in clients:
@@ -141,12 +127,13 @@ def test_twenty_concurrent_workloads_are_counted_separately(net: Net, talk: Star
     assert net.known(server) == tuple(map(sum, zip(*each, strict=True)))
 
 
-def test_cgroups_below_count_for_their_workload(net: Net, talk: Start) -> None:
+@pytest.mark.thorough
+def test_cgroups_below_count_for_their_workload(net: Net, talk: Talk) -> None:
     server, client = net.make("server"), net.make("client")
     deep = client / "/".join(["d"] * 64)
     deep.mkdir(parents=True)
     net.follow(server, client)
-    echo = talk(server, "echo")
+    echo = talk(Talker(server, "echo"))
     exchange(talk, deep, echo.first, size=100, count=50)
     assert net.known(client) == exchanged(100, 50)
     # A cgroup that is created while its workload is counted.
@@ -154,10 +141,11 @@ def test_cgroups_below_count_for_their_workload(net: Net, talk: Start) -> None:
     assert net.known(client) == exchanged(100, 100)
 
 
-def test_a_recreated_directory_starts_at_zero(net: Net, talk: Start) -> None:
+@pytest.mark.thorough
+def test_a_recreated_directory_starts_at_zero(net: Net, talk: Talk) -> None:
     server, client = net.make("server"), net.make("client")
     net.follow(server, client)
-    echo = talk(server, "echo")
+    echo = talk(Talker(server, "echo"))
     exchange(talk, client, echo.first, size=100, count=50)
     assert net.known(client) == exchanged(100, 50)
     eventually("an empty cgroup", lambda: _remove(client))
@@ -180,8 +168,9 @@ def _remove(path: Path) -> bool:
     return not path.exists()
 
 
+@pytest.mark.thorough
 def test_without_a_directory_there_is_no_traffic(
-    net: Net, cgroup_layout: CgroupLayout, talk: Start
+    net: Net, cgroup_layout: CgroupLayout, talk: Talk
 ) -> None:
     if cgroup_layout.version == "v2":
         pytest.skip("on v2 a workload is a cgroup2 directory")
@@ -193,6 +182,7 @@ def test_without_a_directory_there_is_no_traffic(
     assert net.traffic(absent) == ZERO
 
 
+@pytest.mark.thorough
 def test_directories_are_found_however_often_workloads_are_added(
     net: Net, cgroup_layout: CgroupLayout
 ) -> None:
@@ -209,15 +199,16 @@ def test_directories_are_found_however_often_workloads_are_added(
     assert net.traffic(absent) == ZERO
 
 
+@pytest.mark.thorough
 def test_a_reused_slot_starts_at_zero(
-    cgroup_layout: CgroupLayout, cgroup2_root: Path, talk: Start
+    cgroup_layout: CgroupLayout, cgroup2_root: Path, talk: Talk
 ) -> None:
     probe = NetProbe(cgroup_layout, cpus=CPUS, max_slots=2)
     with contextlib.closing(probe):
         net = Net(cgroup_layout, cgroup2_root, probe)
         server, first, second = net.make("server"), net.make("first"), net.make("second")
         net.follow(server, first)
-        echo = talk(server, "echo")
+        echo = talk(Talker(server, "echo"))
         exchange(talk, first, echo.first, size=100, count=50)
         net.follow(second, server)  # the slot of the first is the only free one
         assert net.known(second) == ZERO
@@ -230,174 +221,79 @@ def test_a_reused_slot_starts_at_zero(
 
 
 @pytest.fixture
-def namespaces() -> Iterator[tuple[str, str]]:
-    """Two network namespaces with a veth pair between them: 10.77.0.1 and 10.77.0.2."""
-    names = f"swp{os.getpid()}a", f"swp{os.getpid()}b"
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, timeout=10)
-
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", names[0], "link", "add", "veth0", "type", "veth", "peer", "veth0",
-           "netns", names[1])  # fmt: skip
-        for number, name in enumerate(names, 1):
-            ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "veth0")
-            ip("-n", name, "link", "set", "veth0", "up")
+def pair() -> Iterator[tuple[str, str]]:
+    """Two network namespaces with a veth pair between them: 10.98.0.1 and 10.98.0.2."""
+    with linked_pair() as names:
         yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False, timeout=10)
 
 
-def ip_bytes(netns: str, link: str) -> tuple[int, int]:
-    """Return the bytes that *link* sent and received, without link headers."""
-    command = ["ip", "-json", "-stats", "-n", netns, "link", "show", link]
-    (found,) = json.loads(subprocess.check_output(command, timeout=10))
+def of_interface(netns: str, link: str) -> Traffic:
+    """Return what *link* sent and received, without link headers."""
+    (found,) = json.loads(run("ip", "-json", "-stats", "-n", netns, "link", "show", link))
     header = 0 if link == "lo" else ETHERNET_HEADER  # loopback counts without it
     tx, rx = (found["stats64"][way] for way in ("tx", "rx"))
-    return tx["bytes"] - header * tx["packets"], rx["bytes"] - header * rx["packets"]
+    tx_bytes, rx_bytes = (each["bytes"] - header * each["packets"] for each in (tx, rx))
+    return Traffic(tx_bytes, rx_bytes, tx["packets"], rx["packets"])
 
 
-def transfer(net: Net, talk: Start, address: str, source_ns: str, sink_ns: str) -> int:
+def transfer(net: Net, talk: Talk, address: str, source_ns: str, sink_ns: str) -> int:
     """Send a TCP stream between two workloads and return its bytes of payload."""
     size, count = 1 << 20, 64
-    sink = talk(net.root / "sink", "sink", address=address, netns=sink_ns)
+    sink = talk(Talker(net.root / "sink", "sink", address=address, netns=sink_ns))
     source = talk(
-        net.root / "source", "source", address=address, port=int(sink.first), size=size,
-        count=count, netns=source_ns,
+        Talker(
+            net.root / "source", "source", address=address, port=int(sink.first), size=size,
+            count=count, netns=source_ns,
+        )
     )  # fmt: skip
     source.go()
     source.done()
     sink.done()
-    time.sleep(0.1)  # the last FIN and ACK
     return size * count
 
 
+def missing(counted: Traffic, wanted: Traffic) -> Traffic:
+    """Return what *counted* lacks of *wanted*."""
+    return Traffic(*(w - c for w, c in zip(wanted, counted, strict=True)))
+
+
+def assert_complete(octets: int, packets: int) -> None:
+    """Assert that at most the last packets of a connection are missing.
+
+    They belong to no cgroup, because the socket is closed already.
+    """
+    assert 0 <= packets <= 4
+    assert octets == packets * TCP_HEADERS
+
+
+@pytest.mark.thorough
 def test_a_stream_over_veth_agrees_with_the_interface(
-    net: Net, talk: Start, namespaces: tuple[str, str]
+    net: Net, talk: Talk, pair: tuple[str, str]
 ) -> None:
     source, sink = net.make("source"), net.make("sink")
     net.follow(source, sink)
-    before = ip_bytes(namespaces[0], "veth0")
-    sent = transfer(net, talk, "10.77.0.2", *namespaces)
-    after = ip_bytes(namespaces[0], "veth0")
-    tx, rx = (new - old for new, old in zip(after, before, strict=True))
-    print(f"veth: {sent} bytes of payload; interface {tx}/{rx}; {net.known(source)}")
-    assert net.known(source).tx_bytes == pytest.approx(tx, rel=0.01)
-    assert net.known(source).rx_bytes == pytest.approx(rx, rel=0.01, abs=500)
-    assert net.known(sink).rx_bytes == pytest.approx(tx, rel=0.01)
-    assert net.known(sink).tx_bytes == pytest.approx(rx, rel=0.01, abs=500)
+    sent = transfer(net, talk, "10.98.0.2", *pair)
+    found = [of_interface(name, "eth0") for name in pair]
+    print(f"{sent} bytes of payload; {found}; {net.known(source)}, {net.known(sink)}")
+    for cgroup, interface in ((source, found[0]), (sink, found[1])):
+        less = missing(net.known(cgroup), interface)
+        assert_complete(less.tx_bytes, less.tx_packets)
+        assert_complete(less.rx_bytes, less.rx_packets)
     assert sent < net.known(source).tx_bytes < 1.05 * sent
 
 
+@pytest.mark.thorough
 def test_a_stream_over_loopback_agrees_with_the_interface(
-    net: Net, talk: Start, namespaces: tuple[str, str]
+    net: Net, talk: Talk, pair: tuple[str, str]
 ) -> None:
     source, sink = net.make("source"), net.make("sink")
     net.follow(source, sink)
-    before = ip_bytes(namespaces[0], "lo")
-    sent = transfer(net, talk, "127.0.0.1", namespaces[0], namespaces[0])
-    after = ip_bytes(namespaces[0], "lo")
-    grown = after[0] - before[0]
+    sent = transfer(net, talk, "127.0.0.1", pair[0], pair[0])
+    found = of_interface(pair[0], "lo")
     both = net.known(source), net.known(sink)
-    print(f"lo: {sent} bytes of payload; interface {grown}; {both}")
-    assert sum(traffic.tx_bytes for traffic in both) == pytest.approx(grown, rel=0.01)
-    assert sum(traffic.rx_bytes for traffic in both) == pytest.approx(grown, rel=0.01)
-
-
-def attached(cgroup: Path) -> list[list[int]]:
-    """Return the ids of the programs attached at *cgroup*: for ingress and for egress."""
-    query = libbpf().bpf_prog_query
-    result = []
-    fd = os.open(cgroup, os.O_RDONLY)
-    for kind in (INGRESS, EGRESS):
-        ids, count, flags = (ctypes.c_uint32 * 64)(), ctypes.c_uint32(64), ctypes.c_uint32()
-        assert not query(fd, kind, 0, ctypes.byref(flags), ids, ctypes.byref(count))
-        result.append(list(ids[: count.value]))
-    os.close(fd)
-    return result
-
-
-@contextlib.contextmanager
-def foreign_program(cgroup: Path, flags: int) -> Iterator[None]:
-    """Attach a program that lets everything pass, without a BPF link."""
-    library = libbpf()
-    # r0 = 1; exit
-    code = (ctypes.c_uint64 * 2)(0x00000001_000000B7, 0x95)
-    program = library.bpf_prog_load(CGROUP_SKB, b"other", b"GPL", code, ctypes.c_size_t(2), None)
-    assert program >= 0, os.strerror(-program)
-    target = os.open(cgroup, os.O_RDONLY)
-    try:
-        for kind in (INGRESS, EGRESS):
-            assert library.bpf_prog_attach(program, target, kind, flags) == 0
-        yield
-        for kind in (INGRESS, EGRESS):
-            assert library.bpf_prog_detach2(program, target, kind) == 0
-    finally:
-        os.close(target)
-        os.close(program)
-
-
-def at(layout: CgroupLayout, root: Path) -> CgroupLayout:
-    """Return *layout* with *root* as the mount of the cgroup2 tree."""
-    return replace(layout, unified=root)
-
-
-def test_foreign_programs_stay_attached(cgroup_layout: CgroupLayout, cgroup2_root: Path) -> None:
-    with foreign_program(cgroup2_root, ALLOW_MULTI):
-        before = attached(cgroup2_root)
-        assert [len(ids) for ids in before] == [1, 1]
-        probe = NetProbe(at(cgroup_layout, cgroup2_root), cpus=CPUS, max_slots=8)
-        during = attached(cgroup2_root)
-        probe.close()
-        assert [len(ids) for ids in during] == [2, 2]
-        assert all(old[0] in new for old, new in zip(before, during, strict=True))
-        assert attached(cgroup2_root) == before
-
-
-def test_an_exclusive_foreign_program_is_a_load_error(
-    cgroup_layout: CgroupLayout, cgroup2_root: Path
-) -> None:
-    with foreign_program(cgroup2_root, 0):
-        before = attached(cgroup2_root)
-        with pytest.raises(LoadError, match=r"cannot attach to .*Operation not permitted"):
-            NetProbe(at(cgroup_layout, cgroup2_root), cpus=CPUS, max_slots=8)
-        assert attached(cgroup2_root) == before
-
-
-def test_a_missing_cgroup2_tree_is_a_load_error(cgroup_layout: CgroupLayout) -> None:
-    with pytest.raises(LoadError, match="no cgroup2 tree is mounted"):
-        NetProbe(replace(cgroup_layout, unified=None), cpus=CPUS)
-
-
-_HOLDER = """
-import sys, time
-from dataclasses import replace
-from pathlib import Path
-from controller.host.facts import find_cgroup_layout
-from controller.probes.net import NetProbe
-layout = replace(find_cgroup_layout(), unified=Path(sys.argv[1]))
-probe = NetProbe(layout, cpus=int(sys.argv[2]), max_slots=8)
-print("holding", flush=True)
-time.sleep(60)
-"""
-
-
-def test_nothing_stays_attached_after_the_process_is_killed(cgroup2_root: Path) -> None:
-    before = attached(cgroup2_root)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, str(cgroup2_root), str(CPUS)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline().strip() == "holding"
-        assert [len(ids) for ids in attached(cgroup2_root)] == [len(ids) + 1 for ids in before]
-    finally:
-        holder.kill()
-        holder.communicate()
-    eventually("detached", lambda: attached(cgroup2_root) == before)
+    print(f"{sent} bytes of payload; {found}; {both}")
+    less = missing(Traffic(*map(sum, zip(*both, strict=True))), found)
+    assert_complete(less.rx_bytes, less.rx_packets)
+    # Loopback divides what is longer than its MTU, and each further packet has headers.
+    assert less.tx_packets >= less.rx_packets
+    assert less.tx_bytes == less.tx_packets * TCP_HEADERS

@@ -3,9 +3,7 @@
 """Which devices can be shaped, the reasons for the others, and the host's ends of veths."""
 
 from collections.abc import Iterator
-import contextlib
 from pathlib import Path
-import subprocess
 
 import pytest
 
@@ -15,10 +13,10 @@ from controller.config.sections.network import NetworkConfig
 from controller.doctor.optional import find_links
 from controller.reconcilers.network.device import Device, DeviceError, open_device
 from controller.reconcilers.network.pod_filters import host_ends
-from tests.kernel.netns import entered
+from tests.kernel.netns import entered, process_in
 from tests.kernel.wire import Host
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 MBIT = 125_000
 
@@ -110,7 +108,7 @@ def test_an_adopted_class(host: Host, tmp_path: Path) -> None:
 
 def test_the_host_ends_of_veths(host: Host) -> None:
     def found(namespace: str) -> list[str] | None:
-        with _sleeper(namespace) as pid, Netlink() as netlink:
+        with process_in(namespace) as pid, Netlink() as netlink:
             ends = host_ends(netlink, pid)
             return None if ends is None else [end.name for end in ends]
 
@@ -126,18 +124,3 @@ def test_the_host_ends_of_veths(host: Host) -> None:
     assert found(pod) == ["veth-web"]
     with Netlink() as netlink:
         assert host_ends(netlink, 2**22 + 1) == ()
-
-
-@contextlib.contextmanager
-def _sleeper(namespace: str) -> Iterator[int]:
-    process = subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", "sleep", "100"])
-    try:
-        own = Path("/proc/self/ns/net").stat().st_ino
-        wanted = Path(f"/run/netns/{namespace}").stat().st_ino
-        there = Path(f"/proc/{process.pid}/ns/net")
-        while there.stat().st_ino != wanted:
-            assert process.poll() is None and there.stat().st_ino in (own, wanted)
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()

@@ -11,11 +11,9 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.host.rtnetlink import RouteSocket
 from controller.reconcilers.network.pod_limits import POD_LIMITS
-from tests.kernel.netns import entered
-from tests.kernel.test_network_pod_limits import Site
-from tests.kernel.wire import Host, dump
+from tests.kernel.limited_pod import LimitedPod, limited_pod
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 
 class Failing:
@@ -41,54 +39,49 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
 
 
 @pytest.fixture
-def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Site]:
-    with Host() as host, entered(host.name):
-        before = dump(host)
-        site = Site(host, cgroup_root, cgroup_layout, tmp_path)
-        try:
-            yield site
-        finally:
-            site.end()
-        assert site.executor.restore_all().clean
-        assert dump(host) == before
+def pod(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[LimitedPod]:
+    with limited_pod(cgroup_root, cgroup_layout, tmp_path) as made:
+        yield made
 
 
 def test_counters_that_cannot_be_read_are_a_problem_of_their_link(
-    site: Site, failing: Failing
+    pod: LimitedPod, failing: Failing
 ) -> None:
-    site.ceilings(site.limited(20))
-    assert len(site.links.samples(0)) == 6  # three tiers, two directions
+    pod.ceilings(pod.limited(20))
+    assert len(pod.links.samples(0)) == 6  # three tiers, two directions
     failing.now = True
-    assert site.links.samples(NS_PER_SEC) == ()
-    assert site.links.problems == {"up0": "up0: its counters cannot be read: timed out"}
+    assert pod.links.samples(NS_PER_SEC) == ()
+    assert pod.links.problems == {"up0": "up0: its counters cannot be read: timed out"}
     # Each attempt may take a second of a tick, so they are rare.
     count = failing.count
-    assert site.links.samples(2 * NS_PER_SEC) == ()
+    assert pod.links.samples(2 * NS_PER_SEC) == ()
     assert failing.count == count
     failing.now = False
-    assert len(site.links.samples(60 * NS_PER_SEC)) == 6
-    assert site.links.problems == {}
+    assert len(pod.links.samples(60 * NS_PER_SEC)) == 6
+    assert pod.links.problems == {}
 
 
-def test_a_tree_that_cannot_be_read_is_looked_at_later(site: Site, failing: Failing) -> None:
-    site.ceilings(site.limited(20))
+def test_a_tree_that_cannot_be_read_is_looked_at_later(pod: LimitedPod, failing: Failing) -> None:
+    pod.ceilings(pod.limited(20))
     failing.now = True
     for now_ns in range(100 * NS_PER_SEC, 120 * NS_PER_SEC, NS_PER_SEC):
-        site.links.reconcile(site.executor, now_ns)
+        pod.links.reconcile(pod.executor, now_ns)
     assert failing.count > 0
-    assert "up0" in site.links.problems
+    assert "up0" in pod.links.problems
     failing.now = False
-    site.links.reconcile(site.executor, 130 * NS_PER_SEC)
-    assert site.links.problems == {}
-    assert len(site.links.samples(130 * NS_PER_SEC)) == 6
+    pod.links.reconcile(pod.executor, 130 * NS_PER_SEC)
+    assert pod.links.problems == {}
+    assert len(pod.links.samples(130 * NS_PER_SEC)) == 6
 
 
-def test_a_pod_whose_links_cannot_be_read_is_looked_up_later(site: Site, failing: Failing) -> None:
-    site.links.set_workloads([site.batch])
-    site.links.reconcile(site.executor, 0)
+def test_a_pod_whose_links_cannot_be_read_is_looked_up_later(
+    pod: LimitedPod, failing: Failing
+) -> None:
+    pod.links.set_workloads([pod.batch])
+    pod.links.reconcile(pod.executor, 0)
     failing.now = True
     for now_ns in range(NS_PER_SEC, 4 * NS_PER_SEC, NS_PER_SEC):
-        site.links.reconcile(site.executor, now_ns)
+        pod.links.reconcile(pod.executor, now_ns)
     failing.now = False
-    assert site.ceilings(site.limited(20)) == (20, 200)
-    assert POD_LIMITS not in site.links.problems
+    assert pod.ceilings(pod.limited(20)) == (20, 200)
+    assert POD_LIMITS not in pod.links.problems

@@ -3,8 +3,8 @@
 """Filters at the veths of pods: placed, removed and repaired in line with the workloads."""
 
 from collections.abc import Iterator
+import contextlib
 from pathlib import Path
-import subprocess
 
 import pytest
 
@@ -15,11 +15,11 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.probes.tc_classifier import Classifier
 from controller.reconcilers.network.pod_filters import PodFilters
-from tests.kernel.links import link_executor, load_programs
-from tests.kernel.netns import entered
+from tests.kernel.links import link_executor, load_programs, workload_of
+from tests.kernel.netns import entered, process_in
 from tests.kernel.wire import Host, dump
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")
@@ -39,27 +39,17 @@ class Pods:
         self.executor = link_executor(state, Programs(**classifier.program_fds))
         self.filters = PodFilters(layout, (LimitRule("no-such-workload", 1000, None),), classifier)
         self._now_ns = 0
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stack = contextlib.ExitStack()
 
     def end(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
+        self._stack.close()
 
     def start(self, name: str, pod: str, qos: QosClass) -> Workload:
         """Start a process below the cgroup of workload *name*, in the namespace of *pod*."""
-        below = self._root / name / "container"
-        below.mkdir(parents=True)
-        inside = ("nsenter", f"--net=/run/netns/{self.host.pods[pod]}")
-        join = f"echo $$ > {below}/cgroup.procs; exec sleep 1000"
-        process = subprocess.Popen([*inside, "sh", "-c", join])
-        self._processes.append(process)
-        while not (below / "cgroup.procs").read_text():
-            assert process.poll() is None
         path = self._root / name
-        cgroup = CgroupId(self._layout.hierarchy, path.stat().st_ino)
-        relative = "/" + str(path.relative_to(self._layout.mount))
-        return Workload(name, cgroup, relative, qos, name, "")
+        (path / "container").mkdir(parents=True)
+        self._stack.enter_context(process_in(self.host.pods[pod], path / "container"))
+        return workload_of(self._layout, path, qos)
 
     def tick(self, seconds: int = 1) -> set[str]:
         """Let time pass and return the devices with filters."""

@@ -12,6 +12,7 @@ from actuators.base import Restored, RestoreReport
 from controller.core.decision import Failure
 from controller.core.model import CgroupId, Knob
 from controller.host.facts import CgroupLayout
+from tests.kernel.crashes import wait_for_removed_cgroups
 from tests.kernel.knobs import (
     action,
     applied,
@@ -44,6 +45,7 @@ def test_restore_sets_the_original_after_many_writes(
     assert dump(pod) == before
 
 
+@pytest.mark.thorough
 def test_one_knob_is_restored_and_the_others_stay(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ def test_restore_leaves_a_foreign_value_alone(
     assert executor(cgroup_layout, tmp_path).restore_all().results == ()
 
 
+@pytest.mark.thorough
 def test_the_records_of_a_removed_cgroup_are_dropped(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,6 +140,7 @@ def test_a_knob_with_a_record_that_cannot_be_evaluated_is_left_alone(
     assert applied(agent.execute([squeeze], now_ns=100 * SECOND)[0]) == "9000 10000 0"
 
 
+@pytest.mark.thorough
 def test_a_renamed_cgroup_keeps_its_record(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
@@ -170,10 +174,14 @@ def test_a_renamed_cgroup_keeps_its_record(
     assert dump(pod.with_name("again")) == before == dump(other)
 
 
+@pytest.mark.thorough
 def test_restore_waits_for_a_removed_child_to_be_freed(
-    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+    cgroup_layout: CgroupLayout,
+    cgroup_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # On v1 the kernel compares a quota with those of removed children as well, for some 15 ms.
+    wait_for_removed_cgroups(monkeypatch)
     be = make_child(cgroup_root, "be")
     child = make_child(be, "child")
     set_quota(be, 20_000, 100_000)
@@ -189,6 +197,7 @@ def test_restore_waits_for_a_removed_child_to_be_freed(
     assert {r.result for r in report.results} == {Restored.RESTORED, Restored.GONE}
 
 
+@pytest.mark.thorough
 def test_a_journal_that_cannot_be_written_protects_the_knob(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from controller.probes import slots
 from controller.probes.sched import MAX_SLOTS
 from tests.kernel.samplers import open_sampler
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 MAX_WORKLOADS = MAX_SLOTS - 3
 

@@ -16,7 +16,7 @@ from actuators.tc.shape import ABSENT, ABSENT_CLSACT, CLASSIFIED
 from actuators.tc.tree import Programs
 from controller.core.decision import Failure
 from controller.core.model import Knob
-from tests.kernel.knobs import die_at
+from tests.kernel.crashes import at_steps, die_at
 from tests.kernel.links import (
     BOTH,
     EGRESS_ONLY,
@@ -29,7 +29,7 @@ from tests.kernel.links import (
 from tests.kernel.netns import entered
 from tests.kernel.wire import Host, dump
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 TCX_INGRESS = 46
 # A filter of another program.
@@ -81,7 +81,7 @@ def test_all_knobs_and_back(host: Host, programs: Programs, tmp_path: Path) -> N
 def test_killed_at_every_step(host: Host, programs: Programs, tmp_path: Path) -> None:
     """After the restore the state is the same as before, at whichever step the process died."""
     link, pod = uplink(host), veth(host, "batch")
-    before = dump(host)
+    before, state_dir = dump(host), tmp_path
 
     def life(trace: Trace) -> None:
         agent = link_executor(state_dir, programs, trace)
@@ -93,14 +93,14 @@ def test_killed_at_every_step(host: Host, programs: Programs, tmp_path: Path) ->
             assert change(agent, target, knob, value).applied == value
         assert agent.restore_all().clean
 
-    steps: list[str] = []
-    while True:
-        state_dir = tmp_path / str(len(steps))
-        step = die_at(len(steps), life)
+    def crash(number: int) -> str | None:
+        nonlocal state_dir
+        state_dir = tmp_path / str(number)
+        step = die_at(number, life)
         restored(host, state_dir, before)
-        if step is None:
-            break
-        steps.append(step)
+        return step
+
+    steps = at_steps(crash)
     writes = [step for step in steps if step.startswith(("before write", "after write"))]
     assert len(writes) > 40
     assert "before write clsact" in steps and "after write no ifb" in steps

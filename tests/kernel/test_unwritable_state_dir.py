@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -20,23 +21,21 @@ from controller.core.decision import Failure
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
 from controller.host.state_dir import Lock
+from tests.kernel.crashes import assert_restorable, at_steps, die_at
+from tests.kernel.guarded_run import guarded
 from tests.kernel.knobs import (
     action,
-    die_at,
     dump,
     executor,
-    make_child,
+    make_limited,
     set_quota,
-    set_weight,
+    squeeze_limited,
     target_of,
-    tmpfs,
-    unwritable,
 )
-from tests.kernel.test_guardian import RESTORE_S, alive, guarded, wait_until
+from tests.kernel.state_dirs import OBSTACLES, tmpfs, unwritable
+from tests.kernel.test_guardian import RESTORE_S
 
-pytestmark = pytest.mark.kernel
-
-OBSTACLES = ("full", "no inodes", "read-only")
+pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
 
 @pytest.fixture
@@ -47,11 +46,7 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def pod(cgroup_root: Path) -> Path:
-    """A cgroup with a quota, a burst and a weight, which take several writes to restore."""
-    pod = make_child(cgroup_root, "pod")
-    set_quota(pod, 150_000, 100_000, 10_000)
-    set_weight(pod, 333)
-    return pod
+    return make_limited(cgroup_root)
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
@@ -94,27 +89,19 @@ def test_a_crash_during_a_restore_without_a_journal(
     def restore(trace: Trace) -> None:
         executor(cgroup_layout, state_dir, trace).restore_all()
 
-    steps: list[str] = []
-    while True:
-        pod = make_child(cgroup_root, f"n{len(steps)}")
-        set_quota(pod, 150_000, 100_000, 10_000)
-        set_weight(pod, 333)
+    def crash(number: int) -> str | None:
+        pod = make_limited(cgroup_root, f"n{number}")
         before = dump(pod)
-        target = target_of(cgroup_layout, pod)
-        squeeze = [
-            action(target, Knob.CPU_QUOTA, "150000 100000 10000", "5000 10000 0"),
-            action(target, Knob.SCHED_IDLE, "0 333", "1"),
-        ]
+        squeeze = squeeze_limited(target_of(cgroup_layout, pod))
         executor(cgroup_layout, state_dir).execute(squeeze, now_ns=0)
         with unwritable(state_dir, obstacle):
-            step = die_at(len(steps), restore)
+            step = die_at(number, restore)
             assert executor(cgroup_layout, state_dir).restore_all().clean, step
             assert dump(pod) == before, step
-        assert executor(cgroup_layout, state_dir).restore_all().clean
-        assert not list((state_dir / "journal").iterdir())
-        if step is None:
-            break
-        steps.append(step)
+        assert_restorable(cgroup_layout, state_dir, step)
+        return step
+
+    steps = at_steps(crash)
     assert len([step for step in steps if step.startswith("before write")]) >= 5
 
 
@@ -123,8 +110,7 @@ def test_sigterm(pod: Path, state_dir: Path, obstacle: str) -> None:
     with guarded(state_dir, pod) as program:
         program.squeezed()
         with unwritable(state_dir, obstacle):
-            program.process.terminate()
-            code, log = program.end()
+            code, log = program.stop()
             assert dump(pod) == program.before
     assert code == 0
     assert "Traceback" not in log
@@ -136,12 +122,24 @@ def test_the_guardian_restores_and_goes_on(pod: Path, state_dir: Path, obstacle:
         agent = program.squeezed()
         with unwritable(state_dir, obstacle):
             os.kill(agent, signal.SIGKILL)
-            program.wait_restored(RESTORE_S)
-            program.process.terminate()
-            _, log = program.end()
+            program.wait_restored()
+            _, log = program.stop()
             assert dump(pod) == program.before
     assert "ended with -9: starting it again" in log
     assert "not all knobs could be restored" not in log
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_the_guardian_restores_in_two_seconds(pod: Path, state_dir: Path, obstacle: str) -> None:
+    with guarded(state_dir, pod) as program:
+        agent = program.squeezed()
+        with unwritable(state_dir, obstacle):
+            started_s = time.monotonic()
+            os.kill(agent, signal.SIGKILL)
+            program.wait_restored()
+            assert time.monotonic() - started_s < RESTORE_S
+            program.stop()
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
@@ -150,12 +148,7 @@ def test_after_both_died(
     pod: Path, state_dir: Path, obstacle: str, by: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with guarded(state_dir, pod) as program:
-        agent = program.squeezed()
-        os.kill(agent, signal.SIGSTOP)  # it must not restore by itself
-        os.kill(program.pid, signal.SIGKILL)
-        os.kill(agent, signal.SIGKILL)
-        program.process.wait()
-        wait_until(lambda: not alive(agent), 2.0)
+        program.kill_both(program.squeezed())
         before = program.before
     assert dump(pod) != before
     with unwritable(state_dir, obstacle):
@@ -197,10 +190,7 @@ def test_a_failed_removal_is_reported_once_and_tried_again(
 ) -> None:
     target = target_of(cgroup_layout, pod)
     agent = executor(cgroup_layout, state_dir)
-    squeeze = [
-        action(target, Knob.CPU_QUOTA, "150000 100000 10000", "5000 10000 0"),
-        action(target, Knob.SCHED_IDLE, "0 333", "1"),
-    ]
+    squeeze = squeeze_limited(target)
     agent.execute(squeeze, now_ns=0)
     with unwritable(state_dir, "read-only"):
         report = agent.restore_all()

@@ -14,6 +14,8 @@ import subprocess
 import time
 from typing import NamedTuple
 
+from tests.support.waiting import DEADLINE_S
+
 __all__ = ("ROOT", "Shell", "Step", "matches", "steps")
 
 ROOT = Path(__file__).parents[2]
@@ -81,23 +83,23 @@ class Shell:
     def __init__(self, start: Callable[[list[str]], "subprocess.Popen[str]"]) -> None:
         self._process = start(["bash", "--norc"])
 
-    def run(self, command: str, within_s: float = 60.0) -> str:
+    def run(self, command: str) -> str:
         """Return what *command* prints; its failure is an AssertionError."""
-        output, status = self._execute(command, within_s)
+        output, status = self._execute(command)
         assert status == 0, f"{command}: exit code {status}: {output}"
         return output
 
-    def until(self, step: Step, within_s: float = 60.0) -> None:
+    def until(self, step: Step) -> None:
         """Execute the command of *step* until its output has the shape that the document shows."""
-        deadline = time.monotonic() + within_s
+        deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            output, status = self._execute(step.command, within_s)
+            output, status = self._execute(step.command)
             if status == 0 and matches(step.output or (), output):
                 return
             shown = "\n".join(step.output or ())
             found = f"shown\n{shown}\nfound, with exit code {status}\n{output}"
-            assert time.monotonic() < deadline, f"{step.command}: {found}"
-            time.sleep(1.0)
+            assert time.monotonic() < deadline_s, f"{step.command}: {found}"
+            time.sleep(1.0)  # the command takes CPU time from what it waits for
 
     def close(self) -> None:
         """End the shell; its jobs stay."""
@@ -107,20 +109,22 @@ class Shell:
             assert pipe is not None
             pipe.close()
 
-    def _execute(self, command: str, within_s: float) -> tuple[str, int]:
+    def _execute(self, command: str) -> tuple[str, int]:
         """Return what *command* prints, and its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\nstatus=$?; echo; echo '{_END}' $status\n")
         self._process.stdin.flush()
-        *lines, end = self._read(command, time.monotonic() + within_s)
+        *lines, end = self._read(command)
         return "\n".join(lines).removesuffix("\n"), int(end.removeprefix(_END))
 
-    def _read(self, command: str, deadline: float) -> list[str]:
+    def _read(self, command: str) -> list[str]:
         assert self._process.stdout is not None
+        deadline_s = time.monotonic() + DEADLINE_S
         output = self._process.stdout.fileno()
         data = b""
         while not re.search(rf"^{_END} \d+\n$".encode(), data, re.MULTILINE):
-            ready, _, _ = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
+            left_s = max(0.0, deadline_s - time.monotonic())
+            ready, _, _ = select.select([output], [], [], left_s)
             assert ready, f"{command} did not end: {data.decode()}"
             read = os.read(output, 1 << 16)
             assert read, f"{command} ended the shell"

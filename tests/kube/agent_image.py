@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 
-from tests.deploy.clean_root import build, context_of, steps
+from tests.deploy.clean_root import build, chroot, context_of, steps
 from tests.kube.images import save_root
 
 __all__ = ("AGENT_IMAGE", "build_agent_image")
@@ -19,17 +19,24 @@ __all__ = ("AGENT_IMAGE", "build_agent_image")
 AGENT_IMAGE = "example.org/sweetpoint:local"
 _TREE = Path(__file__).parents[2]
 _DOCKERFILE = (_TREE / "deploy" / "Dockerfile").read_text()
+_LOCK_FILES = tuple(
+    _TREE / "deploy" / name for name in ("requirements.txt", "requirements-build.txt")
+)
+# In the base.
+_WHEELS, _PIP_CONFIG = "wheels", "etc/pip.conf"
 _APT_INSTALL = re.compile(r"apt-get install -y --no-install-recommends ([^&]+)")
 
 
 def build_agent_image(home: Path) -> Path:
     """Build the image below *home* and return it as an archive.
 
-    Its base already has the packages that the Dockerfile installs, and is kept in the cache.
+    Its base already has the packages that the Dockerfile installs, and the wheels that it fetches,
+    and is kept in the cache.
     """
     base = _base()
-    shutil.copy("/etc/resolv.conf", base / "etc" / "resolv.conf")
     root = build(_DOCKERFILE, context_of(_TREE, home), base, home)
+    for path in (_WHEELS, _PIP_CONFIG):
+        subprocess.run(["rm", "-r", root / path], check=True)
     archive = save_root(home / "sweetpoint.tar", AGENT_IMAGE, _config(), [root])
     for stage in home.glob("stage*"):
         shutil.rmtree(stage)
@@ -54,7 +61,8 @@ def _base() -> Path:
     words = " ".join(texts).split()
     packages = sorted({word.strip("'").partition("=")[0] for word in words})
     assert "python3-bpfcc" in packages
-    key = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:16]
+    inputs = " ".join([*packages, *(file.read_text() for file in _LOCK_FILES)])
+    key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sweetpoint/image"
     cache.mkdir(parents=True, exist_ok=True)
     base = cache / key
@@ -78,3 +86,12 @@ def _make_base(root: Path, packages: list[str]) -> None:
     assert made.returncode == 0, made.stdout[-2000:]
     # The packages may be reachable only through a proxy with a certificate of its own.
     shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "etc" / "ssl" / "certs")
+    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    (root / _WHEELS).mkdir()
+    chroot(root, "python3 -m venv /tmp/pip")
+    for file in _LOCK_FILES:
+        shutil.copy(file, root / "tmp")
+        options = f"--require-hashes --only-binary :all: --dest /{_WHEELS}"
+        chroot(root, f"/tmp/pip/bin/pip download {options} --requirement /tmp/{file.name}")
+    subprocess.run(["rm", "-r", root / "tmp/pip"], check=True)
+    (root / _PIP_CONFIG).write_text(f"[global]\nno-index = true\nfind-links = /{_WHEELS}\n")

@@ -9,6 +9,8 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.support.waiting import DEADLINE_S
+
 __all__ = ("Client", "Json", "Refused")
 
 Json = dict[str, Any]
@@ -39,7 +41,9 @@ class Client:
         :raises Refused: the server answered with an error.
         :raises OSError: the server did not answer.
         """
-        connection = http.client.HTTPSConnection(self._address, timeout=10, context=self._tls)
+        connection = http.client.HTTPSConnection(
+            self._address, timeout=DEADLINE_S, context=self._tls
+        )
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
         try:
             text = None if body is None else json.dumps(body)

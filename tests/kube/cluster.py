@@ -3,6 +3,7 @@
 """Objects of a cluster for tests, created as their controllers would create them."""
 
 from collections.abc import Mapping
+from functools import partial
 import itertools
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from tests.kube.client import Client, Json
 from tests.kube.control_plane import ControlPlane
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 __all__ = ("Cluster", "resources")
 
@@ -102,7 +103,7 @@ class Cluster:
         self.admin.create(f"{path}/clusterrolebindings", binding)
         user = f"system:serviceaccount:{namespace}:{account}"
         for rule in rules:
-            eventually("a granted role", lambda rule=rule: self._allows(user, rule))
+            eventually("a granted role", partial(self._allows, user, rule))
 
     def _allows(self, user: str, rule: Json) -> bool:
         group, resource, verb = (rule[field][0] for field in ("apiGroups", "resources", "verbs"))
@@ -207,7 +208,7 @@ class Cluster:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=DEADLINE_S,
         )
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""One API server for the whole run; a namespace, a node and its cgroups for each test."""
+"""One API server and one real node for the whole run; a namespace and a node for each test."""
 
 from collections.abc import Iterator
 import os
@@ -10,13 +10,16 @@ import shutil
 import pytest
 
 from controller.host.facts import CgroupLayout
+from tests.kube.agent_image import build_agent_image
 from tests.kube.cable import Cable
 from tests.kube.cluster import Cluster
 from tests.kube.control_plane import ControlPlane
+from tests.kube.hogs import LAW, PROFILE, start_pods
 from tests.kube.kubelet import Kubelet
 from tests.kube.kubepods import Kubepods
 from tests.kube.own_host import OwnHost
 from tests.kube.real_node import RealNode
+from tests.kube.release import Release
 
 
 @pytest.fixture(scope="session")
@@ -52,11 +55,11 @@ def cable(cluster: Cluster) -> Iterator[Cable]:
         yield cable
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def node(
     cgroup_layout: CgroupLayout, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RealNode]:
-    """A node with real controllers, kubelet, containerd and runc, for the tests of a module."""
+    """A node with real controllers, kubelet, containerd and runc, for the whole run."""
     if cgroup_layout.version == "v2":
         pytest.skip("a node in cgroups of its own needs cgroup v1; v2 is tested in the test kernel")
     home = tmp_path_factory.mktemp("node")
@@ -65,3 +68,36 @@ def node(
             yield node
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def agent_image(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The image of the chart's agent, on the node."""
+    image = build_agent_image(tmp_path_factory.mktemp("image"))
+    node.add_image(image)
+    image.unlink()
+
+
+@pytest.fixture
+def busy(node: RealNode) -> Iterator[str]:
+    """A new namespace on the node, with a service and two best-effort pods."""
+    name = node.make_namespace(node.cluster.new_name("test"))
+    start_pods(node, name)
+    yield name
+    for pod in node.cluster.admin.get(f"/api/v1/namespaces/{name}/pods")["items"]:
+        node.delete_pod(name, pod["metadata"]["name"])
+
+
+@pytest.fixture
+def release(
+    node: RealNode, agent_image: None, busy: str, request: pytest.FixtureRequest
+) -> Iterator[Release]:
+    """The installed chart, with further values as its parameter; uninstalled at the end."""
+    values = {"profiles": {"default": PROFILE}, "config": {"law": LAW}}
+    release = Release(node, {**values, **getattr(request, "param", {})})
+    release.install()
+    try:
+        yield release
+    finally:
+        if release.installed:
+            release.uninstall()

@@ -13,11 +13,12 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
 import urllib.request
 
 from controller.demo.programs import Process, start
-from tests.kube.client import Client, Json, Refused
+from tests.kube.asking import answer
+from tests.kube.client import Client, Json
+from tests.support.waiting import DEADLINE_S
 
 __all__ = ("SERVICE_IP", "ControlPlane", "program")
 
@@ -70,18 +71,15 @@ class ControlPlane:
     server at the same address with the same data.
 
     :param where: returns the command that executes a command in another network namespace.
-    :param ready_within_s: the start takes three seconds of CPU time; the default leaves room for a
-        busy machine.
     """
 
     def __init__(
         self,
         home: Path,
         where: Callable[[Sequence[str]], list[str]] = list,
-        ready_within_s: float = 60.0,
     ) -> None:
         self.home = home
-        self._where, self._ready_within_s = where, ready_within_s
+        self._where = where
         self.port, self._etcd_port, self._peer_port = _free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
         self.ca_file = home / "ca.crt"
@@ -121,7 +119,8 @@ class ControlPlane:
         :raises DemoError: the API server or etcd ended; with the end of its log.
         """
         self._server = start("kube-apiserver", self._where(self._server_command()), self.home)
-        self._wait(self._server, lambda: self.admin.get("/readyz"))
+        programs = [self._server] if self._etcd is None else [self._etcd, self._server]
+        answer("kube-apiserver", lambda: self.admin.get("/readyz"), programs)
 
     def stop_server(self) -> None:
         """Kill the API server, like a crash of its node: watches are not closed properly."""
@@ -145,26 +144,12 @@ class ControlPlane:
 
     def _ask_etcd(self, what: str, body: Json) -> Json:
         url = f"http://127.0.0.1:{self._etcd_port}/v3/kv/{what}"
-        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as answer:
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=DEADLINE_S) as answer:
             return dict(json.load(answer))
 
     def client(self, token: str) -> Client:
         """Return a client with *token*."""
         return Client(self.url, self.ca_file, token)
-
-    def _wait(self, process: Process, ask: Callable[[], object]) -> None:
-        deadline_s = time.monotonic() + self._ready_within_s
-        while True:
-            process.check()
-            if self._etcd is not None:
-                self._etcd.check()
-            try:
-                ask()
-            except (OSError, Refused) as error:
-                assert time.monotonic() < deadline_s, f"{process.name}: {error}"
-                time.sleep(0.05)
-            else:
-                return
 
     def _etcd_command(self) -> list[str]:
         peer = f"http://127.0.0.1:{self._peer_port}"

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's API client, which counts the lists that it read."""
+"""The agent's API client, which counts the objects and the lists that it read."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,9 +11,15 @@ __all__ = ("CountingApi",)
 
 
 class CountingApi(Api):
-    """``lists`` is the number of lists that were read completely."""
+    """``gets`` and ``lists`` are the numbers of objects and lists that were read completely."""
 
-    lists = 0
+    gets = lists = 0
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Get as ``Api`` does, and count."""
+        found = super().get(path, query)
+        self.gets += 1
+        return found
 
     def items(
         self, path: str, query: Mapping[str, str], handle: Callable[[dict[str, Any]], object]

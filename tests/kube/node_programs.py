@@ -9,14 +9,15 @@ from pathlib import Path
 import shutil
 import signal
 import socket
-import time
 from typing import TypeVar
 
-from controller.demo.programs import DemoError
-from tests.kube.client import Json, Refused
+from controller.demo.cgroups import DemoError
+from tests.kube.asking import answer
+from tests.kube.client import Json
 from tests.kube.control_plane import program
 from tests.kube.images import save_files
 from tests.kube.own_host import OwnHost, Running
+from tests.support.waiting import DEADLINE_S
 
 __all__ = ("BUSYBOX", "NODE", "NodePrograms", "container")
 
@@ -101,11 +102,10 @@ class NodePrograms:
 
     :param host: the place of all programs.
     :param driver: kubelet's cgroup driver, ``cgroupfs`` or ``systemd``.
-    :param slow: factor on all limits of time.
     """
 
-    def __init__(self, host: OwnHost, driver: str = "cgroupfs", slow: float = 1.0) -> None:
-        self.host, self.driver, self.slow = host, driver, slow
+    def __init__(self, host: OwnHost, driver: str = "cgroupfs") -> None:
+        self.host, self.driver = host, driver
         self.kubelet_arguments: tuple[str, ...] = ()
         self._home = host.home
         self._running: dict[str, Running] = {}
@@ -145,19 +145,28 @@ class NodePrograms:
         return wrapper
 
     def start_kubelet(self) -> None:
-        """Start kubelet with ``kubelet_arguments`` and wait until it synchronizes pods."""
+        """Start kubelet with ``kubelet_arguments`` and wait until it synchronizes pods.
+
+        As its unit does, it starts kubelet again if that ends, which it does if containerd on a
+        busy machine does not answer within seconds.
+        """
         (self._home / "var-lib/kubelet-static").mkdir(exist_ok=True)
         config = self._home / "kubelet.json"  # JSON is YAML
         config.write_text(json.dumps(_KUBELET | {"cgroupDriver": self.driver}))
         command = [str(program("kubelet")), f"--config={config}", f"--hostname-override={NODE}"]
         start = len(self.log("kubelet"))
-        self._running["kubelet"] = self.host.start("kubelet", [*command, *self.kubelet_arguments])
-        words = "Starting kubelet main sync loop"
-        self.wait("kubelet", lambda: words in self.log("kubelet")[start:])
+
+        def synchronizes() -> bool:
+            if not self.alive("kubelet"):
+                every = [*command, *self.kubelet_arguments]
+                self._running["kubelet"] = self.host.start("kubelet", every)
+            return "Starting kubelet main sync loop" in self.log("kubelet")[start:]
+
+        answer("kubelet", synchronizes, [self._running["containerd"]])
 
     def stop(self, name: str, signum: int = signal.SIGTERM) -> None:
         """End kubelet or containerd."""
-        self._running.pop(name).stop(signum, within_s=30 * self.slow)
+        self._running.pop(name).stop(signum, within_s=DEADLINE_S)
 
     def alive(self, name: str) -> bool:
         """Whether kubelet or containerd runs."""
@@ -192,21 +201,9 @@ class NodePrograms:
         for archive in (pause, busybox):
             self.add_image(archive)
 
-    def wait(self, what: str, ask: Callable[[], _T], within_s: float = 60.0) -> _T:
-        """Return the first true answer of *ask*; refused and failed requests count as none."""
-        deadline_s = time.monotonic() + within_s * self.slow
-        while True:
-            for process in self._running.values():
-                process.check()
-            last: object
-            try:
-                last = answer = ask()
-                if answer:
-                    return answer
-            except (OSError, Refused, AssertionError) as error:
-                last = error
-            assert time.monotonic() < deadline_s, f"no end of waiting for {what}: {last}"
-            time.sleep(0.1 * self.slow)
+    def wait(self, what: str, ask: Callable[[], _T | None]) -> _T:
+        """Return the first true answer of *ask*; see ``answer``."""
+        return answer(what, ask, self._running.values())
 
 
 def _host_capabilities() -> int:

@@ -11,28 +11,22 @@ from collections.abc import Sequence
 import os
 from pathlib import Path
 import subprocess
-import time
 from typing import Protocol
 
 from controller.demo.programs import Process, start
+from tests.kube.asking import Program, answer
 from tests.support.cgroups import remove_cgroup
+from tests.support.waiting import DEADLINE_S, eventually
 
 __all__ = ("OwnHost", "Running")
 
 _MOUNTS = Path("/proc/mounts")
 # What kubelet would set for the whole kernel, unless it is so already.
 _SYSCTLS = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
-_END_S = 10.0
 
 
-class Running(Protocol):
+class Running(Program, Protocol):
     """A program in the place."""
-
-    def check(self) -> None:
-        """Check that it runs.
-
-        :raises DemoError: it has ended.
-        """
 
     def stop(self, signum: int, within_s: float) -> None:
         """Send *signum* and wait until it has ended; SIGKILL after *within_s*."""
@@ -46,7 +40,7 @@ class OwnHost:
     :param name: the name of its cgroups, and its host name.
     """
 
-    namespaces = ("--mount", "--net", "--uts", "--ipc", "--cgroup")
+    namespaces: tuple[str, ...] = ("--mount", "--net", "--uts", "--ipc", "--cgroup")
 
     def __init__(self, home: Path, name: str) -> None:
         self.home, self.name = home, name
@@ -109,24 +103,29 @@ class OwnHost:
     def run(self, *command: str) -> str:
         """Return what *command* prints, executed inside; its failure is an AssertionError."""
         done = subprocess.run(
-            self.inside(command), capture_output=True, text=True, preexec_fn=self.join, timeout=120
+            self.inside(command),
+            capture_output=True,
+            text=True,
+            preexec_fn=self.join,
+            timeout=DEADLINE_S,
         )
         assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def close(self) -> None:
         """End every process inside and remove the cgroups."""
-        deadline_s = time.monotonic() + _END_S
-        while any((mount / self.name).exists() for mount in self._hierarchies):
-            try:
-                for mount in self._hierarchies:
-                    remove_cgroup(mount / self.name)
-            except OSError:  # a process of one hierarchy still makes cgroups in another one
-                if time.monotonic() > deadline_s:
-                    raise
+        eventually("the end of the cgroups", self._remove_cgroups)
         if self._holder is not None:
             self._holder.stop()
             self._holder = None
+
+    def _remove_cgroups(self) -> bool:
+        try:
+            for mount in self._hierarchies:
+                remove_cgroup(mount / self.name)
+        except OSError:  # a process of one hierarchy still makes cgroups in another one
+            return False
+        return not any((mount / self.name).exists() for mount in self._hierarchies)
 
     def _make_cgroups(self) -> None:
         for mount in self._hierarchies:
@@ -149,9 +148,7 @@ class OwnHost:
         names = (*self.namespaces, *options, "--propagation=private")
         unshare = ("unshare", *names, "sh", str(script))
         self._holder = start("own-host", unshare, self.home, join=self._join_root)
-        while not ready.exists():
-            self._holder.check()
-            time.sleep(0.02)
+        answer("the namespaces", ready.exists, [self._holder])
         self._pid = self.find_init(self._holder.popen.pid)
         if self._unified:
             (self._hierarchies[0] / "cgroup.procs").write_text(str(self._holder.popen.pid))

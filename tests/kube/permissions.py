@@ -87,7 +87,7 @@ def _refused(client: Client, verb: str, collection: str, one: str) -> bool:
         "deletecollection": ("DELETE", collection + dry),
     }[verb]
     kind = "application/merge-patch+json" if verb == "patch" else "application/json"
-    body = {} if method in ("POST", "PUT", "PATCH") else None
+    body: Json | None = {} if method in ("POST", "PUT", "PATCH") else None
     try:
         client.call(method, path, body, kind)
     except Refused as error:

@@ -24,12 +24,10 @@ class RealNode(NodePrograms):
     """A node and its control plane; ``cluster`` is the API server, ``log`` returns a log.
 
     :param host: the place of all programs.
-    :param driver: kubelet's cgroup driver, ``cgroupfs`` or ``systemd``.
-    :param slow: factor on all limits of time.
     """
 
-    def __init__(self, host: OwnHost, driver: str = "cgroupfs", slow: float = 1.0) -> None:
-        super().__init__(host, driver, slow)
+    def __init__(self, host: OwnHost) -> None:
+        super().__init__(host)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "RealNode":
@@ -151,7 +149,7 @@ class RealNode(NodePrograms):
     def _start_control_plane(self) -> Cluster:
         home = self._home / "control-plane"
         home.mkdir()
-        plane = ControlPlane(home, self.host.in_network, 60.0 * self.slow)
+        plane = ControlPlane(home, self.host.in_network)
         network = self.host.network
         # The tests use the same URL as the programs inside.
         near = socket.create_server(("127.0.0.1", plane.port))

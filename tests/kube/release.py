@@ -11,13 +11,13 @@ from helm_python import Config
 from tests.kube.agent_image import AGENT_IMAGE
 from tests.kube.client import Json
 from tests.kube.real_node import RealNode
+from tests.support.waiting import DEADLINE_S
 
 __all__ = ("NAMESPACE", "Release")
 
 NAMESPACE = "node-agents"
 _CHART = Path(__file__).parents[2] / "deploy" / "chart"
 _NAME = "sweetpoint"
-_TIMEOUT_S = 120
 _KNOB_FILES = ("cpu.idle", "cpu.shares", "cpu.cfs_*_us", "cpu.weight", "cpu.max", "cpu.max.burst")
 
 
@@ -63,10 +63,14 @@ class Release:
         self._kubectl("rollout", "restart", f"daemonset/{_NAME}")
         self._wait_for_another(before)
 
-    def uninstall(self, timeout_s: int = _TIMEOUT_S) -> None:
+    def uninstall(self) -> None:
         """Uninstall the release: the chart's hook ends the agents first."""
-        self._helm.uninstall(_NAME, timeout=timeout_s)
+        self._helm.uninstall(_NAME, timeout=int(DEADLINE_S))
         self.installed = False
+
+    def hooks(self) -> list[Json]:
+        """Return the pods of the hook of an uninstallation."""
+        return [pod for pod in self._pods() if "job-name" in pod["metadata"]["labels"]]
 
     def agent(self) -> Json:
         """Return the agent's pod as soon as it is ready."""

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent on a node of a cluster: its configuration, its credentials, its effects."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from tests.kernel.agent import AgentRun
 from tests.kube.client import Client, Json
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
+from tests.support.waiting import eventually
 
-__all__ = ("NodeSite",)
+__all__ = ("NodeSite", "stays", "ticks")
 
 _KNOB_FILES = ("cpu.idle", "cpu.shares", "cpu.weight", "cpu.max", "cpu.cfs_*_us")
 
@@ -85,3 +87,20 @@ class NodeSite:
     def age_s(self, agent: AgentRun) -> float:
         """Return the age of the agent's list of pods from /statusz."""
         return float(agent.status()["cluster"]["age_s"])
+
+
+def ticks(agent: AgentRun) -> int:
+    """Return the number of ticks that the agent has made."""
+    return int(agent.status()["tick"]["count"])
+
+
+def stays(what: str, agent: AgentRun, holds: Callable[[], bool], more: int = 10) -> None:
+    """Assert that *holds* is true until the agent has made *more* ticks."""
+    last = ticks(agent) + more
+
+    def is_over() -> bool:
+        now = ticks(agent)
+        assert holds(), f"not any more: {what}"
+        return now >= last
+
+    eventually(f"{more} ticks", is_over)

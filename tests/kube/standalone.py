@@ -9,6 +9,7 @@ configuration says whether the safe state squeezes best-effort work.
 
 from collections.abc import Iterator
 import contextlib
+from functools import partial
 import json
 import os
 from pathlib import Path
@@ -32,7 +33,6 @@ from tests.support.kube.pod_server import pod as raw_pod
 from tests.support.waiting import eventually
 
 __all__ = (
-    "AGAIN_S",
     "BLIND",
     "Kind",
     "StandaloneNode",
@@ -47,11 +47,6 @@ __all__ = (
 Kind = Literal["cgroupfs", "systemd", "units"]
 
 BLIND = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
-# The emulator is about ten times slower than the host, and a busy host makes it slower still.
-_SLOW = 10.0
-# Five seconds until the agent reads a knob, and the ten of its limit; the emulator is slow.
-AGAIN_S = 120.0
-_START_S = 300.0
 # kubelet has updated its own cgroups then, and has read the manifests.
 _STARTED = (re.compile(r'cpu_manager.*"Starting"'), re.compile(r'"SyncLoop ADD" source="file"'))
 # What kubelet logs if it cannot write to a cgroup.
@@ -62,8 +57,6 @@ _PODS = {"web": "Burstable", "batch": "BestEffort"}
 # Those that kubelet gives the pods, and their levels with them; on cgroup v1 the service's shares.
 _WEIGHTS = {"web": 4, "batch": 1}
 _SHARES = 102
-# kubelet updates its levels once a minute; the emulator may delay it.
-_WEIGHT_S = 130.0
 _SLICE = """\
 [Unit]
 DefaultDependencies=no
@@ -95,18 +88,12 @@ class StandaloneNode(NodePrograms):
 
     The agent that gets ``config`` knows the pods from *server*, as it would from an API server.
 
-    :param slow: factor on all limits of time.
     """
 
     def __init__(
-        self,
-        host: OwnHost,
-        driver: Driver,
-        layout: CgroupLayout,
-        server: PodServer,
-        slow: float,
+        self, host: OwnHost, driver: Driver, layout: CgroupLayout, server: PodServer
     ) -> None:
-        super().__init__(host, driver, slow)
+        super().__init__(host, driver)
         self.kubepods = Kubepods(host.cgroup("cpu"), layout, driver)
         self.cgroups = {name: self._declare(server, name) for name in _PODS}
         self.port, self.state_dir = free_port(), host.home / "state"
@@ -199,8 +186,11 @@ class StandaloneNode(NodePrograms):
         offset = len(self.log("kubelet")) if (self.host.home / "kubelet.err").exists() else 0
         self.start_kubelet()
         for words in _STARTED:
-            self.wait("kubelet", lambda words=words: words.search(self.log("kubelet"), offset))
+            self.wait("kubelet", partial(self._said, words, offset))
         self.wait("the pods", self._run)
+
+    def _said(self, words: re.Pattern[str], offset: int) -> bool:
+        return bool(words.search(self.log("kubelet"), offset))
 
     def _run(self) -> bool:
         found = self.processes().values()
@@ -245,20 +235,17 @@ def standalone_home(home: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def standalone_node(
-    home: Path, kind: Kind, layout: CgroupLayout, server: PodServer, slow: float = _SLOW
+    home: Path, kind: Kind, layout: CgroupLayout, server: PodServer
 ) -> Iterator[StandaloneNode]:
-    """Start a node whose files are in *home*; its pods are those of *server*.
-
-    :param slow: factor on all limits of time.
-    """
+    """Start a node whose files are in *home*; its pods are those of *server*."""
     driver: Driver = "cgroupfs" if kind == "cgroupfs" else "systemd"
     place = OwnHost if kind == "cgroupfs" else SystemdHost
     server.pods.clear()
-    with place(home, f"sweetpoint-test-{os.getpid()}-node") as host:
+    with place(home, f"sweetpoint-test-{os.getpid()}-standalone") as host:
         for name in ("var-lib", "var-log"):
             (home / name).mkdir(exist_ok=True)
         make = _Units if kind == "units" else StandaloneNode
-        node = make(host, driver, layout, server, slow)
+        node = make(host, driver, layout, server)
         try:
             node.start()
             yield node

@@ -10,9 +10,9 @@ from pathlib import Path
 import select
 import shlex
 import signal
-import time
 
-from controller.demo.programs import DemoError
+from controller.demo.cgroups import DemoError
+from tests.kube.asking import answer
 from tests.kube.own_host import OwnHost, Running
 from tests.support.cgroups import children_of
 
@@ -33,7 +33,6 @@ StandardError=append:{log}
 Delegate=yes
 KillMode=process
 """
-_START_S = 60.0
 
 
 class SystemdHost(OwnHost):
@@ -47,7 +46,7 @@ class SystemdHost(OwnHost):
     def __enter__(self) -> "SystemdHost":
         super().__enter__()
         try:
-            self._wait_until_running()
+            answer("systemd", self._is_running)
         except BaseException:
             self.close()
             raise
@@ -95,14 +94,8 @@ class SystemdHost(OwnHost):
         options = "--system --unit=default.target --log-target=kmsg --show-status=no"
         return f"env {environment} /lib/systemd/systemd {options}"
 
-    def _wait_until_running(self) -> None:
-        deadline_s = time.monotonic() + _START_S
-        while True:
-            with contextlib.suppress(AssertionError):
-                self.systemctl("is-system-running")
-                return
-            assert time.monotonic() < deadline_s, "systemd does not start"
-            time.sleep(0.2)
+    def _is_running(self) -> bool:
+        return self.systemctl("is-system-running").strip() == "running"
 
 
 def _inner_pid(pid: str) -> str:

@@ -6,6 +6,7 @@ The agent has its chart's service account and role, and the default limits of bl
 """
 
 from collections.abc import Iterator
+from functools import partial
 import os
 from pathlib import Path
 import signal
@@ -20,16 +21,11 @@ from tests.kernel.agent import AgentRun
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.kube.cluster import Cluster
-from tests.kube.kubelet import Kubelet
+from tests.kube.kubelet import Kubelet, Running
 from tests.kube.overloaded import OverloadedNode, hurting
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
-
-# Longer than any test.
-WORK_S = 150.0
-# Three times the usual time from the start of an overload to the eviction.
-PATIENCE_S = 40
 
 
 @pytest.fixture
@@ -52,10 +48,15 @@ def kill(agent: AgentRun) -> None:
     agent.wait()
 
 
+def is_refused(node: OverloadedNode, pod: Running) -> bool:
+    """Whether an Event says that the eviction of *pod* was refused."""
+    return "EvictionRefused" in node.events(pod)
+
+
 def test_only_the_culprit_is_evicted(node: OverloadedNode) -> None:
     hog, mouse = node.hog(), node.mouse()
     work = (*node.pain(hog), Load(mouse.container, "bursts", CPU))
-    with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
+    with loads(work) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
         eventually("the end of the hog", lambda: node.ended)
@@ -65,7 +66,7 @@ def test_only_the_culprit_is_evicted(node: OverloadedNode) -> None:
         assert node.taints() == [{"key": TAINT_KEY, "effect": "PreferNoSchedule"}]
         event = eventually("an Event", lambda: node.events(hog).get("Evicted"))
         assert agent.stop() == 0
-    assert event["type"] == "Warning"
+    assert event is not None and event["type"] == "Warning"
     assert f"{node.namespace}/web@tight suffers on cpu" in event["message"]
     assert "it made latency-sensitive work wait" in event["message"]
     assert "its sweet point is 100us" in event["message"]
@@ -80,12 +81,12 @@ def test_no_pod_is_evicted_in_place_of_culprits_with_a_budget(node: OverloadedNo
     for hog in hogs:
         node.cluster.make_budget(node.namespace, hog.name, {"app": hog.name}, allowed=0)
     work = (*node.pain(*hogs), Load(mouse.container, "bursts", CPU))
-    with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
+    with loads(work) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
         # Both have enough blame: after the refusal of one the other is tried.
         for hog in hogs:
-            eventually("a refusal", lambda hog=hog: "EvictionRefused" in node.events(hog))
+            eventually("a refusal", partial(is_refused, node, hog))
         time.sleep(10)
         assert hurting(agent), "the service still suffers"
         refused = 'sweetpoint_evictions_total{reason="cpu",result="refused"} 2.0'
@@ -100,7 +101,7 @@ def test_the_next_start_removes_the_taint_of_a_killed_agent_and_respects_the_coo
     node: OverloadedNode,
 ) -> None:
     hogs = [node.hog("hog-0"), node.hog("hog-1")]
-    with loads(node.pain(*hogs), WORK_S) as running:
+    with loads(node.pain(*hogs)) as running:
         with AgentRun(node.site) as agent:
             agent.ready()
             running.start()
@@ -118,7 +119,7 @@ def test_the_next_start_removes_the_taint_of_a_killed_agent_and_respects_the_coo
 
 @pytest.mark.soak
 def test_release_removes_the_taint(node: OverloadedNode) -> None:
-    with loads(node.pain(node.hog()), WORK_S) as running, AgentRun(node.site) as agent:
+    with loads(node.pain(node.hog())) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
         eventually("an eviction", lambda: node.ended)
@@ -130,7 +131,7 @@ def test_release_removes_the_taint(node: OverloadedNode) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, node.taints()) == (0, []), done.stderr
     assert "the overload taint was removed" in done.stdout
@@ -139,7 +140,7 @@ def test_release_removes_the_taint(node: OverloadedNode) -> None:
 @pytest.mark.soak
 def test_the_taint_expires(node: OverloadedNode) -> None:
     node.write(eviction=", mark_for: 1m")
-    with loads(node.pain(node.hog()), WORK_S) as running, AgentRun(node.site) as agent:
+    with loads(node.pain(node.hog())) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
         eventually("an eviction", lambda: node.ended)
@@ -155,11 +156,11 @@ def test_the_taint_expires(node: OverloadedNode) -> None:
 def test_observe_mode_reports_the_pod_that_would_be_evicted(node: OverloadedNode) -> None:
     node.write(mode="observe")
     hog, mouse = node.hog(), node.mouse()
-    with loads(node.pain(hog), WORK_S) as running, AgentRun(node.site) as agent:
+    with loads(node.pain(hog)) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
         event = eventually("the Event", lambda: node.events(hog).get("WouldEvict"))
-        assert "the agent only observes" in event["message"]
+        assert event is not None and "the agent only observes" in event["message"]
         assert node.taints() == [] and agent.stop() == 0
     assert node.ended == [] and node.events(mouse) == {}
 
@@ -178,7 +179,7 @@ def test_no_pod_is_evicted_for_an_overload_that_best_effort_did_not_cause(
         agent_of_the_node = node.start("node-agent", "Burstable", namespace="kube-system")
         outweigh(agent_of_the_node.cgroup)
         work.append(Load(agent_of_the_node.container, "hog", CPU))
-    with loads(work, WORK_S) as running, AgentRun(node.site) as agent:
+    with loads(work) as running, AgentRun(node.site) as agent:
         agent.ready()
         running.start()
         eventually("the overload", lambda: hurting(agent))

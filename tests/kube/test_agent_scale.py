@@ -61,7 +61,7 @@ def test_a_thousand_pods_and_twenty_changes_a_second(
     site = NodeSite(cluster, kubelet, tmp_path, installed.agent(kubelet.node))
     site.write(kubernetes="  eviction: {enabled: true}\n  capacity: {enabled: true}\n")
     wanted = [Load(pod.container, "idle") for pod in crowd.newest[-WORKING:]]
-    with loads(wanted, seconds=600) as running, AgentRun(site) as agent:
+    with loads(wanted) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
         eventually("all pods", lambda: known(agent) == crowd.expected)

@@ -14,7 +14,9 @@ import yaml
 from controller.demo.programs import Process, start
 from tests.kube.client import Json
 from tests.kube.cluster import resources
-from tests.kube.real_node import NODE, RealNode, container
+from tests.kube.node_programs import NODE, container
+from tests.kube.real_node import RealNode
+from tests.support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 
@@ -82,14 +84,17 @@ class Agent:
         """End the agent, which restores every knob."""
         if self._process is not None:
             process, self._process = self._process, None
-            process.stop(within_s=30)
+            process.stop(within_s=DEADLINE_S)
             assert process.popen.returncode == 0, process.log.read_text()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def service(node: RealNode) -> None:
+def service(node: RealNode) -> Iterator[None]:
     """A service that suffers."""
-    node.run_pod(node.make_namespace("web"), "web", resources("Burstable"), SERVICE)
+    name = node.make_namespace("web")
+    node.run_pod(name, "web", resources("Burstable"), SERVICE)
+    yield
+    node.delete_pod(name, "web")
 
 
 @pytest.fixture
@@ -132,7 +137,7 @@ def cgroup(node: RealNode, pod: Json, name: str) -> Path:
     pod = node.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
     identity = statuses(pod).get(name, {}).get("containerID", "")
     assert identity, f"{name} has not started"
-    identity = identity.removeprefix("containerd://")
+    identity = str(identity).removeprefix("containerd://")
     return pod_cgroup(node, pod) / identity
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials of a pod at a real API server: found, renewed, revoked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 from pathlib import Path
 import subprocess
@@ -18,7 +18,7 @@ from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet
 from tests.kube.service_account import ServiceAccountVolume
 from tests.kube.site import NodeSite
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
@@ -66,7 +66,7 @@ def other_authority(home: Path) -> str:
 
 
 @contextlib.contextmanager
-def asking(volume: ServiceAccountVolume, path: str) -> Iterator[object]:
+def asking(volume: ServiceAccountVolume, path: str) -> Iterator[Callable[[], str]]:
     """Yield a function that requests *path* in a pod with the agent's client."""
     shell = ["unshare", "-m", "sh", "-ec", f'{volume.mount}; exec "$@"', "-"]
     child = subprocess.Popen(
@@ -75,17 +75,18 @@ def asking(volume: ServiceAccountVolume, path: str) -> Iterator[object]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert child.stdin is not None and child.stdout is not None
+    questions, answers = child.stdin, child.stdout
+    assert questions is not None and answers is not None
 
     def ask() -> str:
-        child.stdin.write(f"{path}\n")
-        child.stdin.flush()
-        return child.stdout.readline().strip()
+        questions.write(f"{path}\n")
+        questions.flush()
+        return answers.readline().strip()
 
     try:
         yield ask
     finally:
-        child.communicate(timeout=10)
+        child.communicate(timeout=DEADLINE_S)
     assert child.returncode == 0
 
 

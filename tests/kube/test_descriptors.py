@@ -4,7 +4,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-import time
 
 import pytest
 
@@ -93,8 +92,7 @@ def test_a_kind_that_does_not_exist(cluster: Cluster, tmp_path: Path) -> None:
     nowhere = "/apis/example.org/v1/things"
     taken: list[object] = []
     watch = CollectionWatch(api, "Things", nowhere, {}, parse=str, publish=taken.append)
-    eventually("the answer", lambda: watch.problem)
-    time.sleep(0.2)
+    eventually("the answer", lambda: watch.errors)
     watch.close()
     assert watch.problem.startswith("404 ") and watch.errors == {"404": 1} and not taken
 

@@ -3,6 +3,7 @@
 """Evictions, the overload taint and Events at a real API server, with minimal permissions."""
 
 from collections.abc import Callable, Iterator
+import itertools
 from pathlib import Path
 import threading
 from typing import Any
@@ -20,7 +21,7 @@ from controller.kube.pod_eviction import PodEvictions
 from controller.workloads.pods.pod import Pod, parse_pod
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kube
 
@@ -59,14 +60,19 @@ class Bench:
         self.pod = parse_pod(pod)
         assert self.evictions.request(EVICTION, Plan(time_ns=0), enforcing=True)
         answers: list[EvictionAnswer] = []
-        eventually("an answer", lambda: bool(answers.extend(self.evictions.answers()) or answers))
+
+        def has_answered() -> bool:
+            answers.extend(self.evictions.answers())
+            return bool(answers)
+
+        eventually("an answer", has_answered)
         return answers[0]
 
     def drained(self) -> None:
         """Wait until the worker has run all jobs."""
         done = threading.Event()
         self.worker.submit(done.set)
-        assert done.wait(10)
+        assert done.wait(DEADLINE_S)
 
     def taints(self) -> tuple[list[Any], Any]:
         node = self.cluster.admin.get(f"/api/v1/nodes/{self.node}")
@@ -214,15 +220,19 @@ def test_taints_of_concurrent_writers_are_kept(cluster: Cluster, make_bench: Mak
     writer = threading.Thread(target=write_taints)
     writer.start()
     taint = OverloadTaint(bench.api, bench.node, MarkEffect.NO_SCHEDULE, 600.0)
+    rounds = itertools.count(1)
+
+    def have_both_written() -> bool:
+        taint.set()
+        taint.remove()
+        return next(rounds) >= 10 and len(written) > 5
+
     try:
-        for _ in range(10):
-            taint.set()
-            taint.remove()
+        eventually("writes of both", have_both_written)
     finally:
         stop.set()
         writer.join()
     node = cluster.admin.get(path)
-    assert len(written) > 5
     assert {each["key"] for each in node["spec"]["taints"]} == set(written)
 
 

@@ -32,16 +32,16 @@ def without_ids(knobs: dict[str, str]) -> list[tuple[str, str]]:
     return sorted((re.sub("[0-9a-f]{64}", "ID", name), text) for name, text in knobs.items())
 
 
-def check_reboot(home: Path, kind: Kind, layout: CgroupLayout, slow: float = 10.0) -> None:
+def check_reboot(home: Path, kind: Kind, layout: CgroupLayout) -> None:
     """Lose the power under an agent, and start the node and another agent with the old files."""
     with PodServer(home) as server:
-        with standalone_node(home, kind, layout, server, slow) as node:
+        with standalone_node(home, kind, layout, server) as node:
             node.wait_for_weight()
             before = without_ids(node.knobs())
             with enforcing(node) as agent:
                 agent.stop(signal.SIGKILL)
             assert node.in_force() and node.records()
-        with standalone_node(home, kind, layout, server, slow) as node:
+        with standalone_node(home, kind, layout, server) as node:
             node.wait_for_weight()
             assert without_ids(node.knobs()) == before
             # Ids of cgroups are used again: a record of that boot may name a cgroup of this one.
@@ -62,7 +62,7 @@ def check_reboot(home: Path, kind: Kind, layout: CgroupLayout, slow: float = 10.
 
 
 def test_a_reboot_of_the_node(cgroup_layout: CgroupLayout, home: Path) -> None:
-    check_reboot(home, "cgroupfs", cgroup_layout, slow=1.0)
+    check_reboot(home, "cgroupfs", cgroup_layout)
 
 
 @pytest.fixture

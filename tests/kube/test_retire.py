@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Before an uninstallation: all agents end, with the permissions of the chart's hook."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import re
-import threading
 
 import pytest
 
 from controller.config.sections.eviction import MarkEffect
+from controller.kube import cleanup
 from controller.kube.cleanup import NOWHERE, RetireError, retire
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError
@@ -16,8 +17,9 @@ from controller.kube.extended_resources import NodeResources
 from controller.kube.overload_taint import OverloadTaint
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
+from tests.kube.counting_api import CountingApi
 from tests.kube.installed import Installed
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kube
 
@@ -35,7 +37,7 @@ class Release:
         self.namespace, self.name = installed.namespace, installed.name
         self._cluster, self._admin = cluster, cluster.admin
         client = cluster.client(self.namespace, f"{self.name}-uninstall")
-        self.api = Api(cluster.kubeconfig(home / "kubeconfig", client))
+        self.api = CountingApi(cluster.kubeconfig(home / "kubeconfig", client))
         self._path = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets/{self.name}"
 
     def selector(self) -> Json:
@@ -71,31 +73,37 @@ def release(cluster: Cluster, tmp_path: Path) -> Release:
     return Release(cluster, tmp_path)
 
 
-def test_it_waits_until_every_agent_has_ended(cluster: Cluster, release: Release) -> None:
-    pod = release.agent_on("some-node")
+def test_it_waits_until_every_agent_has_ended(
+    cluster: Cluster, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "_POLL_S", 0.05)
+    # Ready, so that it is waited for.
+    node = cluster.new_name("node")
+    cluster.make_node(node)
+    pod = release.agent_on(node)
     release.report(scheduled=2, misscheduled=0)
-    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        hook = pool.submit(release.retire, DEADLINE_S)
 
-    def hook() -> None:
-        release.retire(60)
-        ended.set()
+        def goes_on(why: str) -> None:
+            """Check that it waits, after it has looked at the present state."""
+            seen = release.api.gets
+            eventually("more looks", lambda: release.api.gets >= seen + 4 or hook.done())
+            assert not hook.done(), why
 
-    thread = threading.Thread(target=hook, daemon=True)
-    thread.start()
-    eventually("the node selector", lambda: NOWHERE in release.selector())
-    # The other fields stay: without the selector the DaemonSet is as before.
-    assert release.selector()["kubernetes.io/os"] == "linux"
-    assert not ended.wait(1.5), "the controller has not looked yet"
-    release.report(scheduled=0, misscheduled=2)
-    assert not ended.wait(1.5), "two agents still clean up"
-    release.report(scheduled=0, misscheduled=0)
-    cluster.admin.delete(pod)
-    assert not ended.wait(1.5), "an agent is ending, which the controller does not count"
-    cluster.kubectl(
-        "delete", "pod", pod.rpartition("/")[2], f"--namespace={release.namespace}", *NOW
-    )
-    assert ended.wait(10)
-    thread.join()
+        eventually("the node selector", lambda: NOWHERE in release.selector())
+        # The other fields stay: without the selector the DaemonSet is as before.
+        assert release.selector()["kubernetes.io/os"] == "linux"
+        goes_on("the controller has not looked yet")
+        release.report(scheduled=0, misscheduled=2)
+        goes_on("two agents still clean up")
+        release.report(scheduled=0, misscheduled=0)
+        cluster.admin.delete(pod)
+        goes_on("an agent is ending, which the controller does not count")
+        cluster.kubectl(
+            "delete", "pod", pod.rpartition("/")[2], f"--namespace={release.namespace}", *NOW
+        )
+        hook.result(DEADLINE_S)
 
 
 def test_agents_that_do_not_end_are_reported_and_can_be_restarted(
@@ -153,7 +161,7 @@ def test_it_removes_what_agents_left_on_nodes(cluster: Cluster, release: Release
         release.retire(0)
     assert admin.get(f"/api/v1/nodes/{node}")["spec"]["taints"] != [foreign], "agents may run"
     release.report(scheduled=0, misscheduled=0)
-    release.retire(30)
+    release.retire(DEADLINE_S)
     cleaned = admin.get(f"/api/v1/nodes/{node}")
     assert cleaned["spec"]["taints"] == [foreign]
     assert "example.org/spare" not in cleaned["status"]["capacity"]

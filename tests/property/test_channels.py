@@ -20,7 +20,7 @@ from controller.core.knob_values import (
     parse_masks,
     parse_weight,
 )
-from controller.core.model import Knob, KnobValue, Snapshot
+from controller.core.model import Knob, KnobReading, KnobValue, Snapshot
 from controller.core.planner import Planner
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 from tests.support.loops.closed_loop import LAW, TICK_NS, ClosedLoop
@@ -58,7 +58,7 @@ def allowances(node: ResourceNode) -> dict[tuple[int, Knob], float]:
     }
 
 
-def readings(node: ResourceNode):
+def readings(node: ResourceNode) -> tuple[KnobReading, ...]:
     return node.knobs.readings()
 
 

@@ -24,7 +24,11 @@ NAMES = ("workload", "class", "direction", "a", "Z")
 
 @st.composite
 def families(draw: st.DrawFn) -> Metric:
-    kind = draw(st.sampled_from([CounterMetricFamily, GaugeMetricFamily]))
+    kinds: list[type[CounterMetricFamily | GaugeMetricFamily]] = [
+        CounterMetricFamily,
+        GaugeMetricFamily,
+    ]
+    kind = draw(st.sampled_from(kinds))
     names = draw(st.lists(st.sampled_from(NAMES), unique=True))
     family = kind("sweetpoint_x", draw(VALUE), labels=names)
     rows = st.tuples(st.lists(VALUE, min_size=len(names), max_size=len(names)), NUMBER)

@@ -13,6 +13,7 @@ import pytest
 
 from controller.agent.recording import Entry, Recorder, replay
 from controller.cli.main import main
+from controller.core.decision import Outcome
 from controller.core.planner import Planner
 from controller.core.settings import HostFacts
 from controller.demo.simulated_node import SimulatedNode
@@ -129,14 +130,14 @@ def test_other_settings_keep_the_machine_of_the_recording() -> None:
     node = SimulatedNode(11, wants=(0.8, 0.6))
     settings = make_settings()
     planner = Planner(settings, node.workloads)
-    entries, outcomes = [], ()
+    entries: list[Entry] = []
+    outcomes: tuple[Outcome, ...] = ()
     for tick in range(100):
         snapshot = node.snapshot(tick * TICK_NS)
         plan = planner.step(snapshot, outcomes)
         entries.append(Entry(snapshot=snapshot, outcomes=outcomes, plan=plan))
         outcomes = node.execute(plan.actions)
-    start = {"anew": True, "settings": settings, "workloads": node.workloads}
-    entries[0] = replace(entries[0], **start)
+    entries[0] = replace(entries[0], anew=True, settings=settings, workloads=node.workloads)
     assert any(entry.plan.actions for entry in entries)
     elsewhere = replace(settings, host=HostFacts(cpus=64))
     assert all(plan == entry.plan for entry, plan in replay(iter(entries), elsewhere))

@@ -65,7 +65,7 @@ class ResourceNode(ABC):
     def __init__(
         self,
         seed: int,
-        wants: Iterable[float],
+        wants: Iterable[float] = (),
         slope: float = 1.0,
         noise: float = 0.05,
         dead_ticks: int = 1,

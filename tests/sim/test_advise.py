@@ -31,14 +31,14 @@ def advise(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Advise:
     return run
 
 
-def load(loop: RecordedLoop) -> None:
+def load(loop: RecordedLoop[SimulatedNode]) -> None:
     """Ten minutes, half of them with two best-effort jobs that hurt."""
     for wants in ([0.0, 0.0], [1.2, 0.5]) * 2:
         loop.node.wants = list(wants)
         loop.run(150)
 
 
-def observed(data_dir: Path, **changes: Any) -> RecordedLoop:
+def observed(data_dir: Path, **changes: Any) -> RecordedLoop[SimulatedNode]:
     loop = RecordedLoop(
         SimulatedNode(3, wants=(0.0, 0.0)), make_settings(mode=Mode.OBSERVE), data_dir
     )

@@ -12,7 +12,7 @@ import pytest
 
 from controller.config.sections.eviction import KubeEvictionConfig, MarkEffect
 from controller.core.decision import Plan
-from controller.core.model import EvictionAnswer, Mode, Snapshot
+from controller.core.model import Mode
 from controller.demo.simulated_node import SimulatedNode
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
@@ -23,6 +23,7 @@ from tests.sim.explaining import Explain, incidents
 from tests.support.kube.api_stand_in import ApiStandIn, status
 from tests.support.loops.closed_loop import TICKS_PER_S, make_settings
 from tests.support.loops.history_loop import RecordedLoop
+from tests.support.waiting import DEADLINE_S
 
 EVICTION_PATH = "/api/v1/namespaces/jobs/pods/hog/eviction"
 POD = Pod(uid="u-hog", namespace="jobs", name="hog", qos_class="BestEffort", priority=0)
@@ -34,8 +35,6 @@ Response = tuple[int, dict[str, Any]] | None
 class PodNode(SimulatedNode):
     """A node whose only best-effort work is a pod, which hurts too much even at its floor."""
 
-    answers: tuple[EvictionAnswer, ...] = ()
-
     def __init__(self) -> None:
         super().__init__(3, wants=(1.2,))
         self.plant = replace(self.plant, p99_ns=200e6)
@@ -43,11 +42,8 @@ class PodNode(SimulatedNode):
             each._replace(name="jobs/hog", service="jobs/hog") for each in self.best_effort
         ]
 
-    def snapshot(self, now_ns: int) -> Snapshot:
-        return replace(super().snapshot(now_ns), evictions=self.answers)
 
-
-class EvictingLoop(RecordedLoop):
+class EvictingLoop(RecordedLoop[PodNode]):
     """Requests the evictions of the plans; an evicted pod ends some seconds later.
 
     The answer to a request is in the snapshot of the next tick, however long it took.
@@ -64,15 +60,15 @@ class EvictingLoop(RecordedLoop):
 
     def step(self) -> Plan:
         plan = super().step()
-        self.node.answers = ()
+        self.evictions = ()
         if plan.eviction is not None:
             enforcing = self.settings.mode is Mode.ENFORCE
             assert self._evictions.request(plan.eviction, plan, enforcing=enforcing)
             done = threading.Event()
             self._worker.submit(done.set)
-            assert done.wait(60)
-            self.node.answers = tuple(self._evictions.answers())
-            if self.node.answers[0].result in ("evicted", "gone", "unanswered"):
+            assert done.wait(DEADLINE_S)
+            self.evictions = tuple(self._evictions.answers())
+            if self.evictions[0].result in ("evicted", "gone", "unanswered"):
                 self._leave_tick = self.tick + LEAVES_AFTER_S * TICKS_PER_S
         if self.tick == self._leave_tick:
             self.node.leave(0)
@@ -188,10 +184,13 @@ def test_a_budget_that_refuses_once(
 
 
 def test_a_pod_that_does_not_end(
-    server: ApiStandIn, loop_in: Callable[[Mode], EvictingLoop], explain: Explain
+    server: ApiStandIn,
+    loop_in: Callable[[Mode], EvictingLoop],
+    explain: Explain,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = loop_in(Mode.ENFORCE)
-    loop.node.leave = lambda index: None
+    monkeypatch.setattr(loop.node, "leave", lambda index: None)
     loop.run(170)
     loop.stop()
     eviction = incidents(explain, "jobs/hog", "eviction")[0]

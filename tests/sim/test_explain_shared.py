@@ -32,7 +32,6 @@ class SharedCores(CacheNode):
     extra = 1.2
     helps = True
     overlap: float | None = 0.5
-    pause: Pause | None = None
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -45,7 +44,7 @@ class SharedCores(CacheNode):
     def snapshot(self, now_ns: int) -> Snapshot:
         self.scale = 1.0 if self.has_cookie and self.helps else self.extra
         shared = None if self.overlap is None else 0.0 if self.has_cookie else self.overlap
-        return replace(super().snapshot(now_ns), core_overlap_ratio=shared, pause=self.pause)
+        return replace(super().snapshot(now_ns), core_overlap_ratio=shared)
 
 
 def cookie_settings(node: SharedCores, mode: Mode = Mode.ENFORCE) -> Settings:
@@ -55,7 +54,7 @@ def cookie_settings(node: SharedCores, mode: Mode = Mode.ENFORCE) -> Settings:
     return replace(settings, profiles={"default": profile}, core=core)
 
 
-def cookie_loop(data_dir: Path, mode: Mode = Mode.ENFORCE) -> RecordedLoop:
+def cookie_loop(data_dir: Path, mode: Mode = Mode.ENFORCE) -> RecordedLoop[SharedCores]:
     node = SharedCores()
     return RecordedLoop(node, cookie_settings(node, mode), data_dir)
 
@@ -102,9 +101,9 @@ def test_a_cookie_in_vain(data_dir: Path, explain: Explain) -> None:
 def test_a_pause_of_one_workload_ends_its_cookie_only(data_dir: Path, explain: Explain) -> None:
     loop = cookie_loop(data_dir)
     loop.run(60)
-    loop.node.pause = Pause(workloads=("batch-0",))
+    loop.pause = Pause(workloads=("batch-0",))
     loop.run(10)
-    loop.node.pause = None
+    loop.pause = None
     loop.run(10)
     loop.stop()
     before, after = incidents(explain, "batch-0", "cookie")
@@ -141,7 +140,7 @@ def test_no_cookie_no_line(data_dir: Path, explain: Explain) -> None:
 MANY = 400
 
 
-def squeezed(data_dir: Path, mode: Mode = Mode.ENFORCE) -> RecordedLoop:
+def squeezed(data_dir: Path, mode: Mode = Mode.ENFORCE) -> RecordedLoop[SimulatedNode]:
     """Return a loop whose squeeze needs a quota on the common parent, see ``test_many``."""
     plant = Plant(cpus=16, p99_at_cpus=0.05, noise=0.0)
     node = SimulatedNode(1, plant, wants=[16 / MANY] * MANY)
@@ -174,32 +173,28 @@ def test_a_quota_on_the_common_parent(data_dir: Path, explain: Explain) -> None:
     assert rows[-1][1:] == ["and", "391", "more"]
 
 
-class PausableLink(NetworkNode):
-    """A node of one link, whose ceiling limits all best-effort work, with a pause.
+class LateLink(NetworkNode):
+    """A node of one link, whose ceiling limits all best-effort work.
 
     The last best-effort workload is a workload only if it is not ``late``.
     """
 
-    pause: Pause | None = None
     late = True
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
         return super().workloads[:-1] if self.late else super().workloads
 
-    def snapshot(self, now_ns: int) -> Snapshot:
-        return replace(super().snapshot(now_ns), pause=self.pause)
-
 
 def test_a_pause_and_a_late_start_under_a_knob_of_all(data_dir: Path, explain: Explain) -> None:
-    node = PausableLink(1)
+    node = LateLink(1)
     loop = RecordedLoop(node, resource_settings(node, [resource_spec(NetworkNode)]), data_dir)
     loop.run(30)
     node.late = False
     loop.run(30)
-    node.pause = Pause(workloads=("batch-0",))
+    loop.pause = Pause(workloads=("batch-0",))
     loop.run(10)
-    node.pause = None
+    loop.pause = None
     loop.run(20)
     loop.stop()
     first, second = incidents(explain, "batch-0", "squeeze")
@@ -215,9 +210,7 @@ def test_a_pause_and_a_late_start_under_a_knob_of_all(data_dir: Path, explain: E
 
 def test_a_pause_of_one_ends_the_quota_of_the_parent(data_dir: Path, explain: Explain) -> None:
     loop = squeezed(data_dir)
-    snapshot = loop.node.snapshot
-    pause = Pause(workloads=("batch-7",))
-    loop.node.snapshot = lambda now_ns: replace(snapshot(now_ns), pause=pause)
+    loop.pause = Pause(workloads=("batch-7",))
     loop.run(5)
     loop.stop()
     (squeeze,) = incidents(explain, "batch-7", "squeeze")

@@ -18,7 +18,9 @@ MANY = 400
 MOST_CPUS = 0.02 * CPUS * 1.01
 
 
-def squeezed(workloads: int = MANY, law: LawSettings = LAW, parent: bool = True) -> ClosedLoop:
+def squeezed(
+    workloads: int = MANY, law: LawSettings = LAW, parent: bool = True
+) -> ClosedLoop[SimulatedNode]:
     """Return a loop at full squeeze."""
     law = replace(law, verify_squeeze=False)
     plant = Plant(cpus=CPUS, p99_at_cpus=0.05, noise=0.0)
@@ -30,20 +32,22 @@ def squeezed(workloads: int = MANY, law: LawSettings = LAW, parent: bool = True)
     return loop
 
 
-def parent_cpus(loop: ClosedLoop) -> float | None:
+def parent_cpus(loop: ClosedLoop[SimulatedNode]) -> float | None:
     """Return what the quota of the common parent allows."""
     assert loop.node.parent is not None
     return parse_quota(loop.node.value_of(loop.node.parent.id, Knob.CPU_QUOTA)).cpus
 
 
-def granted(loop: ClosedLoop) -> float:
+def granted(loop: ClosedLoop[SimulatedNode]) -> float:
     """Return the CPUs that all quotas allow together."""
     own = sum(cpus or CPUS for cpus in loop.granted_cpus())
     common = None if loop.node.parent is None else parent_cpus(loop)
     return own if common is None else min(own, common)
 
 
-@pytest.mark.parametrize("workloads", [1, 10, 100, 320, 1000])
+@pytest.mark.parametrize(
+    "workloads", [1, 10, 100, 320, pytest.param(1000, marks=pytest.mark.thorough)]
+)
 def test_a_full_squeeze_leaves_two_per_cent_of_the_machine(workloads: int) -> None:
     assert granted(squeezed(workloads)) <= MOST_CPUS
 
@@ -53,6 +57,7 @@ def test_without_low_floors_it_leaves_a_quarter() -> None:
     assert granted(squeezed(100, law)) > 0.2 * CPUS
 
 
+@pytest.mark.thorough
 def test_without_a_common_parent_a_thousand_keep_the_least_quota_of_the_kernel() -> None:
     assert granted(squeezed(1000, parent=False)) == pytest.approx(1.0)
     assert granted(squeezed(1000, replace(LAW, common_quota=False))) == pytest.approx(1.0)

@@ -28,9 +28,11 @@ def held(node: SimulatedNode, before: Sequence[tuple[str, Knob, KnobValue]]) -> 
     return {now[0] for now, was in zip(values(node), before, strict=True) if now != was}
 
 
-def squeezed(**changes: int) -> tuple[ClosedLoop, list[tuple[str, Knob, KnobValue]]]:
+def squeezed(
+    services: int = 1,
+) -> tuple[ClosedLoop[SimulatedNode], list[tuple[str, Knob, KnobValue]]]:
     """Return a loop that has squeezed all best-effort workloads, and the original values."""
-    node = SimulatedNode(3, wants=(0.9, 0.8), **changes)
+    node = SimulatedNode(3, wants=(0.9, 0.8), services=services)
     before = values(node)
     loop = ClosedLoop(node, with_sweet_point(make_settings(sched_idle=True), 0.5e6))
     loop.run(20)
@@ -51,8 +53,9 @@ def test_everything_is_restored_in_one_tick_and_written_nowhere() -> None:
     assert all(plan.released and plan.quota_granted_cpus is None for plan in plans)
     # Measuring goes on, and says that the service suffers now.
     last = plans[-1]
-    assert last.loops[0].value is not None
-    assert last.loops[0].value > last.loops[0].sweet_point
+    (report,) = last.loops
+    assert report.value is not None and report.sweet_point is not None
+    assert report.value > report.sweet_point
     assert (last.demands[0].state, last.demands[0].applied) == (ChannelState.PAUSED, 0.0)
 
 

@@ -124,20 +124,20 @@ def test_reaction_and_settling_after_a_load_step() -> None:
     assert all(value < 1.0 for value in deviations[8 * TICKS_PER_S :])
 
 
-def test_recovery_after_an_hour_of_saturation_takes_no_longer_than_after_a_minute() -> None:
+@pytest.mark.parametrize("long_s", [600, pytest.param(3600, marks=pytest.mark.thorough)])
+def test_recovery_after_a_long_saturation_takes_no_longer_than_after_a_minute(long_s: int) -> None:
     def recovery_ticks(saturated_s: float) -> int:
         node = SimulatedNode(4, Plant(p99_at_cpus=0.005, noise=0.1))
         loop = ClosedLoop(node, make_settings(law=replace(LAW, verify_squeeze=False)))
         plans = loop.run(saturated_s)
         assert plans[-1].demands[0].applied == pytest.approx(1.0, abs=0.01)
         node.plant = replace(node.plant, p99_at_cpus=1.0)
-        for index, plan in enumerate(loop.run(120)):
-            if (plan.quota_granted_cpus or 0.0) > 0.3:
-                return index
+        for ticks in range(120 * TICKS_PER_S):
+            if (loop.step().quota_granted_cpus or 0.0) > 0.3:
+                return ticks
         raise AssertionError("did not recover")
 
-    minute, hour = recovery_ticks(60), recovery_ticks(3600)
-    assert hour <= minute + 2 * TICKS_PER_S
+    assert recovery_ticks(long_s) <= recovery_ticks(60) + 3 * TICKS_PER_S
 
 
 def test_raising_the_sweet_point_raises_best_effort_work_and_lowering_lowers_it() -> None:

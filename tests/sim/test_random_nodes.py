@@ -71,10 +71,15 @@ def observe(seed: int) -> None:
         plant.advance()
 
 
-@pytest.mark.parametrize("block", range(5))
-def test_figures_knobs_and_accusations(block: int) -> None:
-    for seed in range(2 * block, 2 * block + 2):
-        observe(seed)
+@pytest.mark.parametrize("seed", range(4))
+def test_figures_knobs_and_accusations(seed: int) -> None:
+    observe(seed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(4, 10))
+def test_figures_knobs_and_accusations_of_more_nodes(seed: int) -> None:
+    observe(seed)
 
 
 @pytest.mark.soak

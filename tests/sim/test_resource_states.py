@@ -138,7 +138,7 @@ def test_a_channel_that_the_profile_switches_off_is_left_alone() -> None:
     assert not any(plan.loops for plan in plans)
 
 
-def evicting(wants: tuple[float, float] = (40e9, 20e9)) -> ClosedLoop:
+def evicting(wants: tuple[float, float] = (40e9, 20e9)) -> ClosedLoop[CacheNode]:
     """Return a loop in which best-effort work hurts a service even at its floors, of half a CPU."""
     node = CacheNode(1, wants=wants)
     settings = resource_settings(node)
@@ -214,21 +214,23 @@ def test_the_own_latency_of_a_service_moves_the_channel_that_deviates_most(
 ) -> None:
     """The own figure deviates; the other indicators are near their sweet points."""
     node = kind(1)
+    spec = resource_spec(kind)
+    assert spec.sweet_point is not None
     own = replace(
-        resource_spec(kind),
+        spec,
         name=IndicatorName.SERVICE,
         sweet_point=5e6,
         tolerance=2.0,
         resolution=1e3,
         channel=Channel.CPU,
     )
-    lax = replace(resource_spec(kind), sweet_point=resource_spec(kind).sweet_point * 1.5)
+    lax = replace(spec, sweet_point=spec.sweet_point * 1.5)
     planner = Planner(resource_settings(node, specs=(lax, own)), node.workloads)
     outcomes: Sequence[Outcome] = ()
     plans = []
     for tick in range(60 * TICKS_PER_S):
         # The own figure follows from the use of the resource.
-        factor = max(0.01, node.value / resource_spec(kind).sweet_point)
+        factor = max(0.01, node.value / spec.sweet_point)
         if kind is NetworkNode:
             factor = max(0.01, node.value / 8000)
         reading = ServiceReading(node.service.service, 5e6 * factor**2, 0)

@@ -22,7 +22,7 @@ SHIPPED = make_spec(filter_ns=4 * SECOND_NS)
 QUIET = 1e3
 
 
-def make_loop(plant: Plant, seed: int = 1, law: LawSettings = LAW) -> ClosedLoop:
+def make_loop(plant: Plant, seed: int = 1, law: LawSettings = LAW) -> ClosedLoop[SimulatedNode]:
     return ClosedLoop(SimulatedNode(seed, plant), make_settings(SHIPPED, law=law))
 
 

@@ -32,7 +32,7 @@ from tests.support.loops.resource_loop import demands, resource_settings, resour
 UNVERIFIED = replace(LAW, verify_squeeze=False, verify_unmet=False)
 
 
-def evicting(loop: ClosedLoop) -> ClosedLoop:
+def evicting(loop: ClosedLoop[CacheNode]) -> ClosedLoop[CacheNode]:
     settings = loop.settings
     profiles = {
         name: replace(each, evict_enabled=True, evict_after_ns=20 * SECOND_NS)
@@ -98,7 +98,7 @@ def test_a_reload_with_verify_unmet_begins_trials_anew() -> None:
     assert let_go == [False, True]
 
 
-@pytest.mark.parametrize("part", [True, False])
+@pytest.mark.parametrize("part", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_objective_out_of_reach_does_not_take_all_work(part: bool) -> None:
     """At 1.4 times its CPI the service misses its objective by 6 % alone, by 40 % with the jobs."""
     free, squeezed = (
@@ -121,7 +121,7 @@ def evicted(law: LawSettings) -> int:
     profile = replace(profile, channels=(Channel.CACHE,), indicators=(spec,))
     profile = replace(profile, evict_enabled=True, evict_after_ns=10 * SECOND_NS)
     planned = Planned(plant, [profile], law=law)
-    for step in range(1800):
+    for step in range(1400):
         if step % 2 == 0:
             planned.step()
         plant.advance()

@@ -22,7 +22,9 @@ STRICT_NS, TOLERANT_NS = 2e6, 100e6
 HARM = [[0.0, 20e6], [20e6, 0.0]]
 
 
-def make_loop(node: HarmNode, law: LawSettings, evict_after_s: int | None = None) -> ClosedLoop:
+def make_loop(
+    node: HarmNode, law: LawSettings, evict_after_s: int | None = None
+) -> ClosedLoop[HarmNode]:
     settings = make_settings(law=law)
     if evict_after_s is not None:
         profile = replace(

@@ -113,7 +113,10 @@ def _harmful(plant: Plant) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 def _parts(plant: Plant) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the part of what it could use that the quota leaves each job."""
     threads = np.array([each.threads for each in plant.jobs])
-    return np.minimum(1.0, plant.knobs.quota / np.minimum(threads, plant.machine.cpus))
+    usable = np.minimum(threads, plant.machine.cpus)
+    parts: np.ndarray[tuple[int], np.dtype[np.float64]]
+    parts = np.minimum(1.0, plant.knobs.quota / usable)
+    return parts
 
 
 def _planned(plant: Plant, law: LawSettings, resctrl: bool) -> Policy:

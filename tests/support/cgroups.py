@@ -8,14 +8,15 @@ import signal
 import time
 
 from controller.host.facts import find_cgroup_layout
+from tests.support.waiting import DEADLINE_S
 
 
 def remove_cgroup(root: Path) -> None:
     """Kill all processes in *root* and below it and remove these cgroups.
 
-    :raises OSError: a cgroup still has processes after two seconds.
+    :raises OSError: a cgroup has processes that do not end.
     """
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + DEADLINE_S
     while root.exists():
         directories = [Path(parent) for parent, _, _ in os.walk(root, topdown=False)]
         try:

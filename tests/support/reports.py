@@ -20,29 +20,30 @@ from controller.core.model import (
 from controller.probes.service_level.ledger import ServiceState
 from controller.telemetry.report import AgentCost, TickReport
 
-__all__ = ("JOB", "report")
+__all__ = ("DEMAND", "JOB", "LOOP", "report")
 
 JOB = Target(TargetKind.CGROUP, "cpu", 7, "/batch/job")
+# A service that suffers, and the squeeze because of it.
+LOOP = LoopReport(
+    service="web",
+    indicator=IndicatorName.RUNQ_P99,
+    channel=Channel.CPU,
+    status=IndicatorStatus.FRESH,
+    value=3e6,
+    sweet_point=2e6,
+    deviation=0.58,
+    filtered_deviation=None,
+    demand=0.25,
+    selected=True,
+    is_time=True,
+)
+DEMAND = Demand(
+    channel=Channel.CPU, wanted=0.25, applied=0.2, state=ChannelState.SQUEEZE, service="web"
+)
 
 
 def report(time_ns: int, **changes: object) -> TickReport:
     """Return a report with a service and a best-effort job; *changes* replace its fields."""
-    loop = LoopReport(
-        service="web",
-        indicator=IndicatorName.RUNQ_P99,
-        channel=Channel.CPU,
-        status=IndicatorStatus.FRESH,
-        value=3e6,
-        sweet_point=2e6,
-        deviation=0.58,
-        filtered_deviation=None,
-        demand=0.25,
-        selected=True,
-        is_time=True,
-    )
-    demand = Demand(
-        channel=Channel.CPU, wanted=0.25, applied=0.2, state=ChannelState.SQUEEZE, service="web"
-    )
     fields: dict[str, object] = {
         "time_ns": time_ns,
         "mode": Mode.ENFORCE,
@@ -67,7 +68,7 @@ def report(time_ns: int, **changes: object) -> TickReport:
             WorkloadSample(CgroupId("cpu", 7)),
         ),
         "host_pressure_ns": {"io": 5 * 10**8},
-        "plan": Plan(time_ns=time_ns, demands=(demand,), loops=(loop,), quota_granted_cpus=1.5),
+        "plan": Plan(time_ns=time_ns, demands=(DEMAND,), loops=(LOOP,), quota_granted_cpus=1.5),
         "knobs": (
             KnobReading(JOB, Knob.CPU_QUOTA, KnobValue("5000 10000 0")),
             KnobReading(JOB, Knob.SCHED_IDLE, KnobValue("1")),

@@ -14,10 +14,12 @@ DEADLINE_S = 600.0 if "SWEETPOINT_VM_REPORTS" in os.environ else 120.0
 _Found = TypeVar("_Found")
 
 
-def eventually(what: str, check: Callable[[], _Found]) -> _Found:
+def eventually(what: str, check: Callable[[], _Found | None]) -> _Found:
     """Call *check* until its result is true, and return that; *what* names it if it never is."""
     stop_s = time.monotonic() + DEADLINE_S
-    while not (result := check()):
+    while True:
+        result = check()
+        if result:
+            return result
         assert time.monotonic() < stop_s, f"not in {DEADLINE_S:g} s: {what}"
         time.sleep(0.02)
-    return result

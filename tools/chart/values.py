@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from controller.config.fields import raw_default
 from controller.config.models import ConfigModel, ProfileModel
 from controller.core.model import Mode
 
@@ -39,20 +40,20 @@ class ImageValues(_Values):
     """The image, and when it is pulled."""
 
     repository: str = Field(
-        "sweetpoint", min_length=1, description="registry and name of the image"
+        default="sweetpoint", min_length=1, description="registry and name of the image"
     )
-    tag: str = Field("", description="empty: the chart's `appVersion`")
+    tag: str = Field(default="", description="empty: the chart's `appVersion`")
     digest: str = Field(
-        "", pattern=_DIGEST, description="`sha256:...`; takes precedence over the tag"
+        default="", pattern=_DIGEST, description="`sha256:...`; takes precedence over the tag"
     )
     pull_policy: str = Field(
-        "IfNotPresent",
+        default="IfNotPresent",
         alias="pullPolicy",
         pattern="^(IfNotPresent|Always|Never)$",
         description="when kubelet pulls the image",
     )
     pull_secrets: list[str] = Field(
-        [], alias="pullSecrets", description="names of Secrets for the registry"
+        default=[], alias="pullSecrets", description="names of Secrets for the registry"
     )
 
 
@@ -60,20 +61,22 @@ class HttpValues(_Values):
     """Address of `/`, the page for people, `/metrics`, `/statusz`, `/healthz` and `/readyz`."""
 
     host: str = Field(
-        "0.0.0.0",  # noqa: S104 - in the pod's own network
+        default="0.0.0.0",  # noqa: S104 - in the pod's own network
         min_length=1,
         description="address to listen on; on the host's network any other address than "
         "`127.0.0.1` needs a token",
     )
-    port: int = Field(9464, ge=1, le=65535, description="port to listen on")
+    port: int = Field(default=9464, ge=1, le=65535, description="port to listen on")
     token_secret: str = Field(
-        "",
+        default="",
         alias="tokenSecret",
         description="Secret with the bearer token that `/`, `/metrics` and `/statusz` then require",
     )
-    token_key: str = Field("token", alias="tokenKey", description="key of the token in the Secret")
+    token_key: str = Field(
+        default="token", alias="tokenKey", description="key of the token in the Secret"
+    )
     unprotected: bool = Field(
-        False,
+        default=False,
         description="permit pages that neither a token nor a NetworkPolicy protects: every client "
         "that reaches the pod reads the names of all pods of the node, and which one hurts which",
     )
@@ -83,7 +86,7 @@ class ResctrlValues(_Values):
     """Memory bandwidth and cache ways."""
 
     mount: bool = Field(
-        False,
+        default=False,
         description="mount the host's `/sys/fs/resctrl` in the pod; the host must have it mounted",
     )
 
@@ -91,28 +94,35 @@ class ResctrlValues(_Values):
 class PodMonitorValues(_Values):
     """Scraping by the Prometheus operator."""
 
-    enabled: bool = Field(True, description="create a PodMonitor if the cluster has its API")
-    interval: str = Field("15s", description="time between two scrapes")
-    sample_limit: int = Field(
-        50_000, ge=1, alias="sampleLimit", description="maximum number of samples of one scrape"
+    enabled: bool = Field(
+        default=True, description="create a PodMonitor if the cluster has its API"
     )
-    labels: _Text = Field({}, description="labels by which your Prometheus selects it")
+    interval: str = Field(default="15s", description="time between two scrapes")
+    sample_limit: int = Field(
+        default=50_000,
+        ge=1,
+        alias="sampleLimit",
+        description="maximum number of samples of one scrape",
+    )
+    labels: _Text = Field(default={}, description="labels by which your Prometheus selects it")
 
 
 class GuardedValues(_Values):
     """An object that is only created if the cluster has the API of the Prometheus operator."""
 
     enabled: bool = Field(
-        True, description="create it if the cluster has the Prometheus operator's API"
+        default=True, description="create it if the cluster has the Prometheus operator's API"
     )
-    labels: _Text = Field({}, description="labels by which your Prometheus or Grafana selects it")
+    labels: _Text = Field(
+        default={}, description="labels by which your Prometheus or Grafana selects it"
+    )
 
 
 class PrometheusRuleValues(GuardedValues):
     """The alerts, for the Prometheus operator."""
 
     runbook_url: str = Field(
-        "",
+        default="",
         alias="runbookUrl",
         pattern=_ADDRESS,
         description="URL of your copy of docs/RUNBOOK.md, for the links of the alerts; empty: its "
@@ -124,7 +134,7 @@ class DashboardValues(GuardedValues):
     """The dashboard, as a ConfigMap for Grafana's sidecar."""
 
     labels: _Text = Field(
-        {"grafana_dashboard": "1"}, description="labels by which the sidecar selects it"
+        default={"grafana_dashboard": "1"}, description="labels by which the sidecar selects it"
     )
 
 
@@ -132,10 +142,10 @@ class NetworkPolicyValues(_Values):
     """Peers that may connect to the pod; without effect on the host's network."""
 
     enabled: bool = Field(
-        True, description="admit connections only from `from` and from the node itself"
+        default=True, description="admit connections only from `from` and from the node itself"
     )
     sources: list[dict[str, Any]] = Field(
-        [],
+        default=[],
         alias="from",
         description="peers (NetworkPolicyPeer) that may scrape, such as the namespace of your "
         "Prometheus; empty: none",
@@ -146,7 +156,7 @@ class AdmissionPolicyValues(_Values):
     """Limits on the agents' permissions that RBAC cannot express."""
 
     enabled: bool = Field(
-        True,
+        default=True,
         description="an agent may patch only its own node, there only fields of its own, and "
         "evict only pods of that node",
     )
@@ -156,7 +166,7 @@ class FlowSchemaValues(_Values):
     """Evictions and taints do not wait behind Events and lists at a busy API server."""
 
     enabled: bool = Field(
-        True,
+        default=True,
         description="create a FlowSchema and its priority level, with `config.kubernetes.eviction`",
     )
 
@@ -165,10 +175,13 @@ class ResourceQuotaValues(_Values):
     """A ResourceQuota for the priority class, without which GKE refuses the pods."""
 
     enabled: bool = Field(
-        False, description="create it; for clusters that restrict `system-node-critical` (GKE)"
+        default=False,
+        description="create it; for clusters that restrict `system-node-critical` (GKE)",
     )
     pods: int = Field(
-        5000, ge=1, description="maximum number of pods of this priority class in the namespace"
+        default=5000,
+        ge=1,
+        description="maximum number of pods of this priority class in the namespace",
     )
 
 
@@ -176,7 +189,8 @@ class OpenShiftValues(_Values):
     """Security context constraints of OpenShift."""
 
     enabled: bool = Field(
-        False, description="bind the SCC `privileged`, which both security profiles need there"
+        default=False,
+        description="bind the SCC `privileged`, which both security profiles need there",
     )
 
 
@@ -184,17 +198,21 @@ class UninstallValues(_Values):
     """The Job that runs before the chart's objects are deleted."""
 
     enabled: bool = Field(
-        True, description="stop all agents first, while they still have their permissions"
+        default=True, description="stop all agents first, while they still have their permissions"
     )
     timeout_seconds: int = Field(
-        300, ge=30, le=3600, alias="timeoutSeconds", description="time after which the Job fails"
+        default=300,
+        ge=30,
+        le=3600,
+        alias="timeoutSeconds",
+        description="time after which the Job fails",
     )
 
 
 class ServiceAccountValues(_Values):
     """The agent's identity."""
 
-    annotations: _Text = Field({}, description="annotations of the ServiceAccount")
+    annotations: _Text = Field(default={}, description="annotations of the ServiceAccount")
 
 
 class ChartValues(_Values):
@@ -202,62 +220,73 @@ class ChartValues(_Values):
 
     image: ImageValues = ImageValues()
     fullname_override: str = Field(
-        "",
+        default="",
         alias="fullnameOverride",
         pattern=_NAME,
         description="name of every object; empty: from release and chart",
     )
     mode: Mode = Field(
-        Mode.OBSERVE,
+        default=Mode.OBSERVE,
         description="`observe`: only report what would be written; `enforce`: write knobs",
     )
     security_profile: SecurityProfile = Field(
-        SecurityProfile.CAPABILITIES,
+        default=SecurityProfile.CAPABILITIES,
         alias="securityProfile",
         description="`capabilities`: only those in templates/_security.tpl; `privileged` for nodes "
         "whose kernel or LSM refuses the probes otherwise",
     )
     se_linux_options: _Text = Field(
-        {"type": "spc_t"},
+        default={"type": "spc_t"},
         alias="seLinuxOptions",
         description="SELinux context (SELinuxOptions); `container_t` may neither use BPF nor write "
         "to cgroups. No effect without SELinux",
     )
-    config: ConfigModel = Field(
-        {}, description="the agent's configuration, without the keys that the chart sets"
-    )
+    config: Annotated[
+        ConfigModel,
+        Field(description="the agent's configuration, without the keys that the chart sets"),
+    ] = raw_default({})
     profiles: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")], ProfileModel] = (
-        Field({}, description="profiles by name, each as in a profile file without `name`")
+        Field(default={}, description="profiles by name, each as in a profile file without `name`")
     )
     http: HttpValues = HttpValues()
     resctrl: ResctrlValues = ResctrlValues()
-    pod_monitor: PodMonitorValues = Field(PodMonitorValues(), alias="podMonitor")
-    prometheus_rule: PrometheusRuleValues = Field(PrometheusRuleValues(), alias="prometheusRule")
-    dashboard: DashboardValues = DashboardValues()
-    network_policy: NetworkPolicyValues = Field(NetworkPolicyValues(), alias="networkPolicy")
-    admission_policy: AdmissionPolicyValues = Field(
-        AdmissionPolicyValues(), alias="admissionPolicy"
+    pod_monitor: PodMonitorValues = Field(default=PodMonitorValues(), alias="podMonitor")
+    prometheus_rule: PrometheusRuleValues = Field(
+        default=PrometheusRuleValues(), alias="prometheusRule"
     )
-    flow_schema: FlowSchemaValues = Field(FlowSchemaValues(), alias="flowSchema")
-    resource_quota: ResourceQuotaValues = Field(ResourceQuotaValues(), alias="resourceQuota")
+    dashboard: DashboardValues = DashboardValues()
+    network_policy: NetworkPolicyValues = Field(
+        default=NetworkPolicyValues(), alias="networkPolicy"
+    )
+    admission_policy: AdmissionPolicyValues = Field(
+        default=AdmissionPolicyValues(), alias="admissionPolicy"
+    )
+    flow_schema: FlowSchemaValues = Field(default=FlowSchemaValues(), alias="flowSchema")
+    resource_quota: ResourceQuotaValues = Field(
+        default=ResourceQuotaValues(), alias="resourceQuota"
+    )
     openshift: OpenShiftValues = OpenShiftValues()
     uninstall: UninstallValues = UninstallValues()
-    service_account: ServiceAccountValues = Field(ServiceAccountValues(), alias="serviceAccount")
+    service_account: ServiceAccountValues = Field(
+        default=ServiceAccountValues(), alias="serviceAccount"
+    )
     max_unavailable: Annotated[str, Field(pattern=r"^[1-9][0-9]?%$|^100%$")] = Field(
-        "10%",
+        default="10%",
         alias="maxUnavailable",
         description="maximum share of nodes without agent during an update",
     )
     priority_class_name: str = Field(
-        "system-node-critical", alias="priorityClassName", description="this class is evicted last"
+        default="system-node-critical",
+        alias="priorityClassName",
+        description="this class is evicted last",
     )
     node_selector: _Text = Field(
-        {},
+        default={},
         alias="nodeSelector",
         description="in addition to Linux; for canaries a label of your own",
     )
     node_requirements: list[dict[str, Any]] = Field(
-        [],
+        default=[],
         alias="nodeRequirements",
         description="further conditions (NodeSelectorRequirement) that all must hold, for example "
         "to leave out nodes that `sweetpoint doctor` reports as unsupported; virtual nodes "
@@ -265,10 +294,10 @@ class ChartValues(_Values):
         "left out",
     )
     tolerations: list[dict[str, Any]] = Field(
-        [{"operator": "Exists"}], description="by default all taints are tolerated"
+        default=[{"operator": "Exists"}], description="by default all taints are tolerated"
     )
     resources: dict[str, Any] = Field(
-        {
+        default={
             "requests": {"cpu": "100m", "memory": "320Mi"},
             "limits": {"memory": "320Mi"},
         },
@@ -276,10 +305,12 @@ class ChartValues(_Values):
         "a throttled agent reacts late",
     )
     pod_annotations: _Text = Field(
-        {}, alias="podAnnotations", description="annotations of the pods"
+        default={}, alias="podAnnotations", description="annotations of the pods"
     )
-    pod_labels: _Text = Field({}, alias="podLabels", description="labels of the pods")
+    pod_labels: _Text = Field(default={}, alias="podLabels", description="labels of the pods")
     extra_env: list[dict[str, Any]] = Field(
-        [], alias="extraEnv", description="additional environment variables (EnvVar)"
+        default=[], alias="extraEnv", description="additional environment variables (EnvVar)"
     )
-    globals_: dict[str, Any] = Field({}, alias="global", description="required by Helm; not used")
+    globals_: dict[str, Any] = Field(
+        default={}, alias="global", description="required by Helm; not used"
+    )

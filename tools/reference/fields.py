@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of the configuration and of profiles, from their models."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 import inspect
 import json
@@ -26,7 +26,7 @@ from tools.reference.markdown import code, table
 
 __all__ = ("fields",)
 
-_UNITS = {
+_UNITS: dict[Callable[[str], float], str] = {
     parse_duration: "duration",
     parse_bytes: "bytes",
     parse_bandwidth: "bandwidth",

@@ -30,7 +30,6 @@ def metrics() -> Iterator[str]:
 
 
 def _report() -> TickReport:
-    counters = ("cycles", "instructions", "llc_misses", "llc_references", "stalled_cycles")
     return TickReport(
         time_ns=1,
         mode=Mode.OBSERVE,
@@ -38,7 +37,16 @@ def _report() -> TickReport:
         switches=0,
         missed_switches=0,
         workloads=(),
-        samples=(WorkloadSample(CgroupId("cpu", 1), **dict.fromkeys(counters, 1)),),
+        samples=(
+            WorkloadSample(
+                CgroupId("cpu", 1),
+                cycles=1,
+                instructions=1,
+                llc_misses=1,
+                llc_references=1,
+                stalled_cycles=1,
+            ),
+        ),
         host_pressure_ns={},
         plan=Plan(time_ns=1, quota_ceiling_cpus=1.0, quota_granted_cpus=1.0),
         knobs=(),

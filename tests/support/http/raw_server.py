@@ -7,14 +7,27 @@ import socket
 import ssl
 import threading
 from types import TracebackType
+from typing import Self
 
-__all__ = ("RawHttpServer", "ok")
+from tests.support.waiting import DEADLINE_S
+
+__all__ = ("CHUNKED", "RawHttpServer", "ok", "response")
+
+
+# The head of an answer that consists of chunks.
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def response(status: int, body: bytes, *headers: str) -> bytes:
+    """Return a response with *body* and its length."""
+    reason = "OK" if status == 200 else "No"
+    lines = (f"HTTP/1.1 {status} {reason}", f"Content-Length: {len(body)}", *headers, "", "")
+    return "\r\n".join(lines).encode() + body
 
 
 def ok(body: bytes, *headers: str) -> bytes:
     """Return a response with status 200 and *body*."""
-    lines = ("HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", "")
-    return "\r\n".join(lines).encode() + body
+    return response(200, body, *headers)
 
 
 class RawHttpServer:
@@ -35,7 +48,7 @@ class RawHttpServer:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def __enter__(self) -> "RawHttpServer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -76,7 +89,7 @@ class RawHttpServer:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(5)
+        connection.settimeout(DEADLINE_S)
         with connection:
             try:
                 if self._tls is not None:

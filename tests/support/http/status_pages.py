@@ -4,9 +4,11 @@
 
 import http.client
 
+from tests.support.waiting import DEADLINE_S
+
 
 def get(port: int, page: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     try:
         connection.request("GET", page)
         answer = connection.getresponse()

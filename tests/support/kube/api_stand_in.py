@@ -14,6 +14,8 @@ from pathlib import Path
 import threading
 from typing import Any, NamedTuple
 
+from tests.support.kube.kubeconfig import write_kubeconfig
+
 __all__ = ("ApiStandIn", "Asked", "status")
 
 Json = dict[str, Any]
@@ -58,13 +60,7 @@ class ApiStandIn:
 
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server to *path* and return *path*."""
-        server = {"server": f"http://127.0.0.1:{self._server.server_address[1]}"}
-        named: Json = {"context": {"cluster": "c", "user": "u"}, "cluster": server, "user": {}}
-        config = {f"{key}s": [{"name": key[0], key: value}] for key, value in named.items()}
-        path.write_text(
-            json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "c", **config})
-        )
-        return path
+        return write_kubeconfig(path, f"http://127.0.0.1:{self._server.server_address[1]}", user={})
 
     def put(self, path: str, body: Json) -> None:
         """Store *body* at *path* as a new version."""

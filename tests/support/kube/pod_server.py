@@ -11,7 +11,8 @@ import socket
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.support.http.raw_server import RawHttpServer, ok
+from tests.support.http.raw_server import RawHttpServer, ok, response
+from tests.support.kube.kubeconfig import write_kubeconfig
 
 __all__ = ("NODE", "PodServer", "pod", "refusal")
 
@@ -34,8 +35,7 @@ def pod(name: str, **metadata: Any) -> Json:
 def refusal(status: int, reason: str, *headers: str) -> bytes:
     """Return a response with a Status object."""
     body = json.dumps({"kind": "Status", "code": status, "reason": reason, "message": "no"})
-    head = (f"HTTP/1.1 {status} No", f"Content-Length: {len(body)}", *headers, "", "")
-    return ("\r\n".join(head) + body).encode()
+    return response(status, body.encode(), *headers)
 
 
 class PodServer(RawHttpServer):
@@ -54,15 +54,8 @@ class PodServer(RawHttpServer):
         self.script: list[Script] = []
         self._events: deque[bytes | None] = deque()
         super().__init__(self._api)
-        user = {"name": "test", "user": {"token": "x"}}
-        self.kubeconfig = home / f"kubeconfig-{self.port}"
-        config = {
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "clusters": [{"name": "test", "cluster": {"server": self.url}}],
-            "users": [user],
-        }
-        self.kubeconfig.write_text(json.dumps(config))
+        path = home / f"kubeconfig-{self.port}"
+        self.kubeconfig = write_kubeconfig(path, self.url, user={"token": "x"})
 
     def send_event(self, kind: str, raw: Json) -> None:
         """Send an event to the current watch, or to the next one if there is none."""

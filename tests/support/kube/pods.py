@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods as the API server sends them, shared by tests: raw objects, parsed pods, workloads."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = (
     "UID",
     "as_workload",
     "parsed_pod",
+    "plain_pod",
     "profiles",
     "raw_pod",
     "raw_running_pod",
@@ -60,6 +62,12 @@ def parsed_pod(qos_class: str = "Burstable", **metadata: Any) -> Pod:
     raw = raw_running_pod(**metadata)
     raw["status"]["qosClass"] = qos_class
     return parse_pod(raw)
+
+
+def plain_pod(namespace: str = "shop", **changes: Any) -> Pod:
+    """Return a Burstable pod; *changes* replace its fields."""
+    pod = Pod(uid=UID, namespace=namespace, name="p", qos_class="Burstable", priority=0)
+    return replace(pod, **changes)
 
 
 def as_workload(mount: Path, raw: dict[str, Any]) -> tuple[Workload, str]:

@@ -2,14 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings for tests of the core, and a control loop closed over a simulated node."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
 
 from controller.config.sections.law import WHOLE_LAW
 from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
-from controller.core.decision import Outcome, Plan
+from controller.core.decision import Action, Outcome, Plan
 from controller.core.knob_values import parse_quota
-from controller.core.model import Channel, IndicatorName, Knob, Mode, Pause
+from controller.core.model import (
+    Channel,
+    EvictionAnswer,
+    IndicatorName,
+    Knob,
+    Mode,
+    Pause,
+    Snapshot,
+    Workload,
+)
 from controller.core.planner import Planner
 from controller.core.settings import (
     HostFacts,
@@ -64,10 +74,17 @@ def make_settings(
         idle_oncpu_ratio=0.005,
         limits={Knob.CPU_QUOTA: limits},
     )
+    return settings_with(profile, HostFacts(cpus=cpus), safe_state, mode, law)
+
+
+def settings_with(
+    profile: Profile, host: HostFacts, safe_state: SafeState, mode: Mode, law: LawSettings
+) -> Settings:
+    """Return settings of a host with the only profile *profile*."""
     return Settings(
         tick_ns=TICK_NS,
-        host=HostFacts(cpus=cpus),
-        profiles={"default": profile},
+        host=host,
+        profiles={profile.name: profile},
         reserve_cpus=0.1,
         safe_state=safe_state,
         stale_ticks=5,
@@ -82,24 +99,57 @@ def with_sweet_point(settings: Settings, sweet_point_ns: float) -> Settings:
     return replace(settings, profiles={"default": replace(profile, indicators=(spec,))})
 
 
-class ClosedLoop:
-    """A simulated node that a real planner controls, tick by tick."""
+class Node(Protocol):
+    """A simulated node."""
 
-    def __init__(self, node: SimulatedNode, settings: Settings | None = None) -> None:
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The workloads of the node."""
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        """Advance to *now_ns* and read everything."""
+
+    def execute(self, actions: Iterable[Action]) -> tuple[Outcome, ...]:
+        """Write knobs."""
+
+
+# Covariant, so that what holds for a kind of node holds for its subclasses.
+NodeT = TypeVar("NodeT", bound=Node, covariant=True)
+
+
+class ClosedLoop(Generic[NodeT]):
+    """A simulated node that a real planner controls, tick by tick.
+
+    ``pause`` and ``evictions`` are those of the next snapshots; ``latest`` is the last one.
+    """
+
+    def __init__(self, node: NodeT, settings: Settings | None = None) -> None:
         self.node = node
         self.settings = settings or make_settings()
-        self.planner = Planner(self.settings, node.workloads)
-        self.outcomes: Sequence[Outcome] = ()
         self.tick = 0
         self.pause: Pause | None = None
+        self.evictions: tuple[EvictionAnswer, ...] = ()
+        self.start()
+
+    @property
+    def now_ns(self) -> int:
+        return self.tick * TICK_NS
+
+    def start(self) -> None:
+        """Start a planner that knows nothing of the ticks before."""
+        self.planner = Planner(self.settings, self.node.workloads)
+        self.outcomes: tuple[Outcome, ...] = ()
+        self.latest: Snapshot | None = None
 
     def reconfigure(self, settings: Settings) -> None:
         self.settings = settings
         self.planner.reconfigure(settings)
 
     def step(self) -> Plan:
-        snapshot = replace(self.node.snapshot(self.tick * TICK_NS), pause=self.pause)
-        plan = self.planner.step(snapshot, self.outcomes)
+        self.latest = replace(
+            self.node.snapshot(self.now_ns), pause=self.pause, evictions=self.evictions
+        )
+        plan = self.planner.step(self.latest, self.outcomes)
         enforcing = self.settings.mode is Mode.ENFORCE
         self.outcomes = self.node.execute(plan.actions) if enforcing else ()
         self.tick += 1
@@ -114,7 +164,7 @@ class ClosedLoop:
                 each(plan)
         return plans
 
-    def granted_cpus(self) -> list[float | None]:
+    def granted_cpus(self: "ClosedLoop[SimulatedNode]") -> list[float | None]:
         return [
             parse_quota(self.node.value(workload, Knob.CPU_QUOTA)).cpus
             for workload in self.node.best_effort

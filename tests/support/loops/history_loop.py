@@ -2,51 +2,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """A closed loop over a simulated node that writes a history, in simulated time."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from controller.agent.history.files import DIRECTORY, HistoryFiles, Tick
 from controller.agent.history.records import MOMENTS, Line, Moment, decode
 from controller.config.sections.agent import HistoryConfig
 from controller.core.decision import Plan
-from controller.core.model import Mode
-from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.host.ring import RingReader
-from tests.support.loops.closed_loop import TICK_NS, TICKS_PER_S
+from tests.support.loops.closed_loop import TICKS_PER_S, ClosedLoop, NodeT
 
 # 2020-01-01T00:00:00Z
 EPOCH_NS = 1_577_836_800 * 10**9
 CONFIG = HistoryConfig(enabled=True, max_bytes=64 << 20, interval_ns=2 * 10**9)
 
 
-class RecordedLoop:
+class RecordedLoop(ClosedLoop[NodeT]):
     """Runs of an agent on *node*, whose history lies in *data_dir*.
 
     Time starts at ``EPOCH_NS`` and goes on over the runs.
     """
 
-    def __init__(self, node: object, settings: Settings, data_dir: Path) -> None:
-        self.node = node
-        self.settings = settings
+    def __init__(
+        self,
+        node: NodeT,
+        settings: Settings,
+        data_dir: Path,
+        config: HistoryConfig = CONFIG,
+    ) -> None:
         self.data_dir = data_dir
-        self.tick = 0
         self.anew = False
-        self.start()
-
-    @property
-    def now_ns(self) -> int:
-        return self.tick * TICK_NS
+        self._config = config
+        super().__init__(node, settings)
 
     def start(self) -> None:
         """Start an agent; the one before was killed, unless ``stop`` was called."""
-        self.planner = Planner(self.settings, self.node.workloads)
-        self.files = HistoryFiles(self.data_dir, CONFIG, lambda time_ns: EPOCH_NS + time_ns)
+        super().start()
+        self.files = HistoryFiles(self.data_dir, self._config, lambda time_ns: EPOCH_NS + time_ns)
         # The CPU time of this process would thin the records: time runs faster than in an agent.
-        self.files.moments.charge = self.files.snapshots.charge = lambda now_ns, cost_s: None
-        self.outcomes = ()
+        for ring in (self.files.moments, self.files.snapshots):
+            vars(ring)["charge"] = lambda now_ns, cost_s: None
         self.workloads = self.node.workloads
-        self.latest = None
 
     def stop(self) -> None:
         self.files.close(self.latest, self.now_ns)
@@ -55,26 +51,15 @@ class RecordedLoop:
         if self.node.workloads != self.workloads:
             self.workloads = self.node.workloads
             self.planner.set_workloads(self.workloads)
-        self.latest = self.node.snapshot(self.now_ns)
-        plan = self.planner.step(self.latest, self.outcomes)
-        enforcing = self.settings.mode is Mode.ENFORCE
-        self.outcomes = self.node.execute(plan.actions) if enforcing else ()
+        plan = super().step()
+        assert self.latest is not None
         self.files.add(
             Tick(self.latest, plan, self.outcomes, self.workloads, self.settings, self.anew)
         )
         self.anew = False
-        if self.tick % TICKS_PER_S == 0:
+        if self.tick % TICKS_PER_S == 1:
             self.files.write(self.latest)
-        self.tick += 1
         return plan
-
-    def run(self, seconds: float, each: Callable[[Plan], None] | None = None) -> list[Plan]:
-        plans = []
-        for _ in range(round(seconds * TICKS_PER_S)):
-            plans.append(self.step())
-            if each is not None:
-                each(plans[-1])
-        return plans
 
 
 def read_lines(data_dir: Path, stream: str = MOMENTS) -> list[Line | str]:

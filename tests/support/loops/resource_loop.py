@@ -4,14 +4,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from controller.core.control.tuning import auto_gains
 from controller.core.decision import Action, Plan
 from controller.core.model import Channel, IndicatorName, Knob, KnobValue, Mode
 from controller.core.settings import IndicatorSpec, LawSettings, Profile, SafeState, Settings
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
-from tests.support.loops.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop
+from tests.support.loops.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop, settings_with
 
+ResourceNodeT = TypeVar("ResourceNodeT", bound=ResourceNode)
 # The law whose ladders are moved rung by rung: a trial lets the first ones go for a while.
 IN_ORDER = replace(LAW, rungs_by_work=False)
 
@@ -57,16 +59,7 @@ def resource_settings(
         idle_oncpu_ratio=0.005,
         channels=channels,
     )
-    return Settings(
-        tick_ns=TICK_NS,
-        host=node.host,
-        profiles={"default": profile},
-        reserve_cpus=0.1,
-        safe_state=safe_state,
-        stale_ticks=5,
-        mode=mode,
-        law=law,
-    )
+    return settings_with(profile, node.host, safe_state, mode, law)
 
 
 def demands(plans: Sequence[Plan], channel: Channel) -> list[float]:
@@ -74,7 +67,9 @@ def demands(plans: Sequence[Plan], channel: Channel) -> list[float]:
     return [each.applied for plan in plans for each in plan.demands if each.channel is channel]
 
 
-def closed(node: ResourceNode, safe_state: SafeState = SafeState.STATIC) -> ClosedLoop:
+def closed(
+    node: ResourceNodeT, safe_state: SafeState = SafeState.STATIC
+) -> ClosedLoop[ResourceNodeT]:
     return ClosedLoop(node, resource_settings(node, safe_state=safe_state))
 
 

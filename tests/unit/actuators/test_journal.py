@@ -16,6 +16,7 @@ import pytest
 from actuators import journal as journal_module
 from actuators.journal import Journal, JournalError, Record
 from controller.core.model import Knob, KnobValue, Target, TargetKind
+from tests.support.needs import needs_root
 
 
 def record(number: int = 1, *, scope: str = "cpu", knob: Knob = Knob.CPU_QUOTA) -> Record:
@@ -220,7 +221,7 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "link")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@needs_root("to give a file away")
 def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path / "journal").put(record())
     os.chown(tmp_path / "journal", 65534, 65534)
@@ -238,8 +239,6 @@ def test_a_record_of_others_is_not_trusted(
         path.chmod(0o660)
     elif spoil == "link":
         path.symlink_to(path.rename(tmp_path / "elsewhere"))
-    elif os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
     else:
         os.chown(path, 65534, -1)
     journal = Journal(tmp_path / "journal")

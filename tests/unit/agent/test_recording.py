@@ -17,8 +17,9 @@ from controller.agent.recording import Entry, Recorder, read, replay
 from controller.core.planner import Planner
 from controller.demo.simulated_node import SimulatedNode
 from tests.support.loops.closed_loop import TICK_NS, make_settings
+from tests.support.needs import needs_root
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+as_root = needs_root("to mount")
 
 
 def ticks() -> Iterator[Entry]:

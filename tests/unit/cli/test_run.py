@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of a start import: on an overloaded node imports are most of its time."""
 
+from functools import cache
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.waiting import DEADLINE_S
 
 # Of the child that prepares the start, and of an agent without cluster, sources and shaped links.
 _CHILD = "import controller.cli.main, controller.host.own_cgroup, controller.config.state_dir"
@@ -15,16 +18,17 @@ _AGENT = "import controller.agent.agent"
 def output_of(code: str) -> str:
     """Return what *code* prints in a new interpreter."""
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE_S)
     return done.stdout
 
 
-def imported(statement: str) -> set[str]:
+@cache
+def imported(statement: str) -> frozenset[str]:
     """Return the modules that *statement* imports."""
-    return set(output_of(f"{statement}, sys; print(*sys.modules, sep='\\n')").split())
+    return frozenset(output_of(f"{statement}, sys; print(*sys.modules, sep='\\n')").split())
 
 
-def loaded_of(modules: set[str], names: set[str]) -> set[str]:
+def loaded_of(modules: frozenset[str], names: set[str]) -> set[str]:
     return {name for name in names if any(f"{each}.".startswith(f"{name}.") for each in modules)}
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
+from rich.console import Console
 
 from controller.cli.main import main
 from controller.cli.top import plain
@@ -34,8 +35,7 @@ from controller.page.view import Tracker, bar, spark
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
 from tests.support.reports import JOB, report
-
-rich = pytest.importorskip("rich.console")
+from tests.support.waiting import DEADLINE_S
 
 
 def published(time_ns: int = 10**9, oncpu_ns: int = 0) -> PublishedState:
@@ -72,7 +72,9 @@ def page(state: PublishedState) -> dict[str, Any]:
     try:
         import urllib.request
 
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/statusz", timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/statusz", timeout=DEADLINE_S
+        ) as answer:
             return dict(json.load(answer))
     finally:
         server.close()
@@ -181,7 +183,7 @@ def test_any_page_is_shown_without_control_characters(
         view = tracker.update(each)
         assert all(line.isprintable() for line in plain(view, detail=True))
         file = io.StringIO()
-        console = rich.Console(file=file, width=width, height=height, force_terminal=False)
+        console = Console(file=file, width=width, height=height, force_terminal=False)
         console.print(draw(view, detail=False, height=height, hint=""))
         assert all(line.isprintable() for line in file.getvalue().split("\n"))
 
@@ -349,7 +351,7 @@ class Terminal:
         os.write(self.master, keys)
 
     def read_until(self, wanted: bytes) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + DEADLINE_S
         while wanted not in self.shown:
             assert time.monotonic() < deadline, self.shown
             ready, _, _ = select.select([self.master], [], [], 1.0)
@@ -383,14 +385,14 @@ def test_on_a_terminal_it_draws_and_obeys_keys(terminal: Terminal) -> None:
     terminal.type(b"/job\ns")
     terminal.read_until(b"order (name)  /: filter (*job*)")
     terminal.type(b"q")
-    assert terminal.process.wait(30) == 0
+    assert terminal.process.wait(DEADLINE_S) == 0
     terminal.check_it_is_as_before()
 
 
 def test_an_interrupt_leaves_the_terminal_as_before(terminal: Terminal) -> None:
     terminal.read_until(b"order (harm)")
     terminal.process.send_signal(signal.SIGINT)
-    assert terminal.process.wait(30) == 130
+    assert terminal.process.wait(DEADLINE_S) == 130
     terminal.check_it_is_as_before()
     assert b"Traceback" not in terminal.shown
 
@@ -399,7 +401,7 @@ def test_an_interrupt_leaves_the_terminal_as_before(terminal: Terminal) -> None:
 def test_a_tiny_terminal(terminal: Terminal) -> None:
     terminal.read_until(b"\x1b[?1049h")
     terminal.type(b"sd/x\nq")
-    assert terminal.process.wait(30) == 0
+    assert terminal.process.wait(DEADLINE_S) == 0
     terminal.check_it_is_as_before()
     assert b"Traceback" not in terminal.shown
 
@@ -411,4 +413,4 @@ def test_an_agent_that_ends_is_told(terminal: Terminal, server: StatusServer) ->
     terminal.type(b"s")  # keys still work
     terminal.read_until(b"order (use)")
     terminal.type(b"q")
-    assert terminal.process.wait(30) == 0
+    assert terminal.process.wait(DEADLINE_S) == 0

@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedule of requests, and latencies of a service that stalls."""
 
+from functools import partial
+import os
 from pathlib import Path
 import socket
-import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from controller.core.units import NS_PER_SEC
 from tests.compare import client
 from tests.compare.services import SERVICES
 
@@ -28,32 +32,68 @@ def test_a_shape_is_repeated_to_the_length_of_the_block() -> None:
     assert sum(seconds * rate for seconds, rate in segments) == 2000.0 * 4.5
 
 
-def serve(listener: socket.socket) -> None:
+class Clock:
+    """Time that passes while the client sleeps, and for no other reason."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self._now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self._now_ns += round(seconds * NS_PER_SEC) + 1
+        time.sleep(0)  # the turn of the server
+
+
+class Connection(client._Connection):
+    """A connection that the test closes: the program leaves that to its end."""
+
+    def __init__(self, made: list["Connection"], address: tuple[str, int], request: bytes) -> None:
+        super().__init__(address, request)
+        made.append(self)
+
+
+def serve(listener: socket.socket, clock: Clock) -> None:
     """Answer one connection; the fifth answer comes late, and so do those that wait behind it."""
     connection, _ = listener.accept()
     answered = 0
     with connection:
-        while data := connection.recv(4096):
+        while answered < 1 + 10:  # the first one tells the size
+            data = connection.recv(4096)
             for _ in range(data.count(b"\n")):
                 answered += 1
-                if answered == 5:
-                    time.sleep(STALL_S)
+                late_ns = clock.monotonic_ns() + STALL_S * NS_PER_SEC
+                while answered == 5 and clock.monotonic_ns() < late_ns:
+                    time.sleep(0)
                 connection.sendall(b"0123456789")
 
 
-def test_latency_counts_from_the_intended_time(tmp_path: Path) -> None:
+def test_latency_counts_from_the_intended_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, output, start_ns = Clock(), tmp_path / "latencies", NS_PER_SEC // 5
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=serve, args=(listener,))
+        server = threading.Thread(target=serve, args=(listener, clock))
         server.start()
-        output = tmp_path / "latencies"
-        start_ns = time.monotonic_ns() + 5 * 10**9
         host, port = listener.getsockname()
-        command = [sys.executable, client.__file__, host, str(port), "1", str(output)]
-        subprocess.run([*command, str(start_ns), r"get\n", "0.5:20"], check=True, timeout=60)
+        command = ["client", host, str(port), "1", str(output), str(start_ns), r"get\n", "0.5:20"]
+        monkeypatch.setattr(sys, "argv", command)
+        monkeypatch.setattr(client, "time", clock)
+        monkeypatch.setattr(client, "PATIENCE_S", 1e6)
+        # What a program of its own does to itself.
+        monkeypatch.setattr(client, "die_with_parent", lambda: None)
+        monkeypatch.setattr(client, "gc", SimpleNamespace(disable=lambda: None))
+        monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
+        made: list[Connection] = []
+        monkeypatch.setattr(client, "_Connection", partial(Connection, made))
+        client.main()
         server.join()
+        for each in made:
+            each.socket.close()
     found = np.frombuffer(output.read_bytes(), "<i8").reshape(-1, 2)
     assert (found[:, 0] - start_ns).tolist() == [50_000_000 * number for number in range(10)]
     # The first answer told the size, so the fourth request of the schedule stalls. Its successors
     # were sent at their times and have waited since then.
-    late_ns = found[3:7, 1] - (STALL_S * 1e9 - 50e6 * np.arange(4))
+    late_ns = found[3:7, 1] - (STALL_S * NS_PER_SEC - 50e6 * np.arange(4))
     assert (late_ns > 0).all()

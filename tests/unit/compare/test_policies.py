@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of other projects on files of a cgroup."""
 
+import os
 from pathlib import Path
+import time
 
 import pytest
 
-from tests.compare import policies
 from tests.compare.policies import POLICIES, CpuKnobs, Node
 
 
@@ -14,8 +15,8 @@ from tests.compare.policies import POLICIES, CpuKnobs, Node
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list with the time in ns; two CPUs."""
     now = [0]
-    monkeypatch.setattr(policies.time, "monotonic_ns", lambda: now[0])
-    monkeypatch.setattr(policies.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     return now
 
 

@@ -8,6 +8,7 @@ import threading
 
 from tests.compare.policies import CpuKnobs
 from tests.compare.watch import QuotaSeen, agent_ticks, agent_writes, watched
+from tests.support.waiting import DEADLINE_S
 
 METRICS = """\
 # TYPE sweetpoint_knob_writes counter
@@ -45,7 +46,7 @@ def test_the_quota_is_watched_in_a_thread(tmp_path: Path) -> None:
 
     with watched(Knobs(tmp_path, "v2")) as seen:
         for _ in range(3):
-            assert reads.acquire(timeout=60)
+            assert reads.acquire(timeout=DEADLINE_S)
     assert (seen.squeezes, seen.lowest_cpus) == (1, 0.5)
 
 

@@ -13,12 +13,14 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from controller.demo.ledger import Ledger
 from controller.demo.loadgen import arrivals
 from controller.demo.results import quantile
+from tests.support.waiting import DEADLINE_S, eventually
 
 SECOND = 1_000_000_000
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -45,18 +47,18 @@ class Server:
 
     def _serve(self) -> None:
         sockets = [self._listener, self._end_r]
-        for answer in itertools.count():
-            ready = select.select(sockets, [], [])[0]
-            if self._end_r in ready:
-                break
+        answers = itertools.count(1)
+        while self._end_r not in (ready := select.select(sockets, [], [])[0]):
             for sock in ready:
                 if sock is self._listener:
                     sockets.append(sock.accept()[0])
-                elif answer == self._close_at or not self._answer(sock):
+                    continue
+                number = next(answers)
+                if number == self._close_at or not self._answer(sock):
                     sockets.remove(sock)
                     sock.close()
-            if answer == self._stall_at:
-                time.sleep(self._stall_s)
+                if number == self._stall_at:
+                    time.sleep(self._stall_s)
         for sock in sockets:
             sock.close()
 
@@ -68,13 +70,28 @@ class Server:
         return False
 
 
-def generate(port: int, tmp_path: Path, *, rate: int, seconds: int) -> list[dict]:
+def generate(
+    port: int, tmp_path: Path, *, rate: int, seconds: int, timeout_s: float = DEADLINE_S
+) -> list[dict[str, Any]]:
+    """Return what the generator writes of its first *seconds*; it is stopped after them."""
     output = tmp_path / "load.jsonl"
     command = [sys.executable, "-m", "controller.demo.loadgen", "--fixed", "--connections", "4"]
-    command += ["--port", str(port), "--rate", str(rate), "--seconds", str(seconds)]
-    command += ["--timeout", "1"]
-    subprocess.run([*command, "--output", str(output)], check=True, timeout=30)
-    return [json.loads(line) for line in output.read_text().splitlines()]
+    command += ["--port", str(port), "--rate", str(rate), "--seconds", str(2 * DEADLINE_S)]
+    command += ["--timeout", str(timeout_s), "--output", str(output)]
+
+    def lines() -> list[dict[str, Any]]:
+        # The last part is no line yet.
+        return [json.loads(line) for line in output.read_text().split("\n")[:-1]]
+
+    def written() -> bool:
+        assert process.poll() is None
+        return output.exists() and any(each.get("second") == seconds - 1 for each in lines())
+
+    with subprocess.Popen(command) as process:
+        eventually("the last second", written)
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    return [each for each in lines() if each.get("second", 0) < seconds]
 
 
 def test_a_stall_hits_every_request_that_was_due_in_it(tmp_path: Path) -> None:
@@ -106,7 +123,7 @@ def test_every_request_of_a_second_is_accounted_for(tmp_path: Path) -> None:
 def test_without_a_server_all_requests_time_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    lines = generate(port, tmp_path, rate=20, seconds=1)
+    lines = generate(port, tmp_path, rate=20, seconds=1, timeout_s=1)
     (second,) = [line for line in lines if "second" in line]
     assert second["timeouts"] == second["queued"] == 20
     assert min(second["latency_us"]) == 1_000_000

@@ -14,6 +14,8 @@ import pytest
 from controller import doctor
 from controller.doctor import Fact, Report, examine, render_json, render_text
 from controller.doctor.required import _idle_level, _state_dir
+from tests.support.needs import needs_root
+from tests.support.waiting import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPECTED = {
@@ -51,7 +53,7 @@ def check_shape(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def run(*arguments: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=90
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -59,12 +61,13 @@ def run(*arguments: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.kernel
 def test_json_has_every_line() -> None:
     facts = check_shape(json.loads(render_json(examine())))
     assert facts["root"]["have"] is (os.geteuid() == 0)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the user")
+@needs_root("to change the user")
 def test_for_a_user_without_rights() -> None:
     report = run("-c", UNPRIVILEGED)
     facts = check_shape(report)
@@ -113,6 +116,8 @@ def test_the_text_names_the_remedy_for_what_is_missing() -> None:
     ]
 
 
+@pytest.mark.kernel
+@pytest.mark.thorough
 def test_exit_code_is_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main() == 0
     assert capsys.readouterr().out.startswith("Needed:\n")

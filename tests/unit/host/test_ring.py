@@ -3,15 +3,15 @@
 """A ring of files: its size, damage of all kinds, a full disk."""
 
 import gzip
-import os
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from controller.host.ring import Ring, RingReader
+from tests.support.needs import needs_root
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+as_root = needs_root("to mount")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from controller.host.state_dir import (
     read_file,
     write_json,
 )
+from tests.support.needs import needs_root
 
 
 def test_one_lock_at_a_time_with_the_pids_of_its_owners(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path: Path, mode: int)
     assert "choose another state_dir" in str(e.value)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@needs_root("to give a directory away")
 def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     state = tmp_path / "state"
     Lock(state).close()
@@ -84,7 +85,7 @@ def test_a_journal_that_cannot_be_read_may_have_records(tmp_path: Path) -> None:
     assert has_records(tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+@needs_root("to mount")
 def test_a_file_that_does_not_fit_takes_no_space(small_disk: Path) -> None:
     path = small_disk / "x.json"
     write_json(path, "before")

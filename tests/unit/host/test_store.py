@@ -9,9 +9,10 @@ import subprocess
 import pytest
 
 from controller.host.store import Document, Store, StoreState
+from tests.support.needs import needs_root
 
 NEWEST = 2
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+as_root = needs_root("to mount")
 
 
 @pytest.fixture

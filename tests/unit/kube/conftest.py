@@ -14,8 +14,14 @@ from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.overload_taint import OverloadTaint
 from tests.support.kube.api_stand_in import ApiStandIn
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 from tests.unit.kube.objects import FOREIGN, NODE, Clock, Sent
+
+
+@pytest.fixture(autouse=True)
+def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, a thread that was closed has ended."""
+    monkeypatch.setattr("controller.kube.client.api._ABORT_WITHIN_S", DEADLINE_S)
 
 
 @pytest.fixture

@@ -3,15 +3,14 @@
 """What several tests use: a node with a foreign taint, two pods, a plan, an eviction, a clock."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from controller.core.decision import (
     ChannelState,
-    Demand,
     Eviction,
     Indicator,
     IndicatorStatus,
-    LoopReport,
     Plan,
 )
 from controller.core.model import CgroupId, Channel, EvictionAnswer, IndicatorName
@@ -21,6 +20,7 @@ from controller.kube.overload_taint import TAINT_KEY, OverloadTaint
 from controller.kube.pod_eviction import EvictionClient, Victim
 from controller.workloads.pods.pod import Pod
 from tests.support.kube.api_stand_in import ApiStandIn
+from tests.support.reports import DEMAND, LOOP
 
 __all__ = (
     "EVICTION",
@@ -103,18 +103,14 @@ def plan(second: float, applied: float = 0.0, eviction: Eviction | None = None) 
     """Return a plan in which ``SERVICE`` suffers on cpu, with the demand *applied*."""
     state = ChannelState.SQUEEZE if applied else ChannelState.FREE
     service = SERVICE if applied else None
-    loop = LoopReport(
+    loop = replace(
+        LOOP,
         service=SERVICE,
-        indicator=IndicatorName.RUNQ_P99,
-        channel=Channel.CPU,
-        status=IndicatorStatus.FRESH,
         value=12e6,
         sweet_point=3e6,
         deviation=2.0,
         filtered_deviation=1.5,
         demand=applied,
-        selected=True,
-        is_time=True,
     )
     indicator = Indicator(
         service=SERVICE,
@@ -126,11 +122,7 @@ def plan(second: float, applied: float = 0.0, eviction: Eviction | None = None) 
     )
     return Plan(
         time_ns=round(second * _SECOND_NS),
-        demands=(
-            Demand(
-                channel=Channel.CPU, wanted=applied, applied=applied, state=state, service=service
-            ),
-        ),
+        demands=(replace(DEMAND, wanted=applied, applied=applied, state=state, service=service),),
         loops=(loop,),
         indicators=(indicator,),
         eviction=eviction,

@@ -18,7 +18,7 @@ from controller.kube.events import Events
 from controller.kube.overload_taint import TAINT_KEY, OverloadTaint
 from controller.kube.pod_eviction import EvictionClient, PodEvictions
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 from tests.unit.kube.objects import (
     EVICTION,
     FOREIGN,
@@ -194,9 +194,7 @@ def evictions(api: Api, worker: Worker, events: Events, *, enabled: bool = True)
 
 def first(found: PodEvictions) -> EvictionAnswer:
     """Wait for the only answer and return it."""
-    answers: list[EvictionAnswer] = []
-    eventually("an answer", lambda: bool(answers.extend(found.answers()) or answers))
-    (answer,) = answers
+    (answer,) = eventually("an answer", lambda: list(found.answers()))
     return answer
 
 
@@ -269,7 +267,11 @@ def test_a_waiting_eviction_is_not_requested_when_the_agent_ends(
 ) -> None:
     found = evictions(api, worker, events)
     go = threading.Event()
-    worker.submit(lambda: bool(go.wait(60)))
+
+    def wait() -> None:
+        go.wait(DEADLINE_S)
+
+    worker.submit(wait)
     found.request(EVICTION, plan(1, 1.0, EVICTION), enforcing=True)
     found.remove_taint()
     go.set()
@@ -283,7 +285,7 @@ def test_the_taint_is_removed_at_the_end_after_a_failed_request(
     found = evictions(api, worker, events)
     found.request(EVICTION, plan(1, 1.0, EVICTION), enforcing=True)
     assert first(found).result is EvictionResult.EVICTED
-    failures = [(500, {})]
+    failures: list[tuple[int, dict[str, Any]]] = [(500, {})]
     server.before = lambda asked: failures.pop() if failures and asked.method == "PATCH" else None
     found.remove_taint()
     worker.close()

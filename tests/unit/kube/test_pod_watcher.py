@@ -3,6 +3,8 @@
 """The pods of a list and its watches, from servers with all kinds of failures."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 import logging
 from pathlib import Path
 from random import Random
@@ -12,13 +14,17 @@ import time
 
 import pytest
 
+from controller.core.units import NS_PER_SEC
 from controller.kube.client.api import Api, Limits
-from controller.kube.client.rate_limit import Backoff
+from controller.kube.client.rate_limit import Backoff, RateLimitedLogger
 from controller.kube.pod_watcher import PodWatcher
+from tests.support.http.raw_server import CHUNKED
+from tests.support.kube.limits import PATIENT
 from tests.support.kube.pod_server import NODE, PodServer, pod, refusal
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
-LIMITS = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=30, gather_s=0)
+# For servers that hang, which is the only reason why a request ends at its limit.
+SHORT = replace(PATIENT, answer_s=0.3, list_s=0.3)
 Watch = Callable[..., PodWatcher]
 
 
@@ -33,9 +39,9 @@ def server(tmp_path: Path) -> Iterator[PodServer]:
 def watch(server: PodServer) -> Iterator[Watch]:
     made = []
 
-    def make(longest_s: float = 0.02, label_keys: frozenset[str] = frozenset()) -> PodWatcher:
-        backoff = Backoff(Random(1), first_s=0.01, longest_s=longest_s)
-        api = Api(server.kubeconfig, LIMITS)
+    def make(label_keys: frozenset[str] = frozenset(), limits: Limits = PATIENT) -> PodWatcher:
+        backoff = Backoff(Random(1), first_s=0.01, longest_s=0.02)
+        api = Api(server.kubeconfig, limits)
         made.append(PodWatcher(api, NODE, label_keys, backoff))
         return made[-1]
 
@@ -62,15 +68,26 @@ def following(watcher: PodWatcher, server: PodServer, name: str = "later") -> No
 
 
 def test_before_the_first_response_it_is_not_synced(server: PodServer, watch: Watch) -> None:
-    server.script = [server.hang]
+    began_ns = time.monotonic_ns()
+    asked, go = threading.Event(), threading.Event()
+
+    def wait(connection: socket.socket) -> None:
+        asked.set()
+        go.wait(DEADLINE_S)
+        connection.sendall(refusal(503, "Away"))
+
+    server.script = [wait]
     watcher = watch()
+    assert asked.wait(DEADLINE_S)
     assert not watcher.pods.synced
     assert watcher.age_s(time.monotonic_ns()) is None
+    go.set()
     has(watcher, "one", "two")
     assert watcher.pods.synced
-    age_s = watcher.age_s(time.monotonic_ns())
+    now_ns = time.monotonic_ns()
+    age_s = watcher.age_s(now_ns)
     assert age_s is not None
-    assert 0 <= age_s < 10
+    assert 0 <= age_s <= (now_ns - began_ns) / NS_PER_SEC
 
 
 def test_the_queries_of_lists_and_watches(server: PodServer, watch: Watch) -> None:
@@ -94,7 +111,10 @@ def test_pods_are_added_changed_and_deleted(server: PodServer, watch: Watch) -> 
     has(watcher, "one", "three", "two")
     assert len(before.pods) == 2
     server.send_event("MODIFIED", pod("one", labels={"app": "web"}))
-    labels = lambda: {p.name: dict(p.labels) for p in watcher.pods.pods.values()}  # noqa: E731
+
+    def labels() -> dict[str, dict[str, str]]:
+        return {each.name: dict(each.labels) for each in watcher.pods.pods.values()}
+
     eventually("the label", lambda: labels()["one"] == {"app": "web"})
     server.send_event("DELETED", pod("one"))
     server.send_event("DELETED", pod("never-seen"))
@@ -174,8 +194,7 @@ def test_after_a_restore_of_the_server_it_accepts_an_older_version(
 
 
 def cut_in_the_middle(connection: socket.socket) -> None:
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    connection.sendall(head + b'ff\r\n{"items": [{"metadata": {')
+    connection.sendall(CHUNKED + b'ff\r\n{"items": [{"metadata": {')
 
 
 FAILURES = {
@@ -214,13 +233,16 @@ def test_pods_are_kept_through_failures_and_it_recovers(
 
 def test_requests_to_a_server_that_hangs_time_out(server: PodServer, watch: Watch) -> None:
     server.script = [server.hang, server.drip]
-    watcher = watch()
+    watcher = watch(limits=SHORT)
     has(watcher, "one", "two")
-    assert watcher.errors == {"unreachable": 2}
+    first = watcher.errors["unreachable"]
+    assert first >= 2  # more on a busy machine, where a good answer may come too late
     server.script = [server.hang, server.drip]
     server.cut()
+    eventually("the failures", lambda: not server.script)
     following(watcher, server)
-    assert watcher.errors == {"unreachable": 4}
+    assert watcher.errors["unreachable"] >= first + 2
+    assert set(watcher.errors) == {"unreachable"}
 
 
 def test_an_unavailable_server_is_logged_once(
@@ -235,21 +257,23 @@ def test_an_unavailable_server_is_logged_once(
     assert watcher.errors == {"503": 20}
 
 
-def test_watches_that_end_at_once_cause_no_busy_loop(server: PodServer, watch: Watch) -> None:
-    for _ in range(1000):
-        server.cut()
-    watcher = watch(longest_s=30)
-    has(watcher, "one", "two")
-    time.sleep(1)
-    # With waits that double from 10 ms, seven watches take one second.
-    assert len(server.watches) < 30
+def test_it_respects_retry_after(
+    server: PodServer, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher = watch()
+    following(watcher, server)
+    waits: list[float] = []
 
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return False
 
-def test_it_respects_retry_after(server: PodServer, watch: Watch) -> None:
-    server.script = [refusal(429, "TooManyRequests", "Retry-After: 1")]
-    began = time.monotonic()
-    has(watch(), "one", "two")
-    assert time.monotonic() - began >= 1
+    monkeypatch.setattr(watcher._closing, "wait", wait)
+    server.script = [refusal(429, "TooManyRequests", "Retry-After: 7")]
+    server.cut()
+    following(watcher, server, "again")
+    (asked_for,) = (each for each in waits if each > 1)
+    assert 7 <= asked_for < 8
 
 
 @pytest.mark.parametrize(
@@ -306,15 +330,21 @@ def test_invalid_pods_are_refused_one_by_one_and_logged_once(
 
 
 def test_an_invalid_pod_that_changes_all_the_time_is_not_logged_each_time(
-    server: PodServer, watch: Watch, caplog: pytest.LogCaptureFixture
+    server: PodServer,
+    watch: Watch,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A clock that stands still: no line is permitted after the first ones, however slow this is.
+    still = partial(RateLimitedLogger, clock=lambda: 100.0)
+    monkeypatch.setattr("controller.kube.pod_watcher.RateLimitedLogger", still)
     for number in range(1000):
         marks = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": f"no {number}"}
         server.send_event("MODIFIED", pod("liar", annotations=marks))
     watcher = watch()
     following(watcher, server)
     assert watcher.pods.refused == 1
-    assert 250 <= len(caplog.records) < 260
+    assert len(caplog.records) == 250
 
 
 def test_the_uid_of_a_static_pod_is_the_hash_of_its_manifest(
@@ -344,11 +374,10 @@ def test_configured_labels_are_kept(server: PodServer, watch: Watch) -> None:
 
 @pytest.mark.parametrize("place", ["list", "watch", "wait"])
 def test_it_ends_in_any_state(server: PodServer, watch: Watch, place: str) -> None:
-    server.script = {
-        "list": [server.hang],
-        "watch": [],
-        "wait": [refusal(429, "TooManyRequests", "Retry-After: 600")],
-    }[place]
+    if place == "list":
+        server.script = [server.hang]
+    elif place == "wait":
+        server.script = [refusal(429, "TooManyRequests", "Retry-After: 600")]
     watcher = watch()
     if place == "watch":
         following(watcher, server)
@@ -356,7 +385,5 @@ def test_it_ends_in_any_state(server: PodServer, watch: Watch, place: str) -> No
         eventually("a request", lambda: server.lists)
     if place == "wait":
         eventually("the answer", lambda: watcher.errors)
-    began = time.monotonic()
     watcher.close()
-    assert time.monotonic() - began < 8
     assert not any(thread.name == "watch pods" for thread in threading.enumerate())

@@ -99,7 +99,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     assert site.descriptors.failure is None
 
 
-def points(settings: Settings, profile: str = NAME) -> dict[IndicatorName, float]:
+def points(settings: Settings, profile: str = NAME) -> dict[IndicatorName, float | None]:
     return {spec.name: spec.sweet_point for spec in settings.profiles[profile].indicators}
 
 

@@ -3,10 +3,7 @@
 """When the node's capacity is published, with which amounts, and the use of memory."""
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
-import threading
-import time
 from typing import Any
 
 import pytest
@@ -25,6 +22,7 @@ from controller.probes.cgroup_usage import MemoryHierarchy, NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
 from controller.workloads.pods.requests import extended_requests, parse_quantity
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
+from tests.support.waiting import eventually
 
 NODE = "/api/v1/nodes/n1"
 CPU, MEMORY = "sweetpoint.dev/cpu", "sweetpoint.dev/memory"
@@ -62,10 +60,11 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_ns = at(1000)
-        self._reads = count(1)
+        self.reads = 0
 
     def __call__(self) -> int:
-        return self.now_ns + next(self._reads)
+        self.reads += 1
+        return self.now_ns + self.reads
 
 
 class Scene:
@@ -106,11 +105,16 @@ class Scene:
         return {name: amount for name, amount in capacity.items() if "/" in name}
 
     def eventually(self, what: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + 30
-        while not what():
+        def check() -> bool:
             assert self.worker.failure is None
-            assert time.monotonic() < until_s, self.found()
-            threading.Event().wait(0.01)
+            return what()
+
+        eventually("the capacity of the node", check)
+
+    def let_the_worker_check(self) -> None:
+        """Wait until the worker checked some times whether a request is due."""
+        reads = self.clock.reads
+        self.eventually(lambda: self.clock.reads >= reads + 5)
 
 
 @pytest.fixture
@@ -200,7 +204,7 @@ def test_in_observe_mode_nothing_is_offered_and_an_earlier_offer_is_removed(
         context.tick(enforcing=False)
     assert context.capacity.state[0].amount > 0  # the amount that would be offered
     requests = len(context.server.asked)
-    threading.Event().wait(0.1)  # the worker checks every 20 ms
+    context.let_the_worker_check()
     assert len(context.server.asked) == requests
 
 
@@ -214,7 +218,7 @@ def test_an_earlier_offer_stays_until_the_first_tick(server: ApiStandIn, tmp_pat
             "status": {"capacity": {"cpu": "4", CPU: "900"}},
         },
     )
-    threading.Event().wait(0.1)  # the worker checks every 20 ms
+    context.let_the_worker_check()
     assert context.found() == {CPU: "900"}
     for _ in range(2):
         context.tick(pod("a", requests={CPU: 1500}))

@@ -56,8 +56,8 @@ def test_a_bucket_has_the_worst_moment() -> None:
     for second, ratio, applied in ((60, 0.5, 0.0), (61, 3.0, 0.2), (62, 0.7, 0.9), (119, 1.0, 0.1)):
         take(hours, second * S, ratio, applied)
     take(hours, 120 * S)
-    first, second = hours.copy()[0]
-    assert (first.began_ns, second.began_ns) == (60 * S, 120 * S)
+    first, last = hours.copy()[0]
+    assert (first.began_ns, last.began_ns) == (60 * S, 120 * S)
     assert first.ratios == {("web", "runq_p99"): 3.0}
     assert first.demands == {"cpu": 0.9}
 

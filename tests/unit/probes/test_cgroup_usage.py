@@ -101,7 +101,8 @@ def test_rows_of_another_form_are_left_out_and_reported_once(
     meter.set_workloads([odd, other])
     meter.poll(0, None)
     assert meter.workloads == {odd.cgroup: Usage(None, 330), other.cgroup: Usage(1, 330)}
-    assert sorted(record.args[0] for record in caplog.records if record.args) == [
+    arguments = [each.args for each in caplog.records if isinstance(each.args, tuple)]
+    assert sorted(str(each[0]) for each in arguments if each) == [
         "io.stat",
         "memory.current",
     ]

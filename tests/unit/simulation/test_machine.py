@@ -15,7 +15,7 @@ from controller.simulation.machine import (
 
 
 def shares(wanted: list[float], weights: list[float], cpus: float) -> list[float]:
-    return share_cpus(np.array([wanted]), np.array(weights), cpus)[0].tolist()
+    return [float(each) for each in share_cpus(np.array([wanted]), np.array(weights), cpus)[0]]
 
 
 def test_no_cpu_is_left_unused_while_something_wants_it() -> None:

@@ -3,13 +3,14 @@
 """A status server on a free port, and what it publishes."""
 
 from collections.abc import Iterator
-import socket
 
 import pytest
 
 from controller.core.units import NS_PER_SEC
+from controller.demo.programs import free_port
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -19,11 +20,10 @@ def published() -> PublishedState:
 
 @pytest.fixture
 def served(published: PublishedState) -> Iterator[tuple[StatusServer, int]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number = probe.getsockname()[1]
-    # A minute: on a busy machine the answer to a request may take longer than a second.
-    server = StatusServer(published, ("127.0.0.1", number), healthy_ns=60 * NS_PER_SEC)
+    number = free_port()
+    # As long as a test waits: on a busy machine the answer may take longer than a second.
+    healthy_ns = round(DEADLINE_S) * NS_PER_SEC
+    server = StatusServer(published, ("127.0.0.1", number), healthy_ns=healthy_ns)
     yield server, number
     server.close()
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that are protected by a bearer token, over a real socket."""
+"""Pages that are protected by a bearer token, over a real socket; limits of clients and pages."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -9,13 +9,23 @@ import logging
 import os
 from pathlib import Path
 import socket
+import threading
 
 import pytest
 
 from controller.config.load import ConfigError, load
+from controller.demo.programs import free_port
 from controller.telemetry.http import StatusServer
-from controller.telemetry.http_limits import Connections, CpuTime, Peers, TokenError, TokenFile
+from controller.telemetry.http_limits import (
+    Connections,
+    CpuTime,
+    Pacer,
+    Peers,
+    TokenError,
+    TokenFile,
+)
 from controller.telemetry.report import PublishedState
+from tests.support.waiting import DEADLINE_S, eventually
 
 TOKEN = "a-token.of~16+letters/="
 OTHER = "another-token-of-this-length"
@@ -31,9 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def port(file: Path) -> Iterator[int]:
-
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number: int = free.getsockname()[1]
+    number = free_port()
     server = StatusServer(
         PublishedState(), ("127.0.0.1", number), healthy_ns=10**9, token_file=file
     )
@@ -42,7 +50,7 @@ def port(file: Path) -> Iterator[int]:
 
 
 def get(port: int, page: str, *authorizations: str) -> tuple[int, str, str | None]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     connection.putrequest("GET", page)
     for value in authorizations:
         connection.putheader("Authorization", value)
@@ -236,3 +244,74 @@ def test_requests_are_followed_by_a_pause_of_nine_times_their_cpu_time() -> None
     cpu.spend(5)
     assert cpu.pause_s() == 1
     assert cpu.total_s == pytest.approx(5.52)
+
+
+def test_pages_are_made_one_at_a_time_with_pauses() -> None:
+    now_s, cpu_s, cpu_each = 100.0, 0.0, 0.04
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def page() -> float:
+        nonlocal now_s, cpu_s
+        cpu_s += cpu_each
+        now_s += 0.05  # the wait for a tick takes no CPU time
+        return now_s
+
+    pacer: Pacer[float] = Pacer(lambda: now_s, lambda: cpu_s, sleep)
+    ends = [pacer.make(page) for _ in range(3)]
+    assert ends == pytest.approx([100.05, 100.05 + 0.36 + 0.05, 100.05 + 2 * (0.36 + 0.05)])
+    cpu_each = 0.5
+    assert pacer.make(page) == pytest.approx(100.05 + 3 * (0.36 + 0.05))
+    assert pacer.make(page) == pytest.approx(100.05 + 3 * (0.36 + 0.05) + 1.0 + 0.05)
+
+
+def test_requests_share_a_page_for_a_second_and_longer_while_no_other_can_be_made() -> None:
+    now_s, cpu_each, made = 100.0, 0.04, 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def page() -> int:
+        nonlocal made
+        made += 1
+        return made
+
+    cpu_s = iter(each * cpu_each for each in range(100))
+    pacer: Pacer[int] = Pacer(lambda: now_s, lambda: next(cpu_s), sleep)
+    assert pacer.make(page, "a") == 1
+    assert (pacer.make(page, "a"), now_s) == (1, 100.0)
+    assert pacer.make(page, "b") == 2
+    assert now_s == pytest.approx(100.36)
+    now_s = 101.1
+    assert pacer.make(page, "a") == 3
+    # In the pause after it, the other one is too old to be fresh, and given again all the same.
+    now_s = 101.4
+    assert (pacer.make(page, "b"), now_s) == (2, 101.4)
+    now_s = 101.5
+    assert pacer.make(page, "b") == 4
+    now_s = 107.0
+    assert pacer.make(page, "a") == 5
+    # One that is too old even for that is worth the wait.
+    assert pacer.make(page, "b") == 6
+    assert now_s == pytest.approx(107.36)
+    assert pacer.make(page) == 7
+
+
+def test_requests_beyond_the_maximum_are_rejected_at_once() -> None:
+    pacer: Pacer[bool] = Pacer()
+    go = threading.Event()
+    made: list[bool | None] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(pacer.make(lambda: go.wait(DEADLINE_S))))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    eventually("the others are rejected", lambda: made == [None] * 16)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert made == [None] * 16 + [True] * 4

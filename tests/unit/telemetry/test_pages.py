@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import json
 import re
-import socket
 import time
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -28,15 +27,17 @@ from controller.core.model import (
     TargetKind,
 )
 from controller.core.units import NS_PER_SEC
+from controller.demo.programs import free_port
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
 from tests.support.http.status_pages import get
 from tests.support.reports import JOB, report
+from tests.support.waiting import DEADLINE_S
 
 
 def http_headers(port: int, page: str) -> http.client.HTTPMessage:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     connection.request("GET", page)
     headers = connection.getresponse().headers
     connection.close()
@@ -56,7 +57,7 @@ def test_the_page_for_people_loads_nothing_and_runs_only_its_script(
 ) -> None:
     assert "has not finished a tick" in get(port, "/")[1]
     published.report = report(time.monotonic_ns(), config_problem="<script>alert(1)</script>")
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     connection.request("GET", "/?x")
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -79,16 +80,14 @@ def test_health_is_the_age_of_the_last_tick(port: int, published: PublishedState
     published.report = report(time.monotonic_ns())
     assert get(port, "/healthz")[0] == 200
     assert get(port, "/readyz") == (200, "ready\n")
-    published.report = report(time.monotonic_ns() - 61 * NS_PER_SEC)
+    published.report = report(time.monotonic_ns() - round(DEADLINE_S + 1) * NS_PER_SEC)
     assert get(port, "/healthz")[0] == 503
 
 
 def test_ready_but_degraded_on_a_kernel_that_cannot_run_the_sched_probe(
     published: PublishedState,
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     server = StatusServer(
         published, ("127.0.0.1", port), healthy_ns=10**9, unsupported="this kernel has no BTF"
     )

@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from tests.support.needs import skip_unless
+from tests.support.waiting import DEADLINE_S
+
 ROOT = Path(__file__).resolve().parents[3]
 BCC = Path("/usr/lib/python3/dist-packages/bcc/libbcc.py")
 DEMO_PROGRAMS = ("nginx", "ffmpeg", "stress-ng")
@@ -56,21 +59,21 @@ def run(tree: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[s
         env={"PATH": path},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=DEADLINE_S,
     )
 
 
 @FOR
-@pytest.mark.skipif(
-    not all(file.exists() for file in (BCC, *TEST_FILES)),
-    reason="python3-bpfcc, libseccomp-dev or containernetworking-plugins is not installed",
+@skip_unless(
+    all(file.exists() for file in (BCC, *TEST_FILES)),
+    "python3-bpfcc, libseccomp-dev and containernetworking-plugins",
 )
 def test_with_nothing_missing_it_does_nothing(tree: Path, step: tuple[str, ...]) -> None:
     done = run(tree, path_without_apt(tree / "path", DEMO_PROGRAMS + TEST_PROGRAMS), *step)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+@skip_unless(BCC.exists(), "python3-bpfcc")
 def test_the_demonstration_does_not_need_test_programs(tree: Path) -> None:
     path = path_without_apt(tree / "path", DEMO_PROGRAMS)
     stamp = tree / ".venv/.bootstrapped"
@@ -84,7 +87,7 @@ def test_the_demonstration_does_not_need_test_programs(tree: Path) -> None:
     ("step", "missing"),
     [((), "ffmpeg stress-ng"), (("test",), "ffmpeg stress-ng iperf3")],
 )
-@pytest.mark.skipif(not BCC.exists(), reason="python3-bpfcc is not installed")
+@skip_unless(BCC.exists(), "python3-bpfcc")
 def test_without_apt_get_it_prints_the_missing_packages(
     tree: Path, step: tuple[str, ...], missing: str
 ) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
+
+from tests.support.waiting import DEADLINE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = "tests/kube/programs"
@@ -22,7 +23,7 @@ echo "$CGO_ENABLED $@" >>"${out:-$GOBIN/}arguments"
 ENDLESS = """#!/bin/sh
 [ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
 echo $$ >"$HOME/go.pid"
-exec sleep 60
+exec sleep 600
 """
 FAILING = """#!/bin/sh
 [ "$1 $2" = "env GOVERSION" ] && { echo go1.26.0; exit; }
@@ -51,7 +52,9 @@ def command(tree: Path, go: str, verb: str) -> tuple[list[str], dict[str, str]]:
 
 def run(tree: Path, go: str, verb: str) -> subprocess.CompletedProcess[str]:
     arguments, environment = command(tree, go, verb)
-    return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+    )
 
 
 def left_over(tree: Path) -> list[str]:
@@ -98,12 +101,9 @@ def test_an_interrupted_build_leaves_nothing(tree: Path) -> None:
     arguments, environment = command(tree, ENDLESS, "build")
     pid_file = tree / "go.pid"
     with subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL) as build:
-        deadline = time.monotonic() + 60
-        while not (pid_file.exists() and pid_file.read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually("the compiler", lambda: pid_file.exists() and pid_file.read_text())
         build.send_signal(signal.SIGTERM)
-        assert build.wait(timeout=60) == 130
+        assert build.wait(timeout=DEADLINE_S) == 130
     assert ended(int(pid_file.read_text()))
     assert left_over(tree) == []
 

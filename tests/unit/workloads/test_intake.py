@@ -70,7 +70,7 @@ def test_a_crowd_of_one_tenant_does_not_keep_another_one_waiting() -> None:
 
 def test_churn_is_taken_at_a_bounded_rate_and_those_that_end_do_not_wait() -> None:
     intake = started()
-    taken = set()
+    taken: set[CgroupId] = set()
     for scan in range(50):  # of 1,000 cgroups each half is made again between two scans
         found = workloads("batch", range(500), 500 * scan) + workloads(
             "batch", range(500, 1000), 500 * scan

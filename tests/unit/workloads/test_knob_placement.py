@@ -175,8 +175,8 @@ def test_a_removed_workload_counts_while_it_has_processes(tree: Tree) -> None:
     tree.add("/batch/a", QosClass.BE)
     tree.add("/batch/b", QosClass.BE)
     assert set(tree.levels().values()) == {"/batch"}
-    *tree.workloads, left = tree.workloads
-    tree.workloads = tuple(tree.workloads)
+    *others, left = tree.workloads
+    tree.workloads = tuple(others)
     assert tree.levels(now_s=1) == {"/batch/a": "/batch/a"}
     tree.make(left.path)  # its last process ended
     tree.add("/batch/c", QosClass.BE)

@@ -20,9 +20,9 @@ from controller.core.decision import Action
 from controller.core.model import Knob, Target, TargetKind
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
+from tests.kernel.crashes import assert_restorable, at_steps, die_at
 from tests.kernel.knobs import (
     action,
-    die_at,
     dump,
     executor,
     make_child,
@@ -133,7 +133,7 @@ def test_killed_at_every_step(context: KnobContext, tmp_path: Path, mount: bool)
         return
     with mounted():
         (RESCTRL_DIR / "runtime").mkdir()
-        seen = kill_everywhere(context, tmp_path, mount=False, steps=range(1000))
+        seen = kill_everywhere(context, tmp_path, mount=False, steps=None)
     # For every file there was a step at which the process died after writing it.
     written = {s.split()[2].partition("=")[0] for s in seen if s.startswith("after write")}
     files = {"cpu.max", "cpu.max.burst", "cpu.idle", "cpu.weight", "memory.high", "io.weight"}
@@ -141,18 +141,17 @@ def test_killed_at_every_step(context: KnobContext, tmp_path: Path, mount: bool)
     assert {"after task", "after write group=rmdir", "after journal remove"} <= seen
 
 
-def kill_everywhere(context: KnobContext, scratch: Path, *, mount: bool, steps: range) -> set[str]:
-    """Kill at each of *steps*, or up to the last step; return the names of these steps."""
-    seen: set[str] = set()
+def kill_everywhere(
+    context: KnobContext, scratch: Path, *, mount: bool, steps: range | None
+) -> set[str]:
+    """Kill at each of *steps*, or at every step; return the names of these steps."""
     before = context.dump()
-    for number in steps:
+
+    def crash(number: int) -> str | None:
         state_dir = scratch / str(number)
         step = die_at(number, one_run(context, state_dir, mount=mount))
-        report = executor(context.layout, state_dir).restore_all()
-        assert report.clean, (step, report)
+        assert_restorable(context.layout, state_dir, step)
         assert context.dump() == before, step
-        assert not list((state_dir / "journal").iterdir())
-        if step is None:
-            break
-        seen.add(step)
-    return seen
+        return step
+
+    return set(at_steps(crash, steps))

@@ -67,7 +67,7 @@ def batch() -> Iterator[Path]:
 def create_group(agent: Executor) -> Target:
     create = action(GROUP_TARGET, Knob.RESCTRL_GROUP, "absent", "present")
     (outcome,) = agent.execute([create], now_ns=0)
-    assert outcome.failure is outcome.foreign is None, outcome
+    assert (outcome.failure, outcome.foreign) == (None, None), outcome
     inode = OURS.stat().st_ino
     assert outcome.applied == f"present {inode}"
     return GROUP_TARGET._replace(id=inode)

@@ -18,6 +18,7 @@ from controller.probes.resctrl import CacheUse
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 from tests.kernel.knobs import action, executor
 from tests.support.cgroups import remove_cgroup
+from tests.support.waiting import eventually
 from tests.vm.guest.resctrl import CONFIG, GROUP, OURS, mounted, move, sleepers
 
 pytestmark = pytest.mark.vm
@@ -147,8 +148,8 @@ def test_tasks_that_join_and_leave(watched: Watched) -> None:
             shell.stdin.write(b"\n")
             shell.stdin.flush()
             known = {str(shell.pid), str(early)}
-            while not (new := {*(web / "cgroup.procs").read_text().split()} - known):
-                pass
+            procs = web / "cgroup.procs"
+            new = eventually("a child", lambda: {*procs.read_text().split()} - known)
             child = int(new.pop())
             assert groups_of(child) == ours
             move([late], web)

@@ -14,6 +14,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel import conftest as fixtures
 from tests.kernel import test_actuators as actuators
 from tests.kernel import test_agent as agent
+from tests.kernel.agent import Site
 
 pytestmark = pytest.mark.vm
 
@@ -31,5 +32,5 @@ def test_a_foreign_value_becomes_the_new_original(
 
 
 @pytest.mark.soak  # compiling four probes takes 1.5 minutes in the guest
-def test_it_protects_the_service_and_restores_on_a_stop_signal(site: agent.Site) -> None:
+def test_it_protects_the_service_and_restores_on_a_stop_signal(site: Site) -> None:
     agent.test_it_protects_the_service_and_restores_on_a_stop_signal(site, signal.SIGTERM)

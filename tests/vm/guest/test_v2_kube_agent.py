@@ -106,7 +106,7 @@ class Node:
 def running(node: Node) -> Iterator[tuple[int, int]]:
     """Run two tasks of the service that compete for a CPU, and one of the best-effort pod."""
     bursts = [Load(node.service, "bursts", 0)] * 2
-    with sleepers(1) as (batch,), loads(bursts, seconds=600) as service:
+    with sleepers(1) as (batch,), loads(bursts) as service:
         move([batch], node.best_effort)
         web = int((node.service / "cgroup.procs").read_text().split()[0])
         node.pids = [web, batch]

@@ -3,6 +3,7 @@
 """A real kubelet, containerd, runc and systemd on cgroup v2, and the agent beside them."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 import re
 import shutil
@@ -13,7 +14,7 @@ import time
 
 import pytest
 
-from controller.demo.programs import DemoError
+from controller.demo.cgroups import DemoError
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kube.standalone import (
@@ -31,9 +32,6 @@ from tests.support.kube.pod_server import PodServer
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.vm, pytest.mark.kube]
-
-# How the agent ends: each time after all restarts.
-ENDS = [signal.SIGTERM, signal.SIGKILL]
 
 
 @pytest.fixture(scope="module")
@@ -77,26 +75,40 @@ def restarts(node: StandaloneNode, agent: AgentRun, kubelets: int, containerds: 
         print(f"containerd {number}: quota after {time.monotonic() - start_s:.0f} s")
 
 
-@pytest.mark.parametrize(
-    ("node", "ends", "kubelets", "containerds"),
-    [
-        ("cgroupfs", [signal.SIGTERM], 1, 1),
-        pytest.param("cgroupfs", ENDS, 5, 3, marks=pytest.mark.soak),
-        pytest.param("systemd", ENDS, 5, 3, marks=pytest.mark.soak),
-    ],
-    indirect=["node"],
-)
-def test_every_restart_beside_a_squeezing_agent(
-    node: StandaloneNode, ends: list[int], kubelets: int, containerds: int
+@pytest.mark.parametrize("node", ["systemd"], indirect=True)
+def test_a_squeeze_beside_a_restart_of_kubelet_and_a_reload_of_systemd(
+    node: StandaloneNode,
 ) -> None:
+    assert isinstance(node.host, SystemdHost)
     node.wait_for_weight()
     before, processes = node.knobs(), node.processes()
-    for end in ends:
+    with enforcing(node) as agent:
+        assert node.knobs() != before
+        node.stop("kubelet")
+        node.start_pods()
+        node.host.systemctl("daemon-reload")
+        eventually("a routine of systemd", partial(was_overwritten, agent))
+        node.wait_for_weight()
+        eventually("idle and a quota again", node.in_force)
+        assert agent.status()["tick"]["failed"] == 0
+        assert agent.stop() == 0
+    assert node.knobs() == before and not node.records()
+    assert node.processes() == processes
+    assert node.cgroup_errors() == []
+    assert not [line for line in systemd_log() if "Failed to set 'cpu." in line]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("node", ["cgroupfs", "systemd"], indirect=True)
+def test_every_restart_beside_a_squeezing_agent(node: StandaloneNode) -> None:
+    node.wait_for_weight()
+    before, processes = node.knobs(), node.processes()
+    for end in (signal.SIGTERM, signal.SIGKILL):
         with enforcing(node) as agent:
             if isinstance(node.host, SystemdHost):
                 node.host.systemctl("daemon-reload")
-                eventually("a routine of systemd", lambda: was_overwritten(agent))
-            restarts(node, agent, kubelets, containerds)
+                eventually("a routine of systemd", partial(was_overwritten, agent))
+            restarts(node, agent, 5, 3)
             eventually("idle and a quota again", node.in_force)
             assert agent.status()["tick"]["failed"] == 0
             assert abs(agent.stop(end)) == (0 if end == signal.SIGTERM else end)

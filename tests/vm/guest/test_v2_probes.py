@@ -1,18 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy of the probes on pure cgroup v2 and another kernel version.
+"""What the probes count on pure cgroup v2 and another kernel version.
 
-The tests are those of ``tests/kernel``, repeated in the guest.
+Most tests are those of ``tests/kernel``, repeated in the guest.
 """
 
-from collections.abc import Iterator
 import os
 from pathlib import Path
 
 import pytest
 
-from controller.host.facts import CgroupLayout, possible_cpus
-from controller.probes.counters import choose_sources
+from controller.host.facts import CgroupLayout
 from controller.probes.sched import SchedProbe
 from tests.kernel import test_counters as counters
 from tests.kernel import test_net_probe as network
@@ -24,71 +22,68 @@ pytestmark = pytest.mark.vm
 
 CPU = sched.CPU
 
-net, talk, namespaces = network.net, network.talk, network.namespaces
-
-
-@pytest.fixture(scope="module")
-def probe() -> Iterator[SchedProbe]:
-    # Shared by all tests: compiling takes ten seconds in the guest.
-    sources, reasons = choose_sources(counters.WANTED)
-    assert reasons == {}
-    loaded = SchedProbe(cpus=max(possible_cpus()) + 1, counters=sources)
-    assert loaded.untyped == ""
-    yield loaded
-    loaded.close()
+net, talk = network.net, network.talk
 
 
 @pytest.fixture
-def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, probe: SchedProbe) -> Groups:
-    return Groups(cgroup_root, cgroup_layout, probe)
+def groups(cgroup_root: Path, cgroup_layout: CgroupLayout, counting_probe: SchedProbe) -> Groups:
+    return Groups(cgroup_root, cgroup_layout, counting_probe)
 
 
-def test_waits_agree_with_schedstat(probe: SchedProbe, groups: Groups) -> None:
-    sched.test_pinned_tasks_agree_with_schedstat_within_one_percent(
-        "service beside hogs", probe, groups
+def test_waits_are_those_of_the_kernel(counting_probe: SchedProbe, groups: Groups) -> None:
+    mix = "service beside hogs"
+    sched.test_waits_of_pinned_tasks_are_those_of_the_kernel(mix, counting_probe, groups)
+
+
+def test_blame_names_the_hog(counting_probe: SchedProbe, groups: Groups) -> None:
+    sched.test_blame_names_the_hog_among_five(counting_probe, groups)
+
+
+def test_own_quota_is_waiting_but_not_inflicted(
+    counting_probe: SchedProbe, groups: Groups, cgroup_root: Path, cgroup_layout: CgroupLayout
+) -> None:
+    sched.test_own_quota_is_waiting_but_not_inflicted(
+        counting_probe, groups, cgroup_root, cgroup_layout, "service"
     )
 
 
-def test_late_timers_show_that_an_emulated_cpu_stands_still(
-    probe: SchedProbe, groups: Groups
+def test_a_workload_gets_the_switches_to_its_tasks(groups: Groups) -> None:
+    counters.test_a_workload_gets_the_switches_to_its_tasks(groups)
+
+
+@pytest.mark.timed
+def test_cpi_is_the_frequency_of_the_counter(
+    counting_probe: SchedProbe, cgroup_root: Path, cgroup_layout: CgroupLayout
 ) -> None:
-    """The emulator runs one CPU after the other, which the kernel cannot know."""
+    counters.test_cpi_is_the_frequency_of_the_counter(counting_probe, cgroup_root, cgroup_layout)
+
+
+def beside_hogs(groups: Groups) -> tuple[Path, list[Load]]:
+    """Make a service beside a hog on every CPU.
+
+    The emulator runs one CPU after the other, which the kernel cannot know.
+    """
     service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     hogs = [Load(hog, "hog", cpu) for cpu in sorted(os.sched_getaffinity(0))]
-    with loads([Load(service, "bursts", CPU), *hogs], seconds=3) as running:
+    return service, [Load(service, "bursts", CPU), *hogs]
+
+
+def test_late_timers_show_that_an_emulated_cpu_stands_still(groups: Groups) -> None:
+    service, wanted = beside_hogs(groups)
+    with loads(wanted) as running:
+        running.work_until("a late timer", lambda: groups.counted(service).wait_host_ns)
+
+
+@pytest.mark.timed
+def test_a_fifth_of_the_wait_is_that_of_an_emulated_cpu(groups: Groups) -> None:
+    service, wanted = beside_hogs(groups)
+    with loads(wanted, seconds=3) as running:
         running.work()
-        sample = groups.sample(probe.poll(), service)
+        sample = groups.counted(service)
     assert sample.wait_total_ns is not None and sample.wait_host_ns is not None
     print(f"host {sample.wait_host_ns / sample.wait_total_ns:.0%} of the wait")
     assert sample.wait_host_ns > 0.2 * sample.wait_total_ns
 
 
-def test_blame_names_the_hog(probe: SchedProbe, groups: Groups) -> None:
-    # Without sleepers: the cost of their wakeups is not negligible on this CPU.
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
-    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)], seconds=3) as running:
-        running.work()
-        reading = probe.poll()
-    inflicted_ns = groups.sample(reading, service).wait_inflicted_ns
-    assert inflicted_ns is not None and inflicted_ns > 50_000_000
-    assert groups.blame(reading, service, hog) >= 0.9 * inflicted_ns
-
-
-def test_own_quota_is_waiting_but_not_inflicted(
-    probe: SchedProbe, groups: Groups, cgroup_root: Path, cgroup_layout: CgroupLayout
-) -> None:
-    sched.test_own_quota_is_waiting_but_not_inflicted(
-        probe, groups, cgroup_root, cgroup_layout, "service"
-    )
-
-
-def test_cpi_is_the_frequency_of_the_counter(
-    probe: SchedProbe, cgroup_root: Path, cgroup_layout: CgroupLayout
-) -> None:
-    counters.test_cpi_is_the_frequency_of_the_counter(probe, cgroup_root, cgroup_layout)
-
-
-def test_a_stream_over_veth_agrees_with_the_interface(
-    net: network.Net, namespaces: tuple[str, str], talk: network.Start
-) -> None:
-    network.test_a_stream_over_veth_agrees_with_the_interface(net, talk, namespaces)
+def test_datagrams_are_counted_to_the_byte(net: network.Net, talk: network.Talk) -> None:
+    network.test_datagrams_are_counted_to_the_byte_on_both_sides(net, talk)

@@ -26,6 +26,7 @@ from controller.telemetry.report import PublishedState
 from tests.support.hostile.mutations import mutated_bytes
 from tests.support.hostile.subjects.subject import Check, Subject
 from tests.support.reports import report
+from tests.support.waiting import DEADLINE_S, eventually
 
 __all__ = ("SUBJECTS",)
 
@@ -167,7 +168,7 @@ def requests(home: Path) -> Iterator[Check]:
         def check(raw: bytes) -> None:
             # The server closes early, with a reset, if it refuses what was sent.
             with (
-                socket.create_connection(address, timeout=10) as client,
+                socket.create_connection(address, timeout=DEADLINE_S) as client,
                 contextlib.suppress(OSError),
             ):
                 client.sendall(raw)
@@ -178,7 +179,7 @@ def requests(home: Path) -> Iterator[Check]:
         with no_tracebacks(check) as extended:
             yield extended
         server.close()
-        assert threading.active_count() < threads + 20
+        eventually("the end of the threads", lambda: threading.active_count() < threads + 20)
 
 
 SUBJECTS: Mapping[str, Subject] = {

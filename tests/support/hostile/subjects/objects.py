@@ -116,7 +116,8 @@ def check_descriptor(raw: Any) -> None:
         return
     assert isinstance(found, Descriptor)
     profile, problems = derived_profile(profiles("default")["default"], found, 200_000_000)
-    assert all(0 < spec.resolution < spec.sweet_point for spec in profile.indicators)
+    for spec in profile.indicators:
+        assert spec.sweet_point is not None and 0 < spec.resolution < spec.sweet_point
     assert all(text.isprintable() for text in (*found.problems, *problems))
 
 

@@ -43,7 +43,7 @@ def task() -> Iterator[Callable[[], int]]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> int:
-        started.append(subprocess.Popen(["sleep", "60"]))
+        started.append(subprocess.Popen(["sleep", "600"]))
         return started[-1].pid
 
     yield start

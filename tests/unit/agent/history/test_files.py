@@ -3,7 +3,6 @@
 """The history of a simulated node: what it holds, after restarts, damage, and on a full disk."""
 
 from dataclasses import replace
-import os
 from pathlib import Path
 import subprocess
 
@@ -20,20 +19,22 @@ from controller.agent.history.records import (
     encode,
 )
 from controller.agent.history.snapshots import entries
-from controller.agent.recording import RecordingError, replay
+from controller.agent.recording import Entry, RecordingError, replay
 from controller.core.model import Channel, Knob, KnobValue, Mode
 from controller.demo.simulated_node import Plant, SimulatedNode
 from controller.host.ring import Ring
 from tests.support.loops.closed_loop import make_settings, with_sweet_point
 from tests.support.loops.history_loop import (
+    CONFIG,
     EPOCH_NS,
     RecordedLoop,
     read_lines,
     read_moments,
     records,
 )
+from tests.support.needs import needs_root
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+as_root = needs_root("to mount")
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def loop_on(data_dir: Path, mode: Mode = Mode.ENFORCE) -> RecordedLoop:
+def loop_on(data_dir: Path, mode: Mode = Mode.ENFORCE) -> RecordedLoop[SimulatedNode]:
     node = SimulatedNode(3, wants=(1.2, 0.5))
     return RecordedLoop(node, make_settings(mode=mode), data_dir)
 
@@ -76,6 +77,7 @@ def test_what_came_too_early_for_a_moment_is_written_at_the_end(data_dir: Path) 
     loop.run(2.2)  # the last moment was made 0.2 s ago, and one is made each second
     loop.anew = True
     loop.step()
+    assert loop.latest is not None
     loop.files.write(loop.latest)
     loop.files.close(None, loop.now_ns)
     assert read_moments(data_dir)[-1].anew
@@ -193,7 +195,7 @@ def test_a_replay_of_the_snapshots_judges_another_sweet_point(data_dir: Path) ->
     assert 0 < latest <= strict
 
 
-def replay_demands(read: list[object], sweet_point_ns: float) -> float:
+def replay_demands(read: list[Entry], sweet_point_ns: float) -> float:
     """Return the mean demand on cpu that a replay with this sweet point has."""
     settings = with_sweet_point(make_settings(mode=Mode.OBSERVE), sweet_point_ns)
     plans = [plan for _, plan in replay(iter(read), settings)]
@@ -334,15 +336,10 @@ def test_names_that_are_not_utf8(data_dir: Path) -> None:
 
 
 def test_the_space_is_bounded(data_dir: Path) -> None:
-    import tests.support.loops.history_loop as where
-
-    small, where.CONFIG = where.CONFIG, replace(where.CONFIG, max_bytes=100_000)
-    try:
-        loop = loop_on(data_dir)
-        loop.run(900)
-        loop.stop()
-    finally:
-        where.CONFIG = small
+    node = SimulatedNode(3, wants=(1.2, 0.5))
+    loop = RecordedLoop(node, make_settings(), data_dir, replace(CONFIG, max_bytes=100_000))
+    loop.run(900)
+    loop.stop()
     files = list((data_dir / DIRECTORY).iterdir())
     assert 50_000 < sum(each.stat().st_size for each in files) <= 100_000
     read = list(entries(read_lines(data_dir, SNAPSHOTS)))

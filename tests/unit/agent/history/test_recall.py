@@ -22,7 +22,7 @@ S = 10**9
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedLoop:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedLoop[SimulatedNode]:
     """A run of ten minutes with two incidents."""
     node = SimulatedNode(3, wants=(0.0, 0.0))
     data_dir = tmp_path_factory.mktemp("recorded") / "data"
@@ -35,21 +35,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedLoop:
 
 
 @pytest.fixture
-def loop(recorded: RecordedLoop, tmp_path: Path) -> RecordedLoop:
+def loop(recorded: RecordedLoop[SimulatedNode], tmp_path: Path) -> RecordedLoop[SimulatedNode]:
     """The run, with a copy of its files."""
     copied = copy(recorded)
     copied.data_dir = shutil.copytree(recorded.data_dir, tmp_path / "data")
     return copied
 
 
-def after(loop: RecordedLoop, later_ns: int = 0) -> Hours:
+def after(loop: RecordedLoop[SimulatedNode], later_ns: int = 0) -> Hours:
     """Return what the next run shows, which starts *later_ns* after the end of *loop*."""
     files = HistoryFiles(loop.data_dir, CONFIG, lambda time_ns: EPOCH_NS + time_ns)
     files.recall(loop.now_ns + later_ns)
     return files.hours
 
 
-def test_the_hours_before_a_restart_are_shown(loop: RecordedLoop) -> None:
+def test_the_hours_before_a_restart_are_shown(loop: RecordedLoop[SimulatedNode]) -> None:
     before, events = loop.files.hours.copy()
     found, again = after(loop).copy()
     assert len(before) > 8
@@ -67,7 +67,7 @@ def test_the_hours_before_a_restart_are_shown(loop: RecordedLoop) -> None:
     }
 
 
-def test_only_the_last_hours_are_shown(loop: RecordedLoop) -> None:
+def test_only_the_last_hours_are_shown(loop: RecordedLoop[SimulatedNode]) -> None:
     six_hours_ns = 360 * 60 * S
     found, events = after(loop, six_hours_ns - 200 * S).copy()
     since_ns = EPOCH_NS + loop.now_ns - 200 * S
@@ -79,13 +79,13 @@ def test_only_the_last_hours_are_shown(loop: RecordedLoop) -> None:
     assert after(loop, six_hours_ns + S).copy() == ([], [])
 
 
-def test_files_that_were_written_before_are_not_read(loop: RecordedLoop) -> None:
+def test_files_that_were_written_before_are_not_read(loop: RecordedLoop[SimulatedNode]) -> None:
     (file,) = (loop.data_dir / DIRECTORY).glob(f"{MOMENTS}-*")
     os.utime(file, (0, 0))
     assert after(loop).copy() == ([], [])
 
 
-def test_damage_and_newer_versions_are_left_out(loop: RecordedLoop) -> None:
+def test_damage_and_newer_versions_are_left_out(loop: RecordedLoop[SimulatedNode]) -> None:
     (file,) = (loop.data_dir / DIRECTORY).glob(f"{MOMENTS}-*")
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2])

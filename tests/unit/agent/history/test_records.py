@@ -11,7 +11,7 @@ from controller.core.decision import Verdict
 from controller.core.model import CgroupId, Mode, QosClass, Workload
 
 WORKLOAD = Workload("web", CgroupId("v2", 7), "/web", QosClass.LS, "web", "nginx")
-RECORDS = (
+RECORDS: tuple[Start | Moment | Stop, ...] = (
     Start(version=VERSION, boot_id="b", mode=Mode.ENFORCE, new_run=True, workloads=(WORKLOAD,)),
     Moment(time_ns=5, mode=Mode.ENFORCE, verdicts=(Verdict(subject="web", text="ä\udcff\n"),)),
     Stop(time_ns=9),

@@ -5,7 +5,6 @@
 from dataclasses import replace
 from pathlib import Path
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from controller.core.model import Mode, Snapshot
 from controller.demo.simulated_node import SimulatedNode
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
 from tests.support.loops.history_loop import CONFIG, read_moments, records
-
-WITHIN_S = 20.0
+from tests.support.waiting import DEADLINE_S, eventually
 
 
 def ticks(history: History, count: int, settings: Any = None) -> None:
@@ -36,7 +34,7 @@ def test_what_was_handed_over_is_written_at_the_end(tmp_path: Path) -> None:
     ticks(history, 100)
     history.restart()
     ticks(history, 1)
-    history.close(WITHIN_S)
+    history.close(DEADLINE_S)
     assert isinstance(records(tmp_path / "data")[-1], Stop)
     moments = read_moments(tmp_path / "data")
     assert any(moment.anew for moment in moments)
@@ -46,7 +44,7 @@ def test_what_was_handed_over_is_written_at_the_end(tmp_path: Path) -> None:
 
 def test_without_a_tick_there_is_no_file(tmp_path: Path) -> None:
     history = History(tmp_path / "data", CONFIG)
-    history.close(WITHIN_S)
+    history.close(DEADLINE_S)
     assert not (tmp_path / "data").exists()
 
 
@@ -54,7 +52,8 @@ def test_an_error_ends_the_history_and_not_the_loop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     history = History(tmp_path / "data", CONFIG)
-    broken: Any = replace(Plan(time_ns=0), actions=(None,))
+    nothing: Any = None
+    broken = replace(Plan(time_ns=0), actions=(nothing,))
     history.take(
         Snapshot(time_ns=10**9, age_ns=0, workloads=()),
         broken,
@@ -62,14 +61,11 @@ def test_an_error_ends_the_history_and_not_the_loop(
         (),
         make_settings(mode=Mode.OBSERVE),
     )
-    deadline = time.monotonic() + WITHIN_S
-    while not history.state.problem:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    eventually("the error", lambda: history.state.problem)
     ticks(history, 5)
     assert history.state.lost_moments == 5
     assert "the agent works without it" in caplog.text
-    history.close(WITHIN_S)
+    history.close(DEADLINE_S)
 
 
 class Stuck:
@@ -81,7 +77,7 @@ class Stuck:
     @property
     def mode(self) -> Mode:
         self.reached.set()
-        self.go.wait(WITHIN_S)
+        self.go.wait(DEADLINE_S)
         return Mode.ENFORCE
 
 
@@ -91,7 +87,7 @@ def test_a_tick_does_not_wait_for_a_disk_that_does_not_answer(
     monkeypatch.setattr("controller.agent.history.writer._MAX_TICKS", 20)
     history, stuck = History(tmp_path / "data", CONFIG), Stuck()
     ticks(history, 5, stuck)  # a second of ticks wakes the thread
-    assert stuck.reached.wait(WITHIN_S)
+    assert stuck.reached.wait(DEADLINE_S)
     ticks(history, 50)
     assert history.state.lost_moments == 30
     history.close(0.01)  # the agent ends without it

@@ -40,9 +40,10 @@ def test_a_tick_without_deviation_restarts_the_minute() -> None:
 
 
 def test_nothing_is_evicted_without_evidence_before_the_stop_or_if_disabled() -> None:
-    for arguments in ({"caused": False}, {"at_stop": False}, {"enabled": False}):
+    for caused, at_stop, enabled in ((False, True, True), (True, False, True), (True, True, False)):
         stepper = Stepper(candidate(HOG, 1.0))
-        assert not any(stepper.step(**arguments) for _ in range(300))
+        for _ in range(300):
+            assert stepper.step(caused=caused, at_stop=at_stop, enabled=enabled) is None
     stepper = Stepper(candidate(HOG, 1.0))
     assert stepper.run(300, caused=False) == []
     assert stepper.verdicts == [

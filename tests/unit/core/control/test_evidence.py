@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the evidence gate lets a squeeze pass."""
 
+from functools import partial
+
 import pytest
 
 from controller.core.control.evidence import Evidence, EvidenceGate
@@ -57,7 +59,7 @@ def test_half_the_share_that_starts_a_squeeze_keeps_it_up() -> None:
 def test_half_the_throttled_time_that_explains_a_wait_keeps_the_explanation_up() -> None:
     gate = EvidenceGate()
     states = [
-        gate.update(True, lambda share=share: evidence(throttled=share), 0.2)
+        gate.update(True, partial(evidence, throttled=share), 0.2)
         for share in (0.04, 0.06, 0.04, 0.02)
     ]
     squeeze, own = ChannelState.SQUEEZE, ChannelState.SELF

@@ -45,7 +45,7 @@ def limited(workloads: tuple[Workload, ...], **limits: Any) -> tuple[Workload, .
     )
 
 
-def loop_with_limit(limit_cpus: float, sweet_point_ns: float = 1e9) -> ClosedLoop:
+def loop_with_limit(limit_cpus: float, sweet_point_ns: float = 1e9) -> ClosedLoop[SimulatedNode]:
     loop = ClosedLoop(SimulatedNode(seed=1), make_settings(make_spec(sweet_point_ns)))
     first = loop.node.workloads[1]
     assert first.cgroup == loop.node.best_effort[0].cgroup
@@ -81,7 +81,8 @@ def test_the_limit_is_released_with_the_request() -> None:
 
 
 def test_a_stricter_quota_of_the_operator_stays() -> None:
-    node = SimulatedNode(seed=1, quotas=("30000 100000 0", "max 100000 0"))
+    quotas = (KnobValue("30000 100000 0"), KnobValue("max 100000 0"))
+    node = SimulatedNode(seed=1, quotas=quotas)
     loop = ClosedLoop(node, make_settings(make_spec(1e9)))
     loop.planner.set_workloads(limited(node.workloads, limit_cpus=0.7))
     loop.run(2)

@@ -5,28 +5,16 @@
 from dataclasses import replace
 
 from controller.core.control.suffering import OTHER, suffering
-from controller.core.decision import ChannelState, Demand, IndicatorStatus, LoopReport, Plan
+from controller.core.decision import IndicatorStatus, Plan
 from controller.core.model import Channel, IndicatorName
 from controller.telemetry.metrics.agent import counter_families
 from controller.telemetry.report import PublishedState
+from tests.support import reports
+from tests.support.reports import DEMAND
 
-LOOP = LoopReport(
-    service="web",
-    indicator=IndicatorName.RUNQ_P99,
-    channel=Channel.CPU,
-    status=IndicatorStatus.FRESH,
-    value=3e6,
-    sweet_point=2e6,
-    deviation=0.6,
-    filtered_deviation=0.5,
-    demand=0.2,
-    selected=True,
-)
+LOOP = replace(reports.LOOP, filtered_deviation=0.5)
 WORSE = replace(LOOP, indicator=IndicatorName.PSI_CPU, filtered_deviation=0.7, selected=False)
 OTHERS = replace(LOOP, service="db", filtered_deviation=0.2, selected=False)
-DEMAND = Demand(
-    channel=Channel.CPU, wanted=0.2, applied=0.2, state=ChannelState.SQUEEZE, service="web"
-)
 
 
 def test_the_worst_loop_of_each_service_and_its_state() -> None:

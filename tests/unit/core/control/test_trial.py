@@ -160,7 +160,7 @@ def texts(plans: list[Plan]) -> list[str]:
 
 
 @pytest.fixture
-def loop() -> ClosedLoop:
+def loop() -> ClosedLoop[CacheNode]:
     """A service that hurts itself, three seconds after the squeeze of its trial was let go."""
     node = CacheNode(1, wants=(1e9, 0.5e9), group=False)
     spec = replace(resource_spec(CacheNode), sweet_point=1.15)
@@ -172,14 +172,14 @@ def loop() -> ClosedLoop:
     return loop
 
 
-def test_a_result_is_reported_once(loop: ClosedLoop) -> None:
+def test_a_result_is_reported_once(loop: ClosedLoop[CacheNode]) -> None:
     loop.pause = Pause(services=("web",))
     plans = loop.run(10)
     assert plans[-1].demands[1].state is ChannelState.PAUSED
     assert LET_GO not in "".join(texts(plans))
 
 
-def test_a_pause_of_the_service_ends_its_trial(loop: ClosedLoop) -> None:
+def test_a_pause_of_the_service_ends_its_trial(loop: ClosedLoop[CacheNode]) -> None:
     loop.run(3)
     loop.pause = Pause(services=("web",))
     loop.run(30)
@@ -189,7 +189,7 @@ def test_a_pause_of_the_service_ends_its_trial(loop: ClosedLoop) -> None:
     assert NOT_CAUSED in "".join(texts(loop.run(20)))
 
 
-def test_a_gap_between_ticks_ends_a_trial(loop: ClosedLoop) -> None:
+def test_a_gap_between_ticks_ends_a_trial(loop: ClosedLoop[CacheNode]) -> None:
     loop.run(3)
     loop.tick += 10 * TICKS_PER_S
     after = "".join(texts(loop.run(4)))
@@ -197,7 +197,7 @@ def test_a_gap_between_ticks_ends_a_trial(loop: ClosedLoop) -> None:
     assert NOT_CAUSED not in after
 
 
-def test_without_the_part_of_the_law_no_trial_limits_a_squeeze(loop: ClosedLoop) -> None:
+def test_without_the_part_of_the_law_no_trial_limits_a_squeeze(loop: ClosedLoop[CacheNode]) -> None:
     law = replace(LAW, verify_squeeze=False)
     loop.reconfigure(replace(loop.settings, law=law))
     assert max(demands(loop.run(20), Channel.CACHE)) > 0.9

@@ -18,6 +18,7 @@ from controller.core.model import (
     CgroupId,
     Channel,
     IndicatorName,
+    Mode,
     Pause,
     QosClass,
     ServiceReading,
@@ -26,7 +27,7 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.core.planner import Planner
-from controller.core.settings import HostFacts, IndicatorSpec, Mode, Settings
+from controller.core.settings import HostFacts, IndicatorSpec, Settings
 from tests.support.loops.closed_loop import (
     SECOND_NS,
     TICK_NS,
@@ -253,14 +254,21 @@ def test_another_planner_goes_on_with_what_was_learned() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"image": "web:2"}, {"cpu": "another cpu"}, {"tolerance": 1.3}]
+    ("image", "cpu", "tolerance"),
+    [
+        ("web:2", "", SPEC.tolerance),
+        ("web:1", "another cpu", SPEC.tolerance),
+        ("web:1", "", 1.3),
+    ],
 )
-def test_what_was_learned_is_forgotten_with_the_image_and_the_cpu(changes: dict[str, str]) -> None:
+def test_what_was_learned_is_forgotten_with_the_image_and_the_cpu(
+    image: str, cpu: str, tolerance: float
+) -> None:
     node = Node()
     node.run(200)
-    settings = settings_for(replace(SPEC, tolerance=changes.get("tolerance", SPEC.tolerance)))
-    host = replace(settings.host, cpu_model=changes.get("cpu", settings.host.cpu_model))
-    workloads = workloads_for(changes.get("image", "web:1"))
+    settings = settings_for(replace(SPEC, tolerance=tolerance))
+    host = replace(settings.host, cpu_model=cpu or settings.host.cpu_model)
+    workloads = workloads_for(image)
     node.planner.reconfigure(replace(settings, host=host), workloads)
     plan = node.run(1)
     assert plan.loops[0].sweet_point == 8e3

@@ -11,9 +11,8 @@ from controller.kube.client.api import Api, Limits
 from controller.kube.client.errors import ApiUnreachable
 
 SECRET = "s3cr3t-t0k3n"
-SHORT = Limits(connect_s=1, answer_s=0.3, list_s=0.3, silence_s=0.3)
-PATIENT = Limits(gather_s=60)
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+# For servers that do not answer.
+SHORT = Limits(answer_s=0.1, list_s=0.1, silence_s=0.1)
 STATUS = {
     "kind": "Status",
     "message": "Cannot evict pod as it would\nviolate the pod's disruption budget.",
@@ -27,11 +26,6 @@ STATUS = {
 
 
 Connect = Callable[..., Api]
-
-
-def refusal(status: int, body: bytes, *headers: str) -> bytes:
-    head = (f"HTTP/1.1 {status} Oops", f"Content-Length: {len(body)}", *headers, "", "")
-    return "\r\n".join(head).encode() + body
 
 
 def chunk(event: dict[str, Any]) -> bytes:

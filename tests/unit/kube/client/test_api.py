@@ -15,14 +15,13 @@ import pytest
 
 from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from tests.support.http.raw_server import RawHttpServer, ok
+from tests.support.http.raw_server import CHUNKED, RawHttpServer, ok, response
 from tests.unit.kube.client.answers import (
     SECRET,
     SHORT,
     STATUS,
     Connect,
     abort_watch,
-    refusal,
     watch,
 )
 
@@ -46,7 +45,7 @@ def test_requests_have_method_path_and_headers(connect: Connect) -> None:
 
 
 def test_an_error_has_its_reason_in_one_line(connect: Connect) -> None:
-    answer = refusal(429, json.dumps(STATUS).encode())
+    answer = response(429, json.dumps(STATUS).encode())
     with RawHttpServer(answer) as server, pytest.raises(ApiError) as error:
         connect(server).create("/evict", {})
     assert (error.value.status, error.value.reason) == (429, "TooManyRequests")
@@ -60,7 +59,7 @@ def test_an_error_has_its_reason_in_one_line(connect: Connect) -> None:
     [("3", 3), ("0", None), ("-1", None), ("1e9", None), ("999999999", 600), ("\u00b2", None)],
 )
 def test_retry_after(connect: Connect, header: str, expected: float | None) -> None:
-    answer = refusal(503, b"no", f"Retry-After: {header}")
+    answer = response(503, b"no", f"Retry-After: {header}")
     with RawHttpServer(answer) as server, pytest.raises(ApiError) as error:
         connect(server).get("/x")
     assert error.value.retry_after_s == expected
@@ -70,7 +69,7 @@ def test_nothing_is_retried_and_no_redirect_followed(connect: Connect) -> None:
     with RawHttpServer(b"") as other, RawHttpServer(b"") as server:
         for status in (302, 307, 429, 500, 503):
             head = (f"Location: {other.url}/y", "Retry-After: 1")
-            server.answer = refusal(status, b"", *head)
+            server.answer = response(status, b"", *head)
             with pytest.raises(ApiError, match=str(status)):
                 connect(server).get("/x")
     assert len(server.requests) == 5
@@ -81,8 +80,8 @@ HOSTILE = {
     "not HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
     "nothing": b"",
     "half": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
-    "bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    "half a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{}\n",
+    "bad chunk": CHUNKED + b"zz\r\n",
+    "half a chunk": CHUNKED + b"9\r\n{}\n",
     "not JSON": ok(b"<html>"),
     "not an object": ok(b"[]"),
     "deep": ok(b"[" * 200_000),
@@ -176,7 +175,7 @@ def test_a_new_token_is_used_after_the_old_one_was_refused(
         api = connect(server, tokenFile=str(token))
         api.get("/x")
         token.write_text("second")
-        server.answer = refusal(401, b'{"reason": "Unauthorized", "message": "expired"}')
+        server.answer = response(401, b'{"reason": "Unauthorized", "message": "expired"}')
         with pytest.raises(ApiError, match="401 Unauthorized: expired"):
             api.get("/x")
         server.answer = ok(b"{}")
@@ -187,11 +186,11 @@ def test_a_new_token_is_used_after_the_old_one_was_refused(
 
 def test_an_unauthorized_request_has_the_possible_reasons(connect: Connect) -> None:
     body = b'{"reason": "Unauthorized", "message": "Unauthorized"}'
-    with RawHttpServer(refusal(401, body)) as server:
+    with RawHttpServer(response(401, body)) as server:
         with pytest.raises(ApiError, match="does not accept the token: it expired") as error:
             connect(server).get("/x")
         assert error.value.message.endswith("with every attempt")
-        server.answer = refusal(401, b"no such user")  # a specific message is kept
+        server.answer = response(401, b"no such user")  # a specific message is kept
         with pytest.raises(ApiError, match="no such user"):
             connect(server).get("/x")
 

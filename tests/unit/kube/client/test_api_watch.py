@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches of the API client: events, errors in them, their end, bounds."""
 
+from dataclasses import replace
 import json
 import socket
 import threading
-import time
 
 import pytest
 
-from controller.kube.client.api import Limits
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from tests.support.http.raw_server import RawHttpServer
-from tests.unit.kube.client.answers import CHUNKED, PATIENT, Connect, chunk, refusal, watch
+from tests.support.http.raw_server import CHUNKED, RawHttpServer, response
+from tests.support.kube.limits import PATIENT
+from tests.support.waiting import DEADLINE_S
+from tests.unit.kube.client.answers import Connect, chunk, watch
+
+GATHERING = replace(PATIENT, gather_s=DEADLINE_S)
 
 
 def test_a_watch_yields_events_as_they_arrive_and_stops_at_their_end(connect: Connect) -> None:
@@ -21,7 +24,7 @@ def test_a_watch_yields_events_as_they_arrive_and_stops_at_their_end(connect: Co
     def answer(connection: socket.socket) -> None:
         connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED", "num')
         connection.sendall(b'ber": 1}\n{"type": "MODIFIED"}\n{"ty')
-        assert seen.wait(30)
+        assert seen.wait(DEADLINE_S)
         connection.sendall(b'pe": "DELETED"}\n')
 
     with RawHttpServer(answer) as server, connect(server).watch("/x", {"a": "b"}) as events:
@@ -44,28 +47,29 @@ def test_an_error_event_in_a_watch_is_raised(connect: Connect) -> None:
     with RawHttpServer(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(event).encode() + b"\n") as server:
         with pytest.raises(ApiError, match="410 Expired: too old"):
             watch(connect(server))
-        server.answer = refusal(410, b"gone")
+        server.answer = response(410, b"gone")
         with pytest.raises(ApiError, match="410"):
             watch(connect(server))
 
 
 def test_a_watch_is_bounded_by_silence_and_not_by_the_limit_of_a_response(connect: Connect) -> None:
     def answer(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        for _ in range(8):
-            time.sleep(0.1)
-            connection.sendall(b'{"type": "BOOKMARK"}\n')
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b'{"type": "BOOKMARK"}\n' * 8)
         server.hang(connection)
 
     count = 0
-    limits = Limits(answer_s=0.3, silence_s=1.5)
     with (
         RawHttpServer(answer) as server,
-        connect(server, limits).watch("/x", {}) as events,
         pytest.raises(ApiUnreachable, match="no answer in time"),
     ):
-        for _ in events:
-            count += 1
+        api = connect(server, replace(PATIENT, silence_s=77))
+        with api.watch("/x", {}) as events:
+            request = api._requests[threading.get_ident()]
+            assert request._timer is not None and request._timer.finished.is_set()
+            assert request._socket is not None and request._socket.gettimeout() == 77
+            request._socket.settimeout(0.05)
+            for _ in events:
+                count += 1
     assert count == 8
 
 
@@ -85,18 +89,18 @@ def test_events_that_follow_another_are_read_together_unless_there_is_much_data(
         first, second, third, last = (chunk({"number": number}) for number in range(1, 5))
         connection.sendall(CHUNKED + first[:9])
         connection.sendall(first[9:])
-        assert handled[1].wait(30)
+        assert handled[1].wait(DEADLINE_S)
         connection.sendall(second)
         alone.append(handled[2].wait(0.3))
         large = chunk({"number": 0, "text": "x" * 100_000})
         connection.sendall(large + third + last[:9])
-        assert handled[3].wait(30)
+        assert handled[3].wait(DEADLINE_S)
         connection.sendall(last[9:])  # the rest of an incomplete event is read without a wait
-        assert handled[4].wait(30)
+        assert handled[4].wait(DEADLINE_S)
         connection.sendall(b"0\r\n\r\n")
 
     order = []
-    with RawHttpServer(answer) as server, connect(server, PATIENT).watch("/x", {}) as events:
+    with RawHttpServer(answer) as server, connect(server, GATHERING).watch("/x", {}) as events:
         for event in events:
             order.append(event["number"])
             handled[event["number"]].set()
@@ -117,9 +121,9 @@ def test_a_watch_that_waits_for_more_events_can_be_aborted(connect: Connect) -> 
                 received.set()
 
     with RawHttpServer(answer) as server:
-        api = connect(server, PATIENT)
+        api = connect(server, GATHERING)
         thread = threading.Thread(target=ask)
         thread.start()
-        assert received.wait(30)
+        assert received.wait(DEADLINE_S)
         api.abort_until_ended(thread)
         assert not thread.is_alive()

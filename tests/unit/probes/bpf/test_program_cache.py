@@ -10,6 +10,7 @@ import pytest
 
 from controller.probes.bpf.compiled import Compiled, MapSpec
 from controller.probes.bpf.program_cache import ProgramCache, cache_key
+from tests.support.needs import needs_root
 
 PROGRAM = Compiled(
     {"runs": MapSpec(2, 4, 8, 1, 1024)}, {"run": bytes(range(16))}, {"run": {0: "runs"}}
@@ -66,7 +67,7 @@ def replace_by_pipe(path: Path) -> None:
         (replace_by_pipe, "not a regular file"),
     ],
 )
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for files of other users")
+@needs_root("to make files of other users")
 def test_a_file_that_is_not_what_was_written_is_ignored_with_one_line(
     directory: Path, harm: Callable[[Path], object], words: str
 ) -> None:
@@ -87,7 +88,7 @@ def test_a_damaged_file_is_replaced(directory: Path) -> None:
 def test_a_content_of_another_form_is_ignored(directory: Path) -> None:
     cache = ProgramCache(directory)
     for broken in (
-        Compiled({"runs": MapSpec(*"abcde")}, {}, {}),  # type: ignore[arg-type]
+        Compiled({"runs": MapSpec(*"abcde")}, {}, {}),
         Compiled({}, {}, {"run": "runs"}),  # type: ignore[dict-item]
     ):
         cache.put("key", broken)

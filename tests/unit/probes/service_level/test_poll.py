@@ -3,22 +3,21 @@
 """Figures from a real Prometheus server that scrapes a page of the test."""
 
 from collections.abc import Iterator
-import shutil
-import socket
+from pathlib import Path
 import subprocess
-import time
 
 import pytest
 
 from controller.config.sections.service_level import Endpoint, PrometheusQuery, ServiceSource
 from controller.core.units import NS_PER_SEC
+from controller.demo.programs import free_port
 from controller.probes.service_level.ledger import SourceError
 from controller.probes.service_level.poll import fetch_all
 from tests.support.http.raw_server import RawHttpServer, ok
+from tests.support.needs import needs_program
+from tests.support.waiting import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="prometheus is not installed"
-)
+pytestmark = needs_program("prometheus")
 
 PAGE = b"""\
 request_seconds{route="/"} 0.0125
@@ -31,9 +30,7 @@ idle NaN
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of the server, which has scraped the page once."""
     home = tmp_path_factory.mktemp("prometheus")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with RawHttpServer(ok(PAGE, "Content-Type: text/plain")) as page:
         (home / "config.yaml").write_text(
             "scrape_configs:\n"
@@ -46,15 +43,21 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            deadline = time.monotonic() + 30
-            while not isinstance(query_once(f"http://{address}", "up == 1"), str):
-                assert process.poll() is None, (home / "log").read_text()
-                assert time.monotonic() < deadline, (home / "log").read_text()
-                time.sleep(0.1)
-            yield f"http://{address}"
+            yield scraped(f"http://{address}", process, home / "log")
         finally:
             process.terminate()
             process.wait()
+
+
+def scraped(url: str, process: subprocess.Popen[bytes], log: Path) -> str:
+    """Return *url* when its server, *process*, has scraped the page."""
+
+    def up() -> bool:
+        assert process.poll() is None, log.read_text()
+        return isinstance(query_once(url, "up == 1"), str)
+
+    eventually("the first scrape", up)
+    return url
 
 
 def query_once(url: str, query: str) -> str | SourceError:
@@ -64,7 +67,7 @@ def query_once(url: str, query: str) -> str | SourceError:
         source=PrometheusQuery(endpoint=endpoint, query=query),
         unit_ns=NS_PER_SEC,
         every_ns=NS_PER_SEC,
-        timeout_ns=5 * NS_PER_SEC,
+        timeout_ns=round(DEADLINE_S) * NS_PER_SEC,
         max_age_ns=10 * NS_PER_SEC,
     )
     ((_, answer),) = fetch_all([source])
@@ -77,7 +80,7 @@ def query_once(url: str, query: str) -> str | SourceError:
         ('request_seconds{route="/"}', "12.5ms"),
         ("max(request_seconds)", "2s"),
         ("scalar(max(request_seconds)) / 2", "1s"),
-        ("max(request_seconds) and on() (time() - timestamp(request_seconds) < 30)", "2s"),
+        ("max(request_seconds) and on() (time() - timestamp(request_seconds) < 300)", "2s"),
         ("idle", "idle"),
         ("0 / 0", "idle"),
     ],

@@ -2,21 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of metrics, checked by Prometheus' own tool."""
 
-import shutil
 import subprocess
 import time
-
-import pytest
 
 from controller.core.model import Channel, Knob
 from controller.host.pause_file import PauseEntry, PauseState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
+from tests.support.needs import needs_program
 from tests.support.reports import report
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+@needs_program("promtool")
 def test_promtool_accepts_the_page() -> None:
     published = PublishedState()
     published.durations_ns.extend([1_000_000, 2_000_000, 9_000_000])

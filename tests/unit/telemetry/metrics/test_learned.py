@@ -12,19 +12,23 @@ from tests.support.reports import report
 
 
 def test_certainty_evidence_and_what_disturbs() -> None:
-    common = {"sweet_point": 4e6, "windows": 30, "is_time": True, "certainty": 0.5}
-    learned = (
-        LearnedReport(
-            service="web", indicator=IndicatorName.CPI, is_sure=True, disturbance="", **common
-        ),
-        LearnedReport(
-            service="web",
-            indicator=IndicatorName.RUNQ_P99,
-            is_sure=False,
-            disturbance=Disturbance.BEST_EFFORT,
-            **common,
-        ),
+    cpi = LearnedReport(
+        service="web",
+        indicator=IndicatorName.CPI,
+        sweet_point=4e6,
+        windows=30,
+        is_time=True,
+        certainty=0.5,
+        is_sure=True,
+        disturbance="",
     )
+    runq = replace(
+        cpi,
+        indicator=IndicatorName.RUNQ_P99,
+        is_sure=False,
+        disturbance=Disturbance.BEST_EFFORT,
+    )
+    learned = (cpi, runq)
     first = report(1)
     found = {
         (family.name, *sample.labels.values()): sample.value

@@ -14,6 +14,7 @@ from controller.workloads.pods.cgroups import (
     find_roots,
     kubelet_writes_weight,
 )
+from tests.support.needs import needs_root
 
 UID = "0b8d3a52-3f0e-4c6e-9d7a-1f2e3d4c5b6a"
 UNDERSCORED = UID.replace("-", "_")
@@ -79,7 +80,7 @@ def test_a_kubepods_inside_a_pod_is_no_root(tmp_path: Path) -> None:
     assert found(tmp_path) == {(UID, "BestEffort", f"/{inside}")}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the owner of a directory")
+@needs_root("to change the owner of a directory")
 def test_a_root_that_another_user_made_is_not_used(tmp_path: Path) -> None:
     delegated = "user.slice/user-1000.slice/user@1000.service/kubepods"
     for root in ("kubepods.slice", delegated):

@@ -16,7 +16,7 @@ from controller.config.load import load
 from controller.config.profile_set import base_name
 from controller.core.decision import Plan
 from controller.core.model import CgroupId, IndicatorName, QosClass, Snapshot, Workload
-from controller.core.settings import Profile
+from controller.core.settings import Profile, Settings
 from controller.workloads.pods.descriptor import (
     Descriptor,
     DescriptorError,
@@ -26,9 +26,10 @@ from controller.workloads.pods.descriptor import (
     parse_descriptor,
 )
 from controller.workloads.pods.pod import Owner, Pod, parse_pod
+from tests.support.kube.pods import UID
+from tests.support.kube.pods import plain_pod as pod
 
 TICK_NS = 200_000_000
-UID = "00000000-0000-0000-0000-000000000001"
 DEEP: Any = []
 for _ in range(100_000):
     DEEP = [DEEP]
@@ -145,11 +146,6 @@ def test_a_descriptor_without_a_valid_identity_is_refused_in_one_line(bad: dict[
     with pytest.raises(DescriptorError) as error:
         parse_descriptor(raw() | bad)
     assert str(error.value).isprintable() and len(str(error.value)) < 500
-
-
-def pod(namespace: str = "shop", **changes: Any) -> Pod:
-    fields = {"uid": UID, "name": "p", "qos_class": "Burstable", "priority": 0}
-    return Pod(namespace=namespace, **(fields | changes))
 
 
 def of_deployment(name: str) -> dict[str, Any]:
@@ -270,7 +266,8 @@ def test_a_recording_replays_with_profiles_that_no_file_has(
         settings=replace(settings, profiles={**settings.profiles, made.name: made}),
         workloads=(service,),
     )
-    for given, names in ((None, {"cpi"}), (settings, set())):
+    cases: tuple[tuple[Settings | None, set[str]], ...] = ((None, {"cpi"}), (settings, set()))
+    for given, names in cases:
         ((_, plan),) = replay(iter([recorded]), given)
-        found = {loop.indicator for loop in (*plan.loops, *plan.off)}
+        found = {each.indicator for each in plan.loops} | {each.indicator for each in plan.off}
         assert found == {spec.name for spec in settings.profiles["default"].indicators} | names

@@ -9,10 +9,10 @@ import pytest
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
 from controller.workloads.pods.pod import Pod, parse_pod
 from controller.workloads.pods.profile_choice import PROFILE_KEY, ProfileChoice, profile_chooser
-from tests.support.kube.pods import profiles
+from tests.support.kube.pods import UID, profiles
+from tests.support.kube.pods import plain_pod as pod
 
 PROFILES = profiles("default", "gold", "nginx", "redis")
-UID = "00000000-0000-0000-0000-000000000001"
 
 CONFIG = KubeProfilesConfig(
     rules=(
@@ -23,11 +23,6 @@ CONFIG = KubeProfilesConfig(
     ),
     allow={"gold": frozenset({"bank"}), "nginx": frozenset({"shop", "web"})},
 )
-
-
-def pod(namespace: str = "shop", **changes: Any) -> Pod:
-    fields = {"uid": UID, "name": "p", "qos_class": "Burstable", "priority": 0}
-    return Pod(namespace=namespace, **(fields | changes))
 
 
 def chooses(profile: str, **labels: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ def test_pods_of_other_nodes_are_left_alone(node: Node) -> None:
     node.list(pod(2))
     assert [each.name for each in node.scan()] == ["shop/p2"]
     assert [each.name for each in node.scan(after_s=10)] == ["shop/p2", f"pod:{uid(3)}"]
-    assert node.source.foreign_roots == ("/kubepods",)
+    assert list(node.source.foreign_roots) == ["/kubepods"]
     node.list()
     assert len(node.scan()) == 2  # the last choice holds
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allocator over time: engagement, grants, floors, blocked workloads and release."""
 
+from functools import partial
+
 import pytest
 
 from controller.core.control.rungs.allocator import ProportionalAllocator, total_for
@@ -117,7 +119,7 @@ def test_the_want_of_a_workload_is_kept_while_its_parent_limits_it() -> None:
         rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
         amounts = rung.update(
             1.0,
-            lambda use=use: use,
+            partial(dict, use),
             len(use),
             lambda wants: dict.fromkeys(wants, 1.0),
             NONE,

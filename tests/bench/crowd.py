@@ -1,0 +1,25 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Up to a thousand workloads below the cgroups of a site."""
+
+from pathlib import Path
+
+from tests.kernel.agent import Site
+
+__all__ = ("crowd",)
+
+
+def crowd(site: Site, services: int, batch: int) -> tuple[list[Path], list[Path]]:
+    """Make *services* and *batch* cgroups, and the configuration of an agent with them.
+
+    Those that *site* has are the first ones.
+    """
+    more = [site.root / f"service{number}" for number in range(services - 1)]
+    jobs = [site.root / "batch" / f"job{number}" for number in range(batch - len(site.batch))]
+    for path in (*more, *jobs):
+        path.mkdir()
+    site.write(
+        f'  - {{name: more, cgroup: "{site.path(site.root)}/service*", '
+        "class: latency-sensitive, profile: nginx}\n"
+    )
+    return [site.service, *more], [*site.batch, *jobs]

@@ -1,0 +1,105 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A service on a real node, two best-effort pods that it suffers from, and what limits them."""
+
+import os
+from pathlib import Path
+import signal
+
+from tests.kube.client import Json
+from tests.kube.cluster import resources
+from tests.kube.real_node import RealNode
+from tests.kube.release import Release
+
+__all__ = (
+    "HOG",
+    "LAW",
+    "PROFILE",
+    "besteffort",
+    "hogs",
+    "is_idle",
+    "is_squeezed",
+    "kill_agent",
+    "start_pods",
+    "wait_for_idle",
+    "wait_for_squeeze",
+    "without_levels",
+)
+
+HOG = "while :; do :; done"
+# Runs a little, often: it waits for a CPU beside other work.
+_SERVICE = "while :; do sleep 0.005; i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; done"
+# Squeezes best-effort work to its floor and releases it, again and again.
+PROFILE = {
+    "indicators": {
+        "runq_p99": {
+            **{"sweet_point": "20us", "resolution": "10us", "window": "1s", "filter": "0s"},
+            "gains": {"kp": 1, "ti": "200ms"},
+        }
+    },
+    # Other work of the machine may cause most of the wait.
+    "be_share_min": "0%",
+    "channels": ["cpu"],
+    "knobs": {"cpu.quota": {"floor": "100mcpu", "squeeze": "10/s"}},
+}
+# Where other work of the machine causes the wait, a trial finds that a squeeze does not help, and
+# ends it.
+LAW = {"verify_squeeze": False}
+_HOGS = ("one", "two")
+
+
+def start_pods(node: RealNode, namespace: str) -> None:
+    """Start the service ``web`` and the best-effort pods ``one`` and ``two``."""
+    node.run_pod(namespace, "web", resources("Burstable"), _SERVICE)
+    for name in _HOGS:
+        node.run_pod(namespace, name, {}, HOG)
+
+
+def besteffort(node: RealNode, pod: Json) -> Path:
+    """Return the cgroup of a BestEffort pod."""
+    return node.host.cgroup("cpu", f"kubepods/besteffort/pod{pod['metadata']['uid']}")
+
+
+def is_idle(cgroup: Path) -> bool:
+    """Whether *cgroup* is sched-idle."""
+    return (cgroup / "cpu.idle").read_text() == "1\n"
+
+
+def is_squeezed(cgroup: Path) -> bool:
+    """Whether *cgroup* has a quota."""
+    return int((cgroup / "cpu.cfs_quota_us").read_text()) > 0
+
+
+def hogs(node: RealNode, namespace: str) -> list[Path]:
+    """Return the cgroups of the best-effort pods."""
+    return [besteffort(node, node.pod(namespace, name)) for name in _HOGS]
+
+
+def wait_for_idle(release: Release, namespace: str) -> None:
+    """Wait until the best-effort pods are idle."""
+    cgroups = hogs(release.node, namespace)
+    release.node.wait("sched-idle", lambda: all(map(is_idle, cgroups)))
+
+
+def wait_for_squeeze(release: Release, namespace: str) -> None:
+    """Wait until the best-effort pods are idle, and one of them squeezed."""
+    wait_for_idle(release, namespace)
+    cgroups = hogs(release.node, namespace)
+    release.node.wait("a squeeze", lambda: any(map(is_squeezed, cgroups)))
+
+
+def kill_agent(release: Release) -> None:
+    """Kill every process of the agent's pod."""
+    uid = release.agent()["metadata"]["uid"]
+    cgroup = release.node.host.cgroup("cpu", f"kubepods/burstable/pod{uid}")
+    for file in cgroup.glob("*/cgroup.procs"):
+        for pid in map(int, file.read_text().split()):
+            os.kill(pid, signal.SIGKILL)
+
+
+def without_levels(knobs: dict[str, str]) -> dict[str, str]:
+    """Return *knobs* without those of the levels.
+
+    Their weights follow the number of pods, up to a minute later.
+    """
+    return {name: text for name, text in knobs.items() if name.count("/") > 1}

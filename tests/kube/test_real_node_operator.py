@@ -1,0 +1,139 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""An operator of a real node: commands of the documents, and an eviction."""
+
+import os
+from pathlib import Path
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.kernel.transcript import steps
+from tests.kube.client import Json
+from tests.kube.hogs import (
+    HOG,
+    LAW,
+    PROFILE,
+    besteffort,
+    hogs,
+    is_idle,
+    is_squeezed,
+    wait_for_squeeze,
+    without_levels,
+)
+from tests.kube.node_programs import NODE, container
+from tests.kube.real_node import RealNode
+from tests.kube.release import NAMESPACE, Release
+from tests.support.waiting import DEADLINE_S
+
+pytestmark = [pytest.mark.kernel, pytest.mark.kube]
+
+
+def operate(node: RealNode, command: str) -> str:
+    """Return what a command of the documents prints, with the rights of an administrator."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        shlex.split(command),
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(node.admin_kubeconfig)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_an_operator_watches_pauses_and_asks(release: Release, busy: str) -> None:
+    node, agent = release.node, release.agent()["metadata"]["name"]
+    inside = f"kubectl -n {NAMESPACE} exec {agent} -- /opt/sweetpoint/bin/sweetpoint"
+    wait_for_squeeze(release, busy)
+    top, _, pause, resume = (
+        step.command.replace("NODE", NODE)
+        for step in steps("docs/OPERATIONS.md")
+        if re.search("NODE|NAMESPACE", step.command)
+    )
+    assert top == f"sweetpoint top --node {NODE}"
+    shown = operate(node, f"{top} --once")
+    assert shown.startswith("enforce | ")
+    assert f"service {busy}/web@default runq_p99 " in shown
+    assert re.search(rf"^workload {busy}/one .*uses \d", shown, re.MULTILINE)
+    operate(node, f"{inside} pause --workload {busy}/one")
+    one, two = hogs(node, busy)
+    node.wait("the end of its limits", lambda: not is_idle(one) and not is_squeezed(one))
+    assert is_idle(two)
+    operate(node, f"{inside} resume")
+    wait_for_squeeze(release, busy)
+    operate(node, pause)
+    node.wait(
+        "the pause", lambda: without_levels(release.knobs()) == without_levels(release.before)
+    )
+    assert "! paused: everything" in operate(node, f"{top} --once")
+    operate(node, resume)
+    wait_for_squeeze(release, busy)
+    explain = f"{inside} explain {busy}/one"
+    text = node.wait("the history", lambda: has_paused(operate(node, explain)))
+    assert f"because of {busy}/web@default on cpu" in text
+    assert "An agent ran for" in operate(node, f"{inside} advise")
+
+
+def has_paused(text: str) -> str:
+    """Return *text* of explain; a pause is in it and has ended.
+
+    The history has one moment a second: two pauses with less between them are one.
+    """
+    assert text.count("pause: begins") == text.count("pause: ends") > 0, text
+    return text
+
+
+def has_no_place(pod: Json) -> bool:
+    """Whether the scheduler has found no node for *pod*."""
+    conditions = pod["status"].get("conditions", [])
+    return any((each["type"], each["status"]) == ("PodScheduled", "False") for each in conditions)
+
+
+@pytest.mark.usefixtures("agent_image")
+def test_an_eviction_ends_with_kubelet_and_a_new_pod_waits(node: RealNode, busy: str) -> None:
+    admin = node.cluster.admin
+    for hog in ("one", "two"):
+        node.delete_pod(busy, hog)  # the deployment's pod is the only one to evict
+    name, labels = "night", {"app": "night"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container("main", {}, HOG)]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    deployments = f"/apis/apps/v1/namespaces/{busy}/deployments"
+    admin.create(deployments, {"metadata": {"name": name}, "spec": spec})
+
+    def pods() -> list[Json]:
+        path = f"/api/v1/namespaces/{busy}/pods?labelSelector=app%3Dnight"
+        return list(admin.get(path)["items"])
+
+    (victim,) = node.wait("the deployment's pod", pods)
+    evict = {"evict": {"enabled": True, "after": "3s"}}
+    eviction = {"enabled": True, "mark": "NoSchedule", "cool_down": "10s", "per_hour": 10}
+    release = Release(
+        node,
+        {
+            "profiles": {"default": {**PROFILE, **evict}},
+            "config": {"kubernetes": {"eviction": eviction}, "law": LAW},
+        },
+    )
+    release.install()
+    try:
+        uid = victim["metadata"]["uid"]
+        node.wait("the eviction", lambda: uid not in [pod["metadata"]["uid"] for pod in pods()])
+        cgroup = besteffort(node, victim)
+        node.wait("kubelet to remove its cgroup", lambda: not cgroup.exists())
+        node.wait("a new pod without a node", lambda: [*map(has_no_place, pods())] == [True])
+    finally:
+        release.uninstall()
+    taints = admin.get(f"/api/v1/nodes/{NODE}")["spec"].get("taints", [])
+    assert not any(taint["key"].startswith("sweetpoint.dev/") for taint in taints)
+    node.wait("the node to be free again", lambda: pods()[0]["status"]["phase"] == "Running")
+    admin.delete(f"{deployments}/{name}")
+    node.wait("the end of the deployment's pod", lambda: not pods())

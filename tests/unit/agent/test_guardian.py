@@ -1,0 +1,156 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The guardian's time limits, on a clock of the test: when it kills an agent, and when it waits.
+
+With real processes: ``tests/kernel/test_guardian.py``.
+"""
+
+from collections.abc import Iterator
+import os
+import select
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from controller.agent import guardian
+
+LIMITS = guardian.Limits(heartbeat_s=10.0, start_s=120.0, stop_s=5.0)
+PIDFD = 1000  # of no process: nothing is sent to it
+BEAT, DIES = "beat", "dies"
+
+
+class World(guardian._Signals):
+    """An agent and its signals by a script; time passes while the guardian waits for events.
+
+    ``events``: what happens when, in seconds: a heartbeat, the agent's death, a signal for the
+    guardian. ``suspended``: from when to when the guardian does not run. ``sent``: the signals that
+    the guardian sends to the agent, and when. ``obeys``: whether the agent dies of SIGKILL.
+    """
+
+    def __init__(self, *events: tuple[float, str | int], obeys: bool = True) -> None:
+        self.read_fd = PIDFD + 1
+        self.beats_fd, self._beat_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._events = list(events)
+        self._obeys = obeys
+        self.suspended = (0.0, 0.0)
+        self.now_s = 0.0
+        self.sent: list[tuple[float, int]] = []
+        self._dead = False
+        self._pending: list[int] = []
+
+    def close(self) -> None:
+        os.close(self.beats_fd)
+        os.close(self._beat_fd)
+
+    def watch(self, limits: guardian.Limits = LIMITS) -> bool:
+        return guardian._watch(PIDFD, self.beats_fd, self, limits)
+
+    def pop(self) -> list[int]:
+        pending, self._pending = self._pending, []
+        return pending
+
+    def send(self, pidfd: int, number: int) -> None:
+        assert pidfd == PIDFD
+        self.sent.append((round(self.now_s, 3), number))
+        self._dead = number == signal.SIGKILL and self._obeys
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def register(self, fd: int, events: int) -> None:
+        """As the method of select.poll objects."""
+
+    def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
+        """Wait for the next events, at most as long as asked, or until a suspension is over."""
+        until_s = self.now_s + timeout_ms / 1000
+        if self._dead:
+            return [(PIDFD, select.POLLIN)]
+        if self._events and self._events[0][0] <= until_s:
+            until_s = self._events[0][0]
+        begin_s, end_s = self.suspended
+        self.now_s = end_s if begin_s <= until_s < end_s else until_s
+        ready = set()
+        while self._events and self._events[0][0] <= self.now_s:
+            ready.add(self._happen(self._events.pop(0)[1]))
+        return [(fd, select.POLLIN) for fd in ready]
+
+    def _happen(self, event: str | int) -> int:
+        if event == BEAT:
+            os.write(self._beat_fd, b".")
+            return self.beats_fd
+        if event == DIES:
+            return PIDFD
+        assert isinstance(event, int)
+        self._pending.append(event)
+        return self.read_fd
+
+
+@pytest.fixture
+def worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[World]]:
+    """Where a test puts its world: the guardian then waits in it."""
+    made: list[World] = []
+    poll = SimpleNamespace(poll=lambda: made[-1], POLLIN=select.POLLIN)
+    monkeypatch.setattr(guardian, "select", poll)
+    monkeypatch.setattr(guardian, "time", SimpleNamespace(monotonic=lambda: made[-1].monotonic()))
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *words: made[-1].send(*words))
+    yield made
+    for world in made:
+        world.close()
+
+
+def test_heartbeats_keep_an_agent_alive_and_silence_ends_it(worlds: list[World]) -> None:
+    beats = [(9.9 * number, BEAT) for number in range(1, 1000)]
+    worlds.append(world := World(*beats))
+    assert not world.watch()
+    assert world.sent == [(round(beats[-1][0] + LIMITS.heartbeat_s, 3), signal.SIGKILL)]
+
+
+def test_until_the_first_heartbeat_a_start_may_take_longer(worlds: list[World]) -> None:
+    worlds.append(world := World((119.0, BEAT), (125.0, DIES)))
+    assert not world.watch()
+    assert world.sent == []
+    worlds.append(world := World())
+    assert not world.watch()
+    assert world.sent == [(LIMITS.start_s, signal.SIGKILL)]
+
+
+def test_a_pause_of_the_whole_host_is_not_a_missing_heartbeat(worlds: list[World]) -> None:
+    worlds.append(world := World((1.0, BEAT), (3604.0, BEAT), (3613.0, DIES)))
+    world.suspended = (2.0, 3600.0)
+    assert not world.watch()
+    assert world.sent == []
+    # What is silent after the pause as well is killed.
+    worlds.append(world := World((1.0, BEAT)))
+    world.suspended = (2.0, 3600.0)
+    assert not world.watch()
+    assert world.sent == [(3600.0 + LIMITS.stop_s, signal.SIGKILL)]
+
+
+def test_signals_are_passed_on_and_a_stop_has_its_own_limit(worlds: list[World]) -> None:
+    worlds.append(world := World((1.0, BEAT), (2.0, signal.SIGHUP), (3.0, signal.SIGINT)))
+    assert world.watch()
+    assert world.sent == [
+        (2.0, signal.SIGHUP),
+        (3.0, signal.SIGTERM),
+        (3.0 + LIMITS.stop_s, signal.SIGKILL),
+    ]
+    worlds.append(world := World((1.0, BEAT), (3.0, signal.SIGTERM), (7.9, DIES)))
+    assert world.watch()
+    assert world.sent == [(3.0, signal.SIGTERM)]
+
+
+def test_a_heartbeat_during_a_stop_gains_no_time(worlds: list[World]) -> None:
+    worlds.append(world := World((1.0, BEAT), (3.0, signal.SIGTERM), (7.0, BEAT)))
+    assert world.watch()
+    assert world.sent[-1] == (3.0 + LIMITS.stop_s, signal.SIGKILL)
+
+
+def test_an_agent_that_outlives_sigkill_is_left(
+    worlds: list[World], caplog: pytest.LogCaptureFixture
+) -> None:
+    worlds.append(world := World((1.0, BEAT), obeys=False))
+    assert not world.watch()
+    assert world.sent == [(11.0, signal.SIGKILL)]
+    assert world.now_s == pytest.approx(11.0 + LIMITS.stop_s)
+    assert "hangs in the kernel" in caplog.text
