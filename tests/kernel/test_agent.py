@@ -54,7 +54,7 @@ def test_observe_mode_plans_and_writes_nothing(site: Site) -> None:
 def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
     site.tighten()
     recording = site.home / "ticks.jsonl.gz"
-    outweigh(site.root)
+    outweigh(site.root, 200)
     outweigh(site.root / "batch")
     wanted = [Load(site.service, "bursts", CPU), Load(site.batch[0], "hog", CPU)]
     with loads(wanted) as running, AgentRun(site, "--record", str(recording)) as agent:

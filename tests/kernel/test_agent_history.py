@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from controller.cli.main import main
+from controller.core.model import Knob
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.explaining import Explain, squeezed
+from tests.kernel.knobs import executor, set_quota, target_of
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.support.waiting import eventually
@@ -24,9 +26,16 @@ def wanted(site: Site) -> list[Load]:
 
     The configuration squeezes the hog.
     """
-    outweigh(site.root)
+    outweigh(site.root, 200)
     site.tighten()
     return [Load(site.service, "bursts", CPU), Load(site.batch[0], "hog", CPU)]
+
+
+def quota_of(site: Site) -> str:
+    """Return quota and period of the hog as the kernel has them."""
+    agent = executor(site.layout, site.home / "no-agent")
+    (reading,) = agent.read([target_of(site.layout, site.batch[0])], {Knob.CPU_QUOTA})
+    return reading.value
 
 
 @pytest.fixture
@@ -41,13 +50,14 @@ def test_a_squeeze_and_a_foreign_write(
         agent.ready()
         running.start()
         squeezed(agent)
-        write_foreign(site)
+        quota_us, period_us = FOREIGN.split()
+        set_quota(site.batch[0], int(quota_us), int(period_us))
         overwrites = "sweetpoint_knob_overwrites_total"
         eventually("its discovery", lambda: agent.series(overwrites).get(("cpu.quota",)) == 1)
-        squeezed(agent, FOREIGN)
         status = agent.status()["history"]
         assert (status["problem"], status["lost_moments"]) == ("", 0)
         assert agent.stop() == 0
+    assert FOREIGN in quota_of(site)
     check_squeezes(explain)
     (note,) = explain.incidents("batch:one", "note")
     assert note["event"] == "foreign" and FOREIGN in note["text"]
@@ -79,15 +89,5 @@ def check_squeezes(explain: Explain) -> list[dict[str, Any]]:
     assert {(each["channel"], each["service"]) for each in squeezes} == {("cpu", "web")}
     assert squeezes[0]["culprits"][0]["workload"] == "batch:one"
     assert squeezes[0]["use_before_cpus"] > 0
-    assert "stopped" in squeezes[-1]["ended_by"]
+    assert all(each["ended_by"] for each in squeezes)
     return squeezes
-
-
-def write_foreign(site: Site) -> None:
-    """Write a quota as another program would."""
-    if site.layout.version == "v2":
-        (site.batch[0] / "cpu.max").write_text(FOREIGN)
-    else:
-        quota, period = FOREIGN.split()
-        (site.batch[0] / "cpu.cfs_period_us").write_text(period)
-        (site.batch[0] / "cpu.cfs_quota_us").write_text(quota)

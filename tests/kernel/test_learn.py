@@ -26,6 +26,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import outweigh
 from tests.support.loops.closed_loop import TICK_NS
+from tests.support.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.kernel
 
@@ -83,7 +84,7 @@ def learn(config: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
                 os.kill(os.getpid(), signal.SIGINT)
 
         monkeypatch.setattr(observation, "_count", counted)
-        return main(["learn", "--config", str(config), "--for", "1h", *arguments])
+        return main(["learn", "--config", str(config), "--for", f"{DEADLINE_S:.0f}s", *arguments])
 
     return until
 

@@ -67,7 +67,7 @@ def stays_restored(site: Site, before: Mapping[str, str], agent: AgentRun) -> No
 
 def test_while_squeezed_everything_is_back_in_one_tick(site: Site) -> None:
     site.tighten()
-    outweigh(site.root)
+    outweigh(site.root, 200)
     outweigh(site.root / "batch")
     before = site.knobs()
     recording = site.home / "ticks.jsonl.gz"

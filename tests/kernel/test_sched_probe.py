@@ -18,7 +18,7 @@ from tests.kernel.knobs import set_quota
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import outweigh
 from tests.kernel.steal import Steal, assert_agree
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
 thorough, timed = pytest.mark.thorough, pytest.mark.timed
@@ -216,9 +216,14 @@ def test_a_service_that_waits_for_itself_blames_no_other_workload(
 
 
 def miss_switches(probe: SchedProbe, number: int) -> None:
-    """Change the probe's memory as if other tasks than the running ones had been picked last."""
+    """Change the probe's memory as if other tasks than the running ones had been picked last.
+
+    Until the probe has found *number* of such switches.
+    """
     cpu = probe._cpus.values
-    for _ in range(number):
+    before, stop_s = int(cpu["missed"][CPU]), time.monotonic() + DEADLINE_S
+    while cpu["missed"][CPU] < before + number:
+        assert time.monotonic() < stop_s, "missed switches are not found"
         cpu["running"][CPU], cpu["slot"][CPU] = 1, SLOT_SYSTEM
         time.sleep(0.0005)
 
@@ -228,15 +233,11 @@ def test_on_cpu_time_is_counted_in_spite_of_missed_switches(
     probe: SchedProbe, groups: Groups
 ) -> None:
     service = groups.make("service", latency=True)
-    missed_before = probe.poll().missed_switches
-
-    def many_missed() -> bool:
-        miss_switches(probe, 40)
-        return probe.poll().missed_switches - missed_before > 200
-
     with loads([Load(service, "bursts", CPU)]) as running:
         before, first = running.schedstat(service).oncpu_ns, groups.counted(service).oncpu_ns
-        running.work_until("missed switches", many_missed)
+        running.start()
+        miss_switches(probe, 200)
+        running.stop()
         ran_ns = running.schedstat(service).oncpu_ns - before
         last = groups.counted(service).oncpu_ns
     assert first is not None and last is not None
@@ -250,13 +251,12 @@ def test_on_cpu_time_is_right_in_spite_of_missed_switches(
     probe: SchedProbe, groups: Groups
 ) -> None:
     service = groups.make("service", latency=True)
-    with loads([Load(service, "bursts", CPU)], seconds=2) as running:
+    with loads([Load(service, "bursts", CPU)]) as running:
         before, first, steal = running.schedstat(service).oncpu_ns, probe.poll(), Steal()
         running.start()
-        miss_switches(probe, 3000)
-        running.done()
+        miss_switches(probe, 400)
+        running.stop()
         after, last = running.schedstat(service).oncpu_ns, probe.poll()
-    assert last.missed_switches - first.missed_switches > 100
     old, new = groups.sample(first, service), groups.sample(last, service)
     assert old.oncpu_ns is not None and new.oncpu_ns is not None
     steal.assert_equal(new.oncpu_ns - old.oncpu_ns, after - before, rel=0.02)

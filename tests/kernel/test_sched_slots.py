@@ -70,6 +70,15 @@ def test_a_recreated_cgroup_starts_at_zero(cgroup_root: Path, cgroup_layout: Cgr
     assert sample.runq_histogram is not None and sum(sample.runq_histogram) == 0
 
 
+def test_a_cgroup_that_is_assigned_while_it_works_is_counted(groups: Groups) -> None:
+    path = groups.make("found")
+    with loads([Load(path, "bursts", CPU)]) as running:
+        # Each CPU remembers the cgroup as one that is in no workload.
+        running.work_until("runs", lambda: running.schedstat(path).runs > WAITS)
+        groups.assign(path, latency=True)
+        groups.assert_agree(running, [path])
+
+
 def test_an_inactive_workload_keeps_its_sample_and_active_ones_are_reported(
     probe: SchedProbe, groups: Groups
 ) -> None:
