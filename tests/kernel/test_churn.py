@@ -20,7 +20,7 @@ from tests.kernel.loads import Load, loads
 from tests.kernel.steal import Steal
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.soak]
+pytestmark = [pytest.mark.kernel, pytest.mark.soak, pytest.mark.timed]
 
 PER_SECOND = 200
 SECONDS = 60

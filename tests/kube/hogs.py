@@ -40,7 +40,8 @@ PROFILE = {
     # Other work of the machine may cause most of the wait.
     "be_share_min": "0%",
     "channels": ["cpu"],
-    "knobs": {"cpu.quota": {"floor": "100mcpu", "squeeze": "10/s"}},
+    # On a busy machine a pod may get little anyway; below its floor it has no quota.
+    "knobs": {"cpu.quota": {"floor": "10mcpu", "squeeze": "10/s"}},
 }
 # Where other work of the machine causes the wait, a trial finds that a squeeze does not help, and
 # ends it.

@@ -40,7 +40,8 @@ PROFILE = {
     "be_share_min": "0%",
     # More than the quota of a service with the limit 100m.
     "cpu_burst": "20ms",
-    "knobs": {"cpu.quota": {"floor": "50mcpu", "squeeze": "10/s"}},
+    # On a busy machine a container may get little anyway; below its floor it has no quota.
+    "knobs": {"cpu.quota": {"floor": "20mcpu", "squeeze": "10/s"}},
 }
 # What kubelet logs if it or runc cannot write to a cgroup.
 CGROUP_ERROR = re.compile(
@@ -206,7 +207,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
         "containers": [
             container("limited", cpu("500m"), HOG),
             container("free", {}, HOG),
-            container("small", cpu("20m", "10m"), HOG),
+            container("small", cpu("10m", "10m"), HOG),
         ],
     }
     pod = node.make_pod(namespace, "batch", {}, labels=BATCH, spec=spec)
@@ -221,7 +222,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     for name in ("limited", "free"):
         squeezed(node, pod, name)
     # Its limit is lower than the floor, so it stays the one in force.
-    assert quota(cgroup(node, pod, "small")) == 0.02
+    assert quota(cgroup(node, pod, "small")) == 0.01
     # The pod's own quota is that of kubelet: none, because one container has no limit.
     assert quota(pod_cgroup(node, pod)) is None
     ephemeral = container("debug", {}, HOG)
@@ -240,7 +241,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     assert {name for name, count in counts.items() if count} == {"sidecar"}
     limited, free, small = (cgroup(node, pod, name) for name in ("limited", "free", "small"))
     agent.stop()
-    assert [quota(path) for path in (limited, free, small)] == [0.5, None, 0.02]
+    assert [quota(path) for path in (limited, free, small)] == [0.5, None, 0.01]
     assert (limited / "cpu.cfs_period_us").read_text() == "100000\n"
 
 
