@@ -41,7 +41,7 @@ PROFILE = {
     # More than the quota of a service with the limit 100m.
     "cpu_burst": "20ms",
     # On a busy machine a container may get little anyway; below its floor it has no quota.
-    "knobs": {"cpu.quota": {"floor": "20mcpu", "squeeze": "10/s"}},
+    "knobs": {"cpu.quota": {"floor": "40mcpu", "squeeze": "10/s"}},
 }
 # What kubelet logs if it or runc cannot write to a cgroup.
 CGROUP_ERROR = re.compile(
