@@ -11,7 +11,6 @@ import http.client
 import json
 from pathlib import Path
 import signal
-import sys
 import time
 from typing import Any
 
@@ -21,6 +20,7 @@ from controller.core.units import NS_PER_MS
 from controller.demo.cgroups import DemoError
 from controller.demo.programs import free_port, start
 from controller.host.package_data import profiles_dir
+from controller.host.python_child import python_child
 
 __all__ = (
     "Agent",
@@ -89,8 +89,8 @@ class Agent:
         self._home, self._cgroup = home, cgroup
         self._port = free_port()
         config = write_config(home, cgroup, self._port, **profile)
-        command = [sys.executable, "-m", "controller.cli.main", "run"]
-        command += ["--config", str(config), "--mode", mode]
+        run = ("run", "--config", str(config), "--mode", mode)
+        command = python_child("controller.cli.main", *run)
         # SIGTERM and not SIGKILL if this process dies: the agent then restores its knobs.
         self.process = start("agent", command, home, dies_by=signal.SIGTERM)
 

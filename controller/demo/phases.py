@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import json
 import os
 from pathlib import Path
-import sys
 import time
 from typing import Any
 
@@ -23,6 +22,7 @@ from controller.demo.cgroups import DemoError
 from controller.demo.programs import BestEffort, Process, start, start_nginx
 from controller.demo.results import LoadSecond, Phase, Sample, Work
 from controller.demo.session import Session
+from controller.host.python_child import python_child
 
 __all__ = ("Driver", "PhaseSpec", "phase_plan")
 
@@ -105,7 +105,7 @@ class Driver:
         cgroups.create((LS, *(job.cgroup for job in jobs)))
         nginx, port = start_nginx(home, lambda: cgroups.join(LS))
         self._session.add(nginx)
-        command = [sys.executable, "-m", "controller.demo.loadgen", "--port", str(port)]
+        command = python_child("controller.demo.loadgen", "--port", str(port))
         command += ["--path", "page", "--rate", str(self._rate)]
         command += ["--output", str(self._load.path)]
         self._session.add(start("loadgen", command, home))

@@ -47,7 +47,8 @@ def show(args: argparse.Namespace, out: TextIO) -> int:
     progress.end()
     _show(run, out)
     report = args.report or Path("reports") / time.strftime("sweetpoint-demo-%Y%m%d-%H%M%S.html")
-    _write(report, render(run))
+    # Without a name from the user the current directory may be anyone's, and a link lie there.
+    _write(report, render(run), "w" if args.report else "x")
     print(f"\nreport: {report}", file=out)
     if args.json:
         _write(args.json, json.dumps(dataclasses.asdict(run)))
@@ -140,9 +141,10 @@ def _show(run: Run, out: TextIO) -> None:
         print(sentence, file=out)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, mode: str = "w") -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         print(f"cannot write {path}: {error.strerror}", file=sys.stderr)

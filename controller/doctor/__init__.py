@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 import json
 import subprocess
-import sys
 
 from controller.doctor.fact import Fact
 from controller.doctor.knobs import find_knobs
 from controller.doctor.optional import find_optional
 from controller.doctor.required import find_required
+from controller.host.python_child import python_child
 
 __all__ = ("Fact", "Report", "examine", "main", "render_json", "render_text")
 
@@ -29,10 +29,6 @@ PROBES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _MODULES = {"shaping": "controller.reconcilers.network.trial"}
 # Compiling and loading takes 0.2 s, and a hundred times as long under emulation.
 TRIAL_TIMEOUT_S = 60.0
-_TRIAL = (
-    "import importlib, sys; works, detail = importlib.import_module(sys.argv[1]).trial(); "
-    "print(detail); sys.exit(not works)"
-)
 _MARKS = {True: "have", False: "MISSING", None: "unknown"}
 
 
@@ -97,7 +93,7 @@ def _try_probe(name: str) -> Fact:
     module = _MODULES.get(name, f"controller.probes.{name}")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRIAL, module],
+            python_child("controller.doctor.trial", module),
             capture_output=True,
             text=True,
             errors="replace",

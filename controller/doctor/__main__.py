@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""``python3 -m controller.doctor``: the report without an installation of sweetpoint."""
+"""``python3 -m controller.doctor`` in the source tree: the report without an installation."""
 
 import sys
 

@@ -3,7 +3,7 @@
 """Compiles a BPF source with bcc, in a child process that ends with it.
 
 bcc maps LLVM into its process and never returns the memory (some 110 MiB). This module is the
-parent's side and, run as ``python -m controller.probes.bpf.compiler``, the child, which answers
+parent's side and, run as a program, the child, which answers
 with the compiled program as JSON.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 
 from controller.host.facts import die_with_parent
 from controller.host.package_data import bpf_dir
+from controller.host.python_child import python_child
 from controller.probes.bpf.compiled import Compiled
 
 __all__ = ("CompileError", "compile_source")
@@ -34,7 +35,7 @@ def compile_source(source: str, defines: Mapping[str, int]) -> Compiled:
     :raises CompileError: see there; also, the child does not answer within 60 s.
     """
     child = subprocess.Popen(
-        [sys.executable, "-m", "controller.probes.bpf.compiler"],
+        python_child("controller.probes.bpf.compiler"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
