@@ -90,7 +90,7 @@ class Options:
 class Agent:
     """One run of the agent, from the loaded configuration to the restored knobs.
 
-    :raises ConfigError: the configuration is invalid, or does not match this host's cgroups.
+    :raises ConfigError: the configuration is invalid.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
     :raises OSError: the recording cannot be written, or the host is short of a resource.
@@ -296,6 +296,7 @@ class Agent:
             unknown_oncpu_ns=0 if reading is None else reading.unknown_oncpu_ns,
             workloads=self._node.workloads,
             left_out=self._node.left_out,
+            missing=self._node.missing,
             unmeasured=self._node.unmeasured,
             samples=snapshot.workloads,
             host_pressure_ns=self._node.sampler.host_pressure_ns,

@@ -72,7 +72,6 @@ class Node:
     ``enforcing``: whether knobs are written (enforce mode). ``workloads``: the ones measured and
     steered now.
 
-    :raises ConfigError: the configuration does not match this host's cgroups.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
     """
@@ -204,6 +203,11 @@ class Node:
     def left_out(self) -> tuple[str, ...]:
         """Why cgroups that a rule matches are no workloads; see ``WorkloadScanner``."""
         return self._scanner.left_out
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Which cgroups that a rule names do not exist; see ``WorkloadScanner``."""
+        return self._scanner.missing
 
     @property
     def unmeasured(self) -> Mapping[QosClass, int]:

@@ -14,14 +14,14 @@ from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.agent.sampler import Sampler
 from controller.config.indicator import learned_specs
-from controller.config.load import Config
+from controller.config.load import Config, ConfigError
 from controller.core.decision import Plan
 from controller.core.learning.state import LearnedIndicator
 from controller.core.model import IndicatorName, Mode, QosClass, Workload
 from controller.core.planner import Planner
 from controller.core.settings import IndicatorSpec, Profile, Settings
 from controller.core.units import NS_PER_SEC
-from controller.host.facts import CgroupLayout, cpu_model, find_cgroup_layout
+from controller.host.facts import cpu_model, find_cgroup_layout
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 from controller.workloads import static
@@ -58,10 +58,11 @@ def observe(
 
     *tell* is called in every tick with the time that is left, in s.
 
-    :raises ConfigError: a cgroup of the configuration does not exist.
+    :raises ConfigError: no cgroup that the configuration names for a service is there.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     """
     layout = find_cgroup_layout()
+    _check(static.scan(layout, config.workloads), config, services)
     observations = [_prepare(config, service) for service in services]
     settings = _settings(config, observations)
     with contextlib.ExitStack() as stack:
@@ -72,14 +73,14 @@ def observe(
         sampler = stack.enter_context(contextlib.closing(Sampler(layout, config.counters, monitor)))
         levels = stack.enter_context(contextlib.closing(ServiceLevels(config.service_level)))
 
-        def scan(strict: bool) -> tuple[Workload, ...]:
-            return _workloads(layout, config, services, strict)
+        def scan() -> tuple[Workload, ...]:
+            return _workloads(static.scan(layout, config.workloads).workloads, services)
 
-        workloads = scan(strict=True)
+        workloads = scan()
         sampler.set_workloads(workloads)
         planner = Planner(settings, workloads)
         with contextlib.suppress(KeyboardInterrupt):
-            for left_s in _ticks(settings.tick_ns, seconds, lambda: scan(False), planner, sampler):
+            for left_s in _ticks(settings.tick_ns, seconds, scan, planner, sampler):
                 snapshot = sampler.poll()
                 snapshot = replace(snapshot, services=levels.poll(snapshot.time_ns))
                 plan = planner.step(snapshot, ())
@@ -151,13 +152,19 @@ def _profile_name(service: str) -> str:
     return f"learn/{service}"  # no profile of a file has a slash in its name
 
 
-def _workloads(
-    layout: CgroupLayout, config: Config, services: Sequence[str], strict: bool
-) -> tuple[Workload, ...]:
-    workloads, _ = static.scan(layout, config.workloads, strict=strict)
+def _check(found: static.Scan, config: Config, services: Sequence[str]) -> None:
+    # By a pattern a service may come later. What a rule names is there, or is named wrongly.
+    absent = set(services) - {each.service for each in found.workloads}
+    origins = tuple(f"{rule.origin}: " for rule in config.workloads if rule.service in absent)
+    texts = (*found.missing, *found.left_out)
+    if reasons := [each for each in texts if each.startswith(origins)]:
+        raise ConfigError(reasons)
+
+
+def _workloads(found: tuple[Workload, ...], services: Sequence[str]) -> tuple[Workload, ...]:
     return tuple(
         each._replace(profile=_profile_name(each.service))
         if each.qos is QosClass.LS and each.service in services
         else each
-        for each in workloads
+        for each in found
     )

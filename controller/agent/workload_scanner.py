@@ -29,8 +29,9 @@ _log = logging.getLogger(__name__)
 class WorkloadScanner:
     """Finds the workloads in the cgroups of *layout*.
 
-    ``left_out``: a text for each cgroup that a rule of the configuration matches and that cannot be
-    a workload, as of the last scan.
+    As of the last scan, ``left_out`` has a text for each cgroup that a rule of the configuration
+    matches and that cannot be a workload, ``missing`` one for each that a rule names and that does
+    not exist. Each is logged when it is new.
     """
 
     def __init__(self, layout: CgroupLayout) -> None:
@@ -40,13 +41,11 @@ class WorkloadScanner:
         self._log = RateLimitedLogger(_log)
         self._changes_at_scan: int | None = None
         self.left_out: tuple[str, ...] = ()
+        self.missing: tuple[str, ...] = ()
 
     def first(self, config: Config) -> tuple[Workload, ...]:
-        """Return the workloads of the configuration alone.
-
-        :raises ConfigError: the configuration does not match this host's cgroups.
-        """
-        workloads = self._find(config, strict=True)
+        """Return the workloads of the configuration alone."""
+        workloads = self._find(config)
         self._intake.update(workloads)
         return self._placer.place(workloads, time.monotonic_ns())
 
@@ -59,7 +58,7 @@ class WorkloadScanner:
         """
         now_ns = time.monotonic_ns()
         self._changes_at_scan = changes
-        workloads = self._find(config, strict=False)
+        workloads = self._find(config)
         self._intake.update(workloads)
         if cluster is not None:
             workloads = cluster.scan(workloads, config.settings.profiles, now_ns)
@@ -87,11 +86,14 @@ class WorkloadScanner:
         """The number of workloads that wait for a later scan, by class."""
         return self._intake.counts
 
-    def _find(self, config: Config, *, strict: bool) -> tuple[Workload, ...]:
-        workloads, left_out = self._configured.scan(config.workloads, strict=strict)
-        logged = frozenset(self.left_out)
+    def _find(self, config: Config) -> tuple[Workload, ...]:
+        workloads, left_out, missing = self._configured.scan(config.workloads)
+        logged = frozenset((*self.left_out, *self.missing))
         for text in left_out:
             if text not in logged:
                 self._log.warning(f"{text}; left out")
-        self.left_out = left_out
+        for text in missing:
+            if text not in logged:
+                self._log.warning(f"{text}; left out until it does")
+        self.left_out, self.missing = left_out, missing
         return workloads

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from controller.config.indicator import format_value
 from controller.config.load import Config
+from controller.config.workload_rules import is_pattern
 from controller.core.model import Channel, IndicatorName, Knob, Workload
 from controller.core.settings import CoreMode, IndicatorSpec, Profile
 from controller.core.units import format_duration
@@ -103,7 +104,7 @@ class PodsSummary:
 class Summary:
     """A valid configuration on this host.
 
-    ``left_out`` is a text per cgroup that a pattern matches and that cannot be a workload.
+    ``left_out`` is a text per cgroup that a rule matches and that cannot be a workload.
     ``blocked`` maps each mode to what this host lacks for it, probes not tried.
     """
 
@@ -132,7 +133,7 @@ def summarize(config: Config, mountinfo: str | None = None) -> Summary:
     workloads: tuple[Workload, ...] = ()
     left_out: tuple[str, ...] = ()
     if layout is not None:
-        workloads, left_out = static.scan(layout, config.workloads, strict=False)
+        workloads, left_out, _ = static.scan(layout, config.workloads)
     profiles = tuple(_profiles(config, facts))
     return Summary(
         file=str(config.path),
@@ -163,8 +164,7 @@ def _rules(
         omitted = [text for text in left_out if text.startswith(f"{rule.origin}: ")]
         problem = f"{len(omitted)} left out" if omitted else ""
         if not paths and not omitted:
-            needed = "" if static.is_pattern(rule.cgroup) else " (needed at start)"
-            problem = f"none now{needed}"
+            problem = "none now" if is_pattern(rule.cgroup) else "does not exist now"
         yield RuleSummary(
             name=rule.name,
             cgroup=rule.cgroup,

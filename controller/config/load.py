@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.config.fields import check
-from controller.config.models import ConfigModel, ProfileModel, WorkloadModel
+from controller.config.models import ConfigModel, ProfileModel
 from controller.config.profile_set import find_conflicts, load_profiles
 from controller.config.sections.agent import (
     BudgetConfig,
@@ -33,8 +33,9 @@ from controller.config.sections.law import build_law
 from controller.config.sections.network import NetworkConfig, build_network
 from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
 from controller.config.state_dir import parse_directory
-from controller.config.yaml_document import ConfigError, Document, Loc, read_document
-from controller.core.model import IndicatorName, Mode, QosClass
+from controller.config.workload_rules import WorkloadRule, build_rules
+from controller.config.yaml_document import ConfigError, Document, read_document
+from controller.core.model import IndicatorName, Mode
 from controller.core.settings import DiskSpec, HostFacts, Profile, Settings
 from controller.host.facts import online_cpus
 
@@ -48,25 +49,6 @@ __all__ = (
 
 # Number of ticks without data after which the safe state is applied.
 STALE_TICKS = 5
-DEFAULT_PROFILE = "default"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadRule:
-    """An entry of ``workloads``: a name and class for the cgroups that match a glob.
-
-    ``cgroup`` is the glob, an absolute path below the cpu hierarchy. ``profile`` is empty unless
-    the class is latency-sensitive. ``origin`` is ``file:line`` of the entry, for messages about
-    cgroups that it matches. ``core_group`` is empty for the default group.
-    """
-
-    name: str
-    cgroup: str
-    qos: QosClass
-    service: str
-    profile: str
-    origin: str
-    core_group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +96,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     profiles = load_profiles(document, path.parent, model, problems)
     http = _parse_http(document, model.http, problems)
     token_file = _parse_token_file(document, model, problems)
-    rules = tuple(_rules(document, model.workloads, profiles, problems))
+    rules = build_rules(document, model.workloads, profiles, problems)
     state_dir, data_dir = parse_directory(model.state_dir), parse_directory(model.data_dir)
     for key, directory in {"state_dir": state_dir, "data_dir": data_dir}.items():
         if directory is None:
@@ -174,60 +156,6 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         "config": ConfigModel.model_json_schema(),
         "profile": ProfileModel.model_json_schema(),
     }
-
-
-def _rules(
-    document: Document,
-    models: Iterable[WorkloadModel],
-    profiles: Mapping[str, Profile],
-    problems: list[str],
-) -> Iterable[WorkloadRule]:
-    names: dict[str, int] = {}
-    patterns: dict[str, int] = {}
-    for index, model in enumerate(models):
-        loc: Loc = ("workloads", index)
-        if model.name in names:
-            first = document.lines[("workloads", names[model.name], "name")]
-            text = f"{model.name!r} is already the name of the workload in line {first}"
-            problems.append(document.problem((*loc, "name"), text))
-        names.setdefault(model.name, index)
-        pattern = _normal_pattern(model.cgroup)
-        if pattern is None:
-            text = "must be a path such as /web or /batch/* below the cpu hierarchy, not its root"
-            problems.append(document.problem((*loc, "cgroup"), text))
-        elif pattern in patterns:
-            first = document.lines[("workloads", patterns[pattern], "cgroup")]
-            text = f"{pattern} already belongs to the workload in line {first}"
-            problems.append(document.problem((*loc, "cgroup"), text))
-        else:
-            patterns[pattern] = index
-        profile = model.profile or DEFAULT_PROFILE
-        if model.qos is not QosClass.LS:
-            if model.profile is not None:
-                text = f"only a {QosClass.LS} workload has a profile"
-                problems.append(document.problem((*loc, "profile"), text))
-            profile = ""
-        elif profile not in profiles:
-            text = f"no profile named {profile!r} (have: {', '.join(sorted(profiles))})"
-            problems.append(document.problem((*loc, "profile"), text))
-        if model.core_group is not None and model.qos is not QosClass.BE:
-            text = f"only a {QosClass.BE} workload has a core_group"
-            problems.append(document.problem((*loc, "core_group"), text))
-        yield WorkloadRule(
-            name=model.name,
-            cgroup=pattern or "",
-            qos=model.qos,
-            service=model.service or model.name,
-            profile=profile,
-            origin=f"{document.origin}:{document.lines[loc]}",
-            core_group=model.core_group or "",
-        )
-
-
-def _normal_pattern(pattern: str) -> str | None:
-    parts = [part for part in pattern.split("/") if part]
-    bad = not pattern.startswith("/") or not parts or any(p in (".", "..", "**") for p in parts)
-    return None if bad else "/" + "/".join(parts)
 
 
 def _parse_http(document: Document, text: str, problems: list[str]) -> tuple[str, int] | None:

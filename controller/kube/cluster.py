@@ -12,9 +12,9 @@ from pathlib import Path
 import re
 import time
 
-from controller.config.load import DEFAULT_PROFILE
 from controller.config.profile_set import base_name
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.config.workload_rules import DEFAULT_PROFILE
 from controller.core.control.explain import describe_pause
 from controller.core.decision import Plan
 from controller.core.model import Knob, Mode, Pause, Snapshot, Workload

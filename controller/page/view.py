@@ -33,6 +33,8 @@ __all__ = (
 
 _TREND = 60
 _MOST_NAME = 64
+_MOST_TEXT = 200
+_MOST_MISSING = 5
 _RATIOS = ("wait_ratio", "net_drops", "psi_cpu", "psi_memory", "psi_io")
 _SPARKS = "▁▂▃▄▅▆▇█"
 # The bar and the trend end at this multiple of the sweet point.
@@ -252,6 +254,9 @@ def _notes(page: Mapping[str, Any]) -> Iterator[str]:
         yield f"probe {text(probe)} is off: {text(problem)}"
     if problem := text(page.get("config_problem")):
         yield f"configuration: {problem}"
+    missing = page.get("missing")
+    for each in missing[:_MOST_MISSING] if isinstance(missing, list) else ():
+        yield f"not there: {text(each, _MOST_TEXT)}"
     if mapping(page.get("plan")).get("safe") is True:
         yield "no data: safe state"
 

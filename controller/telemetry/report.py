@@ -126,6 +126,7 @@ class TickReport:
     routine: Mapping[Knob, int] = field(default_factory=dict)
     cluster: ClusterState | None = None
     left_out: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     unknown_oncpu_ns: int = 0
     unmeasured: Mapping[QosClass, int] = field(default_factory=dict)
     store: StoreState = field(default_factory=StoreState)
@@ -242,6 +243,7 @@ class PublishedState:
             [{**w._asdict(), "oncpu_ns": oncpu.get(w.cgroup)} for w in report.workloads],
         )
         yield "left_out", report.left_out[:_MAX_TEXTS]
+        yield "missing", report.missing[:_MAX_TEXTS]
         yield "plan", report.plan
         yield "ran_ns", self.ran_ns
         yield (

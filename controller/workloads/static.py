@@ -4,6 +4,10 @@
 
 A workload is identified by the kernfs id of its cgroup. If a cgroup is removed and another one is
 made at its path, the next scan returns another workload.
+
+A scan never fails for what exists or not: services start after the agent, stop and come back, and
+the agent protects the others meanwhile. What is wrong in the text of the rules alone is found when
+the file is read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,26 +16,35 @@ import os
 from pathlib import Path
 import re
 import stat
+from typing import NamedTuple
 
-from controller.config.load import ConfigError, WorkloadRule
+from controller.config.workload_rules import WorkloadRule, is_pattern
 from controller.core.model import CgroupId, Workload
 from controller.host.facts import CgroupLayout
 from controller.host.names import printable_name
 from controller.host.own_cgroup import OWN_CGROUP
 
-__all__ = ("ConfiguredWorkloads", "is_pattern", "scan")
+__all__ = ("ConfiguredWorkloads", "Scan", "scan")
 
-_MAGIC = frozenset("*?[")
-
-
-_Scan = tuple[tuple[Workload, ...], tuple[str, ...]]
 # A rule, and a workload by it.
 _Found = tuple[WorkloadRule, Workload]
 
 
-def scan(layout: CgroupLayout, rules: Iterable[WorkloadRule], *, strict: bool) -> _Scan:
+class Scan(NamedTuple):
+    """The present workloads, sorted by path, and why others are none.
+
+    ``left_out`` is a text for each cgroup that a rule matches and that cannot be a workload.
+    ``missing`` is one for each cgroup that a rule names without a pattern and that does not exist.
+    """
+
+    workloads: tuple[Workload, ...]
+    left_out: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def scan(layout: CgroupLayout, rules: Iterable[WorkloadRule]) -> Scan:
     """Return what ``ConfiguredWorkloads.scan`` does, for a single scan."""
-    return ConfiguredWorkloads(layout).scan(rules, strict=strict)
+    return ConfiguredWorkloads(layout).scan(rules)
 
 
 class ConfiguredWorkloads:
@@ -48,18 +61,13 @@ class ConfiguredWorkloads:
         self._known: dict[str, _Found] = {}  # by path; those that are workloads
         self._workloads: tuple[Workload, ...] = ()
 
-    def scan(self, rules: Iterable[WorkloadRule], *, strict: bool) -> _Scan:
-        """Return the present workloads, sorted by path, and a text per cgroup that is left out.
+    def scan(self, rules: Iterable[WorkloadRule]) -> Scan:
+        """Return the present workloads, and why others are none.
 
         A cgroup that matches a rule is left out if it belongs to an earlier rule, lies inside
         another workload, or has no cpu controller. The others are not affected: a user with a
         delegated cgroup can cause each of these below a pattern. Of two nested cgroups the inner
         one is left out, because a knob of the outer one acts on it as well.
-
-        :param strict: whether it is an error if a cgroup is left out or missing that a rule names
-            without a pattern. At start that is most likely a typing error; later the workload may
-            have ended.
-        :raises ConfigError: only if *strict*.
         """
         mount = self._layout.mount
         found: dict[str, _Found] = {}
@@ -68,10 +76,7 @@ class ConfiguredWorkloads:
         for rule in rules:
             matches = list(_match(mount, rule.cgroup.strip("/").split("/")))
             if not matches and not is_pattern(rule.cgroup):
-                missing.append(
-                    f"{rule.origin}: cgroup: {rule.cgroup} does not exist below {mount}; start "
-                    "the workload first, or name it by a pattern if it comes and goes"
-                )
+                missing.append(f"{rule.origin}: cgroup: {rule.cgroup} does not exist below {mount}")
             for path, inode in matches:
                 if path in found:
                     other = found[path][0]
@@ -80,19 +85,12 @@ class ConfiguredWorkloads:
                 else:
                     found[path] = self._find(rule, path, inode)
         kept = self._without_nested(found, problems)
-        texts = [f"{rule.origin}: cgroup: {text}" for rule, text in problems]
-        errors = [
-            text
-            for (rule, _), text in zip(problems, texts, strict=True)
-            if not is_pattern(rule.cgroup)
-        ]
-        if strict and (missing or errors):
-            raise ConfigError([*missing, *errors])
+        left_out = tuple(f"{rule.origin}: cgroup: {text}" for rule, text in problems)
         self._known = kept
         workloads = tuple(workload for _, workload in kept.values())
         if workloads != self._workloads:
             self._workloads = workloads
-        return self._workloads, tuple(texts)
+        return Scan(self._workloads, left_out, tuple(missing))
 
     def _find(self, rule: WorkloadRule, path: str, inode: int) -> _Found:
         known = self._known.get(path)
@@ -131,11 +129,6 @@ class ConfiguredWorkloads:
     def _has_cpu(self, path: str) -> bool:
         layout = self._layout
         return layout.version == "v1" or (layout.mount / path[1:] / "cpu.max").exists()
-
-
-def is_pattern(cgroup: str) -> bool:
-    """Return whether *cgroup*, the path of a rule, is a glob."""
-    return not _MAGIC.isdisjoint(cgroup)
 
 
 def _above(path: str) -> Iterator[str]:

@@ -157,6 +157,11 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
             "Cgroups that match a rule of the configuration and cannot be workloads.",
             float(len(report.left_out)),
         ),
+        (
+            "missing_cgroups",
+            "Cgroups that the configuration names and that do not exist; they are looked for.",
+            float(len(report.missing)),
+        ),
     ):
         yield GaugeMetricFamily(f"sweetpoint_{name}", text, value=value)
     unmeasured = GaugeMetricFamily(

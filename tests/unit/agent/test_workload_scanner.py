@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.agent.workload_scanner import WorkloadScanner
-from controller.config.load import Config, ConfigError, load
+from controller.config.load import Config, load
 from controller.core.model import QosClass
 from controller.host.facts import CgroupLayout
 
@@ -34,9 +34,21 @@ def make_batch(layout: CgroupLayout, first: int, last: int) -> None:
         (layout.mount / "batch" / f"job{number:03}").mkdir()
 
 
-def test_the_first_scan_insists_on_the_rules(layout: CgroupLayout, config: Config) -> None:
-    with pytest.raises(ConfigError, match="/web"):
-        WorkloadScanner(layout).first(config)
+def test_a_service_that_comes_later_is_missed_and_told_once(
+    layout: CgroupLayout, config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    scanner = WorkloadScanner(layout)
+    assert scanner.first(config) == ()
+    (missing,) = scanner.missing
+    assert missing.endswith(f"config.yaml:2: cgroup: /web does not exist below {layout.mount}")
+    scanner.scan(config, None, changes=1)
+    assert [each.message for each in caplog.records] == [f"{missing}; left out until it does"]
+    (layout.mount / "web").mkdir()
+    assert [each.name for each in scanner.scan(config, None, changes=2)] == ["web"]
+    assert scanner.missing == ()
+    (layout.mount / "web").rmdir()
+    assert scanner.scan(config, None, changes=3) == ()
+    assert len(caplog.records) == 2
 
 
 def test_most_of_many_new_workloads_wait_for_later_scans(

@@ -44,7 +44,7 @@ def test_workloads_and_what_is_missing(tmp_path: Path, mountinfo: str) -> None:
     assert [(each.name, len(each.found), each.problem) for each in summary.workloads] == [
         ("web", 1, ""),
         ("jobs", 2, ""),
-        ("gone", 0, "none now (needed at start)"),
+        ("gone", 0, "does not exist now"),
         ("later", 0, "none now"),
     ]
     (profile,) = summary.profiles

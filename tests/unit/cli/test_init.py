@@ -55,12 +55,13 @@ def v2(tmp_path: Path) -> CgroupLayout:
 
 
 def loaded(folder: Path, text: str, layout: CgroupLayout) -> dict[str, tuple[QosClass, str]]:
-    """Return class and profile by cgroup; fails if the agent would not start with *text*."""
+    """Return class and profile by cgroup; fails if the agent would miss one of *text*."""
     file = folder / "config.yaml"
     file.write_text(text)
     config = load(file, cpus=4)
     assert config.settings.mode is Mode.OBSERVE
-    scan(layout, config.workloads, strict=True)
+    found = scan(layout, config.workloads)
+    assert (found.left_out, found.missing) == ((), ())
     return {rule.cgroup: (rule.qos, rule.profile) for rule in config.workloads}
 
 
