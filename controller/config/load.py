@@ -37,7 +37,7 @@ from controller.config.workload_rules import WorkloadRule, build_rules
 from controller.config.yaml_document import ConfigError, Document, read_document
 from controller.core.model import IndicatorName, Mode
 from controller.core.settings import DiskSpec, HostFacts, Profile, Settings
-from controller.host.facts import online_cpus
+from controller.host.facts import online_cpus, present_cpus
 
 __all__ = (
     "Config",
@@ -80,12 +80,14 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
     """Read *path* and every profile file it names.
 
     *mode* overrides the mode in the file. *cpus* is the number of CPUs against which amounts of
-    CPU are checked; default: the online CPUs of this host.
+    CPU are checked; default: those of this host. One that is offline now counts for the check:
+    the same file is right again when it comes back.
 
     :raises ConfigError: a file is invalid; nothing was changed.
     :raises OSError: see ``read_document``.
     """
-    cpus = len(online_cpus()) if cpus is None else cpus
+    online = len(online_cpus()) if cpus is None else cpus
+    cpus = max(online, len(present_cpus())) if cpus is None else cpus
     document = read_document(path)
     model = check(document, ConfigModel)
     problems: list[str] = []
@@ -129,7 +131,7 @@ def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Co
         history=build_history(model.history),
         settings=Settings(
             tick_ns=model.tick,
-            host=HostFacts(cpus=cpus),
+            host=HostFacts(cpus=online),
             profiles=profiles,
             reserve_cpus=model.reserve,
             safe_state=model.safe_state,

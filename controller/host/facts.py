@@ -36,6 +36,7 @@ __all__ = (
     "mounts",
     "online_cpus",
     "possible_cpus",
+    "present_cpus",
 )
 
 _CPU_DIR = Path("/sys/devices/system/cpu")
@@ -192,6 +193,11 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def online_cpus() -> tuple[int, ...]:
     """Return the numbers of the CPUs that are online."""
     return parse_cpu_list((_CPU_DIR / "online").read_text(encoding="utf-8"))
+
+
+def present_cpus() -> tuple[int, ...]:
+    """Return the numbers of the CPUs that this host has, those that are offline included."""
+    return parse_cpu_list((_CPU_DIR / "present").read_text(encoding="utf-8"))
 
 
 def possible_cpus() -> tuple[int, ...]:

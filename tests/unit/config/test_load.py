@@ -121,6 +121,16 @@ def test_reserve_is_checked_against_this_host(write: Write) -> None:
     assert problem.startswith("config.yaml:1: reserve: must be less than this host's ")
 
 
+def test_cpus_that_are_offline_now_do_not_make_a_file_wrong(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.host.facts._CPU_DIR", tmp_path)
+    write("0-3\n", "present")
+    write("0,2\n", "online")
+    assert load(write("reserve: 3cpu\n" + WORKLOADS)).settings.host == HostFacts(cpus=2)
+    assert "4 CPUs" in problems_of_host(write("reserve: 4cpu\n" + WORKLOADS))[0]
+
+
 def problems_of_host(path: Path) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(path)
