@@ -40,13 +40,14 @@ import signal
 import sys
 import time
 
+from controller.agent.config_source import ConfigSource
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
 from controller.agent.learned import LearnedStore
 from controller.agent.node import Node
 from controller.agent.pauses import Pauses
 from controller.agent.recording import Entry, Recorder
-from controller.agent.reload import Change, ConfigFollower, ConfigSource
+from controller.agent.reload import Change, ConfigFollower
 from controller.agent.self_budget import CostMeter
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
@@ -79,9 +80,13 @@ _SWITCH_INTERVAL_S = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Command-line options of a run. ``mode`` overrides the mode of the configuration file."""
+    """Command-line options of a run, and the state directory that the guardian holds.
+
+    ``mode`` overrides the mode of the configuration file.
+    """
 
     config: Path
+    state_dir: Path
     mode: Mode | None
     once: bool
     record: Path | None
@@ -99,8 +104,8 @@ class Agent:
     def __init__(self, options: Options, heartbeat: Heartbeat) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._once = options.once
-        source = ConfigSource(options.config, options.mode)
-        loaded = source.load()
+        source = ConfigSource(options.config, options.mode, options.state_dir)
+        loaded = source.start()
         self._heartbeat = heartbeat
         self._recorder = None if options.record is None else Recorder(options.record)
         self._published = PublishedState()
@@ -124,6 +129,7 @@ class Agent:
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_refresh_ns = 0
         self._weight = OwnWeight()
+        source.keep()
 
     @property
     def _config(self) -> Config:

@@ -21,19 +21,18 @@ the sections with changes that only a restart applies.
 After a change the agent passes the settings and workloads on to its planner, see ``Change``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 import logging
-from pathlib import Path
 import time
 
+from controller.agent.config_source import ConfigSource
 from controller.agent.node import Node
-from controller.config.load import Config, ConfigError, load
-from controller.core.model import Mode
+from controller.config.load import Config, ConfigError
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import online_cpus
 
-__all__ = ("Change", "ConfigFollower", "ConfigSource")
+__all__ = ("Change", "ConfigFollower")
 
 _log = logging.getLogger(__name__)
 
@@ -69,22 +68,6 @@ class Change(Enum):
     SETTINGS = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSource:
-    """The path of the configuration file; ``mode`` overrides the mode in it."""
-
-    file: Path
-    mode: Mode | None
-
-    def load(self) -> Config:
-        """Read and check the file and its profiles.
-
-        :raises ConfigError: one of them is invalid.
-        :raises OSError: see ``load``.
-        """
-        return load(self.file, mode=self.mode)
-
-
 class ConfigFollower:
     """Applies changes of the configuration file, of cluster profiles and of workloads to a node.
 
@@ -102,7 +85,7 @@ class ConfigFollower:
         self._next_scan_ns = self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
         node.reconfigure(self.config, node.workloads)
-        self.problem = ""
+        self.problem = source.problem
         self._scan_problem = ""
 
     def poll(self, now_ns: int) -> Change:
@@ -169,6 +152,7 @@ class ConfigFollower:
         self._file_profiles = loaded.settings.profiles
         self._node.reconfigure(config, workloads)
         self._adopt(config)
+        self._source.keep()
         _log.info("reload: %s applied", self._source.file)
         return True
 

@@ -62,12 +62,18 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(error, FAILED)
     if arguments.no_guardian:
         _restore(state_dir)
-        return _agent(arguments, guardian.Heartbeat())
-    return guardian.run(
-        lambda heartbeat: _agent(arguments, heartbeat),
-        lock=lock,
-        restore=lambda: _restore(state_dir),
-    )
+        code = _agent(arguments, state_dir, guardian.Heartbeat())
+    else:
+        code = guardian.run(
+            lambda heartbeat: _agent(arguments, state_dir, heartbeat),
+            lock=lock,
+            restore=lambda: _restore(state_dir),
+        )
+    if code in (DONE, WRONG):
+        from controller.host.kept_config import forget_config
+
+        forget_config(state_dir)
+    return code
 
 
 def _prepare(config: Path) -> tuple[int, Path | None]:
@@ -101,17 +107,29 @@ def _enter_own_cgroup() -> None:
 
 
 def _send_state_dir(config: Path, writer: int) -> int:
-    from controller.config.state_dir import read_state_dir
+    from controller.config.state_dir import DEFAULT_STATE_DIR, read_state_dir
     from controller.config.yaml_document import ConfigError
 
     try:
         state_dir = read_state_dir(config) or _load_state_dir(config)
     except ConfigError as error:
-        return fail(error, WRONG)
+        state_dir = Path(DEFAULT_STATE_DIR)
+        if not _is_kept(state_dir, config):
+            return fail(error, WRONG)
     except OSError as error:
         return fail(error, FAILED)
     os.write(writer, os.fsencode(state_dir))
     return DONE
+
+
+def _is_kept(state_dir: Path, config: Path) -> bool:
+    # After a crash: the agent says what is wrong with the file, and goes on.
+    from controller.host.kept_config import read_config
+
+    try:
+        return read_config(state_dir, config) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def _load_state_dir(config: Path) -> Path:
@@ -121,7 +139,7 @@ def _load_state_dir(config: Path) -> Path:
     return load(config).state_dir
 
 
-def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
+def _agent(arguments: argparse.Namespace, state_dir: Path, heartbeat: object) -> int:
     # Before there are threads, which inherit the mask. A signal during a tick would otherwise be
     # delivered to a thread that does not block it, and a reload would be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -144,6 +162,7 @@ def _agent(arguments: argparse.Namespace, heartbeat: object) -> int:
     assert isinstance(heartbeat, Heartbeat)
     options = Options(
         config=arguments.config,
+        state_dir=state_dir,
         mode=None if arguments.mode is None else Mode(arguments.mode),
         once=arguments.once,
         record=arguments.record,

@@ -6,7 +6,7 @@ All or nothing: ``load`` returns a ``Config`` if all files are valid; otherwise 
 ``ConfigError`` that lists all problems, each with file, line and field.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from controller.config.sections.network import NetworkConfig, build_network
 from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
 from controller.config.state_dir import parse_directory
 from controller.config.workload_rules import WorkloadRule, build_rules
-from controller.config.yaml_document import ConfigError, Document, read_document
+from controller.config.yaml_document import ConfigError, Document, parse_document, read_text
 from controller.core.model import IndicatorName, Mode
 from controller.core.settings import DiskSpec, HostFacts, Profile, Settings
 from controller.host.facts import online_cpus, present_cpus
@@ -76,26 +76,32 @@ class Config:
     eviction: EvictionConfig
 
 
-def load(path: Path, *, mode: Mode | None = None, cpus: int | None = None) -> Config:
+def load(
+    path: Path,
+    *,
+    mode: Mode | None = None,
+    cpus: int | None = None,
+    read: Callable[[Path], str] = read_text,
+) -> Config:
     """Read *path* and every profile file it names.
 
     *mode* overrides the mode in the file. *cpus* is the number of CPUs against which amounts of
     CPU are checked; default: those of this host. One that is offline now counts for the check:
-    the same file is right again when it comes back.
+    the same file is right again when it comes back. *read* returns the text of a file.
 
     :raises ConfigError: a file is invalid; nothing was changed.
-    :raises OSError: see ``read_document``.
+    :raises OSError: see ``read_text``.
     """
     online = len(online_cpus()) if cpus is None else cpus
     cpus = max(online, len(present_cpus())) if cpus is None else cpus
-    document = read_document(path)
+    document = parse_document(read(path), str(path))
     model = check(document, ConfigModel)
     problems: list[str] = []
     if not model.workloads and model.kubernetes is None:
         given = ("workloads",) in document.lines
         text = "must have at least one entry" if given else "is missing"
         problems.append(document.problem(("workloads",), text))
-    profiles = load_profiles(document, path.parent, model, problems)
+    profiles = load_profiles(document, path.parent, model, problems, read)
     http = _parse_http(document, model.http, problems)
     token_file = _parse_token_file(document, model, problems)
     rules = build_rules(document, model.workloads, profiles, problems)

@@ -5,7 +5,7 @@
 Of two profiles with the same name the later one in this order replaces the earlier one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from controller.config.fields import check
@@ -42,11 +42,16 @@ def base_name(profile: str) -> str:
 
 
 def load_profiles(
-    document: Document, folder: Path, model: ConfigModel, problems: list[str]
+    document: Document,
+    folder: Path,
+    model: ConfigModel,
+    problems: list[str],
+    read: Callable[[Path], str] = read_text,
 ) -> dict[str, Profile]:
     """Return the shipped profiles and those that *model* lists, by name.
 
-    File names in *model* are relative to *folder*. Problems of listed files go to *problems*.
+    File names in *model* are relative to *folder*, and *read* returns their text. Their problems go
+    to *problems*.
 
     :raises ConfigError: a shipped profile is invalid.
     """
@@ -57,7 +62,7 @@ def load_profiles(
     for index, name in enumerate(model.profiles):
         file = folder / name
         try:
-            text = read_text(file)
+            text = read(file)
         except ConfigError as error:
             problems += [document.problem(("profiles", index), each) for each in error.problems]
             continue

@@ -12,8 +12,9 @@ import resource
 import pytest
 
 from actuators.core_scheduling import prctl
+from controller.agent.config_source import ConfigSource
 from controller.agent.node import Node
-from controller.agent.reload import Change, ConfigFollower, ConfigSource
+from controller.agent.reload import Change, ConfigFollower
 from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.probes.bpf import loader
