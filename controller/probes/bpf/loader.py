@@ -9,6 +9,7 @@ compiled, in a child (``compiler``), because that takes ten times as long and LL
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+import errno
 import logging
 import os
 from pathlib import Path
@@ -35,9 +36,14 @@ _log = logging.getLogger(__name__)
 
 _RAW_TRACEPOINT = "raw_tracepoint__"  # what RAW_TRACEPOINT_PROBE puts before the name
 _MAX_REASON = 1000  # characters
+# What the host refuses whatever the program is: rights, memory, descriptors, a tracepoint that it
+# does not have, a cgroup with a foreign program.
+_NOT_THE_PROGRAM = {
+    errno.EPERM, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.EBUSY,
+}  # fmt: skip
 _cache: Path | None = None
 # By source and -D values.
-_prepared: dict[tuple[str, str], Compiled] = {}
+_prepared: "dict[tuple[str, str], _Program]" = {}
 
 
 class LoadError(Exception):
@@ -142,7 +148,7 @@ def prepare(spec: ProgramSpec) -> None:
     :raises LoadError: bcc is missing, or the program does not compile.
     """
     try:
-        _compiled(spec, typed=spec.typed, keep=True)
+        _find(spec, typed=spec.typed, keep=True)
     except (CompileError, OSError) as error:
         raise LoadError(f"{spec.source}: {str(error)[:_MAX_REASON]}") from error
 
@@ -158,12 +164,23 @@ def _load(spec: ProgramSpec) -> Loaded:
 
 
 def _load_variant(spec: ProgramSpec, *, typed: bool, untyped: str) -> Loaded:
-    compiled = _compiled(spec, typed=typed)
+    program = _find(spec, typed=typed)
+    while True:
+        try:
+            loaded = _load_compiled(spec, program.compiled, typed)
+        except (OSError, LoadError, KeyError) as error:
+            if not program.renew(error):
+                raise
+        else:
+            loaded.untyped = untyped
+            return loaded
+
+
+def _load_compiled(spec: ProgramSpec, compiled: Compiled, typed: bool) -> Loaded:
     opened: list[int] = []
     loaded: Loaded | None = None
     try:
         loaded = _Loading(spec, compiled, typed, opened).load()
-        loaded.untyped = untyped
         return loaded
     finally:
         # After an error all; else those that a link or a map keeps loaded.
@@ -232,32 +249,77 @@ class _Loading:
         return fd
 
 
-def _compiled(spec: ProgramSpec, *, typed: bool, keep: bool = False) -> Compiled:
+@dataclass(slots=True)
+class _Program:
+    """A compiled source, and how to compile it again if the kernel refuses what the cache had.
+
+    ``cache`` and ``key``: where it is kept, if it is. ``is_old``: an earlier start compiled it, and
+    compiling may bring another one. ``prepared``: a tick loads it, which waits for no compiler.
+    """
+
+    name: str
+    source: str
+    defines: Mapping[str, int]
+    cache: ProgramCache | None
+    key: str
+    compiled: Compiled
+    is_old: bool
+    prepared: bool = False
+
+    def renew(self, error: Exception) -> bool:
+        """Replace what the kernel refused with *error*; return whether there is something new."""
+        if self.cache is None or getattr(error, "errno", None) in _NOT_THE_PROGRAM:
+            return False
+        if not self.is_old:
+            self.cache.note_refusal(self.key)
+            return False
+        self.is_old = False
+        self.cache.drop(self.key)
+        reason = str(error)[:_MAX_REASON]
+        if self.prepared:
+            _log.warning("%s: dropped from the cache, refused: %s", self.name, reason)
+            self.cache = None
+            return False
+        _log.warning("%s: of the cache, refused, compiled again: %s", self.name, reason)
+        try:
+            self.compiled = compile_source(self.source, self.defines)
+        except CompileError as failure:
+            _log.warning("%s: %s", self.name, failure)
+            return False
+        self.cache.put(self.key, self.compiled)
+        return True
+
+
+def _find(spec: ProgramSpec, *, typed: bool, keep: bool = False) -> _Program:
+    """Return *spec* from memory, from the cache, or compiled now; *keep* it in memory."""
     folder = bpf_dir()
     source = _source(folder, spec.source)
     defines = {**spec.defines, "TYPED": int(typed)}
     place = source, repr(sorted(defines.items()))
-    compiled = _prepared.get(place)
-    if compiled is None:
-        compiled = _from_cache(spec.source, folder, source, defines)
+    program = _prepared.get(place)
+    if program is None:
+        program = _from_cache(spec.source, folder, source, defines)
     if keep:
-        _prepared[place] = compiled
-    return compiled
+        program.prepared = True
+        _prepared[place] = program
+    return program
 
 
-def _from_cache(name: str, folder: Path, source: str, defines: Mapping[str, int]) -> Compiled:
+def _from_cache(name: str, folder: Path, source: str, defines: Mapping[str, int]) -> _Program:
     """Return the program that the cache has or, compiled now, will have."""
     if _cache is None:
-        return compile_source(source, defines)
+        compiled = compile_source(source, defines)
+        return _Program(name, source, defines, None, "", compiled, is_old=False)
     cache = ProgramCache(_cache)
     key = cache_key(source, folder / "include" / "kernel", defines)
-    compiled = cache.get(key)
-    if compiled is None:
-        compiled = compile_source(source, defines)
+    kept = cache.get(key)
+    compiled = compile_source(source, defines) if kept is None else kept
+    if kept is None:
         cache.put(key, compiled)
     for problem in cache.problems:
         _log.warning("%s: %s", name, problem)
-    return compiled
+    is_old = kept is not None and not cache.is_refused(key)
+    return _Program(name, source, defines, cache, key, compiled, is_old)
 
 
 def _link_to_cgroup(program: int, cgroup: str, attach_type: int) -> int:

@@ -5,6 +5,10 @@
 A file's name is the hash of everything that the compiled program depends on, and its first line
 the hash of the rest. The kernel verifies what is loaded from it as it does anything else, but runs
 it with the agent's rights: only files that root alone could have written are used.
+
+The name cannot have everything, such as the libraries below bcc. So a program that the kernel
+refuses is dropped and compiled again, once: a mark beside a file says that the kernel refused it
+right after it was compiled, as some kernels refuse typed programs at each start.
 """
 
 from collections.abc import Mapping
@@ -23,9 +27,11 @@ from controller.probes.bpf.compiled import Compiled
 __all__ = ("ProgramCache", "cache_key")
 
 _FORMAT = 1
-# Four sources in two variants, of this configuration and a few earlier ones; some 30 KiB each.
+# Four sources in two variants, of this configuration and a few earlier ones; some 30 KiB each. And
+# their marks, which are empty.
 _MAX_FILES = 32
 _MAX_BYTES = 4 << 20
+_REFUSED = ".refused"
 
 
 def cache_key(
@@ -103,6 +109,20 @@ class ProgramCache:
             self.problems.append(f"the next start compiles again: {error}")
             with contextlib.suppress(OSError):
                 new.unlink()
+
+    def drop(self, key: str) -> None:
+        """Forget the program kept as *key*."""
+        with contextlib.suppress(OSError):  # its replacement is written over it
+            (self._directory / key).unlink()
+
+    def note_refusal(self, key: str) -> None:
+        """Remember that the kernel refuses what *key* is, also when it is compiled again."""
+        with contextlib.suppress(OSError):  # without the mark it is compiled once more
+            (self._directory / f"{key}{_REFUSED}").touch(mode=0o600)
+
+    def is_refused(self, key: str) -> bool:
+        """Return whether ``note_refusal`` was called for *key*."""
+        return (self._directory / f"{key}{_REFUSED}").exists()
 
     def _check_directory(self) -> None:
         for directory in (self._directory.parent, self._directory):
