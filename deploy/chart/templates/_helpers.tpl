@@ -89,7 +89,10 @@ The agent's configuration as JSON, which is also YAML: Helm holds all numbers as
 {{- toPrettyJson $config -}}
 {{- end -}}
 
-{{/* An HTTP probe. kubelet connects to the address of the pod, with hostNetwork of the host. */}}
+{{/*
+An HTTP probe. kubelet connects to the address of the pod, with hostNetwork of the host. Under a
+flood of connections an answer took 1.3 s, longer than the default of Kubernetes allows.
+*/}}
 {{- define "sweetpoint.probe" -}}
 {{- $root := index . 0 -}}
 httpGet:
@@ -98,6 +101,7 @@ httpGet:
   {{- if include "sweetpoint.hostNetwork" $root | and (has $root.Values.http.host (list "127.0.0.1" "[::1]")) }}
   host: {{ trimAll "[]" $root.Values.http.host | quote }}
   {{- end }}
+timeoutSeconds: 5
 {{- end -}}
 
 {{/* The resources that the agent may remove, independent of the ones that it publishes now. */}}
