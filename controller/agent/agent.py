@@ -32,7 +32,7 @@ Signals are blocked and handled between two ticks, so a tick is never interrupte
 SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import gc
 import logging
 from pathlib import Path
@@ -80,9 +80,10 @@ _SWITCH_INTERVAL_S = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Command-line options of a run, and the state directory that the guardian holds.
+    """Options of a run. ``mode`` overrides the mode of the configuration file.
 
-    ``mode`` overrides the mode of the configuration file.
+    ``state_dir`` overrides that of the file too: it is the directory in which the guardian looks
+    for what this agent holds. The file may have changed since the guardian read it.
     """
 
     config: Path
@@ -106,6 +107,15 @@ class Agent:
         self._once = options.once
         source = ConfigSource(options.config, options.mode, options.state_dir)
         loaded = source.start()
+        if loaded.state_dir != options.state_dir:
+            _log.warning(
+                "%s: state_dir %s is not used before 'sweetpoint run' is stopped and started "
+                "again; it stays %s",
+                options.config,
+                loaded.state_dir,
+                options.state_dir,
+            )
+            loaded = replace(loaded, state_dir=options.state_dir)
         self._heartbeat = heartbeat
         self._recorder = None if options.record is None else Recorder(options.record)
         self._published = PublishedState()

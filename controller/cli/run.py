@@ -9,8 +9,13 @@ import os
 from pathlib import Path
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
+
+if TYPE_CHECKING:
+    from controller.agent.guardian import Heartbeat
+    from controller.host.state_dir import Lock
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -62,10 +67,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(error, FAILED)
     if arguments.no_guardian:
         _restore(state_dir)
-        code = _agent(arguments, state_dir, guardian.Heartbeat())
+        code = _agent(arguments, guardian.Heartbeat(), lock)
     else:
         code = guardian.run(
-            lambda heartbeat: _agent(arguments, state_dir, heartbeat),
+            lambda heartbeat: _agent(arguments, heartbeat, lock),
             lock=lock,
             restore=lambda: _restore(state_dir),
         )
@@ -139,7 +144,7 @@ def _load_state_dir(config: Path) -> Path:
     return load(config).state_dir
 
 
-def _agent(arguments: argparse.Namespace, state_dir: Path, heartbeat: object) -> int:
+def _agent(arguments: argparse.Namespace, heartbeat: "Heartbeat", lock: "Lock") -> int:
     # Before there are threads, which inherit the mask. A signal during a tick would otherwise be
     # delivered to a thread that does not block it, and a reload would be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -154,18 +159,16 @@ def _agent(arguments: argparse.Namespace, state_dir: Path, heartbeat: object) ->
     gc.disable()
     from actuators.journal import JournalError
     from controller.agent.agent import Agent, Options
-    from controller.agent.guardian import Heartbeat
     from controller.config.load import ConfigError
     from controller.core.model import Mode
     from controller.host.facts import HostError
 
-    assert isinstance(heartbeat, Heartbeat)
     options = Options(
         config=arguments.config,
-        state_dir=state_dir,
         mode=None if arguments.mode is None else Mode(arguments.mode),
         once=arguments.once,
         record=arguments.record,
+        state_dir=lock.directory,
     )
     try:
         agent = Agent(options, heartbeat)

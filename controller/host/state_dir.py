@@ -53,7 +53,7 @@ class LockError(Exception):
 
 
 class Lock:
-    """The lock of *state_dir*, held from construction until ``close``.
+    """The lock of *state_dir* (``directory``), held from construction until ``close``.
 
     A state directory that cannot be written does not prevent the lock, because knobs have to be
     restored then, too.
@@ -63,6 +63,7 @@ class Lock:
     """
 
     def __init__(self, state_dir: Path) -> None:
+        self.directory = state_dir
         self.path = state_dir / "lock"
         self._warned = False
         try:
