@@ -19,6 +19,9 @@ HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 30
 MIN_TICK_PX = 60
 LABEL_PX = 7.2  # average width of a character of a label
+# A figure of a service may be any number. Values beyond these are drawn at the edge.
+_LARGEST, _SMALLEST = 1e15, 1e-15
+_DECADES = 8  # most spaces between the ticks of a logarithmic axis
 _STEPS_S = (1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
 
 # (time in seconds, value); a value of None interrupts the line.
@@ -58,6 +61,7 @@ class Chart:
     """A chart of ``seconds`` of time with a linear or (``log``) logarithmic value axis.
 
     The time axis has seconds from the begin, or with ``since`` (an aware time) times of day.
+    On a logarithmic axis values that are not positive interrupt the line.
     """
 
     title: str
@@ -96,7 +100,7 @@ class Chart:
         """Return the chart in words: the range of each line and its last value."""
         parts = []
         for one in self.series:
-            values = [value for _, value in one.points if value is not None]
+            values = [v for _, v in one.points if v is not None and not math.isnan(v)]
             if not values:
                 parts.append(f"{one.label}: no data")
                 continue
@@ -106,20 +110,25 @@ class Chart:
         return f"{self.title} ({self.unit}). {'; '.join(parts)}{events}"
 
     def _range(self) -> tuple[float, float]:
-        values = [value for one in self.series for _, value in one.points if value is not None]
+        points = (point for one in self.series for point in one.points)
+        values = [shown for _, value in points if (shown := self._shown(value)) is not None]
         if self.log:
-            values = [value for value in values if value > 0]
-            low = 10 ** math.floor(math.log10(min(values, default=0.1)))
-            high = 10 ** math.ceil(math.log10(max(values, default=1.0)))
-            return low, max(high, low * 10)
+            first = math.floor(math.log10(min(values, default=0.1)))
+            last = math.ceil(math.log10(max(values, default=1.0)))
+            return 10.0**first, 10.0 ** max(last, first + 1)
         ticks = _round_ticks(min([0.0, *values]), max([1.0, *values]))
         return ticks[0], ticks[-1]
+
+    def _shown(self, value: float | None) -> float | None:
+        """Return what is drawn for *value*; ``None`` for a gap."""
+        if value is None or math.isnan(value) or (self.log and value <= 0):
+            return None
+        return min(max(value, _SMALLEST if self.log else -_LARGEST), _LARGEST)
 
     def _x(self, time_s: float) -> float:
         return LEFT + time_s / max(self.seconds, 1.0) * (WIDTH - LEFT - RIGHT)
 
     def _y(self, value: float, low: float, high: float) -> float:
-        value = min(max(value, low), high)
         if self.log:
             share = math.log(value / low) / math.log(high / low)
         else:
@@ -150,7 +159,8 @@ class Chart:
     def _value_axis(self, low: float, high: float) -> list[str]:
         if self.log:
             first, last = round(math.log10(low)), round(math.log10(high))
-            ticks = [10.0**power for power in range(first, last + 1)]
+            step = math.ceil((last - first) / _DECADES)
+            ticks = [10.0**power for power in range(first, last + 1, step)]
         else:
             ticks = _round_ticks(low, high)
         lines = []
@@ -195,8 +205,9 @@ class Chart:
         path: list[str] = []
         drawing = alone = False
         last_y = 0.0
-        for time_s, value in series.points:
-            if value is None or (self.log and value <= 0):
+        for time_s, each in series.points:
+            value = self._shown(each)
+            if value is None:
                 if alone:
                     path.append("h0")  # a dot, by the round ends of lines
                 drawing = alone = False
