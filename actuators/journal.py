@@ -17,24 +17,20 @@ version overwrites a record of another one.
 from collections.abc import Iterator, Mapping
 import contextlib
 import errno
-import json
 import logging
 import os
 from pathlib import Path
 import re
-from typing import NamedTuple
-import zlib
 
 from actuators.base import Trace, no_trace
-from controller.core.model import Knob, KnobValue, Target, TargetKind
+from actuators.record import Record, checked_fields, encode, parse, record_name
+from controller.core.model import Knob, Target
 from controller.host.facts import boot_id
 from controller.host.state_dir import open_directory, read_file
 
 __all__ = ("Journal", "JournalError", "Record")
 
 _log = logging.getLogger(__name__)
-
-_FORMAT = 1
 
 _NEWER = "written by a newer version: run 'sweetpoint release' of that version"
 _UNREAD = "cannot be read now: its knob is not touched; run 'sweetpoint release' again"
@@ -52,25 +48,13 @@ class JournalError(Exception):
         self.errno = error.errno or errno.EIO
 
 
-class Record(NamedTuple):
-    """A held knob.
-
-    ``original`` is the value to restore. The last write changed the knob from ``previous`` to
-    ``intended``; the knob has one of these values or one between them.
-    """
-
-    target: Target
-    knob: Knob
-    original: KnobValue
-    previous: KnobValue
-    intended: KnobValue
-
-
 class Journal:
     """The records on disk, and a copy of them in memory.
 
     The constructor loads all records. Damaged files are renamed to ``*.bad``. The records of a
     file system that cannot be written are loaded and restored all the same.
+
+    ``complete``: whether every record was on disk at the last ``renew``.
 
     :param directory: created if missing; its mode is set to 0700.
     :param trace: see ``base.Trace``.
@@ -87,23 +71,13 @@ class Journal:
         # The files of dropped records that could not be removed.
         self._leftover: set[Path] = set()
         self._boot_id = boot_id()
+        self._identity: tuple[int, int] | None = None
+        self.complete = True
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Write permission here amounts to write permission to any cgroup.
-            fd = open_directory(directory)
-            try:
-                with contextlib.suppress(OSError):
-                    os.fchmod(fd, 0o700)
-            finally:
-                os.close(fd)
+            self._make_directory()
             self._load()
         except OSError as error:
-            raise JournalError(
-                error,
-                f"cannot use the journal directory {directory}",
-                "make it a directory that only root may write (mode 0700), or choose another "
-                "state_dir",
-            ) from None
+            raise _unusable(directory, error) from None
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -117,39 +91,81 @@ class Journal:
 
     def is_kept(self, target: Target, knob: Knob) -> bool:
         """Return whether a knob has such a file: it must be neither read nor written."""
-        return bool(self._kept) and any(self._kept_files(_name(target, knob)))
+        return bool(self._kept) and any(self._kept_files(record_name(target, knob)))
 
     def get(self, target: Target, knob: Knob) -> Record | None:
         """Return the record of a knob; ``None`` if it is not held.
 
         The path of *target* is not compared: a renamed cgroup is the same one.
         """
-        return self._records.get(_name(target, knob)) if self._records else None
+        return self._records.get(record_name(target, knob)) if self._records else None
 
     def put(self, record: Record) -> None:
         """Store *record*; call this before the kernel is written.
 
         :raises JournalError: the record could not be stored; the knob must not be written then.
         """
-        name = _name(record.target, record.knob)
+        name = record_name(record.target, record.knob)
         path = self.directory / f"{name}.json"
-        temporary = path.with_suffix(".tmp")
         remedy = "the knob is not changed until this succeeds"
         for kept, reason in self._kept_files(name):
             obstacle = OSError(errno.EEXIST, f"there is {kept}, {reason}")
             raise JournalError(obstacle, f"cannot write {path}", remedy)
         try:
-            self._trace("before journal write")
-            _write(temporary, _encode(record, self._boot_id))
-            self._trace("before journal rename")
-            temporary.replace(path)
-            self._trace("after journal rename")
+            self._store(path, record)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()  # it may have taken the last space
             raise JournalError(error, f"cannot write {path}", remedy) from None
         self._leftover.discard(path)
         self._records[name] = record
+
+    def remember(self, record: Record) -> None:
+        """Take over a record that another process has stored; ``renew`` stores it if it is lost."""
+        self._records.setdefault(record_name(record.target, record.knob), record)
+
+    def reload(self) -> None:
+        """Read the records that another process has added; those in memory stay.
+
+        :raises JournalError: the directory cannot be read.
+        """
+        try:
+            os.close(open_directory(self.directory))
+            self._load()
+        except FileNotFoundError:
+            return  # ``renew`` makes it again
+        except OSError as error:
+            raise _unusable(self.directory, error) from None
+
+    def renew(self) -> bool:
+        """Make the directory and the files of records again that are not on disk any more.
+
+        Another program may remove or replace the directory. A knob whose record is lost could not
+        be restored after a kill. Returns whether anything was lost.
+
+        :raises JournalError: the directory cannot be written now; see ``complete``.
+        """
+        before, self.complete = self.complete, not self._records
+        known = self._identity
+        probe = self.directory / "probe.tmp"
+        try:
+            lost = self._make_directory()
+            present = {each.stem for each in self.directory.glob("*.json")}
+            missing = [name for name in self._records if lost or name not in present]
+            self.complete = not missing
+            # A file system without space, quota or inodes accepts no record, but all else.
+            _write(probe, b".")
+            probe.unlink()
+            for name in missing:
+                self._store(self.directory / f"{name}.json", self._records[name])
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+            if error.errno in _FAULTS_OF_THE_HOST:
+                self.complete = before
+            self._identity = known  # the records on disk are those of that directory
+            remedy = "no knob gets a new value until this succeeds"
+            raise JournalError(error, f"cannot write {self.directory}", remedy) from None
+        self.complete = True
+        return lost or bool(missing)
 
     def remove(self, record: Record) -> None:
         """Drop the record of a knob that is restored, gone, or written by another program.
@@ -158,7 +174,7 @@ class Journal:
         original value, or one that is not ours, so the next start drops it. The removal is tried
         again with the next one.
         """
-        name = _name(record.target, record.knob)
+        name = record_name(record.target, record.knob)
         path = self.directory / f"{name}.json"
         self._trace("before journal remove")
         self._records.pop(name, None)
@@ -173,6 +189,33 @@ class Journal:
             else:
                 self._leftover -= {each}
         self._trace("after journal remove")
+
+    def _make_directory(self) -> bool:
+        # Returns whether it is another one than before.
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = open_directory(self.directory)
+        try:
+            found = os.fstat(fd)
+            # Write permission here amounts to write permission to any cgroup.
+            with contextlib.suppress(OSError):
+                os.fchmod(fd, 0o700)
+        finally:
+            os.close(fd)
+        before, self._identity = self._identity, (found.st_dev, found.st_ino)
+        return self._identity != before
+
+    def _store(self, path: Path, record: Record) -> None:
+        temporary = path.with_suffix(".tmp")
+        try:
+            self._trace("before journal write")
+            _write(temporary, encode(record, self._boot_id))
+            self._trace("before journal rename")
+            temporary.replace(path)
+            self._trace("after journal rename")
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()  # it may have taken the last space
+            raise
 
     def _kept_files(self, name: str) -> Iterator[tuple[Path, str]]:
         for path, reason in self._kept.get(name, {}).items():
@@ -194,12 +237,12 @@ class Journal:
 
     def _load_file(self, path: Path) -> None:
         try:
-            fields = _checked(read_file(path))
+            fields = checked_fields(read_file(path))
             if fields["boot_id"] != self._boot_id:
                 with contextlib.suppress(OSError):
                     path.unlink()
                 return
-            record = _record(fields, path.stem)
+            record = parse(fields, path.stem)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, OSError) and error.errno in _FAULTS_OF_THE_HOST:
                 _log.error("journal record %s cannot be read now: %s", path, error.strerror)
@@ -219,12 +262,12 @@ class Journal:
         self._kept.setdefault(name, {})[path] = reason
 
 
-def _name(target: Target, knob: Knob) -> str:
-    scope = re.sub(r"[^A-Za-z0-9]", "-", target.scope)
-    # The tag distinguishes scopes that become equal in a file name, and objects that have no id
-    # before they are created.
-    tag = zlib.crc32((target.scope if target.id else f"{target.scope}\0{target.path}").encode())
-    return f"{knob}.{target.kind}.{scope}.{target.id}.{tag:08x}"
+def _unusable(directory: Path, error: OSError) -> JournalError:
+    return JournalError(
+        error,
+        f"cannot use the journal directory {directory}",
+        "make it a directory that only root may write (mode 0700), or choose another state_dir",
+    )
 
 
 def _set_aside(path: Path) -> Path:
@@ -242,66 +285,3 @@ def _write(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)
-
-
-def _encode(record: Record, boot_id: str) -> bytes:
-    body = {
-        "format": _FORMAT,
-        "boot_id": boot_id,
-        "kind": record.target.kind,
-        "scope": record.target.scope,
-        "id": record.target.id,
-        "path": record.target.path,
-        "knob": record.knob,
-        "original": record.original,
-        "previous": record.previous,
-        "intended": record.intended,
-    }
-    return json.dumps(body | {"crc": _crc(body)}).encode()
-
-
-def _crc(body: Mapping[str, object]) -> int:
-    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
-
-
-def _checked(data: bytes) -> dict[str, object]:
-    # Returns the fields of a record with a valid checksum; raises ValueError, KeyError or
-    # TypeError otherwise.
-    body = json.loads(data)
-    if not isinstance(body, dict):
-        raise TypeError("not a record")
-    if body.pop("crc") != _crc(body):
-        raise ValueError("wrong checksum")
-    return body
-
-
-def _record(fields: Mapping[str, object], name: str) -> Record | None:
-    # Returns None for a valid record that only a newer version can interpret; raises ValueError,
-    # KeyError or TypeError for one that is not the record of the knob *name*.
-    kinds, knobs = [str(kind) for kind in TargetKind], [str(knob) for knob in Knob]
-    if fields["format"] != _FORMAT or fields["kind"] not in kinds or fields["knob"] not in knobs:
-        return None
-    id_ = fields["id"]
-    if not isinstance(id_, int):
-        raise TypeError("id is not a number")
-    target = Target(
-        TargetKind(_text(fields, "kind")), _text(fields, "scope"), id_, _text(fields, "path")
-    )
-    record = Record(
-        target,
-        Knob(_text(fields, "knob")),
-        KnobValue(_text(fields, "original")),
-        KnobValue(_text(fields, "previous")),
-        KnobValue(_text(fields, "intended")),
-    )
-    # The file of a copy under another name would outlive the record, and be restored once more.
-    if _name(target, record.knob) != name:
-        raise ValueError("the record of another knob than its name says")
-    return record
-
-
-def _text(fields: Mapping[str, object], key: str) -> str:
-    value = fields[key]
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is not text")
-    return value

@@ -135,6 +135,8 @@ class CoreCookie:
         self._helper = None
         self.registry.reload()
         report = JobReport.load(answer)
+        for group, cookie in report.created.items():
+            self.registry.remember(group, cookie)  # its file may be lost already
         self._carriers |= report.carriers
         return report
 

@@ -37,8 +37,9 @@ class JobReport:
     ``carrying`` is the number of examined tasks with the wanted cookie in the last pass,
     ``foreign`` that of tasks with a foreign cookie, which are not changed. ``given``, ``cleared``
     and ``failed`` count changes. ``carriers`` has some tasks with a cookie of ours, by group,
-    ``cookies`` our cookies that were found or created. ``uncarried`` is set if a task needed a
-    cookie that no known task carries, and none was allowed to be created.
+    ``cookies`` our cookies that were found or created, ``created`` the latter by group.
+    ``uncarried`` is set if a task needed a cookie that no known task carries, and none was allowed
+    to be created.
     """
 
     carrying: int = 0
@@ -50,6 +51,7 @@ class JobReport:
     uncarried: bool = False
     carriers: dict[str, list[int]] = field(default_factory=dict)
     cookies: list[int] = field(default_factory=list)
+    created: dict[str, int] = field(default_factory=dict)
 
     def dump(self) -> str:
         """Return the report as text."""
@@ -109,7 +111,7 @@ def reconcile(
                 _clear(census.astray, report)
             for group, tids in lacking.items():
                 known = (*census.carriers.get(group, ()), *(carriers or {}).get(group, ()))
-                if tids and _obtain_cookie(registry, group, known, seen, may_create=may_create):
+                if tids and _obtain_cookie(registry, group, known, report, may_create=may_create):
                     _give(tids, report)
                 elif tids:
                     report.uncarried = True
@@ -119,7 +121,7 @@ def reconcile(
         report.carriers = {g: tids[:_MAX_CARRIERS] for g, tids in census.carriers.items()}
     except (OSError, JournalError) as error:
         report.problem = str(error)
-    report.cookies = sorted(seen)
+    report.cookies = sorted(seen | set(report.created.values()))
     return report
 
 
@@ -164,7 +166,12 @@ def _survey(cookies: Mapping[int, str], wanted: Wanted) -> _TaskCensus:
 
 
 def _obtain_cookie(
-    registry: CookieRegistry, group: str, known: Iterable[int], seen: set[int], *, may_create: bool
+    registry: CookieRegistry,
+    group: str,
+    known: Iterable[int],
+    report: JobReport,
+    *,
+    may_create: bool,
 ) -> bool:
     """Take the cookie of *group* from one of the *known* tasks, or create one.
 
@@ -179,7 +186,7 @@ def _obtain_cookie(
         return False
     cookie = create()
     registry.add_cookie(group, cookie)
-    seen.add(cookie)
+    report.created[group] = cookie
     return True
 
 

@@ -35,8 +35,20 @@ class CookieRegistry:
         self.reload()
 
     def reload(self) -> None:
-        """Read the directory again: a helper process may have changed it."""
-        self._journal = Journal(self._directory) if self._directory.is_dir() else None
+        """Read the directory again: a helper process may have added cookies."""
+        if self._journal is not None:
+            self._journal.reload()
+        elif self._directory.is_dir():
+            self._journal = Journal(self._directory)
+
+    def renew(self) -> bool:
+        """Store again what is lost on disk; see ``Journal.renew``."""
+        return self._journal is not None and self._journal.renew()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was on disk at the last ``renew``."""
+        return self._journal is None or self._journal.complete
 
     @property
     def groups(self) -> frozenset[str]:
@@ -59,6 +71,11 @@ class CookieRegistry:
         """Store *cookie* of a registered group, before another task gets it from the helper."""
         assert self._journal is not None, "a cookie for a group that was never registered"
         self._journal.put(_record(group, cookie))
+
+    def remember(self, group: str, cookie: int) -> None:
+        """Take over *cookie*, which a helper created and stored."""
+        assert self._journal is not None, "a cookie for a group that was never registered"
+        self._journal.remember(_record(group, cookie))
 
     def remove_cookie(self, cookie: int) -> None:
         """Drop a cookie that no task carries any more: the kernel may reuse its number."""

@@ -4,6 +4,7 @@
 
 A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
 
+0. ``StateKeeper.poll``, once a second, stores records again that another program removed.
 1. ``ConfigFollower.poll`` rescans the workloads when a scan is due. A change goes to the planner
    before it plans.
 2. ``Node.refresh_targets``, every 5 s and after a change, renews the list of knobs to read back.
@@ -49,6 +50,7 @@ from controller.agent.pauses import Pauses
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower
 from controller.agent.self_budget import CostMeter
+from controller.agent.state_keeper import StateKeeper
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.learning.state import LearnedIndicator
@@ -58,6 +60,7 @@ from controller.core.units import NS_PER_SEC, format_duration
 from controller.host.malloc import return_freed_memory
 from controller.host.own_cgroup import OwnWeight
 from controller.host.probe_support import find_unsupported
+from controller.host.state_dir import Lock
 from controller.host.store import Store
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
@@ -82,15 +85,15 @@ _SWITCH_INTERVAL_S = 0.001
 class Options:
     """Options of a run. ``mode`` overrides the mode of the configuration file.
 
-    ``state_dir`` overrides that of the file too: it is the directory in which the guardian looks
-    for what this agent holds. The file may have changed since the guardian read it.
+    ``lock`` is that of the state directory in which the guardian looks for what this agent holds.
+    It overrides ``state_dir`` of the file, which may have changed since the guardian read it.
     """
 
     config: Path
-    state_dir: Path
     mode: Mode | None
     once: bool
     record: Path | None
+    lock: Lock
 
 
 class Agent:
@@ -105,17 +108,18 @@ class Agent:
     def __init__(self, options: Options, heartbeat: Heartbeat) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._once = options.once
-        source = ConfigSource(options.config, options.mode, options.state_dir)
+        state_dir = options.lock.directory
+        self._source = source = ConfigSource(options.config, options.mode, state_dir)
         loaded = source.start()
-        if loaded.state_dir != options.state_dir:
+        if loaded.state_dir != state_dir:
             _log.warning(
                 "%s: state_dir %s is not used before 'sweetpoint run' is stopped and started "
                 "again; it stays %s",
                 options.config,
                 loaded.state_dir,
-                options.state_dir,
+                state_dir,
             )
-            loaded = replace(loaded, state_dir=options.state_dir)
+            loaded = replace(loaded, state_dir=state_dir)
         self._heartbeat = heartbeat
         self._recorder = None if options.record is None else Recorder(options.record)
         self._published = PublishedState()
@@ -126,6 +130,7 @@ class Agent:
         self._http = self._serve(loaded)
         self._node = Node(loaded)
         self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
+        self._keeper = StateKeeper(options.lock, self._node.journals, self._store_again)
         self._follower = ConfigFollower(source, loaded, self._node)
         self._outcomes: tuple[Outcome, ...] = ()
         self._learned_store = LearnedStore(self._store)
@@ -210,16 +215,22 @@ class Agent:
             self._failed_ticks += 1
             self._failed_in_row += 1
             _log.exception("tick abandoned: restoring every knob and starting with a new planner")
-            self._node.restore()
-            self._reset()
-            self._note_restored()
+            self._restore_all()
         finally:
             self._published.between_ticks.set()
 
-    def _reset(self) -> None:
+    def _restore_all(self) -> None:
+        """Restore every knob, and start with a new planner."""
+        self._node.restore()
         self._outcomes = ()
         self._make_planner(self._planner.learned)
         self._next_refresh_ns = 0
+        self._note_restored()
+
+    def _store_again(self) -> None:
+        self._node.store_again()
+        self._pauses.store_again()
+        self._source.keep()
 
     def _make_planner(self, learned: tuple[LearnedIndicator, ...]) -> None:
         self._initial_learned = learned
@@ -232,6 +243,10 @@ class Agent:
         """Measure, plan and act once; the steps are described in the module's docstring."""
         started_ns = time.monotonic_ns()
         self._ticks += 1
+        if not self._keeper.poll(started_ns):
+            # After a kill of this process, nobody could restore a knob that has no record.
+            _log.error("a held knob has no record: restoring every knob")
+            self._restore_all()
         self._apply_change(self._follower.poll(started_ns))
         if started_ns >= self._next_refresh_ns:
             self._apply_change(self._follower.refresh_cpus())
@@ -326,6 +341,7 @@ class Agent:
             probe_problems=self._node.sampler.problems,
             probe_fallbacks=self._node.sampler.fallbacks,
             config_problem=self._follower.problem,
+            state_dir=self._keeper.state,
             store=self._store.state,
             history=HistoryState() if self._history is None else self._history.state,
             pauses=self._pauses.state,

@@ -149,6 +149,11 @@ class EvictionDispatcher:
         """Forget frozen workloads; call it after every knob was restored."""
         self._host.reset()
 
+    def store_again(self) -> None:
+        """Store the history again: its file is lost."""
+        self._written = EvictionHistory()
+        self._store(self.history)
+
     def _store(self, history: EvictionHistory) -> None:
         # Before the eviction starts: an agent that crashes during it must find it in the history.
         self.history = history

@@ -21,7 +21,7 @@ import sys
 import time
 from typing import NamedTuple, NoReturn
 
-from controller.host.state_dir import Lock
+from controller.host.state_dir import Lock, LockError
 
 __all__ = ("Heartbeat", "Limits", "run")
 
@@ -213,7 +213,7 @@ def _run_agent_once(
     pidfd = os.pidfd_open(pid)
     try:
         lock.set_owners([guardian, pid])
-        stopped = _watch(pidfd, beats_fd, signals, limits)
+        stopped = _watch(pidfd, beats_fd, signals, limits, lock)
         # Still running after _watch: killed, but hanging in the kernel.
         ended, status = os.waitpid(pid, os.WNOHANG)
     finally:
@@ -223,7 +223,7 @@ def _run_agent_once(
     return _AgentExit(os.waitstatus_to_exitcode(status) if ended else -signal.SIGKILL, stopped)
 
 
-def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits) -> bool:
+def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits, lock: Lock) -> bool:
     # Return when the agent is dead, or will be without running again: True if it had been asked
     # to stop.
     poll = select.poll()
@@ -237,6 +237,8 @@ def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits) -> bool
         now = time.monotonic()
         if pidfd in ready:
             return stopped
+        with contextlib.suppress(LockError):  # the agent finds the same, and reports it
+            lock.renew()
         if beats_fd in ready:
             if not _drain(beats_fd):
                 poll.unregister(beats_fd)  # closed: the agent is ending, its pidfd follows
@@ -280,6 +282,7 @@ def _run_agent(
     die_with_parent(signal.SIGTERM)
     if os.getppid() != guardian:
         return 1  # the guardian died before that call
+    lock.set_owners([guardian, os.getpid()])
     os.register_at_fork(after_in_child=heartbeat.close)
     os.register_at_fork(after_in_child=lock.close)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

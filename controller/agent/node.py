@@ -10,7 +10,7 @@ configuration does.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 import logging
 import time
@@ -70,7 +70,7 @@ class Node:
     """Probes, workloads and knobs of this host. Not thread-safe: for the control thread only.
 
     ``enforcing``: whether knobs are written (enforce mode). ``workloads``: the ones measured and
-    steered now.
+    steered now. ``journals``: the records of what is held.
 
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
@@ -85,9 +85,9 @@ class Node:
         self.enforcing = config.settings.mode is Mode.ENFORCE
         self.links = self._make_links(config)
         programs = None if self.links is None else self.links.programs
-        self._executor = Executor(
-            Journal(config.state_dir / JOURNAL), registry.build(self._layout, cookies, programs)
-        )
+        journal = Journal(config.state_dir / JOURNAL)
+        self.journals = journal, cookies.registry
+        self._executor = Executor(journal, registry.build(self._layout, cookies, programs))
         self.resctrl = ControlGroup(config.resctrl, self._executor, self._layout)
         self._knob_poller = KnobPoller(self._executor)
         monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
@@ -108,6 +108,7 @@ class Node:
         self.set_workloads(workloads)
         # Last, because the cluster has threads and the probes are loaded in forked children.
         self._state_dir = config.state_dir
+        self._write_note: Callable[[], None] = lambda: None
         self.cluster = self._make_cluster(config)
         self._evictions = EvictionDispatcher(
             HostEvictions(config.eviction, self._layout, self._executor),
@@ -132,9 +133,21 @@ class Node:
         from controller.kube.cleanup import write_taint_note
         from controller.kube.cluster import Cluster
 
+        def write_note() -> None:
+            write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
+
         cluster = Cluster(kubernetes, self._layout, lambda: self.sampler.cgroup_changes)
-        write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
+        write_note()
+        self._write_note = write_note
         return cluster
+
+    def store_again(self) -> None:
+        """Store the rest of what is in the state directory, which was lost."""
+        self._evictions.store_again()
+        try:
+            self._write_note()
+        except OSError as error:
+            _log.warning("%s: 'sweetpoint release' may not remove the node's taint", error)
 
     def complete(self, config: Config) -> Config:
         """Return *config* with the facts of this host and the profiles of the cluster added.

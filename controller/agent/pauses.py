@@ -14,7 +14,7 @@ first read, also after a restart, and a restarted agent knows the pause before t
 answers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import json
 import logging
 from pathlib import Path
@@ -29,6 +29,7 @@ from controller.host.pause_file import (
     PauseEntry,
     PauseError,
     PauseState,
+    change_pauses,
     parse_end,
     pause_file,
     read_pauses,
@@ -98,6 +99,10 @@ class Pauses:
             self._pause = _pause(entry for _, entry in entries)
         return self._pause
 
+    def store_again(self) -> None:
+        """Store the pause of the annotation again: its file is lost."""
+        self._node.store_again()
+
     def _in_force(self, asked: list[_Sourced], now_s: float) -> list[_Sourced]:
         steady_s = self._steady_clock()
         self._ends = {
@@ -130,14 +135,22 @@ class _FilePauses:
         self._state_dir = state_dir
         self._path = pause_file(state_dir)
         self._seen: tuple[int, ...] | None = None
-        self._read_s = 0.0
+        # The agent's lock, when the file was read: as long as that is there, nothing was lost.
+        self._lock = state_dir / "lock"
+        self._lock_id: tuple[int, int] | None = None
+        self._read_s = self._stored_s = 0.0
         self._entries: tuple[PauseEntry, ...] = ()
         self.problem = ""
 
     def poll(self, now_s: float) -> tuple[PauseEntry, ...]:
         seen = _identity(self._path)
-        if seen != self._seen or (self.problem and abs(now_s - self._read_s) >= _AGAIN_S):
+        left = [] if seen is not None else [e for e in self._entries if e.until_s > now_s]
+        if left and _file_id(self._lock) != self._lock_id:
+            # It went with all else in the directory: nobody ended these pauses.
+            self._store_again(left, now_s)
+        elif seen != self._seen or (self.problem and abs(now_s - self._read_s) >= _AGAIN_S):
             self._seen, self._read_s = seen, now_s
+            self._lock_id = _file_id(self._lock)
             try:
                 self._entries = read_pauses(self._state_dir, now_s)
                 self.problem = ""
@@ -146,6 +159,27 @@ class _FilePauses:
                     _log.error("%s: the pauses in it are ignored", error)
                 self._entries, self.problem = (), str(error)
         return self._entries
+
+    def _store_again(self, entries: Iterable[PauseEntry], now_s: float) -> None:
+        if abs(now_s - self._stored_s) < _AGAIN_S:
+            return
+        self._stored_s = now_s
+        try:
+            change_pauses(self._state_dir, entries, (), now_s)
+        except (OSError, PauseError) as error:
+            if str(error) != self.problem:
+                _log.error("%s is lost and cannot be stored again: %s", self._path, error)
+            self.problem = str(error)
+        else:
+            self.problem = ""
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
@@ -183,11 +217,14 @@ class _NodePause:
                 self.problem = str(error)
                 if self.problem != before:
                     _log.error("annotation of the node: %s: ignored", error)
+        self.store_again()
+
+    def store_again(self) -> None:
         try:
             if self._entry is None:
                 self._path.unlink(missing_ok=True)
             else:
-                write_json(self._path, {"text": text, "until_s": self._entry.until_s})
+                write_json(self._path, {"text": self._text, "until_s": self._entry.until_s})
         except OSError as error:
             _log.warning("%s: a restart will count the pause from its start again", error)
 

@@ -168,7 +168,7 @@ def _agent(arguments: argparse.Namespace, heartbeat: "Heartbeat", lock: "Lock") 
         mode=None if arguments.mode is None else Mode(arguments.mode),
         once=arguments.once,
         record=arguments.record,
-        state_dir=lock.directory,
+        lock=lock,
     )
     try:
         agent = Agent(options, heartbeat)

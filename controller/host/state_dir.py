@@ -7,7 +7,9 @@ directory and the files that are read from it must therefore belong to root.
 
 The lock makes sure that one agent per host writes knobs. It is an flock(2), so it ends with the
 last process that has the file open and cannot become stale; the file itself stays. Guardian and
-agent both hold it, and their pids are in the file. Standard library only, because the guardian
+agent both hold it, and their pids are in the file. If another program removes the file, each of
+them takes a shared lock of a new one, which keeps out the exclusive lock of an agent that starts.
+Standard library only, because the guardian
 imports this module.
 """
 
@@ -20,11 +22,13 @@ import logging
 import os
 from pathlib import Path
 import stat
+from typing import NamedTuple
 
 __all__ = (
     "JOURNAL",
     "Lock",
     "LockError",
+    "StateDirState",
     "check_owner",
     "has_records",
     "open_directory",
@@ -52,6 +56,15 @@ class LockError(Exception):
         self.held = held
 
 
+class StateDirState(NamedTuple):
+    """``problem`` is why the directory cannot be used now, empty if it can; it was lost ``losses``
+    times and made again.
+    """
+
+    problem: str = ""
+    losses: int = 0
+
+
 class Lock:
     """The lock of *state_dir* (``directory``), held from construction until ``close``.
 
@@ -66,41 +79,76 @@ class Lock:
         self.directory = state_dir
         self.path = state_dir / "lock"
         self._warned = False
+        self._pids: tuple[int, ...] = ()
+        fd = self._open()
+        self._take(fd, fcntl.LOCK_EX)
+        self._fds = [fd]  # the last one is in use
+        self.set_owners([os.getpid()])
+
+    def renew(self) -> bool:
+        """Take the lock of a new file if another program removed or replaced the present one.
+
+        Return whether it did. The guardian and the agent both call this.
+
+        :raises LockError: see the class; ``held``: an agent that started meanwhile has it. What
+            this process holds is unchanged.
+        """
+        for fd in [fd for fd in self._fds if _is_at(fd, self.path)]:
+            if fd != self.fileno():  # the first directory is back
+                self._fds.sort(key=fd.__eq__)
+                self.set_owners(self._pids)
+            return False
+        fd = self._open()
+        if os.path.sameopenfile(fd, self.fileno()):
+            os.close(fd)  # the directory, in which no file can be made
+            return False
+        self._take(fd, fcntl.LOCK_SH)
+        # A file that was moved may come back. The other process of this agent may still hold it.
+        for each in [each for each in self._fds if not os.fstat(each).st_nlink]:
+            os.close(each)
+            self._fds.remove(each)
+        self._fds.append(fd)
+        self.set_owners(self._pids)
+        return True
+
+    def _take(self, fd: int, kind: int) -> None:
         try:
-            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = _open_lock(self.path)
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            pids = " and ".join(map(str, owners(self.directory))) or "a process that is starting"
+            raise LockError(
+                f"sweetpoint already runs on this host ({pids} holds {self.path}): stop it with "
+                "'sweetpoint release --stop', or leave it running",
+                held=True,
+            ) from None
+
+    def _open(self) -> int:
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _open_lock(self.path)
         except OSError as error:
             raise LockError(
                 f"cannot open {self.path}: {error.strerror}; run as root, or choose another "
                 "state_dir",
                 held=False,
             ) from None
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._fd)
-            pids = " and ".join(map(str, owners(state_dir))) or "a process that is starting"
-            raise LockError(
-                f"sweetpoint already runs on this host ({pids} holds {self.path}): stop it with "
-                "'sweetpoint release --stop', or leave it running",
-                held=True,
-            ) from None
-        self.set_owners([os.getpid()])
 
     def fileno(self) -> int:
         """Return the file descriptor, which must stay open while the lock is held."""
-        return self._fd
+        return self._fds[-1]
 
     def set_owners(self, pids: Iterable[int]) -> None:
         """Write *pids* to the file, in the order in which to stop these processes.
 
         If the file cannot be written, a warning is logged once: the lock is held all the same.
         """
-        lines = "".join(f"{pid} {_start_time(pid)}\n" for pid in pids).encode("ascii")
+        self._pids = tuple(pids)
+        lines = "".join(f"{pid} {_start_time(pid)}\n" for pid in self._pids).encode("ascii")
         try:
             # In this order, so that the space of the file is used again where no other is left.
-            os.pwrite(self._fd, lines, 0)
-            os.ftruncate(self._fd, len(lines))
+            os.pwrite(self.fileno(), lines, 0)
+            os.ftruncate(self.fileno(), len(lines))
         except OSError as error:
             if not self._warned:
                 _log.warning(
@@ -113,10 +161,9 @@ class Lock:
             self._warned = True
 
     def close(self) -> None:
-        """Close this process's descriptor; the lock ends with the last one."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Close this process's descriptors; the lock ends with the last one."""
+        while self._fds:
+            os.close(self._fds.pop())
 
 
 def owners(state_dir: Path) -> list[int]:
@@ -139,6 +186,13 @@ def _start_time(pid: int) -> str | None:
     except OSError:
         return None
     return stat.rpartition(")")[2].split()[19]
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except OSError:
+        return False
 
 
 def _open_lock(path: Path) -> int:
@@ -176,12 +230,16 @@ def has_records(state_dir: Path) -> bool:
 def open_directory(path: Path) -> int:
     """Return a descriptor of the directory *path*, which is no link.
 
-    :raises OSError: there is no such directory, or it does not belong to root alone; the text is
-        in ``strerror``.
+    :raises OSError: there is no such directory, it was removed and is only mounted there, or it
+        does not belong to root alone; the text is in ``strerror``.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         check_owner(fd, path)
+        if not os.fstat(fd).st_nlink:  # as in a container, by the host
+            raise FileNotFoundError(
+                errno.ENOENT, "it was removed, but is still mounted here", str(path)
+            )
     except OSError:
         os.close(fd)
         raise

@@ -33,7 +33,7 @@ __all__ = (
 
 _TREND = 60
 _MOST_NAME = 64
-_MOST_TEXT = 200
+_MOST_TEXT = 400
 _MOST_MISSING = 5
 _RATIOS = ("wait_ratio", "net_drops", "psi_cpu", "psi_memory", "psi_io")
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -252,11 +252,13 @@ def _notes(page: Mapping[str, Any]) -> Iterator[str]:
         yield f"pause of the {text(source)} is ignored: {text(problem)}"
     for probe, problem in mapping(page.get("probes")).items():
         yield f"probe {text(probe)} is off: {text(problem)}"
-    if problem := text(page.get("config_problem")):
+    if problem := text(page.get("config_problem"), _MOST_TEXT):
         yield f"configuration: {problem}"
     missing = page.get("missing")
     for each in missing[:_MOST_MISSING] if isinstance(missing, list) else ():
         yield f"not there: {text(each, _MOST_TEXT)}"
+    if problem := text(mapping(page.get("state_dir")).get("problem"), _MOST_TEXT):
+        yield f"state directory: {problem}"
     if mapping(page.get("plan")).get("safe") is True:
         yield "no data: safe state"
 
@@ -282,7 +284,8 @@ def _decisions(page: Mapping[str, Any]) -> Iterator[str]:
     now_ns = number(page.get("time_ns")) or 0.0
     for each in reversed(records(page.get("decisions"))):
         age_s = (now_ns - (number(each.get("time_ns")) or 0.0)) / NS_PER_SEC
-        yield f"{age_s:6.0f}s ago  {text(each.get('subject'))}: {text(each.get('text'), 400)}"
+        decision = text(each.get("text"), _MOST_TEXT)
+        yield f"{age_s:6.0f}s ago  {text(each.get('subject'))}: {decision}"
 
 
 def _origins(plan: Mapping[str, Any]) -> dict[tuple[str, str], str]:

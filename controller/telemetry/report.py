@@ -25,6 +25,7 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.host.pause_file import PauseState
+from controller.host.state_dir import StateDirState
 from controller.host.store import StoreState
 from controller.kube.state import ClusterState
 from controller.probes.service_level.ledger import ServiceState
@@ -129,6 +130,7 @@ class TickReport:
     missing: tuple[str, ...] = ()
     unknown_oncpu_ns: int = 0
     unmeasured: Mapping[QosClass, int] = field(default_factory=dict)
+    state_dir: StateDirState = field(default_factory=StateDirState)
     store: StoreState = field(default_factory=StoreState)
     history: HistoryState = field(default_factory=HistoryState)
     pauses: PauseState = field(default_factory=PauseState)
@@ -270,6 +272,7 @@ class PublishedState:
         yield "resctrl_group", report.control_group
         yield "core_scheduling", report.cores._asdict()
         yield "config_problem", report.config_problem
+        yield "state_dir", report.state_dir._asdict()
         yield "store", report.store
         yield "history", report.history
         yield "http_listen_failures", self.http_listen_failures

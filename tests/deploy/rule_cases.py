@@ -126,6 +126,23 @@ FIRES = (
         N1,
     ),
     Case(
+        "SweetpointStateDirLost",
+        1,
+        {on("sweetpoint_state_dir_problem"): "0 1+0x10"},
+        NODE,
+        filled=N1,
+    ),
+    Case(
+        "SweetpointStateDirLost",
+        30,
+        {
+            on("sweetpoint_state_dir_problem"): "0+0x40",
+            on("sweetpoint_state_dir_losses_total"): "0x9 1x40",
+        },
+        NODE,
+        filled=N1,
+    ),
+    Case(
         "SweetpointConfigReloadFailed",
         7,
         {on("sweetpoint_config_problem"): "0 1+0x10"},
@@ -272,6 +289,15 @@ QUIET = (
             on("sweetpoint_safe_state"): "0 1 0 1 0+0x10",
             on("sweetpoint_channel_state", channel="cpu", state="safe"): "_ 1 _ 1 _x10",
             on("sweetpoint_channel_state", channel="cpu", state="free"): "1 _ 1 _ 1+0x10",
+        },
+    ),
+    # It was lost more than an hour ago.
+    Case(
+        "SweetpointStateDirLost",
+        80,
+        {
+            on("sweetpoint_state_dir_problem"): "0+0x90",
+            on("sweetpoint_state_dir_losses_total"): "0x9 1x90",
         },
     ),
     Case("SweetpointConfigReloadFailed", 10, {on("sweetpoint_config_problem"): "0 1 1 0+0x10"}),

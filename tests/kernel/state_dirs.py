@@ -15,10 +15,10 @@ OBSTACLES = ("full", "no inodes", "read-only")
 
 
 @contextmanager
-def tmpfs(path: Path) -> Iterator[Path]:
-    """Mount a tmpfs of 64 KiB and 32 inodes on the new directory *path*."""
-    path.mkdir()
-    options = "size=64k,nr_inodes=32,mode=0700"
+def tmpfs(path: Path, size: str = "size=64k,nr_inodes=32") -> Iterator[Path]:
+    """Mount a tmpfs, by default of 64 KiB and 32 inodes, on *path*, which is made if missing."""
+    path.mkdir(exist_ok=True)
+    options = f"{size},mode=0700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "sweetpoint-test", path], check=True)
     try:
         yield path

@@ -151,6 +151,11 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
             "1 while the last configuration that was read is not in force.",
             float(bool(report.config_problem)),
         ),
+        (
+            "state_dir_problem",
+            "1 while the state directory cannot be written: no knob gets a new value.",
+            float(bool(report.state_dir.problem)),
+        ),
         ("workloads", "Workloads on this host.", float(len(report.workloads))),
         (
             "left_out_cgroups",
@@ -182,6 +187,11 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
         ("ticks", "Ticks of the control loop.", report.ticks),
         ("tick_overruns", "Ticks that took longer than their period.", report.overruns),
         ("tick_failures", "Ticks abandoned because of an error in the agent.", report.failed_ticks),
+        (
+            "state_dir_losses",
+            "How often another program removed or replaced the state directory; it was made again.",
+            report.state_dir.losses,
+        ),
         ("context_switches", "Context switches seen by the sched probe.", report.switches),
         (
             "missed_context_switches",
