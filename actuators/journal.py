@@ -26,14 +26,14 @@ from actuators.base import Trace, no_trace
 from actuators.record import Record, checked_fields, encode, parse, record_name
 from controller.core.model import Knob, Target
 from controller.host.facts import boot_id
-from controller.host.state_dir import open_directory, read_file
+from controller.host.state_dir import open_directory, read_file, release_command
 
 __all__ = ("Journal", "JournalError", "Record")
 
 _log = logging.getLogger(__name__)
 
-_NEWER = "written by a newer version: run 'sweetpoint release' of that version"
-_UNREAD = "cannot be read now: its knob is not touched; run 'sweetpoint release' again"
+_NEWER = "written by a newer version: run '{}' of that version"
+_UNREAD = "cannot be read now: its knob is not touched; run '{}' again"
 # No fault of the file: another reading may succeed.
 _FAULTS_OF_THE_HOST = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 _DAMAGED = "damaged: its knob is not touched; restore it by hand, then remove this file"
@@ -259,7 +259,8 @@ class Journal:
 
     def _keep(self, path: Path, reason: str) -> None:
         name = re.sub(r"(\.v[0-9]+)?\.(json|bad)$", "", path.name)
-        self._kept.setdefault(name, {})[path] = reason
+        command = release_command(self.directory.parent)
+        self._kept.setdefault(name, {})[path] = reason.format(command)
 
 
 def _unusable(directory: Path, error: OSError) -> JournalError:

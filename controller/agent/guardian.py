@@ -21,7 +21,7 @@ import sys
 import time
 from typing import NamedTuple, NoReturn
 
-from controller.host.state_dir import Lock, LockError
+from controller.host.state_dir import Lock, LockError, release_command
 
 __all__ = ("Heartbeat", "Limits", "run")
 
@@ -118,12 +118,12 @@ def run(
     _close_inherited_fds(keep=lock.fileno())
     oom_score_adj = _exempt_from_oom_killer()
     signals = _Signals()
-    _restore_in_child(restore, limits)
+    _restore_in_child(restore, limits, lock)
     quick_deaths = 0
     while True:
         started = time.monotonic()
         end = _run_agent_once(agent, lock, signals, limits, oom_score_adj)
-        clean = _restore_in_child(restore, limits)
+        clean = _restore_in_child(restore, limits, lock)
         if end.stopped or end.code in (0, _CONFIG_ERROR):
             return max(end.code, 0) if clean else max(end.code, 1)
         quick = time.monotonic() - started < limits.quick_s
@@ -289,7 +289,7 @@ def _run_agent(
     return agent(heartbeat)
 
 
-def _restore_in_child(restore: Callable[[], bool], limits: Limits) -> bool:
+def _restore_in_child(restore: Callable[[], bool], limits: Limits, lock: Lock) -> bool:
     # Restore in a child, whose memory and crashes do not affect the guardian. The child holds the
     # lock until it ends, even if the guardian is killed.
     code: int | None = None
@@ -310,7 +310,8 @@ def _restore_in_child(restore: Callable[[], bool], limits: Limits) -> bool:
         then = "trying again in another process" if left else "giving up"
         _log.error("the restore %s: %s", what, then)
     if code != 0:
-        _log.error("not all knobs could be restored: see above, then run 'sweetpoint release'")
+        command = release_command(lock.directory)
+        _log.error("not all knobs could be restored: see above, then run '%s'", command)
     return code == 0
 
 

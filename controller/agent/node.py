@@ -147,7 +147,7 @@ class Node:
         try:
             self._write_note()
         except OSError as error:
-            _log.warning("%s: 'sweetpoint release' may not remove the node's taint", error)
+            _log.warning("%s: after a kill, a taint of the node may stay", error)
 
     def complete(self, config: Config) -> Config:
         """Return *config* with the facts of this host and the profiles of the cluster added.

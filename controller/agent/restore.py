@@ -57,6 +57,9 @@ def release(state_dir: Path, *, stop: bool = False, timeout_s: float = 15.0) -> 
     :param timeout_s: seconds that the agent has to stop after SIGTERM; then it is killed.
     :return: the exit code: 0 if no value of the agent is left, 1 otherwise or if an agent runs.
     """
+    if not state_dir.exists():
+        print("\n".join(describe(RestoreReport(results=()))))
+        return 0
     try:
         lock = _acquire(state_dir, timeout_s if stop else None)
     except LockError as error:

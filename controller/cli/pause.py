@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 import time
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, add_state_dir, fail
+from controller.cli.common import (
+    DONE,
+    FAILED,
+    WRONG,
+    WrongDirectoryError,
+    add_state_dir,
+    fail,
+    find_state_dir,
+)
 
 if TYPE_CHECKING:
     from controller.host.pause_file import PauseEntry
@@ -29,46 +37,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long, such as 30m or 4h, or the end as 2030-01-31T18:00:00Z; at most seven days "
         "(default: %(default)s)",
     )
-    add_names(parser)
+    add_names(
+        parser,
+        service="only this service, which is not protected then",
+        workload="only this best-effort workload, which is not touched then",
+    )
     add_state_dir(parser)
 
 
-def add_names(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name services and workloads to *parser*."""
-    parser.add_argument(
-        "--service",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this service, which is not protected then (may be given again)",
-    )
-    parser.add_argument(
-        "--workload",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this best-effort workload, which is not touched then (may be given again)",
-    )
+def add_names(parser: argparse.ArgumentParser, *, service: str, workload: str) -> None:
+    """Add the options that name services and workloads to *parser*, with their meanings."""
+    for option, text in (("--service", service), ("--workload", workload)):
+        parser.add_argument(
+            option,
+            action="append",
+            default=[],
+            metavar="NAME",
+            help=f"{text} (may be given again)",
+        )
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 done, 1 the file cannot be written, 2 not a duration or a name."""
+    from controller.cli.known_names import unknown_name
     from controller.host.pause_file import PauseEntry, PauseError, change_pauses, parse_end
     from controller.host.state_dir import owners
 
     now_s = time.time()
     try:
+        state_dir = find_state_dir(arguments)
         until_s = parse_end(arguments.end, now_s)
         if until_s <= now_s:
             return fail(f"--for: {arguments.end!a} has passed", WRONG)
+        runs = bool(owners(state_dir))
+        if runs and (unknown := unknown_name(arguments.config, state_dir, names(arguments))):
+            return fail(unknown, WRONG)
         added = [PauseEntry(scope, name, until_s) for scope, name in names(arguments)]
-        entries = change_pauses(arguments.state_dir, added, (), now_s)
-    except PauseError as error:
+        entries = change_pauses(state_dir, added, (), now_s)
+    except (PauseError, WrongDirectoryError) as error:
         return fail(error, WRONG)
     except OSError as error:
-        return fail(f"{arguments.state_dir}: {error.strerror}; run as root", FAILED)
+        return fail(f"{state_dir}: {error.strerror}; run as root", FAILED)
     print(describe(entries))
-    if not owners(arguments.state_dir):
+    if not runs:
         print("no agent runs with this state directory now; one that is started obeys")
     return DONE
 

@@ -5,7 +5,15 @@
 import argparse
 import sys
 
-from controller.cli.common import DONE, FAILED, add_state_dir, fail
+from controller.cli.common import (
+    DONE,
+    FAILED,
+    WRONG,
+    WrongDirectoryError,
+    add_state_dir,
+    fail,
+    find_state_dir,
+)
 
 __all__ = ("HELP", "add_arguments", "main")
 
@@ -19,14 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Return the exit code: 0 everything restored, 1 not everything."""
+    """Return the exit code: 0 everything restored, 1 not everything, 2 no such directory."""
     from controller.agent.restore import release
 
-    code = release(arguments.state_dir, stop=arguments.stop)
+    try:
+        state_dir = find_state_dir(arguments)
+    except WrongDirectoryError as error:
+        return fail(error, WRONG)
+    code = release(state_dir, stop=arguments.stop)
     if code == DONE or arguments.stop:
         from controller.kube.cleanup import remove_overload_taint
 
-        done, text = remove_overload_taint(arguments.state_dir)
+        done, text = remove_overload_taint(state_dir)
         if text:
             print(text, file=sys.stdout if done else sys.stderr)
         code = code if done else FAILED

@@ -5,7 +5,15 @@
 import argparse
 import time
 
-from controller.cli.common import DONE, FAILED, WRONG, add_state_dir, fail
+from controller.cli.common import (
+    DONE,
+    FAILED,
+    WRONG,
+    WrongDirectoryError,
+    add_state_dir,
+    fail,
+    find_state_dir,
+)
 from controller.cli.pause import add_names, describe, names
 
 __all__ = ("HELP", "add_arguments", "main")
@@ -15,7 +23,7 @@ HELP = "end pauses; without a name all pauses that were set on this host"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
-    add_names(parser)
+    add_names(parser, service="end the pause of this service", workload="end that of this workload")
     add_state_dir(parser)
 
 
@@ -23,7 +31,11 @@ def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 done, 1 the file cannot be written, 2 there is no such pause."""
     from controller.host.pause_file import PauseError, change_pauses, pause_file, read_pauses
 
-    state_dir, now_s = arguments.state_dir, time.time()
+    now_s = time.time()
+    try:
+        state_dir = find_state_dir(arguments)
+    except WrongDirectoryError as error:
+        return fail(error, WRONG)
     named = arguments.service or arguments.workload
     removed = list(names(arguments)) if named else None
     try:

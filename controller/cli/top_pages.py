@@ -19,7 +19,7 @@ import urllib.request
 from controller.host.facts import die_with_parent
 from controller.host.names import printable
 
-__all__ = ("Page", "SourceError", "pages")
+__all__ = ("Page", "SourceError", "own_page", "pages")
 
 _TIMEOUT_S = 5.0
 # A page about a thousand workloads has less than one MiB.
@@ -75,20 +75,34 @@ def pages(
         stop.wait(max(0.0, began_s + arguments.interval - time.monotonic()))
 
 
-def _address(arguments: argparse.Namespace) -> tuple[str, Path | None]:
-    from controller.config.load import load
+def own_page(config: Path) -> Page:
+    """Return the page of the agent of this host whose configuration is *config*.
 
+    :raises SourceError: it cannot be had.
+    :raises ConfigError: the configuration is invalid.
+    """
+    return _fetch(*_own_address(config))
+
+
+def _address(arguments: argparse.Namespace) -> tuple[str, Path | None]:
     if arguments.url is not None:
         if not arguments.url.startswith(("http://", "https://")):
             raise SourceError("--url must begin with http:// or https://")
         return arguments.url.rstrip("/"), arguments.token_file
-    config = load(arguments.config)
+    url, token_file = _own_address(arguments.config)
+    return url, arguments.token_file or token_file
+
+
+def _own_address(path: Path) -> tuple[str, Path | None]:
+    from controller.config.load import load
+
+    config = load(path)
     if config.http is None:
-        raise SourceError(f"{arguments.config}: http is off, so the agent has no pages")
+        raise SourceError(f"{path}: http is off, so the agent has no pages")
     host, port = config.http
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - any address
     where = f"[{host}]" if ":" in host else host
-    return f"http://{where}:{port}", arguments.token_file or config.http_token_file
+    return f"http://{where}:{port}", config.http_token_file
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -21,6 +21,7 @@ import json
 import logging
 import os
 from pathlib import Path
+import shlex
 import stat
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ __all__ = (
     "open_directory",
     "owners",
     "read_file",
+    "release_command",
     "write_json",
 )
 
@@ -116,10 +118,12 @@ class Lock:
             fcntl.flock(fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            pids = " and ".join(map(str, owners(self.directory))) or "a process that is starting"
+            pids = owners(self.directory)
+            who = " and ".join(map(str, pids)) or "a process that is starting"
             raise LockError(
-                f"sweetpoint already runs on this host ({pids} holds {self.path}): stop it with "
-                "'sweetpoint release --stop', or leave it running",
+                f"sweetpoint already runs on this host ({who} {'hold' if pids[1:] else 'holds'} "
+                f"{self.path}): stop it with '{release_command(self.directory, '--stop')}', or "
+                "leave it running",
                 held=True,
             ) from None
 
@@ -152,11 +156,12 @@ class Lock:
         except OSError as error:
             if not self._warned:
                 _log.warning(
-                    "cannot write %s: %s; 'sweetpoint release --stop' may not find this process "
-                    "until the file can be written",
+                    "cannot write %s: %s; '%s' may not find this process until the file can be "
+                    "written",
                     self.path,
                     # Of a file that was opened for reading: the file system is read-only.
                     "it cannot be opened" if error.errno == errno.EBADF else error.strerror,
+                    release_command(self.directory, "--stop"),
                 )
             self._warned = True
 
@@ -164,6 +169,12 @@ class Lock:
         """Close this process's descriptors; the lock ends with the last one."""
         while self._fds:
             os.close(self._fds.pop())
+
+
+def release_command(state_dir: Path, *options: str) -> str:
+    """Return the command that restores what the agent with *state_dir* holds, for messages."""
+    words = "sweetpoint", "release", *options, "--state-dir", str(state_dir)
+    return shlex.join(words)
 
 
 def owners(state_dir: Path) -> list[int]:
