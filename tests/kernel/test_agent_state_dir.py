@@ -18,7 +18,7 @@ from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.state_dirs import tmpfs, unwritable
-from tests.kernel.test_guardian import alive
+from tests.kernel.guarded_run import alive
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
