@@ -11,6 +11,9 @@ without them cannot remove the taint of its node. ``retire`` therefore changes t
 selector so that no node matches. Each agent gets SIGTERM, restores what it changed, and ends. It
 does not wait for nodes that are not Ready, whose kubelet ends no pod. Then it removes what is left
 on Node objects: an agent that ends has only seconds to reach the API server, and no agent follows.
+
+What is cleaned up may be gone already, in whole or in part, and does not prevent the rest: without
+the DaemonSet the pods that it left are waited for, and a node that fails is reported at the end.
 """
 
 from collections.abc import Callable
@@ -18,7 +21,6 @@ import json
 import logging
 from pathlib import Path
 import time
-from typing import Any
 
 from controller.host.state_dir import read_file, write_json
 from controller.kube.client.api import Api, PatchKind, segment
@@ -45,6 +47,8 @@ _LOOK_EVERY_S, _MOST_AWAY = 10.0, 200
 # No node has this label.
 NOWHERE = "sweetpoint.dev/retired"
 _PATCH = {"spec": {"template": {"spec": {"nodeSelector": {NOWHERE: "true"}}}}}
+# The chart gives it to all agents; what distinguishes releases is gone with the DaemonSet.
+_LABELS = {"app.kubernetes.io/name": "sweetpoint"}
 
 
 def write_taint_note(state_dir: Path, node: str, kubeconfig: Path | None) -> None:
@@ -95,7 +99,7 @@ def remove_overload_taint(state_dir: Path) -> tuple[bool, str]:
 
 
 class RetireError(Exception):
-    """Agents still run; the message has their number."""
+    """Agents still run, or nodes could not be cleaned up; the message names them."""
 
 
 def retire(
@@ -108,11 +112,12 @@ def retire(
     """Make the pods of the DaemonSet end, wait until they have, and clean up all Node objects.
 
     It does not wait for pods on nodes that are not Ready; a warning names these nodes. Their pods
-    end, and restore the knobs, when kubelet is back.
+    end, and restore the knobs, when kubelet is back. Without the DaemonSet it waits for its pods.
 
     :raises ApiError: the server refused a request.
     :raises ApiUnreachable: the server did not answer.
-    :raises RetireError: pods remain on nodes that are Ready after *timeout_s* seconds.
+    :raises RetireError: pods remain on nodes that are Ready after *timeout_s* seconds, or a node
+        could not be cleaned up.
     """
     _end_agents(api, namespace, name, timeout_s, clock)
     _clean_nodes(api)
@@ -123,12 +128,14 @@ def _end_agents(
 ) -> None:
     path = f"/apis/apps/v1/namespaces/{segment(namespace)}/daemonsets/{segment(name)}"
     deadline_s = clock() + timeout_s
-    daemon_set = api.patch(path, _PATCH, kind=PatchKind.MERGE)
+    daemon_set = _found(lambda: api.patch(path, _PATCH, kind=PatchKind.MERGE))
+    if daemon_set is None:
+        _log.warning("there is no DaemonSet %s/%s: waiting for pods that it left", namespace, name)
     look_s = min(clock() + _LOOK_EVERY_S, deadline_s)
-    while running := _running(api, namespace, daemon_set):
+    while running := _running(api, namespace, name, daemon_set):
         if clock() >= look_s:
             look_s = min(clock() + _LOOK_EVERY_S, deadline_s)
-            if away := _nodes_away(api, namespace, daemon_set):
+            if away := _nodes_away(api, namespace, name, daemon_set):
                 for node in away:
                     _log.warning(
                         "node %s: not Ready; its agent ends when kubelet answers again: check the "
@@ -137,10 +144,21 @@ def _end_agents(
                     )
                 return
         if clock() >= deadline_s:
-            raise RetireError(f"{running} agents still run after {timeout_s:.0f}s")
+            hint = "" if daemon_set else "; their DaemonSet is gone: delete their pods"
+            raise RetireError(f"{running} agents still run after {timeout_s:.0f}s{hint}")
         _log.info("%d agents still run", running)
         time.sleep(_POLL_S)
-        daemon_set = api.get(path)
+        daemon_set = _found(lambda: api.get(path))
+
+
+def _found(request: Callable[[], Json]) -> Json | None:
+    """Return the answer of *request*, ``None`` if its object does not exist."""
+    try:
+        return request()
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
 
 
 def _clean_nodes(api: Api) -> None:
@@ -153,59 +171,77 @@ def _clean_nodes(api: Api) -> None:
             marked.append(str(node["metadata"]["name"]))
 
     api.items("/api/v1/nodes", {}, look)
+    failed = []
     for node in marked:
-        remove_taint(api, node)
-        remove_resources(api, node)
-        _log.info("node %s: removed what its agent left: taint or reclaimable capacity", node)
+        try:
+            remove_taint(api, node)
+            remove_resources(api, node)
+        except (ApiError, ApiUnreachable) as error:
+            _log.error("node %s: taint or reclaimable capacity may be left: %s", node, error)
+            failed.append(node)
+        else:
+            _log.info("node %s: removed what its agent left: taint or reclaimable capacity", node)
+    if failed:
+        raise RetireError(f"{len(failed)} nodes are not cleaned up, {failed[0]} among them")
 
 
-def _running(api: Api, namespace: str, daemon_set: dict[str, Any]) -> int:
+def _running(api: Api, namespace: str, name: str, daemon_set: Json | None) -> int:
     """Return the number of agents, at least 1 until the controller saw the change.
 
     The controller does not count pods that are ending, which still clean up with the permissions
     of the release. So where it counts none they are listed.
     """
-    status = daemon_set.get("status") or {}
-    pods = int(status.get("currentNumberScheduled", 0)) + int(status.get("numberMisscheduled", 0))
-    if not _is_seen(daemon_set):
-        return max(pods, 1)
-    return pods or len(_agents(api, namespace, daemon_set))
+    pods = 0
+    if daemon_set is not None:
+        status = daemon_set.get("status") or {}
+        pods = int(status.get("currentNumberScheduled", 0))
+        pods += int(status.get("numberMisscheduled", 0))
+        if not _is_seen(daemon_set):
+            return max(pods, 1)
+    return pods or len(_agents(api, namespace, name, daemon_set))
 
 
-def _is_seen(daemon_set: dict[str, Any]) -> bool:
+def _is_seen(daemon_set: Json | None) -> bool:
+    if daemon_set is None:
+        return True
     status = daemon_set.get("status") or {}
     return bool(status.get("observedGeneration") == daemon_set["metadata"]["generation"])
 
 
-def _nodes_away(api: Api, namespace: str, daemon_set: dict[str, Any]) -> list[str]:
+def _nodes_away(api: Api, namespace: str, name: str, daemon_set: Json | None) -> list[str]:
     """Return the nodes of the remaining pods if none of these nodes is Ready, else nothing."""
     if not _is_seen(daemon_set):
         return []
-    pods = _agents(api, namespace, daemon_set)
+    pods = _agents(api, namespace, name, daemon_set)
     nodes = sorted({each["spec"].get("nodeName", "") for each in pods} - {""})
     if len(nodes) > _MOST_AWAY or any(_is_ready(api, node) for node in nodes):
         return []
     return nodes
 
 
-def _agents(api: Api, namespace: str, daemon_set: dict[str, Any]) -> list[dict[str, Any]]:
+def _agents(api: Api, namespace: str, name: str, daemon_set: Json | None) -> list[Json]:
     """Return the pods of agents that have not ended, one more than ``_MOST_AWAY`` at most."""
-    labels = daemon_set["spec"]["selector"]["matchLabels"]
+    labels = _LABELS if daemon_set is None else daemon_set["spec"]["selector"]["matchLabels"]
     query = {
         "labelSelector": ",".join(f"{key}={value}" for key, value in labels.items()),
         "limit": str(_MOST_AWAY + 1),
     }
     pods = api.get(f"/api/v1/namespaces/{segment(namespace)}/pods", query)["items"]
     ended = ("Succeeded", "Failed")
-    return [each for each in pods if (each.get("status") or {}).get("phase") not in ended]
+    return [
+        each
+        for each in pods
+        if (each.get("status") or {}).get("phase") not in ended and not _is_of_another(each, name)
+    ]
+
+
+def _is_of_another(pod: Json, name: str) -> bool:
+    """Return whether *pod* belongs to another DaemonSet than *name*: to another release."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(each["kind"] == "DaemonSet" and each["name"] != name for each in owners)
 
 
 def _is_ready(api: Api, node: str) -> bool:
-    try:
-        found = api.get(f"/api/v1/nodes/{segment(node)}")
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
+    found = _found(lambda: api.get(f"/api/v1/nodes/{segment(node)}")) or {}
     conditions = (found.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
