@@ -314,11 +314,21 @@ def _as_unreachable(request: Request) -> Iterator[None]:
         raise ApiUnreachable(request.abort_reason or _reason(error)) from None
 
 
+# OpenSSL reports the end of a connection as an error of its own or without any reason.
+_ENDED = "UNEXPECTED_EOF_WHILE_READING"
+
+
 def _tls(error: ssl.SSLError) -> str:
-    if not isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS: {error.reason}"
-    hint = "is the configured certificate authority that of this server?"
-    return f"TLS: {error.verify_message}; {hint}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        hint = "is the configured certificate authority that of this server?"
+        return f"TLS: {error.verify_message}; {hint}"
+    reason = getattr(error, "reason", None)  # None, or not even set, where OpenSSL names none
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or reason == _ENDED:
+        return (
+            "the other side closed the connection in the middle of TLS: does a balancer answer "
+            "that has no server?"
+        )
+    return f"TLS: {reason or error.strerror or type(error).__name__}"
 
 
 def _reason(error: BaseException) -> str:
@@ -334,5 +344,5 @@ def _reason(error: BaseException) -> str:
             return os.strerror(cause.errno)
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, ApiException):  # the Kubernetes package wraps TLS errors in this
-        return f"TLS: {error.reason}"
+        return f"TLS: {error.reason or type(error).__name__}"
     return f"the connection failed ({type(error).__name__})"

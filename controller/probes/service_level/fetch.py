@@ -105,7 +105,8 @@ async def fetch(endpoint: Endpoint, target: str, *, accept: str, limit: int) -> 
         finally:
             writer.transport.abort()
     except (ssl.SSLError, ssl.CertificateError) as error:
-        reason = getattr(error, "verify_message", "") or error.reason or "failed"
+        names = (getattr(error, name, None) for name in ("verify_message", "reason", "strerror"))
+        reason = next(filter(None, names), "failed")
         raise SourceError(Reason.TLS, f"TLS: {printable(reason)}") from None
     except TimeoutError:
         raise
