@@ -34,6 +34,7 @@ from actuators.journal import Journal, JournalError, Record
 from actuators.ordering import Backoff, group_actions, order_actions
 from actuators.reading import SupportCache, read_knobs
 from controller.core.decision import Action, Failure, Outcome
+from controller.core.knob_values import write_text
 from controller.core.model import STRUCTURAL_KNOBS, CgroupId, Knob, KnobReading, KnobValue, Target
 from controller.host.state_dir import JOURNAL
 
@@ -216,7 +217,7 @@ class Executor:
         except RefusedError as error:
             return self._count(refused(action, None, error.errno, str(error)), now_ns)
         if self._held.disown_foreign(*key, current) or not self._expected(action, current):
-            message = f"{action.target.path}: another program set {action.knob} to '{current}'"
+            message = f"another program set {write_text(action.knob, action.target.path, current)}"
             return Outcome(action=action, applied=current, foreign=current, message=message)
         refusal = self._backoff.waiting(*key, now_ns)
         if refusal is not None:

@@ -10,13 +10,16 @@ intermediate value on the way from there to the original, because a restore goes
 of its own where the journal cannot be written.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 import logging
+import time
 
 from actuators.base import Actuator
 from actuators.journal import Journal, Record
-from controller.core.knob_comparison import is_routine
+from controller.core.knob_comparison import is_managed, is_routine
+from controller.core.knob_values import write_text
 from controller.core.model import Knob, KnobValue, Target
 
 __all__ = ("HeldKnobs",)
@@ -24,6 +27,19 @@ __all__ = ("HeldKnobs",)
 _log = logging.getLogger(__name__)
 # Most first values that are kept: a tenant may make and remove a thousand cgroups per second.
 _MAX_FIRST = 1000
+# In a cgroup of kubelet or systemd so many new values within this time are changes of its
+# settings. More of them are two programs on one knob, which the planner then gives up.
+_SETTINGS, _SETTINGS_S = 3, 600.0
+
+
+@dataclass(slots=True)
+class _Past:
+    """What was found in a knob: ``first``, before any foreign value became the original, and when
+    its manager gave it new values.
+    """
+
+    first: KnobValue
+    settings_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SETTINGS))
 
 
 class HeldKnobs:
@@ -31,15 +47,23 @@ class HeldKnobs:
 
     ``begin`` and ``finish`` raise JournalError if a record cannot be stored.
     ``overwritten`` counts, by knob, the values of ours that another program replaced, except for
-    those that were undone by the routine of kubelet or systemd: ``routine`` counts these.
+    what kubelet and systemd do in their cgroups: ``routine`` counts the values that they put back,
+    and new ones such as those of an in-place resize.
+
+    :param clock: seconds of any steady clock.
     """
 
-    def __init__(self, journal: Journal, actuators: Mapping[Knob, Actuator]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        actuators: Mapping[Knob, Actuator],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._journal = journal
         self._actuators = actuators
         self._applied: dict[tuple[Target, Knob], KnobValue] = {}
-        # The originals of before a foreign value became the original.
-        self._first: dict[tuple[Target, Knob], KnobValue] = {}
+        self._clock = clock
+        self._past: dict[tuple[Target, Knob], _Past] = {}
         self.overwritten: Counter[Knob] = Counter()
         self.routine: Counter[Knob] = Counter()
 
@@ -71,28 +95,39 @@ class HeldKnobs:
     def disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
         """Release a held knob if *current* is foreign; return whether it is.
 
-        Logs a warning, unless it is the routine of kubelet or systemd.
+        Logs a warning, unless it is usual for kubelet or systemd.
         """
         record = self.get(target, knob)
         if record is None or self.is_ours(record, current):
             return False
         key = record.target, knob
-        ours, first = self._applied.get(key, record.intended), self._first.get(key, record.original)
+        ours = self._applied.get(key, record.intended)
+        past = self._past.get(key) or _Past(record.original)
         self.release(target, knob)
-        if is_routine(target, current, first):
+        if is_routine(target, current, past.first):
             self.routine[knob] += 1
             return True
-        _log.warning(
-            "%s: another program set %s to '%s' (was '%s'): the value is kept",
-            target.path,
-            knob,
-            current,
+        usual = current != record.original and self._is_setting(target, past)
+        _log.log(
+            logging.INFO if usual else logging.WARNING,
+            "%s set %s, in place of '%s' by this agent: it is the original from now on",
+            "kubelet or systemd" if usual else "another program",
+            write_text(knob, target.path, current),
             ours,
         )
-        self.overwritten[knob] += 1
-        self._first[key] = first
-        if len(self._first) > _MAX_FIRST:
-            del self._first[next(iter(self._first))]
+        (self.routine if usual else self.overwritten)[knob] += 1
+        self._past[key] = past
+        if len(self._past) > _MAX_FIRST:
+            del self._past[next(iter(self._past))]
+        return True
+
+    def _is_setting(self, target: Target, past: _Past) -> bool:
+        if not is_managed(target):
+            return False
+        now_s, times = self._clock(), past.settings_s
+        if len(times) == _SETTINGS and now_s - times[0] < _SETTINGS_S:
+            return False
+        times.append(now_s)
         return True
 
     def begin(self, record: Record) -> None:
@@ -120,7 +155,7 @@ class HeldKnobs:
     def release(self, target: Target, knob: Knob) -> None:
         """Drop the record of a knob that has no value of ours any more."""
         record = self.get(target, knob)
-        self._first.pop((target, knob), None)
+        self._past.pop((target, knob), None)
         if record is not None:
             self._journal.remove(record)
             self._applied.pop((record.target, knob), None)

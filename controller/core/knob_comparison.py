@@ -21,7 +21,7 @@ from controller.core.knob_values import (
 )
 from controller.core.model import Knob, KnobValue, Target
 
-__all__ = ("is_quota_or_doubled", "is_routine", "is_stricter")
+__all__ = ("is_managed", "is_quota_or_doubled", "is_routine", "is_stricter")
 
 # Cgroups of kubelet and systemd, by their names.
 _MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
@@ -48,7 +48,15 @@ def is_routine(target: Target, value: KnobValue, first: KnobValue) -> bool:
     Their cgroups are known by name, and such a write puts back *first*, the value that the agent
     found there at first.
     """
-    return value == first and _MANAGED.search(target.path) is not None
+    return value == first and is_managed(target)
+
+
+def is_managed(target: Target) -> bool:
+    """Return whether *target* is a cgroup of kubelet or systemd, which may give it other values.
+
+    Such as an in-place resize of a pod, or a change of a unit.
+    """
+    return _MANAGED.search(target.path) is not None
 
 
 def is_quota_or_doubled(expected: KnobValue, found: KnobValue, *, any_period: bool = False) -> bool:

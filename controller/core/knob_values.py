@@ -53,6 +53,7 @@ __all__ = (
     "quota_for",
     "quota_text",
     "write_order",
+    "write_text",
 )
 
 _NO_LIMIT = KnobValue("max")
@@ -171,6 +172,19 @@ def lowest_weight(hierarchy: str) -> KnobValue:
 def format_idle(weight: int | None) -> KnobValue:
     """Return the text of a normal cgroup of *weight*, or of an idle one for ``None``."""
     return IDLE if weight is None else KnobValue(f"0 {weight}")
+
+
+def write_text(knob: Knob, path: str, value: KnobValue) -> str:
+    """Return what a program that wrote *value* did, for people, after the word "set".
+
+    The value of cpu.idle contains the weight of a cgroup that is not idle.
+    """
+    if knob is Knob.SCHED_IDLE and value != IDLE:
+        try:
+            return f"the weight of {path} to {parse_idle(value)}"
+        except ValueError:
+            pass  # in a form of another version
+    return f"{knob} of {path} to '{value}'"
 
 
 def parse_amount(value: KnobValue) -> float:

@@ -17,6 +17,7 @@ from controller.agent.history.story import (
     measure,
 )
 from controller.core.decision import ChannelState, LoopReport
+from controller.core.knob_values import write_text
 from controller.core.model import Channel, Knob, Mode, QosClass, Target, TargetKind
 
 __all__ = ("WorkloadStory",)
@@ -91,10 +92,10 @@ class WorkloadStory(Story):
         use = sum(uses) if uses else None
         for foreign in moment.foreign:
             if self._concerns(foreign.target, foreign.knob):
+                written = write_text(foreign.knob, foreign.target.path, foreign.value)
                 text = (
-                    f"another program set {foreign.knob} of {foreign.target.path} to "
-                    f"{foreign.value!r}, which was {foreign.ours!r} by this agent; its value is "
-                    "the original now"
+                    f"another program set {written}, which was {foreign.ours!r} by this agent; its "
+                    "value is the original now"
                 )
                 self._note(wall_ns, NoteKind.FOREIGN, text)
                 self._open.pop((foreign.target, foreign.knob), None)

@@ -124,12 +124,14 @@ def _rungs(report: TickReport) -> Iterator[Metric]:
 def _overwritten(report: TickReport, present: set[Knob]) -> Iterator[Metric]:
     foreign = CounterMetricFamily(
         "sweetpoint_knob_overwrites",
-        "Values of the agent that another program overwrote, except for routines.",
+        "Values of the agent that another program overwrote, except for what is usual for kubelet "
+        "and systemd.",
         labels=["knob"],
     )
     routine = CounterMetricFamily(
         "sweetpoint_knob_routine_overwrites",
-        "Values of the agent that kubelet or systemd put back to those of before it.",
+        "Values of the agent that kubelet or systemd put back to those of before it, or replaced "
+        "by new settings.",
         labels=["knob"],
     )
     for family, counts in ((foreign, report.overwritten), (routine, report.routine)):
