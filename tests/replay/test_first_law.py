@@ -7,9 +7,11 @@ best-effort workloads beside a service that is throttled by its own quota for tw
 until a workload is to be evicted, and recovers.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from controller.agent.recording import read, replay
+from controller.core.decision import Plan
 
 RECORDING = Path(__file__).with_name("first_law.jsonl.gz")
 
@@ -19,4 +21,11 @@ def test_a_recording_of_the_first_law_replays_to_equal_plans() -> None:
     assert len(pairs) == 260
     assert any(plan.eviction for plan, _ in pairs)
     assert {state.state for plan, _ in pairs for state in plan.demands} >= {"self", "squeeze"}
-    assert [before for before, _ in pairs] == [now for _, now in pairs]
+    assert [without_words(before) for before, _ in pairs] == [
+        without_words(now) for _, now in pairs
+    ]
+
+
+def without_words(plan: Plan) -> Plan:
+    """Return *plan* without the words of the log, which are those of the present version."""
+    return replace(plan, verdicts=tuple(replace(each, text="") for each in plan.verdicts))

@@ -7,7 +7,7 @@ the reasons of actions. ``explain_eviction`` and ``describe_loop`` make the text
 Events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.cpu_channel import CpuChannel
@@ -46,14 +46,15 @@ _RESOURCES = {
     Channel.MEMORY: "memory",
     Channel.IO: "disk traffic",
 }
-# Why a channel does not squeeze although a service suffers or has no data.
+# Why a channel does not squeeze further although a service suffers or has no data. What it took
+# before is given back over time, and another channel may still take it.
 _INHIBITED = {
     ChannelState.SAFE: "no data, safe state",
     ChannelState.HOLD: "no data, the demand is held",
-    ChannelState.SELF: "best-effort is not squeezed: the service was throttled by its own quota",
-    ChannelState.STEAL: "best-effort is not squeezed: the host takes CPU time away",
-    ChannelState.NOT_BE: "best-effort is not squeezed: not caused by best-effort",
-    ChannelState.PAUSED: "best-effort is not squeezed: the service is paused",
+    ChannelState.SELF: "the service was throttled by its own quota",
+    ChannelState.STEAL: "the host takes CPU time away",
+    ChannelState.NOT_BE: "not caused by best-effort",
+    ChannelState.PAUSED: "the service is paused",
 }
 
 
@@ -100,7 +101,7 @@ class DecisionLog:
         caused = context.tracker.blame.share(demand.service or "")
         if caused is not None:
             text += f", best-effort caused {caused:.0%} of its wait"
-        text += f"; {_INHIBITED.get(demand.state) or _quota(before, total)}"
+        text += f"; {_with_reason(demand.state, _quota(before, total))}"
         if total is not None:
             text += _largest_cut(channel, context, workloads)
         return [Verdict(subject=demand.service or "cpu", text=text)]
@@ -127,10 +128,9 @@ class DecisionLog:
             f"{report.setting} (was {old.setting})" if old else report.setting
             for old, report in changed
         ]
-        unchanged = (
-            "best-effort is not limited" if channel.ladder.usable else "no knob can be moved"
+        text += (
+            f"; {_with_reason(demand.state, ', '.join(settings) or _unchanged(channel, reports))}"
         )
-        text += f"; {_INHIBITED.get(demand.state) or ', '.join(settings) or unchanged}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 
@@ -194,6 +194,19 @@ def _selected(plan: Plan, channel: Channel) -> LoopReport | None:
     return next(found, None)
 
 
+def _with_reason(state: ChannelState, in_force: str) -> str:
+    """Return what is in force, after the reason why nothing more is taken, if there is one."""
+    reason = _INHIBITED.get(state)
+    return in_force if reason is None else f"{reason}; {in_force}"
+
+
+def _unchanged(channel: LadderChannel, reports: Mapping[Knob, RungReport]) -> str:
+    if not channel.ladder.usable:
+        return "no knob can be moved"
+    settings = [each.setting for each in reports.values() if each.part > 0]
+    return f"{', '.join(settings)} as before" if settings else "best-effort is not limited"
+
+
 def _total_changed(before: float | None, total: float | None) -> bool:
     if before is None or total is None:
         return before is not total
@@ -227,6 +240,8 @@ def _quota(before: float | None, total: float | None) -> str:
     if total is None:
         return "best-effort is not limited"
     old = "unlimited" if before is None else format_cpus(before)
+    if old == format_cpus(total):
+        return f"best-effort quota {old} as before"
     return f"best-effort quota {old} -> {format_cpus(total)}"
 
 
