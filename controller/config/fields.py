@@ -116,7 +116,8 @@ class Quantity:
     ) -> dict[str, Any]:
         # Only a ratio may be a number without a unit.
         kind = ["string", "number"] if self.parse is parse_ratio else "string"
-        return {"type": kind, "pattern": self.pattern}
+        bounds = f"from {self.least} to {self.most}"  # which a schema cannot compare
+        return {"type": kind, "pattern": self.pattern, "description": bounds}
 
     def read(self, value: object) -> float:
         """Return *value* as a number.

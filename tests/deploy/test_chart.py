@@ -144,9 +144,9 @@ def test_invalid_values_are_refused(values: Manifest, text: str) -> None:
 def test_the_agent_refuses_values_that_the_schema_cannot_check(
     tmp_path: Path,
 ) -> None:
-    # The schema has no ranges of quantities; the message of the agent has line and field.
-    with pytest.raises(ConfigError, match="tick"):
-        agents_config(tuple(render({"config": {"tick": "1h"}})), tmp_path)
+    # How many CPUs a node has is not known here; the message of the agent has line and field.
+    with pytest.raises(ConfigError, match="reserve"):
+        agents_config(tuple(render({"config": {"reserve": "1000cpu"}})), tmp_path)
 
 
 def test_rules_and_dashboard_are_the_committed_ones() -> None:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Generate the chart's schema, values and README table from the models, and the kustomize base."""
+"""Generate the chart's schema, bounds, values and README table from the models; kustomize base."""
 
 from collections.abc import Iterator
 import json
@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 import yaml
 
+from tools.chart.bounds import bounds
 from tools.chart.kustomize import base
 from tools.chart.values import ChartValues
 
@@ -64,6 +65,7 @@ def generated() -> dict[Path, str]:
     table = "".join(_table())
     return {
         CHART / "values.schema.json": json.dumps(schema(), indent=2) + "\n",
+        CHART / "files" / "bounds.json": json.dumps(bounds(ChartValues), indent=1) + "\n",
         CHART / "values.yaml": _HEAD + "".join(_yaml(ChartValues())),
         readme: _TABLE.sub(lambda _: table, readme.read_text(encoding="utf-8")),
     }

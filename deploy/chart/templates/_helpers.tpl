@@ -68,6 +68,42 @@ on the node can still be removed after it was switched off.
 {{- else if not (or $http.tokenSecret .Values.networkPolicy.enabled $http.unprotected) -}}
 {{- fail "every pod of the cluster could read /metrics and /statusz: set http.tokenSecret or networkPolicy.enabled, or permit it with http.unprotected" -}}
 {{- end -}}
+{{- $bounds := .Files.Get "files/bounds.json" | fromJson -}}
+{{- range $bounds.quantities -}}
+{{- include "sweetpoint.checkQuantity" (dict "at" $.Values "path" .path "name" "" "is" . "units" (get $bounds.units .kind)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+A quantity with a unit must be within its bounds, which the schema cannot say. Its form was checked
+by the schema. "at" is the value from which "path" leads on to the quantity; * is each entry.
+*/}}
+{{- define "sweetpoint.checkQuantity" -}}
+{{- if empty .path -}}
+  {{- $text := toString .at | nospace -}}
+  {{- $number := regexFind "^[0-9]+([.][0-9]+)?" $text -}}
+  {{- $unit := trimPrefix $number $text -}}
+  {{- if and $number (hasKey .units $unit) -}}
+    {{- $value := mulf (float64 $number) (get .units $unit) -}}
+    {{- if or (lt $value (float64 .is.least)) (gt $value (float64 .is.most)) -}}
+      {{- fail (printf "%s: %v must be between %s and %s" (trimPrefix "." .name) .at .is.from .is.to) -}}
+    {{- end -}}
+  {{- end -}}
+{{- else -}}
+  {{- $key := first .path -}}
+  {{- $on := omit . "at" "path" "name" -}}
+  {{- if eq $key "*" -}}
+    {{- if or (kindIs "map" .at) (kindIs "slice" .at) -}}
+      {{- range $each, $value := .at -}}
+        {{- include "sweetpoint.checkQuantity" (merge (dict "at" $value "path" (rest $.path) "name" (printf "%s.%v" $.name $each)) $on) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- else if kindIs "map" .at -}}
+    {{- if hasKey .at $key -}}
+      {{- include "sweetpoint.checkQuantity" (merge (dict "at" (get .at $key) "path" (rest .path) "name" (printf "%s.%s" .name $key)) $on) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
