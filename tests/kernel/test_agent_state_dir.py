@@ -17,8 +17,8 @@ import pytest
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site
-from tests.kernel.state_dirs import tmpfs, unwritable
 from tests.kernel.guarded_run import alive
+from tests.kernel.state_dirs import tmpfs, unwritable
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
