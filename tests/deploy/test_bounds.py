@@ -11,9 +11,9 @@ from helm_python import HelmError
 import pytest
 import yaml
 
-from controller.config.fields import ConfigError, check
+from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel
-from controller.config.yaml_document import parse_document
+from controller.config.yaml_document import ConfigError, parse_document
 from tests.deploy.chart import Manifest, render
 from tools.chart.__main__ import CHART, schema
 from tools.chart.bounds import ANY

@@ -7,13 +7,16 @@ With real processes: ``tests/kernel/test_guardian.py``.
 
 from collections.abc import Iterator
 import os
+from pathlib import Path
 import select
 import signal
+import tempfile
 from types import SimpleNamespace
 
 import pytest
 
 from controller.agent import guardian
+from controller.host.state_dir import Lock
 
 LIMITS = guardian.Limits(heartbeat_s=10.0, start_s=120.0, stop_s=5.0)
 PIDFD = 1000  # of no process: nothing is sent to it
@@ -31,6 +34,8 @@ class World(guardian._Signals):
     def __init__(self, *events: tuple[float, str | int], obeys: bool = True) -> None:
         self.read_fd = PIDFD + 1
         self.beats_fd, self._beat_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._state_dir = tempfile.TemporaryDirectory(prefix="sweetpoint-test-")
+        self._lock = Lock(Path(self._state_dir.name))
         self._events = list(events)
         self._obeys = obeys
         self.suspended = (0.0, 0.0)
@@ -42,9 +47,11 @@ class World(guardian._Signals):
     def close(self) -> None:
         os.close(self.beats_fd)
         os.close(self._beat_fd)
+        self._lock.close()
+        self._state_dir.cleanup()
 
     def watch(self, limits: guardian.Limits = LIMITS) -> bool:
-        return guardian._watch(PIDFD, self.beats_fd, self, limits)
+        return guardian._watch(PIDFD, self.beats_fd, self, limits, self._lock)
 
     def pop(self) -> list[int]:
         pending, self._pending = self._pending, []

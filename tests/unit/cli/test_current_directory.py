@@ -53,6 +53,7 @@ def test_no_command_runs_a_file_of_the_directory(
     command: str, hostile: HostileDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(home=tmp_path))
+    (tmp_path / "state").mkdir(mode=0o700)
     arguments, code = QUICK[command]
     done = hostile.run(COMMAND, command, *(each.format(home=tmp_path) for each in arguments))
     assert hostile.ran == []
