@@ -10,7 +10,7 @@ from typing import NamedTuple
 from controller.core.model import CgroupId, WorkloadSample
 from controller.host.facts import CgroupLayout
 from controller.probes.sched import SchedProbe, SchedReading
-from tests.kernel.loads import Running, Schedstat
+from tests.kernel.loads import Load, Running, Schedstat, loads
 from tests.support.waiting import DEADLINE_S
 
 __all__ = ("Groups", "Round")
@@ -112,6 +112,18 @@ class Groups:
             missed, last = self._missed(running) - missed, self.read()
             kernel = {path: running.schedstat(path).since(then) for path, then in before.items()}
             enough += judge(Round(first, last, kernel, missed))
+
+    def beside_hog(self, cpu: int, least: int) -> tuple[SchedReading, Path, Path]:
+        """Let a service wait beside a hog on *cpu* for *least* times.
+
+        Return the reading then, the service's cgroup and the hog's.
+        """
+        service, hog = self.make("service", latency=True), self.make("hog", latency=False)
+        with loads([Load(service, "bursts", cpu), Load(hog, "hog", cpu)]) as running:
+            running.work_until("waits", self.waited(service, least=least))
+            reading = self._probe.poll()
+        self.assert_complete(reading, service)
+        return reading, service, hog
 
     def _missed(self, running: Running) -> int:
         cpus = {load.cpu for load in running.loads}

@@ -5,9 +5,7 @@
 from collections.abc import Iterator
 import contextlib
 import logging
-import os
 from pathlib import Path
-import resource
 
 import pytest
 
@@ -20,6 +18,7 @@ from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.probes.bpf import loader
 from tests.kernel.agent import AgentRun, Site
 from tests.support.cookie_kernel import CookieKernel
+from tests.support.descriptors import no_more_files
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
@@ -36,18 +35,6 @@ def follower(site: Site) -> Iterator[tuple[ConfigFollower, Node]]:
     finally:
         node.restore()
         node.close()
-
-
-@contextlib.contextmanager
-def no_more_files() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.open(os.devnull, os.O_RDONLY)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def is_read(node: Node, path: str) -> bool:

@@ -131,11 +131,7 @@ def test_all_time_of_a_cpu_is_counted_once(probe: SchedProbe, groups: Groups) ->
 
 @thorough
 def test_histogram_holds_every_wait(probe: SchedProbe, groups: Groups) -> None:
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
-    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)]) as running:
-        running.work_until("waits", groups.waited(service, least=WAITS))
-        reading = probe.poll()
-    groups.assert_complete(reading, service)
+    reading, service, _ = groups.beside_hog(CPU, WAITS)
     sample = groups.sample(reading, service)
     assert sample.runq_histogram is not None and sample.wait_total_ns is not None
     bounds = zip(sample.runq_histogram, LOWER_NS, UPPER_NS, strict=True)

@@ -64,11 +64,7 @@ def test_no_work_is_blamed_while_the_cpu_stands_still(probe: SchedProbe, groups:
     # As if timers had shown one stall that lasts since boot and has not ended. All intervals are
     # it, so that a real stall changes nothing.
     stalls_of(probe)["interval"]["end"][CPU] = 1 << 62
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
-    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)]) as running:
-        running.work_until("waits", groups.waited(service, least=WAITS))
-        reading = probe.poll()
-    groups.assert_complete(reading, service)
+    reading, service, hog = groups.beside_hog(CPU, WAITS)
     sample = groups.sample(reading, service)
     assert sample.wait_host_ns is not None and sample.wait_total_ns is not None
     assert sample.waits is not None
@@ -98,11 +94,7 @@ def test_stolen_time_is_the_hosts(
 ) -> None:
     outweigh(cgroup_root, 100)  # the waits are not longer than what the intervals hold
     groups = Groups(cgroup_root, cgroup_layout, robbed)
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
-    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)]) as running:
-        running.work_until("waits", groups.waited(service, least=WAITS))
-        reading = robbed.poll()
-    groups.assert_complete(reading, service)
+    reading, service, _ = groups.beside_hog(CPU, WAITS)
     sample = groups.sample(reading, service)
     assert sample.wait_host_ns is not None and sample.wait_inflicted_ns is not None
     print(f"host {sample.wait_host_ns / 1e9:.3f} s, inflicted {sample.wait_inflicted_ns / 1e9:.3f}")

@@ -91,11 +91,7 @@ def test_agrees_with_schedstat_within_one_percent(
 # The whole path without sched_info, from the stamps to the reading.
 def test_histogram_and_blame_are_the_same(probe: SchedProbe, groups: Groups) -> None:
     assert "sched_info" in probe.fallback
-    service, hog = groups.make("service", latency=True), groups.make("hog", latency=False)
     quiet = groups.make("quiet", latency=False)
-    with loads([Load(service, "bursts", CPU), Load(hog, "hog", CPU)]) as running:
-        running.work_until("waits", groups.waited(service, least=100))
-        reading = probe.poll()
-    groups.assert_complete(reading, service)
+    reading, service, hog = groups.beside_hog(CPU, 100)
     assert groups.blame(reading, service, hog) > 0
     assert groups.blame(reading, service, quiet) == 0

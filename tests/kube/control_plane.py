@@ -18,6 +18,7 @@ import urllib.request
 from controller.demo.programs import Process, start
 from tests.kube.asking import answer
 from tests.kube.client import Client, Json
+from tests.support.temporary import Temporary
 from tests.support.waiting import DEADLINE_S
 
 __all__ = ("SERVICE_IP", "ControlPlane", "program")
@@ -64,7 +65,7 @@ def _make_certificates(home: Path) -> None:
     _openssl(home, "ecparam", *curve, "-out", "accounts.key")
 
 
-class ControlPlane:
+class ControlPlane(Temporary):
     """A running API server; ``admin`` has all permissions.
 
     *home* has the certificates, data and logs. ``stop_server`` and ``start_server`` restart the API
@@ -91,17 +92,10 @@ class ControlPlane:
         (home / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
         self.admin = Client(self.url, self.ca_file, token)
 
-    def __enter__(self) -> "ControlPlane":
-        try:
-            self._etcd = start("etcd", self._where(self._etcd_command()), self.home)
-            self.start_server()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def make(self) -> None:
+        """Start etcd and the API server."""
+        self._etcd = start("etcd", self._where(self._etcd_command()), self.home)
+        self.start_server()
 
     def close(self) -> None:
         """End all programs and remove the data; the logs stay."""

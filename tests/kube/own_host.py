@@ -16,6 +16,7 @@ from typing import Protocol
 from controller.demo.programs import Process, start
 from tests.kube.asking import Program, answer
 from tests.support.cgroups import remove_cgroup
+from tests.support.temporary import Temporary
 from tests.support.waiting import DEADLINE_S, eventually
 
 __all__ = ("OwnHost", "Running")
@@ -32,7 +33,7 @@ class Running(Program, Protocol):
         """Send *signum* and wait until it has ended; SIGKILL after *within_s*."""
 
 
-class OwnHost:
+class OwnHost(Temporary):
     """Namespaces that exist while the context is open.
 
     :param home: a directory for what its programs write, on a file system that can be the upper
@@ -50,18 +51,11 @@ class OwnHost:
         self._holder: Process | None = None
         self._pid = 0
 
-    def __enter__(self) -> "OwnHost":
+    def make(self) -> None:
+        """Make the cgroups and the namespaces."""
         self.home.mkdir(exist_ok=True)
-        try:
-            self._make_cgroups()
-            self._make_namespaces()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._make_cgroups()
+        self._make_namespaces()
 
     @property
     def network(self) -> str:

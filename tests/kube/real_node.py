@@ -14,13 +14,14 @@ from tests.kube.cluster import Cluster
 from tests.kube.control_plane import SERVICE_IP, ControlPlane
 from tests.kube.node_programs import NODE, NodePrograms, container
 from tests.kube.own_host import OwnHost
+from tests.support.temporary import Temporary
 
 __all__ = ("RealNode",)
 
 _ADDRESS = "10.77.0.1"
 
 
-class RealNode(NodePrograms):
+class RealNode(NodePrograms, Temporary):
     """A node and its control plane; ``cluster`` is the API server, ``log`` returns a log.
 
     :param host: the place of all programs.
@@ -30,23 +31,16 @@ class RealNode(NodePrograms):
         super().__init__(host)
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> "RealNode":
-        try:
-            self._make_network()
-            self.cluster = self._start_control_plane()
-            self.start_containerd()
-            self.import_images()
-            kubeconfig = f"--kubeconfig={self.admin_kubeconfig}"
-            self.kubelet_arguments = (kubeconfig, f"--node-ip={_ADDRESS}")
-            self.start_kubelet()
-            self.wait("the node to be ready", self._is_ready)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def make(self) -> None:
+        """Start the control plane, the container runtime and kubelet; wait for the node."""
+        self._make_network()
+        self.cluster = self._start_control_plane()
+        self.start_containerd()
+        self.import_images()
+        kubeconfig = f"--kubeconfig={self.admin_kubeconfig}"
+        self.kubelet_arguments = (kubeconfig, f"--node-ip={_ADDRESS}")
+        self.start_kubelet()
+        self.wait("the node to be ready", self._is_ready)
 
     def close(self) -> None:
         """End every program; pods end with the host's cgroups."""

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that another program removes while their knobs are held."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import contextlib
 import os
 from pathlib import Path
-import resource
 import shutil
 
 from hypothesis import given
@@ -17,6 +16,7 @@ from actuators.core_scheduling.registry import CookieRegistry
 from actuators.journal import Journal, JournalError
 from actuators.record import Record
 from controller.core.model import Knob, KnobValue, Target, TargetKind
+from tests.support.descriptors import no_more_files
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
 
@@ -100,18 +100,6 @@ def test_after_each_renewal_the_disk_has_what_memory_has(
                 journal.renew()
                 assert journal.complete
                 assert set(journal.records) == on_disk(journal) == before
-
-
-@contextlib.contextmanager
-def no_more_files() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.open(os.devnull, os.O_RDONLY)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_shortage_of_this_process_loses_nothing(journal: Journal) -> None:
