@@ -101,6 +101,8 @@ def test_a_pod_that_claims_to_be_static_keeps_its_class() -> None:
     [
         ({}, None),
         ({5: -998}, None),  # the sandbox alone
+        ({5: 0}, None),  # the same, of a runtime that cannot lower it
+        ({5: 0, 6: -997}, QosClass.SYSTEM),
         ({5: -998, 6: 1000}, QosClass.BE),
         ({5: -998, 6: -997}, QosClass.SYSTEM),
         ({0: 0}, None),  # of another PID namespace
