@@ -5,8 +5,9 @@
 The profile gives the channel of an indicator. The exception is the service's own figure (its
 request latency, for instance), which shows that the service suffers, but not on which resource.
 While it is above its sweet point it is assigned, every 10 s, to the channel whose other indicators
-deviate most, and to cpu if all of them are at the bottom of the scale. Below the sweet point the
-assignment stays.
+deviate most. Without such an indicator, or if all of them are at the bottom of the scale, it is on
+the cache channel: there any harm can be found, also that of waits for a CPU, and the last knob is
+the quota. Below the sweet point the assignment stays.
 """
 
 from collections.abc import Mapping
@@ -97,7 +98,7 @@ def _specs_of(profile: Profile, channel: Channel, own: Channel | None) -> tuple[
 
 def _default(service: Service) -> Channel:
     channels = service.profile.channels
-    return Channel.CPU if Channel.CPU in channels else channels[0]
+    return Channel.CACHE if Channel.CACHE in channels else channels[0]
 
 
 def _is_own(spec: IndicatorSpec) -> bool:

@@ -39,13 +39,11 @@ indicators:
   runq_p99: {sweet_point: 4ms}
   cpi: {sweet_point: 1.3}
 """
-# Knows the objective of its service and nothing else. On the cpu channel a service's own figure
-# needs inflicted waits as evidence, on the cache channel traffic.
+# Knows the objective of its service and nothing else, as docs/PROFILES.md shows it.
 _OBJECTIVE = """
 name: objective
 indicators:
   service: {{sweet_point: {{objective: {objective_ms:.3f}ms}}}}
-channels: [cache]
 """
 
 _SettingsT = TypeVar(

@@ -11,10 +11,10 @@ from controller.core.workload_index import WorkloadIndex
 from tests.support.loops.closed_loop import make_settings, make_spec
 
 
-def test_the_own_figure_of_a_service_has_a_channel_even_without_cpu() -> None:
+def test_the_own_figure_of_a_service_begins_on_the_cache_channel() -> None:
     own = replace(make_spec(), name=IndicatorName.SERVICE)
     profile = replace(
-        make_settings().profiles["default"], indicators=(own,), channels=(Channel.CACHE, Channel.IO)
+        make_settings().profiles["default"], indicators=(own,), channels=tuple(Channel)
     )
     web = Workload("web", CgroupId("cpu", 1), "/web", QosClass.LS, "web", "default")
     settings = make_settings()
@@ -37,6 +37,7 @@ def test_the_own_figure_leaves_a_channel_that_the_profile_no_longer_has() -> Non
         specs = routing.update(WorkloadIndex([web], {"default": profile}), loops, 0)
         return [channel for channel, each in specs.items() if each]
 
+    assert channels_of(Channel.CPU, Channel.IO) == [Channel.CPU]
     assert channels_of(Channel.CACHE, Channel.IO) == [Channel.CACHE]
     assert channels_of(Channel.IO) == [Channel.IO]
     assert channels_of(Channel.CPU, Channel.IO) == [Channel.IO], "it stays where it may stay"
