@@ -31,12 +31,14 @@ class IndicatorStatus(StrEnum):
     """Status of an indicator.
 
     ``fresh``: it can be used. ``idle``: the service hardly ran, so nothing slows it down, and
-    best-effort work is released. ``stale``: the source is dead; the safe state follows.
+    best-effort work is released. ``stale``: the source is dead; the safe state follows. ``lost``: a
+    service works as before, but its own figure has no value any more; the demand is held.
     """
 
     FRESH = "fresh"
     IDLE = "idle"
     STALE = "stale"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

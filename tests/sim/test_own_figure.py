@@ -13,7 +13,8 @@ from controller.config.fields import check
 from controller.config.models import ProfileModel
 from controller.config.profile import build_profile
 from controller.config.yaml_document import parse_document
-from controller.core.model import Channel
+from controller.core.decision import ChannelState
+from controller.core.model import Channel, Snapshot
 from controller.core.settings import Profile
 from controller.simulation.plant import Plant
 from controller.simulation.policies.planned import TICK_NS, Planned
@@ -49,3 +50,34 @@ def test_it_has_the_whole_law(name: str) -> None:
     as_typed = simulate(name, tuple(Channel))
     assert as_typed.violating <= 0.02
     assert as_typed.seconds == simulate(name, (Channel.CACHE,)).seconds
+
+
+class Losing(Planned):
+    """A planner that has no value of the service's figure any more after *until_s*."""
+
+    def __init__(self, plant: Plant, until_s: float, age_ns: int | None) -> None:
+        super().__init__(plant, [documented(plant.scenario.services[0].slo_s)])
+        self._until_s, self._age_ns = until_s, age_ns
+
+    def measure(self) -> Snapshot:
+        snapshot = super().measure()
+        if self._plant.time_s < self._until_s:
+            return snapshot
+        lost = (each._replace(value=None, age_ns=self._age_ns) for each in snapshot.services)
+        return replace(snapshot, services=tuple(lost))
+
+
+# A source that answers without a value, and one that does not answer any more.
+@pytest.mark.parametrize("age_ns", [0, None])
+def test_a_service_that_works_on_without_a_figure_stays_protected(age_ns: int | None) -> None:
+    policies: list[Losing] = []
+
+    def losing(plant: Plant) -> Losing:
+        policies.append(Losing(plant, 50.0, age_ns))
+        return policies[-1]
+
+    lost = run(Task(SCENARIOS["no-resctrl"], "", losing, 1), 150, 50)
+    assert lost.violating <= 0.05
+    plan = policies[0].plan
+    assert plan is not None
+    assert {each.state for each in plan.demands if each.service} == {ChannelState.HOLD}

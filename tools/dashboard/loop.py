@@ -29,7 +29,13 @@ _LOOP = "{{instance}} {{service}} {{indicator}}"
 _CHANNEL = "{{instance}} {{channel}}"
 _BY_LOOP = f"max by ({NODE}, service, indicator, channel)"
 
-_STATUS = (("off", "#8e8e8e"), ("fresh", "green"), ("idle", "blue"), ("stale", "red"))
+_STATUS = (
+    ("off", "#8e8e8e"),
+    ("fresh", "green"),
+    ("idle", "blue"),
+    ("stale", "red"),
+    ("lost", "orange"),
+)
 _STATE = (
     ("free", "green"),
     ("squeeze", "orange"),
@@ -152,7 +158,8 @@ def services() -> list[Builder[Panel]]:
         states(
             "Status of the indicators",
             "fresh: measured. idle: the service hardly ran. stale: the source stopped delivering "
-            "data, the safe state follows. off: the node has no source of the indicator.",
+            "data, the safe state follows. lost: the service works on without a figure of its own, "
+            "the squeeze is held. off: the node has no source of the indicator.",
             (
                 coded("indicator_status", "status", _STATUS, "service, indicator"),
                 _LOOP,

@@ -164,7 +164,7 @@ def _why_not(loop: LoopReport | None, demand: Demand | None) -> str:
     if loop is not None and loop.status is IndicatorStatus.IDLE:
         return "it was idle"
     blind = demand is not None and demand.state in (ChannelState.HOLD, ChannelState.SAFE)
-    if blind or (loop is not None and loop.status is IndicatorStatus.STALE):
+    if blind or (loop is not None and loop.status in (IndicatorStatus.STALE, IndicatorStatus.LOST)):
         return "there was no data any more"
     return "its deviation was 0 or below"
 

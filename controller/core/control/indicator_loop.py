@@ -107,6 +107,8 @@ class IndicatorLoop:
         self.deviation = self.excess = None
         if indicator is not None:
             self.state = self.guard.update(indicator.status is IndicatorStatus.STALE)
+            if indicator.status is IndicatorStatus.LOST:
+                self.state = ChannelState.HOLD
             if indicator.status is IndicatorStatus.IDLE:
                 # The service hardly runs, so nothing can hurt it.
                 self.deviation = self.excess = LOWEST

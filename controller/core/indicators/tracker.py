@@ -5,6 +5,7 @@
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import zip_longest
+import math
 from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
@@ -24,6 +25,9 @@ __all__ = ("CpuNeed", "IndicatorTracker")
 _RATE_SMOOTH_S = 2.0
 _NEED_SMOOTH_S = 1.0
 _NO_NEED_CPUS = 1e-9
+# A service that uses at least this part of the CPU time that it used with its last figure has
+# requests, also if no figure says so.
+_WORKS = 0.5
 
 
 class CpuNeed(NamedTuple):
@@ -70,6 +74,7 @@ class IndicatorTracker:
         "_unknown",
         "_use",
         "_windows",
+        "_worked",
         "_workload_index",
         "active",
         "blame",
@@ -93,6 +98,8 @@ class IndicatorTracker:
         self._counted = CounterWindows()
         self._links = LinkWindows()
         self._figures: dict[str, ServiceReading] = {}
+        # The CPUs that each service used when its own figure last had a value.
+        self._worked: dict[str, float] = {}
         self._use = CpuUse()
         self._system = CounterRate()
         self._unknown = CounterRate()
@@ -153,6 +160,7 @@ class IndicatorTracker:
             snapshot.links, snapshot.time_ns, workload_index.longest_window_ns, rebase
         )
         self._figures = {figure.service: figure for figure in snapshot.services}
+        self._worked = {name: cpus for name, cpus in self._worked.items() if name in self._figures}
         self._update_needs(workload_index, dt_ns)
         self._update_machine(snapshot, workload_index, dt_ns)
         self.blame.update(
@@ -248,13 +256,18 @@ class IndicatorTracker:
         figure = self._figures.get(service)
         if figure is None:
             return None
-        if figure.age_ns is None:
-            status = IndicatorStatus.STALE
-        elif figure.value is None:
-            status = IndicatorStatus.IDLE
-        else:
+        value = None if figure.age_ns is None else figure.value
+        need = self.cpu_need.get(service)
+        cpus = 0.0 if need is None else need.oncpu
+        if value is not None:
             status = IndicatorStatus.FRESH
-        value = figure.value if status is IndicatorStatus.FRESH else None
+            self._worked[service] = cpus
+        elif cpus > 0 and cpus >= _WORKS * self._worked.get(service, math.inf):
+            status = IndicatorStatus.LOST
+        elif figure.age_ns is None:
+            status = IndicatorStatus.STALE
+        else:
+            status = IndicatorStatus.IDLE
         samples = 0 if value is None else 1
         return Indicator(
             service=service, name=spec.name, value=value, samples=samples, status=status

@@ -291,7 +291,7 @@ def _figure(service: Service) -> IndicatorSpec | None:
 
 
 def _missing(indicator: Indicator) -> Disturbance:
-    if indicator.status is IndicatorStatus.STALE:
+    if indicator.status in (IndicatorStatus.STALE, IndicatorStatus.LOST):
         return Disturbance.NO_DATA
     if indicator.status is IndicatorStatus.IDLE:
         return Disturbance.NO_LOAD

@@ -124,7 +124,7 @@ class Planned:
 
     def step(self) -> None:
         """Take one tick: snapshot, plan, writes."""
-        snapshot = self._probes.snapshot(self._table)
+        snapshot = self.measure()
         self._table.now_ns = snapshot.time_ns
         self.plan = plan = self._planner.step(snapshot, self._outcomes)
         self._outcomes = self._table.execute(plan.actions)
@@ -133,6 +133,10 @@ class Planned:
                 self._apply(outcome.action.target, outcome.action.knob, outcome.applied)
         if plan.eviction is not None:
             self._evict(plan.eviction)
+
+    def measure(self) -> Snapshot:
+        """Return what the agent sees of the plant now."""
+        return self._probes.snapshot(self._table)
 
     def _evict(self, eviction: Eviction) -> None:
         """Evict the job at once; the next snapshot has the answer."""

@@ -100,7 +100,7 @@ def test_quiescence_does_not_change_the_plans() -> None:
     settings = make_settings(mode=Mode.OBSERVE)  # as if everything had been applied
     profile = settings.profiles["default"]
     own = replace(profile.indicators[0], name=IndicatorName.SERVICE, channel=Channel.CPU)
-    with_own = replace(profile, indicators=(*profile.indicators, own))
+    with_own = replace(profile, indicators=(*profile.indicators, own), channels=(Channel.CPU,))
     quiescent = plans(settings)
     active = plans(replace(settings, profiles={"default": with_own}))
     squeezed = 0

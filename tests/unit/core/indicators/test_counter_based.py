@@ -415,6 +415,36 @@ def test_the_own_figure_of_a_service() -> None:
         assert (found.status, found.value) == (status, value)
 
 
+@pytest.mark.parametrize(
+    ("cpus", "expected"),
+    [(1.0, "lost"), (0.6, "lost"), (0.4, ""), (0.0, "")],
+    ids=["as before", "less load", "hardly any load", "asleep"],
+)
+@pytest.mark.parametrize(
+    ("age_ns", "otherwise"), [(0, "idle"), (None, "stale")], ids=["no value", "dead"]
+)
+def test_a_service_that_works_without_a_figure_is_not_idle(
+    age_ns: int | None, otherwise: str, cpus: float, expected: str
+) -> None:
+    bench = Bench(spec_of(IndicatorName.SERVICE, is_time=True, sweet_point=5e6))
+    for tick in range(1, 40):
+        known = [ServiceReading("web", 7e6, 0)]
+        bench.tick(busy(tick), services=known)
+    for more in range(1, 40):
+        ran = busy(39)._replace(oncpu_ns=round((39 + more * cpus) * TICK_NS))
+        found = bench.tick(ran, services=[ServiceReading("web", None, age_ns)])
+    assert found is not None
+    assert found.status == (expected or otherwise)
+
+
+def test_a_figure_that_never_came_is_not_lost() -> None:
+    bench = Bench(spec_of(IndicatorName.SERVICE, is_time=True, sweet_point=5e6))
+    for tick in range(1, 40):
+        found = bench.tick(busy(tick), services=[ServiceReading("web", None, None)])
+    assert found is not None
+    assert found.status is IndicatorStatus.STALE
+
+
 def test_a_loop_without_a_source_is_reported_as_off() -> None:
     cpi = spec_of(IndicatorName.CPI, channel=Channel.CACHE)
     settings = make_settings()
