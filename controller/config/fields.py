@@ -21,6 +21,7 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from controller.config.yaml_document import ConfigError, Document, Loc
@@ -38,6 +39,7 @@ __all__ = (
     "cpus",
     "duration",
     "raw_default",
+    "sentence",
 )
 
 _PYDANTIC_STEPS = ("<mapping>", "<auto>", "<text>", "[key]")
@@ -116,8 +118,12 @@ class Quantity:
     ) -> dict[str, Any]:
         # Only a ratio may be a number without a unit.
         kind = ["string", "number"] if self.parse is parse_ratio else "string"
-        bounds = f"from {self.least} to {self.most}"  # which a schema cannot compare
-        return {"type": kind, "pattern": self.pattern, "description": bounds}
+        return {"type": kind, "pattern": self.pattern, "description": self.bounds}
+
+    @property
+    def bounds(self) -> str:
+        """The range in words, for people: a schema cannot compare quantities."""
+        return f"From {self.least} to {self.most}."
 
     def read(self, value: object) -> float:
         """Return *value* as a number.
@@ -165,12 +171,38 @@ Text = Field(strict=False)
 
 
 class Strict(BaseModel):
-    """Base of all models: unknown keys and implicit conversions are errors."""
+    """Base of all models: unknown keys and implicit conversions are errors.
+
+    The docstring below a field is its sentence: what it is, unit, when to change it. The JSON
+    schema, docs/REFERENCE.md and ``sweetpoint check --resolved`` show it.
+    """
 
     # Defaults have the form of the file and are validated like values from the file.
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        found = handler.resolve_ref_schema(handler(schema))
+        for name, field in cls.model_fields.items():
+            # The description of a field replaces that of its type, so the bounds follow it.
+            bounds = [each.bounds for each in field.metadata if isinstance(each, Quantity)]
+            text = " ".join([sentence(field), *bounds])
+            found["properties"][field.alias or name]["description"] = text
+        return found
+
+
+def sentence(field: FieldInfo) -> str:
+    """Return what the key is, in one sentence on one line."""
+    return " ".join((field.description or "").split())
 
 
 def raw_default(default: object) -> Any:

@@ -5,6 +5,7 @@
 from collections.abc import Iterator
 from functools import reduce
 import json
+import re
 from typing import Any
 
 from helm_python import HelmError
@@ -113,9 +114,9 @@ def described(
         return
     if "$ref" in node:
         yield from described(models[node["$ref"].rpartition("/")[2]], models, path)
-    words = str(node.get("description", "")).split()
-    if "pattern" in node and words[:1] == ["from"]:
-        yield path, (words[1], words[3])
+    bounds = re.search(r"From (\S+) to (\S+)\.$", str(node.get("description", "")))
+    if "pattern" in node and bounds:
+        yield path, (bounds[1], bounds[2])
     for key in ("anyOf", "oneOf", "allOf"):
         for each in node.get(key, ()):
             yield from described(each, models, path)

@@ -12,6 +12,7 @@ import tokenize
 import pytest
 
 from controller.cli.main import parser
+from tests.support import shell
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
@@ -54,16 +55,12 @@ def commands() -> list[tuple[str, str]]:
     for name in (*DOCUMENTS, "deploy/chart/README.md"):
         text = (ROOT / name).read_text()
         blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-        lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-        lines += re.findall(r"^\$ (.*?)(?: 2>.*)?$", text, re.MULTILINE)
-        lines += re.findall(
+        texts = [*blocks, *re.findall(r"^\$ (.*?)(?: 2>.*)?$", text, re.MULTILINE)]
+        texts += re.findall(
             r"`((?:sudo )?(?:\.venv/bin/)?sweetpoint [^`]+)`", text.replace("\n", " ")
         )
-        for line in lines:
-            words = shlex.split(line, comments=True)
-            while words and words[0] == "sudo":
-                del words[0]
-            if words and words[0].rpartition("/")[2] == "sweetpoint":
+        for words in (words for each in texts for words in shell.commands(each)):
+            if words[0].rpartition("/")[2] == "sweetpoint":
                 found.append((name, shlex.join(words[1:])))
     return sorted(set(found))
 

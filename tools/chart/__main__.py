@@ -39,7 +39,11 @@ def schema() -> dict[str, Any]:
     for name in _SET_BY_CHART:
         del config["properties"][name]
     # The chart's agents always run on a node of a cluster, so the section cannot be null.
-    config["properties"]["kubernetes"] = {"$ref": "#/$defs/KubernetesModel"}
+    section = config["properties"]["kubernetes"]
+    config["properties"]["kubernetes"] = {
+        "$ref": "#/$defs/KubernetesModel",
+        "description": section["description"],
+    }
     profile = found["$defs"]["ProfileModel"]
     del profile["properties"]["name"]
     profile["required"].remove("name")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from controller.config.fields import Quantity
+from controller.config.fields import Quantity, sentence
 from controller.core.units import (
     parse_bandwidth,
     parse_bytes,
@@ -66,8 +66,8 @@ def fields(
         sections += [(path, each) for each in inner if each not in seen]
         seen.update((each, path) for each in inner if each not in seen)
         kind = _kind(field) + "".join(f" as `{each}`" for each in known)
-        rows.append((code(key), code(_default(field)), kind))
-    yield from table(("key", "default", "value"), rows)
+        rows.append((code(key), sentence(field), code(_default(field)), kind))
+    yield from table(("key", "meaning", "default", "value"), rows)
     for path, each in sections:
         yield from fields(each, f"{path}.", seen)
 

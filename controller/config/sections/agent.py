@@ -34,7 +34,9 @@ class BudgetModel(Strict):
     """Over the CPU budget the agent measures less detail; over the memory budget it warns."""
 
     cpu: Annotated[float, cpus("1mcpu", "1024cpu")] = raw_default("200mcpu")
+    """CPU that the agent may use; above it the agent measures less detail."""
     memory: Annotated[int, _MEMORY] = raw_default("192MiB")
+    """Memory that the agent may use; above it the agent warns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +62,17 @@ class CountersModel(Strict):
     """The source of each counter: ``auto`` (the generic hardware event), ``off`` or an event."""
 
     cycles: _Source = "auto"
+    """Event that counts cycles, for cpi: auto, off or a name as in perf list."""
     instructions: _Source = "auto"
+    """Event that counts instructions, for cpi and llc_mpki: auto, off or a name as in perf list."""
     llc_misses: _Source = "auto"
+    """Event that counts last-level cache misses, for llc_mpki: auto, off or a name as in perf
+    list."""
     llc_references: _Source = "off"
+    """Event that counts last-level cache references, for metrics only: auto, off or a name as in
+    perf list."""
     stalled_cycles: _Source = "off"
+    """Event that counts stalled cycles, for metrics only: auto, off or a name as in perf list."""
 
 
 def build_counters(model: CountersModel) -> Mapping[str, str]:
@@ -75,8 +84,11 @@ class HistoryModel(Strict):
     """What is kept in ``data_dir`` of past ticks: for ``explain``, ``advise`` and ``replay``."""
 
     enabled: bool = True
+    """Whether the agent keeps a history; without it explain and advise have nothing to tell."""
     max_bytes: Annotated[int, _DISK] = raw_default("64MiB")
+    """Most disk space of all files of the history together; the oldest records go first."""
     interval: Annotated[int, duration("1s", "1h")] = raw_default("2s")
+    """Shortest time between two snapshots of all counters; lengthen it to keep a longer past."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,14 +48,19 @@ class LimitsModel(Strict):
     """Limits on the rate of evictions."""
 
     per_hour: Annotated[int, Field(ge=1, le=60)] = 3
+    """Most evictions on this host in an hour, across restarts of the agent."""
     cool_down: Annotated[int, duration("10s", "24h")] = raw_default("60s")
+    """Shortest time between two evictions; it doubles while evictions do not help."""
 
 
 class EvictionModel(LimitsModel):
     """Evictions of workloads of this file; profiles enable them."""
 
     standalone: Annotated[StandaloneAction, Text] = StandaloneAction.OFF
+    """What an eviction does without Kubernetes: off nothing, freeze stops the workload for a
+    while, kill ends it."""
     freeze_for: Annotated[int, duration("10s", "24h")] = raw_default("10m")
+    """Time after which a frozen workload runs again."""
 
 
 def build_eviction(model: EvictionModel) -> EvictionConfig:
@@ -88,8 +93,12 @@ class KubeEvictionModel(LimitsModel):
     """Evictions of pods of this node; profiles enable them and set the delay."""
 
     enabled: bool = False
+    """Whether pods of this node may be evicted; without it evictions are only reported."""
     mark: Annotated[MarkEffect, Text] = MarkEffect.PREFER_NO_SCHEDULE
+    """Effect of the taint sweetpoint.dev/overloaded that keeps replacements off the node, or
+    none for no taint."""
     mark_for: Annotated[int, duration("1m", "24h")] = raw_default("10m")
+    """Duration of the taint; each eviction extends it."""
 
 
 def build_kube_eviction(model: KubeEvictionModel) -> KubeEvictionConfig:

@@ -38,11 +38,20 @@ class ResctrlModel(Strict):
     """Memory bandwidth and cache ways of best-effort work."""
 
     manage: bool = True
+    """Whether cache ways and memory bandwidth of best-effort work may be changed."""
     mount: bool = False
+    """Whether the agent mounts /sys/fs/resctrl where it is not mounted, also when only
+    observing."""
     group: Annotated[str, Field(pattern=rf"^sweetpoint-{_GROUP_NAME}$")] = "sweetpoint-best-effort"
+    """Control group of best-effort work, which the agent makes and removes."""
     adopt: Annotated[str, Field(pattern=rf"^{_GROUP_NAME}$")] | None = None
+    """Control group of another program, such as a container runtime, whose limits the agent
+    changes instead."""
     monitor: bool = True
+    """Whether cache occupancy and memory bandwidth are measured per workload, in monitoring
+    groups."""
     rmid_reserve: Annotated[int, Field(ge=0, le=100_000)] = 4
+    """Monitoring ids that stay free for other programs."""
 
     @field_validator("adopt")
     @classmethod
@@ -98,13 +107,16 @@ class DiskModel(Strict):
     """The bandwidth of a disk, of which limits are a share."""
 
     read: Annotated[int, _RATE]
+    """Bytes per second that the disk can read, such as 2GB/s; limits are shares of it."""
     write: Annotated[int, _RATE]
+    """Bytes per second that the disk can write, such as 1GB/s; limits are shares of it."""
 
 
 class IoModel(Strict):
     """The disks on which best-effort work may be limited."""
 
     disks: dict[Annotated[str, Field(pattern=_DEVICE)], DiskModel] = raw_default({})
+    """Disks by path such as /dev/nvme0n1, or by number such as 259:0."""
 
 
 def build_io(model: IoModel) -> tuple[DiskSpec, ...]:
@@ -117,8 +129,13 @@ class CoreSchedulingModel(Strict):
     """When best-effort work gets a core-scheduling cookie, and when the cookie is verified."""
 
     mode: Annotated[CoreMode, Text] = CoreMode.AUTO
+    """When best-effort work has cookies: auto while shared cores hurt services, on always, off
+    never."""
     overlap: Annotated[float, RATIO] = raw_default("10%")
+    """Share of the services' running time on shared cores from which auto tries cookies."""
     verify: Annotated[int, duration("5s", "1h")] = raw_default("30s")
+    """Time within which cookies must improve the services' deviation; otherwise auto takes them
+    away."""
 
 
 def build_core_scheduling(model: CoreSchedulingModel) -> CoreSettings:

@@ -122,16 +122,28 @@ class KubernetesModel(Strict):
     """This host is a node of a Kubernetes cluster."""
 
     node: str = AUTO
+    """Name of this host's Node object; auto takes NODE_NAME, without it the host's name."""
     kubeconfig: str = IN_CLUSTER
+    """Absolute path of a kubeconfig file, or in-cluster for the pod's own service account."""
     system_namespaces: _Namespaces = raw_default(["kube-system"])
+    """Namespaces whose pods have class system: measured and never changed."""
     trusted_namespaces: _Namespaces = raw_default([])
+    """Namespaces whose pods may raise themselves by label above their Kubernetes QoS class."""
     cgroup_roots: _Roots = AUTO
+    """Cgroups with this node's pods, below the cpu hierarchy; auto searches for kubepods."""
     eviction: KubeEvictionModel = raw_default({})
+    """Whether and how often pods of this node may be evicted."""
     events: bool = True
+    """Whether Events are sent; switch it off to spare the API server of a large cluster."""
     leave_to_others: bool = True
+    """Whether knobs that koordlet or katalyst-agent manages on this node are left to them."""
     service_profiles: Annotated[ServiceProfiles, Text] = ServiceProfiles.NONE
+    """Namespaces whose Katalyst ServiceProfileDescriptors set sweet points: none, trusted or
+    all."""
     profiles: KubeProfilesModel = raw_default({})
+    """Profiles from a ConfigMap, and which pods get which profile."""
     capacity: KubeCapacityModel = raw_default({})
+    """Unused resources of the node that are offered to best-effort pods."""
 
 
 def build_kubernetes(

@@ -64,16 +64,26 @@ class KubeCapacityModel(Strict):
     """Extended resources that the node offers to best-effort pods."""
 
     enabled: bool = False
+    """Whether unused CPU and memory are offered as extended resources of the node."""
     names: Annotated[Dialect, Text] = Dialect.SWEETPOINT
+    """Whose resource names are used; take those that your best-effort pods request."""
     cpu_reserve: Annotated[float, RATIO] = raw_default("10%")
+    """Share of the node's CPUs that is never offered."""
     memory_reserve: Annotated[float, RATIO] = raw_default("10%")
+    """Share of the node's memory that is never offered."""
     peak_over: Annotated[int, duration("10s", "24h")] = raw_default("10m")
+    """Time over which the peak use of all other work counts; lengthen it for services with rare
+    peaks."""
     rise: Annotated[int, duration("1s", "1h")] = raw_default("2m")
+    """Time constant with which the offer grows; it falls at once."""
     change: Annotated[float, RATIO] = raw_default("5%")
+    """Change of the offer from which it is published before the next heartbeat."""
     # Every update is a write of the Node object, which the API server sends to all clients that
     # watch nodes.
     interval: Annotated[int, duration("1s", "10m")] = raw_default("1m")
+    """Shortest time between two updates of the Node; lengthen it in large clusters."""
     heartbeat: Annotated[int, duration("10s", "1h")] = raw_default("10m")
+    """Longest time between two updates of the Node; an offer is void after three of them."""
 
 
 def build_kube_capacity(model: KubeCapacityModel) -> KubeCapacityConfig:

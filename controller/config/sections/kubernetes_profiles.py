@@ -42,7 +42,9 @@ class ProfileRuleModel(Strict):
     """A rule that selects ``profile`` for pods that match all given conditions."""
 
     profile: _Profile
+    """Profile that matching pods get."""
     namespace: _Namespace | None = None
+    """Namespace of the pod; without it any."""
     labels: Annotated[
         dict[
             Annotated[str, Field(pattern=_LABEL_KEY)],
@@ -50,20 +52,29 @@ class ProfileRuleModel(Strict):
         ],
         Field(max_length=16),
     ] = raw_default({})
+    """Labels that the pod must have, each with this value; pods' owners set them."""
     service_account: Annotated[str, Field(pattern=_OBJECT)] | None = None
+    """Service account of the pod; needs a namespace."""
 
 
 class KubeProfilesModel(Strict):
     """Profiles from a ConfigMap, and the selection of profiles for pods."""
 
     config_map: Annotated[str, Field(pattern=_OBJECT)] | None = None
+    """Name of the ConfigMap whose keys NAME.yaml are profiles; without it there is none."""
     namespace: str = AUTO
+    """Namespace of the ConfigMap; auto is that of the agent."""
     default: _Profile = "default"
+    """Profile of latency-sensitive pods that nothing else selects one for."""
     rules: Annotated[list[ProfileRuleModel], Field(max_length=256)] = raw_default([])
+    """Rules that select a profile for pods; the first match wins, and pods cannot override it."""
     match_apps: bool = True
+    """Whether a pod whose app or image has the name of a profile gets that profile."""
     allow: Annotated[
         dict[_Profile, Annotated[list[_Namespace], Field(max_length=256)]], Field(max_length=256)
     ] = raw_default({})
+    """Namespaces from which a pod may select a profile, by profile; one that evicts needs an
+    entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,49 +176,74 @@ class TierModel(Strict):
     """Guaranteed and maximum bandwidth of a tier, absolute or as a share of the link."""
 
     guaranteed: _PerDirection
+    """Bandwidth that the tier always has, such as 200mbit or 20%, or a mapping of egress and
+    ingress."""
     max: _PerDirection = raw_default("100%")
+    """Most bandwidth with what other tiers lend, in the same form."""
 
 
 class TiersModel(Strict):
     """The three tiers; bandwidth that one does not use is lent to the others in this order."""
 
     system: TierModel = raw_default({"guaranteed": "10%"})
+    """Tier of system work and of packets that belong to no workload; it borrows first."""
     latency_sensitive: Annotated[TierModel, Field(alias="latency-sensitive")] = raw_default(
         {"guaranteed": "60%"}
     )
+    """Tier of the services; it borrows second."""
     best_effort: Annotated[TierModel, Field(alias="best-effort")] = raw_default(
         {"guaranteed": "5%"}
     )
+    """Tier of best-effort work; it borrows last, and its maximum is what a squeeze lowers."""
 
 
 class DeviceModel(Strict):
     """A link: its speeds, and tiers that replace the common ones."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][^/\s]{0,14}$")]
+    """Name of the link, such as eth0."""
     egress: _Speed = AUTO
+    """Speed of what the link sends, a little below the real bottleneck; auto is 95 % of the
+    link's speed."""
     ingress: _Speed = AUTO
+    """Speed of what the link receives, in the same form; off leaves the direction alone."""
     tiers: TiersModel | None = None
+    """Tiers of this link instead of the common ones."""
     best_effort_class: Annotated[str, Field(pattern=r"^[0-9a-f]{1,4}:[0-9a-f]{1,4}$")] | None = None
+    """Class of another program's HTB whose ceiling is lowered, with existing_qdisc: adopt."""
 
 
 class LimitModel(Strict):
     """A common limit, within the best-effort tier, of the workloads that match a glob."""
 
     workload: Annotated[str, Field(min_length=1, max_length=253)]
+    """Glob of the names of the best-effort workloads that share the limit."""
     egress: Annotated[int, _BANDWIDTH] | None = None
+    """Most that they send together, such as 200mbit; without it that direction has no limit."""
     ingress: Annotated[int, _BANDWIDTH] | None = None
+    """Most that they receive together, such as 200mbit; without it that direction has no limit."""
 
 
 class NetworkModel(Strict):
     """Links to shape, shares of the tiers, and limits of workloads."""
 
     devices: Annotated[list[DeviceModel], Field(min_length=1)]
+    """Links to shape."""
     tiers: TiersModel = raw_default({})
+    """Tiers of all links that have none of their own."""
     limits: Annotated[list[LimitModel], Field(max_length=250)] = raw_default([])
+    """Common limits, within the best-effort tier, of workloads by name."""
     pod_limits: Annotated[int, Field(ge=0, le=250)] = 0
+    """Classes made in advance for best-effort pods with a bandwidth limit of their own."""
     mark_mask: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{1,8}$")] = "0xf"
+    """Bits of the packet mark that name a packet's class; choose bits that no other program
+    uses."""
     existing_qdisc: Literal["refuse", "adopt"] = "refuse"
+    """What to do with a link that another program shapes: refuse it, or adopt one of its
+    classes."""
     multiqueue: Literal["refuse", "force"] = "refuse"
+    """What to do with a link of several queues: refuse it, or force one queue, which costs
+    throughput."""
 
 
 def build_network(

@@ -126,19 +126,25 @@ class ServiceLevelConfig:
 
 class _EndpointModel(Strict):
     url: Annotated[str, Field(max_length=2000)]
+    """Address that is read, http or https, without a password."""
     token_file: str | None = None
+    """File with a bearer token, read before each request; needs https or this host."""
     header_files: Annotated[
         dict[Annotated[str, Field(pattern=_HEADER)], str], Field(max_length=16)
     ] = raw_default({})
+    """Files with the values of further headers, by name of the header."""
     ca_file: str | None = None
+    """File with the certificates that sign the server's; without it those of the system."""
 
 
 class _PrometheusModel(_EndpointModel):
     query: Annotated[str, Field(min_length=1, max_length=4000)]
+    """Instant query in PromQL whose result is one number."""
 
 
 class _MetricsModel(_EndpointModel):
     metric: Annotated[str, Field(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]{0,199}$")]
+    """Name of the series on the page."""
     labels: Annotated[
         dict[
             Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")],
@@ -146,10 +152,12 @@ class _MetricsModel(_EndpointModel):
         ],
         Field(max_length=32),
     ] = raw_default({})
+    """Labels that the series must have, so that exactly one matches."""
 
 
 class _JsonModel(_EndpointModel):
     pointer: Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$", max_length=1000)]
+    """JSON pointer (RFC 6901) to the number, such as /latency/p99."""
 
 
 # A uid is converted to text instead of declaring a union, whose parts pydantic would add to the
@@ -164,28 +172,40 @@ _User = Annotated[
 
 class _PushModel(Strict):
     users: Annotated[list[_User], Field(min_length=1, max_length=32)] = raw_default(["root"])
+    """Users, by name or uid, whose processes may send the figure."""
 
 
 class _SourceModel(Strict):
     prometheus: _PrometheusModel | None = None
+    """Read the figure by a query of a Prometheus server."""
     metrics: _MetricsModel | None = None
+    """Read the figure from a page in the text format of Prometheus."""
     json_: Annotated[_JsonModel | None, Field(alias="json")] = None
+    """Read the figure from a JSON document."""
     push: _PushModel | None = None
+    """The service sends the figure to the socket."""
     unit: Annotated[str, Field(pattern=r"^(s|ms|us|ns|number)$"), Text] = "s"
+    """Unit of the number: s, ms, us, ns, or number for a figure that is no time."""
     every: Annotated[int, duration("1s", "10m")] = raw_default("5s")
+    """Time between two requests; shorten it to react faster."""
     timeout: Annotated[int, duration("10ms", "1m")] = raw_default("2s")
+    """Time after which a request fails; at most the time between two."""
     max_age: Annotated[int, duration("1s", "1h")] | None = None
+    """Age from which a figure is not used any more; default: three times every, plus timeout."""
 
 
 class ServiceLevelModel(Strict):
     """Services by name, each with exactly one source, and the socket for pushes."""
 
     socket: str = "/run/sweetpoint-push/socket"
+    """Unix socket for figures that services push."""
     socket_group: str | None = None
+    """Group whose members may write to the socket, instead of the users of the pushes."""
     services: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=253)], _SourceModel],
         Field(min_length=1, max_length=100),
     ]
+    """The source of each figure, by name of the service."""
 
 
 def build_service_level(
