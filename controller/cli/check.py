@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--resolved",
         action="store_true",
-        help="print the configuration as YAML with all defaults filled in",
+        help="print the configuration as YAML with all defaults, each key with its meaning",
     )
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument(
@@ -36,8 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 valid, 1 a source gave no value (--ask), 2 invalid."""
+    from controller.config.explained import explain_document
+    from controller.config.models import ConfigModel
     from controller.config.resolve import resolve
-    from controller.config.yaml_document import ConfigError, write_document
+    from controller.config.yaml_document import ConfigError
 
     try:
         config, data = resolve(arguments.config)
@@ -46,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.ask:
         return _print_figures(config.service_level)
     if arguments.resolved:
-        print(write_document(data), end="")
+        print(explain_document(ConfigModel, data), end="")
         return DONE
     from controller.cli.summary import render, summarize
 

@@ -27,7 +27,7 @@ docs/KUBERNETES.md has both"""
 
 _HEAD = """\
 # A first configuration, made by 'sweetpoint init' from what ran on this host.
-# 'sweetpoint check --config FILE' says what it means here.
+# 'sweetpoint check --config FILE' says what it means here; with --resolved it lists all other keys.
 
 # observe: measure, decide and report; no knob is written. The log and /statusz have the decisions.
 # Change this to enforce when they are those that you want.

@@ -59,9 +59,12 @@ def commands() -> list[tuple[str, str]]:
         texts += re.findall(
             r"`((?:sudo )?(?:\.venv/bin/)?sweetpoint [^`]+)`", text.replace("\n", " ")
         )
-        for words in (words for each in texts for words in shell.commands(each)):
-            if words[0].rpartition("/")[2] == "sweetpoint":
-                found.append((name, shlex.join(words[1:])))
+        found += [
+            (name, shlex.join(words[1:]))
+            for each in texts
+            for words in shell.commands(each)
+            if words[0].rpartition("/")[2] == "sweetpoint"
+        ]
     return sorted(set(found))
 
 

@@ -28,8 +28,8 @@ class LawModel(Strict):
     """The parts of the control law."""
 
     throttled_share: bool = True
-    """Whether a service's own throttling must reach a share of its time before it excuses best-
-    effort work."""
+    """Whether a service's own throttling must reach a share of its time before it excuses
+    best-effort work."""
     blame_per_victim: bool = True
     """Whether a cut or eviction falls on the workloads that the suffering service waits for."""
     cut_by_signal: bool = True

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from controller.config.explained import explain_document
 from controller.config.fields import Strict
 from controller.config.load import Config, load
 from controller.config.models import ConfigModel
 from controller.config.resolve import resolve
-from controller.config.yaml_document import write_document
 
 HOST = """\
 mode: enforce
@@ -72,7 +72,7 @@ def test_loading_the_output_gives_the_same_configuration(
     assert config == load(file)
     # From another directory: the profile files are found all the same.
     again = tmp_path_factory.mktemp("elsewhere") / "resolved.yaml"
-    again.write_text(write_document(data))
+    again.write_text(explain_document(ConfigModel, data))
     assert without_places(load(again)) == without_places(config)
     # And once more: nothing is left to fill in.
     assert resolve(again)[1] == data
