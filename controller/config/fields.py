@@ -31,6 +31,7 @@ __all__ = (
     "RATE",
     "RATIO",
     "RATIO_ABOVE",
+    "Described",
     "Measure",
     "Quantity",
     "Strict",
@@ -170,22 +171,14 @@ Measure = Annotated[
 Text = Field(strict=False)
 
 
-class Strict(BaseModel):
-    """Base of all models: unknown keys and implicit conversions are errors.
+class Described(BaseModel):
+    """Base of models whose fields have a sentence: what it is, unit, when to change it.
 
-    The docstring below a field is its sentence: what it is, unit, when to change it. The JSON
-    schema, docs/REFERENCE.md and ``sweetpoint check --resolved`` show it.
+    It is the docstring below the field. The JSON schema, docs/REFERENCE.md, the chart's values and
+    ``sweetpoint check --resolved`` show it.
     """
 
-    # Defaults have the form of the file and are validated like values from the file.
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        allow_inf_nan=False,
-        validate_default=True,
-        use_attribute_docstrings=True,
-    )
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -195,9 +188,19 @@ class Strict(BaseModel):
         for name, field in cls.model_fields.items():
             # The description of a field replaces that of its type, so the bounds follow it.
             bounds = [each.bounds for each in field.metadata if isinstance(each, Quantity)]
-            text = " ".join([sentence(field), *bounds])
-            found["properties"][field.alias or name]["description"] = text
+            if field.description:
+                text = " ".join([sentence(field), *bounds])
+                found["properties"][field.alias or name]["description"] = text
         return found
+
+
+class Strict(Described):
+    """Base of the models of files: unknown keys and implicit conversions are errors."""
+
+    # Defaults have the form of the file and are validated like values from the file.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
+    )
 
 
 def sentence(field: FieldInfo) -> str:

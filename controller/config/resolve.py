@@ -18,7 +18,7 @@ from controller.config.load import Config, load
 from controller.config.models import ConfigModel
 from controller.config.yaml_document import read_document
 
-__all__ = ("resolve",)
+__all__ = ("defaults", "resolve")
 
 
 def resolve(path: Path) -> tuple[Config, dict[str, Any]]:
@@ -41,6 +41,11 @@ def resolve(path: Path) -> tuple[Config, dict[str, Any]]:
         if rule.profile:
             entry |= {"profile": rule.profile}
     return config, data
+
+
+def defaults(model: type[BaseModel], data: dict[str, object]) -> dict[str, Any]:
+    """Return *data*, which *model* accepts, with all defaults of the model."""
+    return _fill_model(model, data)
 
 
 def _fill(annotation: Any, value: object) -> Any:

@@ -11,11 +11,15 @@ from typing import Any
 from pydantic import BaseModel
 import yaml
 
+from controller.config.explained import explain_document
+from controller.config.fields import sentence
+from controller.config.models import ConfigModel
+from controller.config.resolve import defaults
 from tools.chart.bounds import bounds
 from tools.chart.kustomize import base
 from tools.chart.values import ChartValues
 
-__all__ = ("CHART", "KUSTOMIZE_BASE", "generated", "main", "schema")
+__all__ = ("CHART", "KUSTOMIZE_BASE", "described", "generated", "main", "schema")
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = _DEPLOY / "chart"
@@ -75,15 +79,16 @@ def generated() -> dict[Path, str]:
     }
 
 
-def _fields(model: BaseModel) -> Iterator[tuple[str, str, Any]]:
+def described(model: BaseModel) -> Iterator[tuple[str, str, Any]]:
+    """Yield (name, sentence, value) of each value or section of *model*."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
-        description = field.description or (type(value).__doc__ or "").strip()
+        description = sentence(field) or (type(value).__doc__ or "").strip()
         yield field.alias or name, description, value
 
 
 def _yaml(model: BaseModel, indent: str = "") -> Iterator[str]:
-    for key, description, value in _fields(model):
+    for key, description, value in described(model):
         if key == "global":
             continue
         yield f"{'' if indent else chr(10)}{indent}# {description}\n"
@@ -93,13 +98,24 @@ def _yaml(model: BaseModel, indent: str = "") -> Iterator[str]:
             continue
         text = yaml.safe_dump({key: _plain(value)}, default_flow_style=False, width=10**6)
         yield from (f"{indent}{line}\n" for line in text.splitlines())
+        if key == "config":
+            yield from _config_keys()
+
+
+def _config_keys() -> Iterator[str]:
+    """Yield the keys of the agent's configuration with their defaults, as comments."""
+    yield "# Its keys with their defaults; docs/REFERENCE.md has those without one as well:\n"
+    data = defaults(ConfigModel, {"kubernetes": {}})
+    known = {key: value for key, value in data.items() if key not in _SET_BY_CHART}
+    for line in explain_document(ConfigModel, known).splitlines():
+        yield f"#   {line}\n"
 
 
 def _table(model: BaseModel | None = None, prefix: str = "") -> Iterator[str]:
     if model is None:
         yield "| value | default | meaning |\n|---|---|---|\n"
         model = ChartValues()
-    for key, description, value in _fields(model):
+    for key, description, value in described(model):
         if isinstance(value, BaseModel):
             yield from _table(value, f"{prefix}{key}.")
         else:
