@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
+from controller.core.names import IndicatorName, Knob
+
 __all__ = (
     "SERVICE_KNOBS",
     "STRUCTURAL_KNOBS",
@@ -60,26 +62,6 @@ class Channel(StrEnum):
     NETWORK = "network"
     MEMORY = "memory"
     IO = "io"
-
-
-class Knob(StrEnum):
-    """A setting of the kernel or the hardware; its values are texts, see ``KnobValue``."""
-
-    CPU_QUOTA = "cpu.quota"
-    SCHED_IDLE = "cpu.idle"
-    CORE_COOKIE = "core.cookie"
-    RESCTRL_MOUNT = "resctrl.mount"
-    RESCTRL_GROUP = "resctrl.group"
-    RESCTRL_MONITOR = "resctrl.monitor"
-    LLC_WAYS = "resctrl.l3"
-    MBA = "resctrl.mb"
-    TC_TREE = "tc.tree"
-    TC_MARK = "tc.mark"
-    TC_CEILING = "tc.ceiling"
-    MEMORY_HIGH = "memory.high"
-    IO_WEIGHT = "io.weight"
-    IO_MAX = "io.max"
-    FREEZE = "cgroup.freeze"
 
 
 # The value of a knob as canonical text: equal settings have equal texts, so that journal,
@@ -379,27 +361,3 @@ class Snapshot:
     evictions: tuple[EvictionAnswer, ...] = ()
     unknown_oncpu_ns: int | None = None
     pause: Pause | None = None
-
-
-class IndicatorName(StrEnum):
-    """An indicator for which a sweet point can be set.
-
-    ``runq_p*`` are percentiles of the run-queue waits of a service's tasks. ``runq_delay_p99`` is
-    the wait that 99 of 100 arrivals at random times do not exceed (``indicators.histogram``).
-    """
-
-    RUNQ_P50 = "runq_p50"
-    RUNQ_P95 = "runq_p95"
-    RUNQ_P99 = "runq_p99"
-    RUNQ_DELAY_P99 = "runq_delay_p99"
-    WAIT_RATIO = "wait_ratio"
-    CPI = "cpi"
-    LLC_MPKI = "llc_mpki"
-    CPU_PER_PACKET = "cpu_per_packet"
-    NET_RATE = "net_rate"
-    NET_BACKLOG = "net_backlog"
-    NET_DROPS = "net_drops"
-    PSI_CPU = "psi_cpu"
-    PSI_MEMORY = "psi_memory"
-    PSI_IO = "psi_io"
-    SERVICE = "service"

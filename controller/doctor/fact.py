@@ -13,9 +13,10 @@ import os
 from pathlib import Path
 import platform
 
+from controller.core.names import Knob
 from controller.host.facts import libc
 
-__all__ = ("Fact", "read_text", "try_fd_syscall")
+__all__ = ("Fact", "purpose", "read_text", "try_fd_syscall")
 
 _SYSCALLS = {
     "x86_64": {"perf_event_open": 298, "bpf": 321},
@@ -36,6 +37,11 @@ class Fact:
     needed_for: str
     how: str = ""
     modes: tuple[str, ...] = ()
+
+
+def purpose(*knobs: Knob) -> str:
+    """Return what *knobs* are for, as in docs/REFERENCE.md."""
+    return " ".join(f"{knob}: {knob.meaning}" for knob in knobs)
 
 
 def read_text(path: str | Path) -> str:

@@ -5,8 +5,9 @@
 from pathlib import Path
 import re
 
+from controller.core.names import Knob
 from controller.core.settings import MbaUnit
-from controller.doctor.fact import Fact, read_text
+from controller.doctor.fact import Fact, purpose, read_text
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
 from controller.host.resctrl import ResctrlInfo, find_mount, read_info
 
@@ -51,7 +52,7 @@ def _resctrl() -> Fact:
         name="resctrl",
         have=have,
         detail=detail,
-        needed_for="cache ways and memory bandwidth of best-effort work (cache channel)",
+        needed_for=purpose(Knob.LLC_WAYS, Knob.MBA),
         how=how,
     )
 
@@ -78,7 +79,7 @@ def _memory(layout: CgroupLayout) -> Fact:
         name="memory.high",
         have=have,
         detail="memory.high" if have is not False else _why_not(layout, "memory"),
-        needed_for="the memory channel: memory is reclaimed from best-effort work first",
+        needed_for=purpose(Knob.MEMORY_HIGH),
         how=_V2 + " (v1 has a soft limit only, which takes effect too late)",
     )
 
@@ -97,7 +98,7 @@ def _io(layout: CgroupLayout) -> Fact:
         name="io.max, io.weight",
         have=bool(names),
         detail=detail,
-        needed_for="the io channel: limits for reads and writes of best-effort work",
+        needed_for=purpose(Knob.IO_MAX, Knob.IO_WEIGHT),
         how=_V2 + ", with CONFIG_BLK_DEV_THROTTLING and CONFIG_BLK_CGROUP_IOCOST",
     )
 

@@ -15,7 +15,8 @@ import re
 import struct
 from typing import NamedTuple
 
-from controller.doctor.fact import Fact, read_text, try_fd_syscall
+from controller.core.names import Knob
+from controller.doctor.fact import Fact, purpose, read_text, try_fd_syscall
 from controller.host.facts import HostError, find_cgroup_layout, libc
 from controller.host.rtnetlink import RouteSocket, attributes
 
@@ -88,8 +89,9 @@ def _fact(have: bool | None, detail: str) -> Fact:
         name="links",
         have=have,
         detail=detail,
-        needed_for="bandwidth of best-effort work (section network: of the configuration)",
-        how="a link with the kernel's own qdisc; of a foreign qdisc single classes can be adopted",
+        needed_for=purpose(Knob.TC_CEILING),
+        how="a section network: in the configuration, and a link with the kernel's own qdisc; of a "
+        "foreign qdisc single classes can be adopted",
     )
 
 
@@ -165,7 +167,7 @@ def _core_scheduling() -> Fact:
         name="core scheduling",
         have=not failed,
         detail=reasons.get(number, os.strerror(number)) if failed else "prctl works",
-        needed_for="keeping best-effort work off a service's core",
+        needed_for=purpose(Knob.CORE_COOKIE),
         how="CONFIG_SCHED_CORE on a machine with SMT",
     )
 

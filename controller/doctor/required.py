@@ -13,7 +13,8 @@ import re
 import resource
 import struct
 
-from controller.doctor.fact import Fact, read_text, try_fd_syscall
+from controller.core.names import Knob
+from controller.doctor.fact import Fact, purpose, read_text, try_fd_syscall
 from controller.host.facts import (
     CgroupLayout,
     HostError,
@@ -140,7 +141,7 @@ def _cpu_knobs(layout: CgroupLayout | None) -> Iterable[Fact]:
         ("cpu quota burst", "cpu.cfs_burst_us" if v1 else "cpu.max.burst", "Linux 5.14", ()),
         ("sched-idle", "cpu.idle", "Linux 5.15", ()),
     )
-    needs = ("the graded cpu knob", "keeping an existing burst", "the cheapest cpu knob")
+    needs = (purpose(Knob.CPU_QUOTA), "keeping an existing burst", purpose(Knob.SCHED_IDLE))
     for (name, file, source, modes), needed_for in zip(knobs, needs, strict=True):
         have = None if layout is None else _has_cgroup_file(layout.mount, file)
         detail = {True: file, False: f"no {file}", None: "no cgroup to check"}[have]

@@ -30,6 +30,7 @@ from controller.kube.pod_eviction import PodEvictions
 from controller.kube.pod_watcher import PodWatcher
 from controller.kube.profile_configmap import ConfigMapProfiles
 from controller.kube.profile_descriptors import DescriptorProfiles
+from controller.kube.reasons import Reason
 from controller.kube.reclaimable_capacity import ClusterCapacity
 from controller.kube.squeeze_events import SqueezeEvents
 from controller.kube.state import ClusterState
@@ -196,7 +197,7 @@ class Cluster:
         if pause == self._pause:
             return
         self._pause = pause
-        reason = "ProtectionResumed" if pause is None else "ProtectionPaused"
+        reason = Reason.RESUMED if pause is None else Reason.PAUSED
         node = self._config.node
         note = f"pause {describe_pause(pause)}"
         self._events.emit(Regarding("Node", "", node, node), reason, note, "Warning")

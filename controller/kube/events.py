@@ -18,6 +18,7 @@ from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiError
 from controller.kube.client.rate_limit import TokenBucket
 from controller.kube.client.worker import Worker
+from controller.kube.reasons import Reason
 
 __all__ = ("EventType", "Events", "Regarding")
 
@@ -89,11 +90,10 @@ class Events:
         self.dropped = 0
 
     def emit(
-        self, regarding: Regarding, reason: str, note: str, kind: EventType = "Normal"
+        self, regarding: Regarding, reason: Reason, note: str, kind: EventType = "Normal"
     ) -> None:
         """Emit an Event about *regarding*.
 
-        :param reason: one word in CamelCase.
         :param note: the text for people; at most 1,024 bytes of it are sent.
         """
         if not self._enabled:
@@ -118,7 +118,7 @@ class Events:
             self.dropped += 1
 
     def _begin(
-        self, regarding: Regarding, reason: str, note: str, kind: EventType, now_s: float
+        self, regarding: Regarding, reason: Reason, note: str, kind: EventType, now_s: float
     ) -> _Series:
         # The API requires the object's namespace, or "default" for objects without one.
         namespace = regarding.namespace or "default"

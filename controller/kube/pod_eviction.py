@@ -26,6 +26,7 @@ from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events, EventType, Regarding
 from controller.kube.overload_taint import OverloadTaint
+from controller.kube.reasons import Reason
 from controller.workloads.pods.pod import Pod
 
 __all__ = (
@@ -50,12 +51,12 @@ _FRESH_NS = 30 * NS_PER_SEC
 # A candidate that is only reported is reported again after this time.
 _REPORT_NS = 600 * NS_PER_SEC
 _REASONS = {
-    EvictionResult.EVICTED: "Evicted",
-    EvictionResult.GONE: "EvictionTooLate",
-    EvictionResult.REFUSED: "EvictionRefused",
-    EvictionResult.UNANSWERED: "EvictionUnanswered",
-    EvictionResult.HELD: "EvictionHeld",
-    EvictionResult.REPORTED: "WouldEvict",
+    EvictionResult.EVICTED: Reason.EVICTED,
+    EvictionResult.GONE: Reason.TOO_LATE,
+    EvictionResult.REFUSED: Reason.REFUSED,
+    EvictionResult.UNANSWERED: Reason.UNANSWERED,
+    EvictionResult.HELD: Reason.HELD,
+    EvictionResult.REPORTED: Reason.WOULD_EVICT,
 }
 
 

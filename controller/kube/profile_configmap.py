@@ -19,6 +19,7 @@ from controller.core.settings import Profile, Settings
 from controller.kube.client.api import Api
 from controller.kube.client.watch import ConfigMapWatch
 from controller.kube.events import Events, EventType, Regarding
+from controller.kube.reasons import Reason
 from controller.kube.state import ProfilesState, Reload
 
 __all__ = (
@@ -114,10 +115,10 @@ def _texts(config_map: Mapping[str, Any], origin: str) -> Mapping[str, object]:
     return data
 
 
-_EVENTS: Mapping[Reload, tuple[str, EventType]] = {
-    Reload.APPLIED: ("ProfilesApplied", "Normal"),
-    Reload.FAILED: ("ProfilesRefused", "Warning"),
-    Reload.MISSING: ("ProfilesMissing", "Warning"),
+_EVENTS: Mapping[Reload, tuple[Reason, EventType]] = {
+    Reload.APPLIED: (Reason.PROFILES_APPLIED, "Normal"),
+    Reload.FAILED: (Reason.PROFILES_REFUSED, "Warning"),
+    Reload.MISSING: (Reason.PROFILES_MISSING, "Warning"),
 }
 
 

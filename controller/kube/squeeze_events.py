@@ -10,6 +10,7 @@ from controller.core.decision import ChannelState, Demand, LoopReport, Plan
 from controller.core.model import CgroupId, Channel, Mode
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.kube.events import Events, Regarding
+from controller.kube.reasons import Reason
 from controller.workloads.pods.pod import Pod
 
 __all__ = ("SqueezeEvents",)
@@ -54,7 +55,7 @@ class SqueezeEvents:
                     f"{duration} (demand up to {squeeze.peak_demand:.0%}, "
                     f"deviation up to {squeeze.peak_deviation:.2f})"
                 )
-                self._emit(service, plan, "BestEffortReleased", note)
+                self._emit(service, plan, Reason.RELEASED, note)
         for demand in plan.demands:
             if demand.state is ChannelState.SQUEEZE and demand.applied >= _NOTICEABLE:
                 self._update_service(demand, plan, mode)
@@ -67,13 +68,13 @@ class SqueezeEvents:
         if squeeze is None:
             squeeze = _Squeeze(plan.time_ns, plan.time_ns, 0.0, 0.0)
             self._squeezes[demand.channel, demand.service] = squeeze
-            self._emit(demand.service, plan, "BestEffortSqueezed", _explain(demand, loop, mode))
+            self._emit(demand.service, plan, Reason.SQUEEZED, _explain(demand, loop, mode))
         deviation = (loop.filtered_deviation if loop else None) or 0.0
         squeeze.last_ns = plan.time_ns
         squeeze.peak_demand = max(squeeze.peak_demand, demand.applied)
         squeeze.peak_deviation = max(squeeze.peak_deviation, deviation)
 
-    def _emit(self, service: str, plan: Plan, reason: str, note: str) -> None:
+    def _emit(self, service: str, plan: Plan, reason: Reason, note: str) -> None:
         self._events.emit(self._regarding(service, plan), reason, note)
 
     def _regarding(self, service: str, plan: Plan) -> Regarding:

@@ -17,6 +17,7 @@ from controller.kube.client.worker import Worker
 from controller.kube.events import Events, Regarding
 from controller.kube.overload_taint import TAINT_KEY, OverloadTaint, remove_taint
 from controller.kube.pod_eviction import PodEvictions
+from controller.kube.reasons import Reason
 from controller.workloads.pods.pod import Pod, parse_pod
 from tests.kube.client import Client, Json
 from tests.kube.cluster import Cluster
@@ -191,7 +192,7 @@ def test_an_event_that_repeats_is_one_object(
 def test_an_event_about_the_node(cluster: Cluster, make_bench: MakeBench) -> None:
     bench = make_bench()
     regarding = Regarding("Node", "", bench.node, bench.node)
-    bench.events.emit(regarding, "BestEffortSqueezed", "x" * 2000)
+    bench.events.emit(regarding, Reason.SQUEEZED, "x" * 2000)
     bench.drained()
     selector = f"--field-selector=involvedObject.name={bench.node}"
     assert "BestEffortSqueezed" in cluster.kubectl("get", "events", "-n", "default", selector)

@@ -130,8 +130,7 @@ def _overwritten(report: TickReport, present: set[Knob]) -> Iterator[Metric]:
     )
     routine = CounterMetricFamily(
         "sweetpoint_knob_routine_overwrites",
-        "Values of the agent that kubelet or systemd put back to those of before it, or replaced "
-        "by new settings.",
+        "Values of the agent that kubelet or systemd undid or replaced by new settings, as usual.",
         labels=["knob"],
     )
     for family, counts in ((foreign, report.overwritten), (routine, report.routine)):

@@ -51,8 +51,8 @@ def workload_families(report: TickReport) -> Iterator[Metric]:
     names = {workload.cgroup: workload.name for workload in report.workloads}
     pairs = CounterMetricFamily(
         "sweetpoint_blame_wait_seconds",
-        f"Time that the victim waited for a CPU because the culprit ran: the {_TOP_PAIRS} pairs "
-        "with most of it. A pair without blame for a minute is removed and begins at zero again.",
+        f"Time that the victim waited for a CPU because the culprit ran; the {_TOP_PAIRS} worst "
+        "pairs, each dropped a minute after its last blame.",
         labels=["victim", "culprit"],
     )
     for pair in nlargest(_TOP_PAIRS, report.blame, key=lambda each: each.wait_ns):

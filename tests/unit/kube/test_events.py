@@ -7,12 +7,13 @@ from typing import Any
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
+from controller.kube.reasons import Reason
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.unit.kube.objects import HOG_OBJECT, Clock, Sent
 
 
 def test_an_event_has_the_fields_that_the_api_requires(events: Events, sent: Sent) -> None:
-    events.emit(HOG_OBJECT, "Evicted", "because", "Warning")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "because", "Warning")
     (event,) = sent()
     del event["metadata"]["resourceVersion"]
     assert event == {
@@ -40,32 +41,32 @@ def test_a_repetition_is_a_series_and_after_a_pause_a_new_event(
     events: Events, sent: Sent, clock: Clock
 ) -> None:
     for _ in range(3):
-        events.emit(HOG_OBJECT, "EvictionRefused", "a budget")
+        events.emit(HOG_OBJECT, Reason.REFUSED, "a budget")
         clock.now_s += 60
     (event,) = sent()
     assert event["series"] == {
         "count": 3,
         "lastObservedTime": "2023-11-14T22:15:20.000000+00:00",
     }
-    events.emit(HOG_OBJECT, "Evicted", "other reason")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "other reason")
     clock.now_s += 400
-    events.emit(HOG_OBJECT, "EvictionRefused", "again")
+    events.emit(HOG_OBJECT, Reason.REFUSED, "again")
     assert [event.get("series") is None for event in sent()] == [False, True, True]
 
 
 def test_an_event_that_expired_at_the_server_is_created_again(
     events: Events, sent: Sent, server: ApiStandIn
 ) -> None:
-    events.emit(HOG_OBJECT, "Evicted", "a")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert len(sent()) == 1
     server.objects = {}
-    events.emit(HOG_OBJECT, "Evicted", "a")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert [event["series"]["count"] for event in sent()] == [2]
 
 
 def test_the_rate_of_events_is_bounded(events: Events, sent: Sent, clock: Clock) -> None:
     for number in range(1000):
-        events.emit(HOG_OBJECT._replace(name=f"pod-{number}"), "Evicted", "x", "Warning")
+        events.emit(HOG_OBJECT._replace(name=f"pod-{number}"), Reason.EVICTED, "x", "Warning")
         clock.now_s += 0.3
     assert len(sent()) == 20 + 4, "one a minute after the burst"
     assert events.dropped == 1000 - 24
@@ -75,7 +76,7 @@ def test_events_can_be_switched_off(
     api: Api, worker: Worker, sent: Sent, server: ApiStandIn
 ) -> None:
     events = Events(api, worker, "n1", enabled=False)
-    events.emit(HOG_OBJECT, "Evicted", "x", "Warning")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "x", "Warning")
     assert sent() == [] and server.asked == []
     assert events.dropped == 0
 
@@ -83,9 +84,9 @@ def test_events_can_be_switched_off(
 def test_warnings_are_sent_although_other_events_used_the_burst(events: Events, sent: Sent) -> None:
     for number in range(100):
         service = HOG_OBJECT._replace(name=f"web-{number}")
-        events.emit(service, "BestEffortSqueezed", "x")
+        events.emit(service, Reason.SQUEEZED, "x")
     for number in range(8):
-        events.emit(HOG_OBJECT._replace(name=f"hog-{number}"), "Evicted", "x", "Warning")
+        events.emit(HOG_OBJECT._replace(name=f"hog-{number}"), Reason.EVICTED, "x", "Warning")
     assert [event["reason"] for event in sent()].count("Evicted") == 8
     assert len(sent()) == 20
 
@@ -100,20 +101,20 @@ def test_an_event_whose_creation_was_not_answered_is_not_created_twice(
         return None
 
     server.before = lost
-    events.emit(HOG_OBJECT, "Evicted", "a")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert len(sent()) == 1
-    events.emit(HOG_OBJECT, "Evicted", "a")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert [event["series"]["count"] for event in sent()] == [2]
     assert len(server.asked_for("POST")) == 1
 
 
 def test_long_notes_and_names_are_truncated(events: Events, sent: Sent) -> None:
-    events.emit(HOG_OBJECT._replace(name="p" * 253), "Evicted", "ä" * 2000)
+    events.emit(HOG_OBJECT._replace(name="p" * 253), Reason.EVICTED, "ä" * 2000)
     (event,) = sent()
     note = event["note"].encode()
     assert 1000 < len(note) <= 1024 and note.endswith(b"...")
     assert len(event["metadata"]["name"]) <= 253
-    events.emit(HOG_OBJECT._replace(name="q" * 228 + ".-" + "q" * 9), "Evicted", "")
+    events.emit(HOG_OBJECT._replace(name="q" * 228 + ".-" + "q" * 9), Reason.EVICTED, "")
     names = [event["metadata"]["name"] for event in sent()]
     assert names[1].startswith("q" * 228 + "."), "no label of a name may end with a dash"
     assert not names[1].startswith("q" * 228 + ".-")
@@ -123,9 +124,9 @@ def test_refused_events_are_not_fatal(
     events: Events, sent: Sent, server: ApiStandIn, worker: Worker
 ) -> None:
     server.before = lambda asked: status(403, "no") if asked.method == "POST" else None
-    events.emit(HOG_OBJECT, "Evicted", "a")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert sent() == []
     assert worker.errors and worker.failure is None
     server.before = lambda _: None
-    events.emit(HOG_OBJECT, "Evicted", "a")
+    events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert len(sent()) == 1

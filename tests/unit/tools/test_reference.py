@@ -12,8 +12,9 @@ import pytest
 from controller.cli.main import COMMANDS
 from controller.config.load import json_schemas
 from controller.core.model import IndicatorName, Knob
+from controller.kube.reasons import Reason
+from tests.support.sentences import problems
 from tools.reference.__main__ import OUTPUT, text
-from tools.reference.events import EVENTS
 
 ROOT = Path(__file__).parents[3]
 # Of a family: its name, with or without the common prefix.
@@ -52,31 +53,6 @@ def test_every_metric_of_the_sources_is_listed(reference: str) -> None:
     assert not missing
 
 
-def test_every_reason_of_an_event_is_listed() -> None:
-    """The reasons are in two tables, or arguments of a call that sends an Event."""
-    found = set()
-    for name in ("cluster", "pod_eviction", "profile_configmap", "squeeze_events"):
-        tree = ast.parse((ROOT / f"controller/kube/{name}.py").read_text())
-        for node in ast.walk(tree):
-            match node:
-                case ast.Assign(targets=[ast.Name(id="_REASONS")], value=value):
-                    found |= texts(value)
-                case ast.AnnAssign(target=ast.Name(id="_EVENTS"), value=ast.Dict(values=values)):
-                    found |= {word for value in values for word in texts(value)}
-                case ast.Assign(targets=[ast.Name(id="reason")], value=value):
-                    found |= texts(value)
-                case ast.Call(func=ast.Attribute(attr="_emit"), args=arguments):
-                    found |= {word for value in arguments for word in texts(value)}
-    assert found - {"Normal", "Warning"} == {reason for reason, _, _ in EVENTS}
-
-
-def texts(node: ast.AST) -> set[str]:
-    """Return the constant texts in *node* that look like reasons."""
-    constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-    named = [each for each in constants if isinstance(each, str)]
-    return {each for each in named if re.fullmatch(r"[A-Z][A-Za-z]+", each)}
-
-
 def test_every_key_of_the_models_is_listed(reference: str) -> None:
     keys = set(re.findall(r"^\| `([^`]+)` \|", reference, re.MULTILINE))
     for schema in json_schemas().values():
@@ -85,8 +61,22 @@ def test_every_key_of_the_models_is_listed(reference: str) -> None:
             assert set(part.get("properties", ())) <= keys, part.get("title")
 
 
-def test_commands_indicators_and_knobs_are_listed(reference: str) -> None:
+def test_commands_indicators_knobs_and_events_are_listed(reference: str) -> None:
     for name in COMMANDS:
         assert f"\n### sweetpoint {name}\n" in reference
-    for each in (*IndicatorName, *Knob):
+    for each in (*IndicatorName, *Knob, *Reason):
         assert f"\n| `{each}` |" in reference
+        assert not problems(each.meaning), each
+
+
+def test_each_reason_of_an_event_is_used() -> None:
+    """The type of ``Events.emit`` admits no other reason."""
+    sources = "".join(path.read_text() for path in (ROOT / "controller/kube").glob("*.py"))
+    assert not [each for each in Reason if f"Reason.{each.name}" not in sources]
+
+
+def test_each_metric_has_one_short_sentence(reference: str) -> None:
+    found = dict(re.findall(r"^\| `(sweetpoint_\w+)` .* \| ([^|]*) \|$", reference, re.MULTILINE))
+    assert len(found) > 120
+    wrong = {name: problems(text) for name, text in found.items()}
+    assert not {name: why for name, why in wrong.items() if why}

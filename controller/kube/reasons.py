@@ -1,0 +1,70 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of the Events that an agent sends, each with the sentence that says what happened."""
+
+from typing import Self
+
+from controller.core.names import Explained
+
+__all__ = ("Reason",)
+
+_SERVICE = "Pod of the service, or Node"
+
+
+class Reason(Explained):
+    """The reason of an Event; ``about`` is the kind of object that the Event is about."""
+
+    about: str
+
+    # An enumeration cannot call that of its base, which is replaced by the one for look-ups.
+    def __new__(cls, value: str, about: str = "", meaning: str = "") -> Self:
+        """Return the member of *value*."""
+        member = str.__new__(cls, value)
+        member._value_, member.about, member.meaning = value, about, meaning
+        return member
+
+    SQUEEZED = (
+        "BestEffortSqueezed",
+        _SERVICE,
+        "A channel began to squeeze best-effort work for the service.",
+    )
+    RELEASED = "BestEffortReleased", _SERVICE, "The squeeze for the service ended."
+    EVICTED = (
+        "Evicted",
+        "Pod",
+        "The pod was evicted; the note has the service, the channel and the evidence.",
+    )
+    TOO_LATE = "EvictionTooLate", "Pod", "The pod had ended when its eviction was requested."
+    REFUSED = (
+        "EvictionRefused",
+        "Pod",
+        "The API server refused the eviction, for example because of a PodDisruptionBudget.",
+    )
+    UNANSWERED = (
+        "EvictionUnanswered",
+        "Pod",
+        "The API server did not answer the request for the eviction, and may have executed it.",
+    )
+    HELD = (
+        "EvictionHeld",
+        "Pod",
+        "The eviction was not requested: too many requests wait, or its evidence is old.",
+    )
+    WOULD_EVICT = (
+        "WouldEvict",
+        "Pod",
+        "The pod would have been evicted, but evictions are off or the agent only observes.",
+    )
+    PROFILES_APPLIED = "ProfilesApplied", "ConfigMap", "The profiles of the ConfigMap are in force."
+    PROFILES_REFUSED = (
+        "ProfilesRefused",
+        "ConfigMap",
+        "The ConfigMap has a mistake, and the profiles stay as they were.",
+    )
+    PROFILES_MISSING = (
+        "ProfilesMissing",
+        "ConfigMap",
+        "The ConfigMap does not exist, and the profiles stay as they were.",
+    )
+    PAUSED = "ProtectionPaused", "Node", "An administrator paused the agent."
+    RESUMED = "ProtectionResumed", "Node", "The pause of the agent ended."
