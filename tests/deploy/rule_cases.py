@@ -203,7 +203,7 @@ FIRES = (
         filled=N1 | {"{{ $labels.knob }}": "cpu.idle", "{{ $value | humanize }}": "1"},
     ),
     Case(
-        "SweetPointMissed",
+        "SweetpointMissed",
         16,
         {on("sweetpoint_loop_deviation", **WEB): "1.2+0x20"},
         NODE | WEB,
@@ -335,12 +335,12 @@ QUIET = (
     ),
     # A working loop: alternately above and below the sweet point.
     Case(
-        "SweetPointMissed",
+        "SweetpointMissed",
         30,
         {on("sweetpoint_loop_deviation", **WEB): " ".join(["1.5 0.2 -0.4 -0.6 0.1"] * 6)},
     ),
     # Some minutes above the sweet point until the knobs take effect.
-    Case("SweetPointMissed", 30, {on("sweetpoint_loop_deviation", **WEB): "2+0x8 0.1+0x30"}),
+    Case("SweetpointMissed", 30, {on("sweetpoint_loop_deviation", **WEB): "2+0x8 0.1+0x30"}),
     Case(
         "SweetpointBestEffortAtFloor",
         30,

@@ -109,3 +109,7 @@ def test_every_alert_has_texts_and_a_section_in_the_runbook() -> None:
     # There is no section for an alert that does not exist.
     alerts = {rule["alert"].lower() for rule in rules()}
     assert {each for each in anchors if each.startswith("sweetpoint")} == alerts
+
+
+def test_alerts_have_the_same_prefix() -> None:
+    assert not [rule["alert"] for rule in rules() if not re.match("Sweetpoint[A-Z]", rule["alert"])]

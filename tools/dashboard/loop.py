@@ -149,7 +149,7 @@ def services() -> list[Builder[Panel]]:
             "Deviation from the sweet point",
             "All indicators on one scale: 0 at the sweet point, 1 (orange) at the tolerance of the "
             "profile, 2 is the maximum. The loop controls it to 0 by squeezing best-effort work; "
-            "above 0.5 for 10 minutes the alert SweetPointMissed fires.",
+            "above 0.5 for 10 minutes the alert SweetpointMissed fires.",
             "none",
             (series("loop_deviation", SERVICE), _LOOP),
             bounds=(-1, 2),
