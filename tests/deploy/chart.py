@@ -14,6 +14,7 @@ from helm_python import Chart, disable_logging
 import kubernetes_validate
 import yaml
 
+from tests.support.chart import objects
 from tools.chart.__main__ import CHART
 
 __all__ = (
@@ -73,9 +74,7 @@ def render(values: Manifest, *, operator: bool = False) -> Iterator[Manifest]:
             assert text.count(_OPERATOR_API) == 1
             file.write_text(text.replace(_OPERATOR_API, 'APIVersions.Has "apps/v1"'))
         with Chart.load(chart) as loaded:
-            files = loaded.render(values, name="sweetpoint", namespace=NAMESPACE)
-    for text in files.values():
-        yield from (found for found in yaml.safe_load_all(text) if found is not None)
+            yield from objects(loaded, values, "sweetpoint", NAMESPACE)
 
 
 def find(manifests: Iterable[Manifest], kind: str, name: str = "") -> Manifest:

@@ -10,6 +10,7 @@ import yaml
 
 from tests.kube.client import Client, Json
 from tests.kube.cluster import Cluster
+from tests.support.chart import objects
 
 __all__ = ("Installed",)
 
@@ -27,8 +28,7 @@ class Installed:
         self.name = cluster.new_name("sweetpoint")
         self.namespace = cluster.make_namespace(cluster.new_name("install"))
         chart = Chart.load(str(_CHART))
-        texts = chart.render(values, name=self.name, namespace=self.namespace).values()
-        documents = [each for text in texts for each in yaml.safe_load_all(text) if each]
+        documents = objects(chart, values, self.name, self.namespace)
         # Helm creates hooks at the uninstallation.
         self.objects: list[Json] = []
         self._hooks: list[Json] = []

@@ -35,9 +35,15 @@ def base(chart: Path) -> str:
     """Return the objects of *chart* as the text of one file."""
     with Chart.load(chart) as loaded:
         # The uninstall Job is a hook, which only Helm executes.
-        values = {"uninstall": {"enabled": False}}
+        # An overlay sets the image.
+        values = {"uninstall": {"enabled": False}, "image": {"repository": "sweetpoint"}}
         files = loaded.render(values, name="sweetpoint", namespace=_NAMESPACE)
-    objects = [each for _, text in sorted(files.items()) for each in yaml.safe_load_all(text)]
+    objects = [
+        each
+        for name, text in sorted(files.items())
+        if not name.endswith("NOTES.txt")
+        for each in yaml.safe_load_all(text)
+    ]
     return _HEAD + "---\n".join(
         yaml.dump(_without_helm(each), Dumper=_Dumper, sort_keys=False, width=100)
         for each in objects

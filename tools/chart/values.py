@@ -39,9 +39,9 @@ class SecurityProfile(StrEnum):
 class ImageValues(_Values):
     """The image, and when it is pulled."""
 
-    repository: str = Field(default="sweetpoint", min_length=1)
-    """Registry and name of the image; required, because no registry has one: docs/KUBERNETES.md
-    has how to build and load it."""
+    repository: str = Field(default="")
+    """Registry and name of the image, which you build; required, because no registry has one:
+    docs/KUBERNETES.md, Quick start."""
     tag: str = Field(default="")
     """Tag of the image; empty: the chart's `appVersion`."""
     digest: str = Field(default="", pattern=_DIGEST)

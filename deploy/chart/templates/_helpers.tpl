@@ -57,6 +57,9 @@ on the node can still be removed after it was switched off.
 
 {{/* Conflicting values, which fail before anything is installed. */}}
 {{- define "sweetpoint.check" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository is not set, and no registry has an image of sweetpoint: build it with deploy/Dockerfile, push it to your registry or load it into each node, and set image.repository to its name (docs/KUBERNETES.md, Quick start)" -}}
+{{- end -}}
 {{- $http := .Values.http -}}
 {{- $loopback := has $http.host (list "127.0.0.1" "[::1]") -}}
 {{- if include "sweetpoint.hostNetwork" . -}}
