@@ -14,6 +14,7 @@ from tests.deploy.shell_commands import KUBECTL, chart_values, problems
 from tests.support import shell
 from tests.support.chart import texts
 from tests.support.needs import needs_program
+from tests.support.quick_start import quick_start
 from tools.chart.__main__ import CHART
 
 ROOT = CHART.parents[1]
@@ -21,15 +22,6 @@ NAMESPACE = "sweetpoint-system"
 # Commands of the shell in the quick start that need no check.
 _SHELL = ("export",)
 _WITH_VALUES = (["helm", "install"], ["helm", "upgrade"])
-
-
-def quick_start() -> list[list[str]]:
-    """Return the commands of the section "Quick start"."""
-    text = (ROOT / "docs/KUBERNETES.md").read_text()
-    section = re.search(r"^## Quick start\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
-    assert section
-    blocks = re.findall(r"^```sh\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
-    return [words for block in blocks for words in shell.commands(block)]
 
 
 def notes(values: dict[str, object]) -> str:
