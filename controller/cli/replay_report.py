@@ -24,7 +24,7 @@ class ReplayReport:
     """Takes the ticks of a replay; ``write`` makes the page of them."""
 
     def __init__(self) -> None:
-        self._hours = Hours(_WIDTH_NS, _BUCKETS, whole=True)
+        self._hours = Hours(_WIDTH_NS, _BUCKETS, widest_ns=None)
         self._names: dict[CgroupId, str] = {}
         self._decisions: list[str] = []
         # CLOCK_MONOTONIC starts again at a boot; the page goes on from there.

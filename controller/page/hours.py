@@ -31,6 +31,7 @@ _STYLES = ("a", "b", "c", "d", "e")
 # Between two buckets that are further apart than this multiple of their usual distance the agent
 # did not run.
 _GAP = 2.5
+_QUIET_NS = 60 * NS_PER_SEC
 _Key = TypeVar("_Key")
 
 
@@ -56,15 +57,16 @@ class Bucket:
 class Hours:
     """Takes moments of one agent; thread-safe.
 
-    :param width_ns: of a bucket.
-    :param most: buckets that are kept. When there are more the oldest go, or with *whole* two
-        become one.
+    :param width_ns: of a bucket, at first.
+    :param most: buckets that are kept. When there are more, two become one.
+    :param widest_ns: where a bucket would become wider than this, the oldest go instead; ``None``:
+        they never go.
     """
 
-    def __init__(self, width_ns: int, most: int, *, whole: bool = False) -> None:
+    def __init__(self, width_ns: int, most: int, *, widest_ns: int | None = 0) -> None:
         self.width_ns = width_ns
         self._most = most
-        self._whole = whole
+        self._widest_ns = widest_ns
         self._lock = threading.Lock()
         self._buckets: deque[Bucket] = deque()
         self._events: deque[tuple[int, str]] = deque(maxlen=_EVENTS)
@@ -116,7 +118,7 @@ class Hours:
         if not self._buckets or self._buckets[-1].began_ns < began_ns:
             self._buckets.append(Bucket(began_ns))
             if len(self._buckets) > self._most:
-                if self._whole:
+                if self._widest_ns is None or 2 * self.width_ns <= self._widest_ns:
                     self._widen()
                 else:
                     self._buckets.popleft()
@@ -146,7 +148,8 @@ def sections(hours: Hours, zone: tzinfo | None = None) -> Iterator[Section]:
     first_ns = buckets[0].began_ns
     since = None if zone is None else datetime.fromtimestamp(first_ns / NS_PER_SEC, zone)
     seconds = (buckets[-1].began_ns + hours.width_ns - first_ns) / NS_PER_SEC
-    lines = _Lines(buckets, hours.width_ns)
+    # A recording has its ticks; a history has a moment a minute of times in which nothing happens.
+    lines = _Lines(buckets, hours.width_ns if since is None else _QUIET_NS)
     marks = [
         Marker((time_ns - first_ns) / NS_PER_SEC, printable(text))
         for time_ns, text in events
@@ -169,9 +172,8 @@ def sections(hours: Hours, zone: tzinfo | None = None) -> Iterator[Section]:
         parts.append(Text(f"Times are those of the agent's host ({since:%Z}).", "soft"))
     parts += [
         chart(
-            "Services relative to their sweet points, the worst moment of each minute"
-            if since is not None
-            else "Services relative to their sweet points",
+            "Services relative to their sweet points, the worst moment of each "
+            + _width(hours.width_ns),
             "times (log)",
             [*lines.ratios(), lines.goal(seconds)],
             log=True,
@@ -191,12 +193,12 @@ def sections(hours: Hours, zone: tzinfo | None = None) -> Iterator[Section]:
 class _Lines:
     """The lines of the charts. A line has a gap where the agent did not run."""
 
-    def __init__(self, buckets: Sequence[Bucket], width_ns: int) -> None:
+    def __init__(self, buckets: Sequence[Bucket], least_ns: int) -> None:
         self._buckets = buckets
         self._first_ns = buckets[0].began_ns
         apart = sorted(after.began_ns - each.began_ns for each, after in pairwise(buckets))
         # Snapshots of the history are further apart than the narrowest bucket is wide.
-        self._apart_ns = apart[len(apart) // 2] if apart else width_ns
+        self._apart_ns = max(least_ns, apart[len(apart) // 2] if apart else 0)
 
     def goal(self, seconds: float) -> Series:
         return Series(label="sweet point", style="goal", points=((0.0, 1.0), (seconds, 1.0)))
@@ -315,6 +317,13 @@ def _keep_largest(values: dict[_Key, float], key: _Key, value: float) -> None:
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
     for name, value in more.items():
         sums[name] = sums.get(name, 0.0) + value
+
+
+def _width(width_ns: int) -> str:
+    seconds = width_ns / NS_PER_SEC
+    if seconds < 0.75:
+        return f"{seconds:.1g} s"
+    return {1: "second", 60: "minute"}.get(round(seconds), f"{seconds:.0f} s")
 
 
 def _percent(value: float | None) -> float | None:

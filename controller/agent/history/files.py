@@ -43,8 +43,10 @@ _log = logging.getLogger(__name__)
 DIRECTORY = "history"
 _MOMENT_NS = 1 * NS_PER_SEC
 _QUIET_NS = 60 * NS_PER_SEC
-# What the page shows of the last hours: six of them, minute by minute.
+# What the page shows of the last hours: six of them, minute by minute. A younger agent has buckets
+# of a second, which double until they are as wide.
 _PAGE_BUCKETS = 360
+_PAGE_FIRST_NS = _QUIET_NS // 64
 # Each of the two streams takes at most this part of a CPU in the long run. What was not used in the
 # last seconds may be used at once, at the beginning of an incident.
 _MAX_CPUS = 0.002
@@ -166,13 +168,13 @@ class HistoryFiles:
         self._wall_ns = wall_ns
         self._builder = MomentBuilder()
         self._thinner = SnapshotThinner()
-        self.hours = Hours(_QUIET_NS, _PAGE_BUCKETS)
+        self.hours = Hours(_PAGE_FIRST_NS, _PAGE_BUCKETS, widest_ns=_QUIET_NS)
         self._view = MomentView(self.hours)
         self._directory = directory
         self._last: Tick | None = None
         # The latest snapshot of which no moment was made.
         self._pending: Snapshot | None = None
-        self._last_moment_ns = 0
+        self._last_moment_ns = self._last_shown_ns = 0
         self._add_s = 0.0
         self._new_run = self._new_planner = True
 
@@ -250,8 +252,14 @@ class HistoryFiles:
             self._view.set_workloads(tick.workloads)
             self._view.show(moment, wall_ns)
             self._last_moment_ns = now_ns
+            self._last_shown_ns = now_ns
             self._pending = None
             stream.pace(now_ns)
+        elif quiet and now_ns - self._last_shown_ns >= self.hours.width_ns:
+            # Not written. The page of a young agent has a point for it all the same.
+            use_cpus = self._builder.use_cpus(latest)
+            self._view.show_quiet(tick.plan, self._wall_ns(now_ns), use_cpus)
+            self._last_shown_ns = now_ns
         stream.flush_if_due(now_ns)
 
     def _write_snapshot(self, tick: Tick, latest: Snapshot) -> None:

@@ -14,6 +14,7 @@ from controller.core.decision import (
     ChannelState,
     Eviction,
     Failure,
+    LoopReport,
     Outcome,
     Plan,
     Verdict,
@@ -34,7 +35,7 @@ from controller.core.model import (
 )
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("MomentBuilder",)
+__all__ = ("MomentBuilder", "told_loops")
 
 # Of texts and of writes that failed, and of workloads whose use is named.
 _MOST = 200
@@ -138,9 +139,7 @@ class MomentBuilder:
             mode=mode,
             anew=self._anew,
             demands=plan.demands,
-            loops=tuple(
-                loop for loop in plan.loops if loop.selected or (loop.filtered_deviation or 0.0) > 0
-            ),
+            loops=told_loops(plan),
             causes=plan.causes,
             rungs=tuple(rung for rung in plan.rungs if rung.part > 0),
             writes=tuple(self._writes.values()),
@@ -159,6 +158,11 @@ class MomentBuilder:
         )
         self._clear()
         return moment
+
+    def use_cpus(self, snapshot: Snapshot) -> float | None:
+        """Return best-effort's use since the last moment, on average; ``None``: not known."""
+        cpus = self._cpus(snapshot.time_ns, _oncpu_ns(snapshot, self._best_effort))
+        return self._sum(cpus)
 
     def _set_workloads(self, workloads: tuple[Workload, ...]) -> None:
         self._workloads = self._new_workloads = workloads
@@ -244,25 +248,30 @@ class MomentBuilder:
 
     def _uses(self, snapshot: Snapshot, plan: Plan) -> tuple[tuple[Use, ...], float | None, float]:
         """Return the largest uses of interest, the use of all best-effort work, and the cut."""
-        last_ns, self._last_ns = self._last_ns, snapshot.time_ns
-        before, self._oncpu_ns = self._oncpu_ns, _oncpu_ns(snapshot, self._best_effort)
-        if last_ns is None or last_ns >= snapshot.time_ns:
+        oncpu_ns = _oncpu_ns(snapshot, self._best_effort)
+        cpus = self._cpus(snapshot.time_ns, oncpu_ns)
+        last_ns, self._last_ns, self._oncpu_ns = self._last_ns, snapshot.time_ns, oncpu_ns
+        if last_ns is None or cpus is None:
             return (), None, 0.0
-        dt_ns = snapshot.time_ns - last_ns
-        cpus = {
-            cgroup: max(0, now - before[cgroup]) / dt_ns
-            for cgroup, now in self._oncpu_ns.items()
-            if cgroup in before
-        }
         cut = self._cut(cpus)
-        self.cut_cpu_s += cut * dt_ns / NS_PER_SEC
+        self.cut_cpu_s += cut * (snapshot.time_ns - last_ns) / NS_PER_SEC
         named = dict.fromkeys(self._granted)
         named |= dict.fromkeys(each.cgroup for cause in plan.causes for each in cause.culprits)
         uses = [Use(c, round(cpus[c], 4), self._granted.get(c)) for c in named if c in cpus]
         uses.sort(key=attrgetter("cpus"), reverse=True)
-        measured = bool(cpus) or not self._best_effort
-        use_cpus = round(sum(cpus.values()), 4) if measured else None
-        return tuple(uses[:_USES]), use_cpus, round(cut, 4)
+        return tuple(uses[:_USES]), self._sum(cpus), round(cut, 4)
+
+    def _cpus(self, now_ns: int, oncpu_ns: Mapping[CgroupId, int]) -> dict[CgroupId, float] | None:
+        """Return the use of each best-effort workload since the last moment."""
+        if self._last_ns is None or self._last_ns >= now_ns:
+            return None
+        before, dt_ns = self._oncpu_ns, now_ns - self._last_ns
+        return {c: max(0, now - before[c]) / dt_ns for c, now in oncpu_ns.items() if c in before}
+
+    def _sum(self, cpus: Mapping[CgroupId, float] | None) -> float | None:
+        if cpus is None or (not cpus and self._best_effort):
+            return None
+        return round(sum(cpus.values()), 4)
 
     def _cut(self, cpus: Mapping[CgroupId, float]) -> float:
         """Return the CPUs that are used beyond the quotas, of *cpus* by workload."""
@@ -278,6 +287,13 @@ class MomentBuilder:
         room = _MOST - len(kept)
         kept.extend(more[:room])
         self._dropped += max(0, len(more) - room)
+
+
+def told_loops(plan: Plan) -> tuple[LoopReport, ...]:
+    """Return the loops that a moment tells: those that decide, and those above a sweet point."""
+    return tuple(
+        loop for loop in plan.loops if loop.selected or (loop.filtered_deviation or 0.0) > 0
+    )
 
 
 def _oncpu_ns(snapshot: Snapshot, cgroups: frozenset[CgroupId]) -> Mapping[CgroupId, int]:

@@ -5,7 +5,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from controller.agent.history.moments import told_loops
 from controller.agent.history.records import MOMENTS, Moment, Start, decode
+from controller.core.decision import Plan
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.ring import RingReader
@@ -43,6 +45,12 @@ class MomentView:
             names=lambda cgroup: self._names.get(cgroup, f"cgroup {cgroup.id}"),
             events=(f"{each.subject}: {each.text}" for each in moment.verdicts),
             be_use_cpus=moment.be_use_cpus,
+        )
+
+    def show_quiet(self, plan: Plan, wall_ns: int, be_use_cpus: float | None) -> None:
+        """Show *plan*, with which nothing happened."""
+        self._hours.take(
+            wall_ns, loops=told_loops(plan), demands=plan.demands, be_use_cpus=be_use_cpus
         )
 
 

@@ -70,13 +70,24 @@ def test_the_oldest_go() -> None:
 
 
 def test_a_whole_recording_gets_wider_buckets() -> None:
-    hours = Hours(S, 10, whole=True)
+    hours = Hours(S, 10, widest_ns=None)
     for second in range(100):
         take(hours, second * S, ratio=second, applied=second / 100)
     buckets, _ = hours.copy()
     assert hours.width_ns == 16 * S
     assert [each.began_ns // S for each in buckets] == [0, 16, 32, 48, 64, 80, 96]
     assert [each.ratios["web", "runq_p99"] for each in buckets] == [15, 31, 47, 63, 79, 95, 99]
+
+
+def test_a_young_agent_has_narrow_buckets_that_widen_up_to_a_limit() -> None:
+    hours = Hours(15 * S, 10, widest_ns=60 * S)
+    take(hours, 0)
+    take(hours, 15 * S)
+    assert [each.began_ns // S for each in hours.copy()[0]] == [0, 15]
+    for second in range(0, 1200, 15):
+        take(hours, second * S)
+    assert hours.width_ns == 60 * S
+    assert [each.began_ns // S for each in hours.copy()[0]] == list(range(600, 1200, 60))
 
 
 def test_a_bucket_is_small_however_large_the_node_is() -> None:
@@ -129,8 +140,17 @@ def test_a_line_has_a_gap_where_no_agent_ran() -> None:
     assert [value for _, value in goal.points] == [1.0, 1.0]
 
 
+def test_a_quiet_minute_of_an_agent_with_narrow_buckets_is_no_gap() -> None:
+    hours = Hours(S, 360, widest_ns=60 * S)
+    for second in (0, 1, 2, 3, 4, 64, 65, 66):
+        take(hours, second * S)
+    chart = charts(hours)[0]
+    assert None not in [value for _, value in chart.series[0].points]
+    assert chart.title.endswith("the worst moment of each second")
+
+
 def test_moments_further_apart_than_a_bucket_are_one_line() -> None:
-    hours = Hours(S // 5, 720, whole=True)
+    hours = Hours(S // 5, 720, widest_ns=None)
     for second in range(0, 100, 2):
         take(hours, second * S)
     assert None not in [value for _, value in charts(hours)[0].series[0].points]

@@ -21,6 +21,7 @@ from controller.agent.history.records import (
 from controller.agent.history.snapshots import entries
 from controller.agent.recording import Entry, RecordingError, replay
 from controller.core.model import Channel, Knob, KnobValue, Mode
+from controller.core.units import NS_PER_SEC
 from controller.demo.simulated_node import Plant, SimulatedNode
 from controller.host.ring import Ring
 from tests.support.loops.closed_loop import make_settings, with_sweet_point
@@ -124,8 +125,22 @@ def test_what_a_workload_leaves_is_forgotten(data_dir: Path, mode: Mode) -> None
 
 def test_a_quiet_node_has_a_line_a_minute(data_dir: Path) -> None:
     node = SimulatedNode(3, wants=())
-    RecordedLoop(node, make_settings(), data_dir).run(600)
+    loop = RecordedLoop(node, make_settings(), data_dir)
+    loop.run(600)
     assert 9 <= len(read_moments(data_dir)) <= 12
+    # The page of a young agent has more.
+    assert len(loop.files.hours.copy()[0]) > 200
+
+
+def test_the_page_of_a_young_agent_becomes_that_of_hours(data_dir: Path) -> None:
+    loop = RecordedLoop(SimulatedNode(3, wants=()), make_settings(), data_dir)
+    hours = loop.files.hours
+    loop.run(100)
+    assert hours.width_ns < NS_PER_SEC
+    assert [each.uses for each in hours.copy()[0][2:]].count(0) == 0
+    loop.run(300)
+    assert NS_PER_SEC < hours.width_ns < 2 * NS_PER_SEC
+    assert len(hours.copy()[0]) <= 360
 
 
 def test_a_foreign_value_is_named_with_ours(data_dir: Path) -> None:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """After a restart the page shows the hours before it, from the files."""
 
+from collections.abc import Iterable
 from copy import copy
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from controller.agent.history.records import MOMENTS, VERSION, Start, encode
 from controller.core.model import Mode
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.ring import Ring
-from controller.page.hours import Hours
+from controller.page.hours import Bucket, Hours
 from tests.support.loops.closed_loop import make_settings
 from tests.support.loops.history_loop import CONFIG, EPOCH_NS, RecordedLoop
 
@@ -49,17 +50,22 @@ def after(loop: RecordedLoop[SimulatedNode], later_ns: int = 0) -> Hours:
     return files.hours
 
 
+def minutes(buckets: Iterable[Bucket]) -> set[int]:
+    return {each.began_ns // (60 * S) for each in buckets}
+
+
 def test_the_hours_before_a_restart_are_shown(loop: RecordedLoop[SimulatedNode]) -> None:
     before, events = loop.files.hours.copy()
     found, again = after(loop).copy()
-    assert len(before) > 8
-    assert [each.began_ns for each in found] == [each.began_ns for each in before]
+    assert len(minutes(before)) > 8
+    assert minutes(found) == minutes(before)
+    # Fewer moments are enough for what was.
+    assert len(found) < len(before)
     assert again == events != []
-    for one, other in zip(found, before, strict=True):
-        assert one.demands.keys() == other.demands.keys()
-        assert one.shares.keys() == other.shares.keys()
-        assert one.causes.get(("web-0", "cpu"), 0) <= other.causes.get(("web-0", "cpu"), 0)
-    squeezed = [each for each in found if each.demands.get("cpu", 0.0) > 0.5]
+    assert {key for each in found for key in each.demands} == {"cpu"}
+    for one in found:
+        assert one.shares.keys() <= {("web-0", "cpu")}
+    squeezed = minutes(each for each in found if each.demands.get("cpu", 0.0) > 0.5)
     assert len(squeezed) >= 4
     assert {name for each in found for shares in each.shares.values() for name in shares} == {
         "batch-0",
@@ -72,7 +78,7 @@ def test_only_the_last_hours_are_shown(loop: RecordedLoop[SimulatedNode]) -> Non
     found, events = after(loop, six_hours_ns - 200 * S).copy()
     since_ns = EPOCH_NS + loop.now_ns - 200 * S
     assert found[0].began_ns >= since_ns - 60 * S
-    assert len(found) in (3, 4, 5)
+    assert len(minutes(found)) in (3, 4, 5)
     assert all(time_ns >= since_ns for time_ns, _ in events)
     # Names come from a line before that time.
     assert any("batch-0" in shares for each in found for shares in each.shares.values())
@@ -89,7 +95,7 @@ def test_damage_and_newer_versions_are_left_out(loop: RecordedLoop[SimulatedNode
     (file,) = (loop.data_dir / DIRECTORY).glob(f"{MOMENTS}-*")
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2])
-    assert 2 < len(after(loop).copy()[0]) < 9
+    assert 2 < len(minutes(after(loop).copy()[0])) < 9
     start = Start(version=VERSION + 1, boot_id="x", mode=Mode.OBSERVE, new_run=True)
     ring = Ring(loop.data_dir / DIRECTORY, MOMENTS, 64 << 20, bytes)
     file.unlink()
