@@ -16,9 +16,9 @@ __all__ = ("HEIGHT", "WIDTH", "Band", "Chart", "Marker", "Point", "Series")
 
 WIDTH = 1120
 HEIGHT = 210
-LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 30
-MIN_TICK_PX = 60
-LABEL_PX = 7.2  # average width of a character of a label
+LEFT, RIGHT, TOP, BOTTOM = 66, 36, 28, 32
+MIN_TICK_PX = 84
+LABEL_PX = 9.0  # average width of a character of a label
 # A figure of a service may be any number. Values beyond these are drawn at the edge.
 _LARGEST, _SMALLEST = 1e15, 1e-15
 _DECADES = 8  # most spaces between the ticks of a logarithmic axis

@@ -9,15 +9,21 @@ have their range in words. All text is escaped here and nowhere else.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+import math
 
 from controller.page.chart import Chart
+from controller.page.quantities import spaced, times
 from controller.page.style import SCRIPT, SCRIPT_HASH, STYLE, STYLE_HASH
 
 __all__ = (
+    "Badge",
     "Bar",
+    "Card",
+    "Cards",
     "Cell",
     "Document",
     "Facts",
+    "Fold",
     "Part",
     "Section",
     "Share",
@@ -28,8 +34,8 @@ __all__ = (
 )
 
 _SHADES = 8
-# The bar ends at this multiple of the sweet point, which is its middle.
-_FULL = 2.0
+# The bar is logarithmic. It goes from a tenth of the sweet point, which is its middle, to this.
+_FULL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,44 @@ class Text:
     kind: str = ""
 
 
-Part = Table | Facts | Text | Chart | tuple[str, ...]
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A word that stands out; ``kind`` is a CSS class: ``on`` or ``off``."""
+
+    word: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One result: a large figure under its title, what it means in a line, details below in small.
+
+    ``kind`` is a CSS class: ``good``, ``bad``, or ``unsure``, which is grey.
+    """
+
+    title: str
+    figure: str
+    says: str
+    details: Sequence[str] = ()
+    kind: str = "unsure"
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """Cards side by side."""
+
+    cards: Sequence[Card]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """Parts that are shown when a reader opens them; of a page that is not live: it would close."""
+
+    title: str
+    parts: Sequence["Part"]
+
+
+Part = Table | Facts | Text | Chart | Cards | Fold | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +132,14 @@ class Section:
 class Document:
     """A page. ``notes`` are warnings. A ``live`` one renews itself while it is looked at.
 
-    The sections may be made while the page is rendered, so that a reader can pause between them.
+    ``summary`` is a sentence that says it all, behind its ``badge``. The sections may be made while
+    the page is rendered, so that a reader can pause between them.
     """
 
     title: str
-    lead: str
+    lead: str = ""
+    badge: Badge | None = None
+    summary: str = ""
     notes: Sequence[str] = ()
     sections: Iterable[Section] = ()
     live: bool = False
@@ -117,8 +163,10 @@ def render(document: Document) -> Iterator[str]:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body>\n"
         '<a class="skip" href="#main">Skip to the content</a>\n'
-        f'<header><h1>{title}</h1><p class="soft">{escape(document.lead)}</p>'
+        f"<header><h1>{title}</h1>"
     )
+    if document.lead:
+        yield f'<p class="soft">{escape(document.lead)}</p>'
     if document.live:
         yield (
             '<p class="live" id="live" hidden><button type="button" id="updates" '
@@ -126,6 +174,10 @@ def render(document: Document) -> Iterator[str]:
             '<noscript><p class="soft">Reload the page to renew it.</p></noscript>'
         )
     yield '</header>\n<main id="main">\n'
+    if document.summary:
+        badge = document.badge
+        word = f'<b class="badge {escape(badge.kind)}">{escape(badge.word)}</b> ' if badge else ""
+        yield f'<p class="summary">{word}{escape(document.summary)}</p>\n'
     if document.notes:
         notes = "".join(f"<li>{escape(note)}</li>" for note in document.notes)
         yield f'<ul class="notes" aria-label="Warnings">{notes}</ul>\n'
@@ -151,9 +203,24 @@ def _part(part: Part, identity: str) -> str:
             f'<figure><figcaption id="{identity}c">{escape(part.title)}</figcaption>'
             f"{_region(part.svg(), identity)}{part.legend()}</figure>\n"
         )
+    if isinstance(part, Cards):
+        return f'<div class="cards">{"".join(map(_card, part.cards))}</div>\n'
+    if isinstance(part, Fold):
+        inner = "".join(_part(each, f"{identity}f{n}") for n, each in enumerate(part.parts))
+        title = escape(part.title)
+        return f"<details><summary>{title}</summary>\n{inner}</details>\n"
     if isinstance(part, tuple):
         return f"<ol>{''.join(f'<li>{escape(each)}</li>' for each in part)}</ol>\n"
     return _table(part, identity)
+
+
+def _card(card: Card) -> str:
+    details = "".join(f"<li>{escape(each)}</li>" for each in card.details)
+    return (
+        f'<article class="card {escape(card.kind)}"><h3>{escape(card.title)}</h3>'
+        f'<p class="figure">{escape(card.figure)}</p><p class="says">{escape(card.says)}</p>'
+        f"<ul>{details}</ul></article>"
+    )
 
 
 def _region(inner: str, identity: str) -> str:
@@ -179,10 +246,15 @@ def _table(table: Table, identity: str) -> str:
             shade = f' class="shade{_shade(cell)}"' if isinstance(cell, Share) else kind(column)
             cells.append(f"<td{shade}>{_cell(cell)}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    return _region(
-        f'<table><caption id="{identity}c">{escape(table.caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>\n",
+    # The caption stands outside of what scrolls, so that it is as wide as the window.
+    region = _region(
+        f'<table aria-labelledby="{identity}c"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>",
         identity,
+    )
+    return (
+        f'<figure class="table"><figcaption id="{identity}c">{escape(table.caption)}</figcaption>'
+        f"{region}</figure>\n"
     )
 
 
@@ -192,7 +264,7 @@ def _shade(cell: Share) -> int:
 
 def _cell(cell: Cell) -> str:
     if isinstance(cell, Share):
-        return "" if cell.part is None else f"{cell.part:.0%}"
+        return "" if cell.part is None else spaced(f"{cell.part:.0%}")
     if isinstance(cell, Bar):
         return _bar(cell.ratio)
     return escape(cell)
@@ -201,11 +273,12 @@ def _cell(cell: Cell) -> str:
 def _bar(ratio: float | None) -> str:
     if ratio is None:
         return ""
-    width = min(ratio, _FULL) / _FULL * 100
+    decades = math.log10(min(max(ratio, 1 / _FULL), _FULL)) / math.log10(_FULL)
+    width = 50 * (1 + decades)
     within = min(width, 50.0)
     beyond = f'<path class="beyond" d="M50 2h{width - 50:.1f}v8h-{width - 50:.1f}z"/>'
     return (
-        f'<span class="ratio">{ratio:.2f}</span>'
+        f'<span class="ratio">{times(ratio)}</span>'
         '<svg class="bar" viewBox="0 0 100 12" aria-hidden="true">'
         f'<path class="within" d="M0 2h{within:.1f}v8h-{within:.1f}z"/>'
         f'{beyond if width > 50 else ""}<path class="point" d="M50 0v12"/></svg>'

@@ -7,9 +7,12 @@ from datetime import tzinfo
 from typing import Any
 
 from controller.core.decision import ChannelState
-from controller.page.document import Bar, Cell, Document, Part, Section, Share, Table, Text
+from controller.page.decisions import decision_table
+from controller.page.document import Bar, Cell, Document, Facts, Part, Section, Share, Table, Text
 from controller.page.hours import Hours, sections
-from controller.page.view import View, mapping, number, records, text
+from controller.page.quantities import lasting, spaced
+from controller.page.summary import badge, first_sentence, health, knobs_sentence
+from controller.page.view import ServiceRow, View, mapping, number, records, text
 
 __all__ = ("node_document",)
 
@@ -34,27 +37,29 @@ _MAY_HELP = (
 
 
 def node_document(
-    view: View, status: Mapping[str, Any], hours: Hours | None, zone: tzinfo, host: str
+    view: View, status: Mapping[str, Any], hours: Hours | None, zone: tzinfo, host: str, cpus: int
 ) -> Document:
     """Return the page of the agent on *host*.
 
     :param view: made of *status*, the data of /statusz.
     :param hours: its times count from 1970; ``None``: no history is kept.
+    :param cpus: how many CPUs of the host are online.
     """
     if status.get("ready") is not True:
         note = "The agent has not finished a tick yet."
-        return Document(title=f"sweetpoint on {host}", lead="", notes=(note,), live=True)
+        return Document(title=f"sweetpoint on {host}", notes=(note,), live=True)
     return Document(
         title=f"sweetpoint on {host}",
-        lead=view.head,
+        badge=badge(status),
+        summary=first_sentence(status, cpus),
         notes=view.notes,
-        sections=_sections(view, status, hours, zone),
+        sections=_sections(view, status, hours, zone, cpus),
         live=True,
     )
 
 
 def _sections(
-    view: View, status: Mapping[str, Any], hours: Hours | None, zone: tzinfo
+    view: View, status: Mapping[str, Any], hours: Hours | None, zone: tzinfo, cpus: int
 ) -> Iterator[Section]:
     yield Section(title="Services and their sweet points", parts=_services(view))
     yield Section(title=_title(status), parts=_suffering(status))
@@ -64,8 +69,10 @@ def _sections(
     else:
         yield from sections(hours, zone)
     yield Section(title="Best-effort workloads", parts=_workloads(view))
-    yield Section(title="Channels and knobs", parts=_channels(view))
-    yield Section(title="Decisions", parts=_decisions(view))
+    in_force = Text(knobs_sentence(status, cpus))
+    yield Section(title="Channels and knobs", parts=(in_force, *_channels(view)))
+    yield Section(title="Decisions", parts=_decisions(status))
+    yield Section(title="The agent itself", parts=(Facts(health(status)),))
 
 
 def _services(view: View) -> list[Part]:
@@ -73,10 +80,11 @@ def _services(view: View) -> list[Part]:
         [
             row.service,
             row.indicator,
-            " ".join(filter(None, (row.channel, row.status))),
+            row.channel,
+            row.status,
             _verdict(row.ratio, row.status),
-            row.value,
-            " ".join(filter(None, (row.sweet_point, row.origin))),
+            spaced(row.value),
+            _sweet_point(row),
             Bar(row.ratio),
         ]
         for row in view.services[:_MOST]
@@ -85,13 +93,13 @@ def _services(view: View) -> list[Part]:
         return [Text("There is no latency-sensitive service with an indicator.", "soft")]
     return [
         Table(
-            caption="Worst first; the middle of a bar is the sweet point.",
+            caption="Worst first. The middle of a bar is the sweet point, its end ten times that.",
             headings=(
-                *("service", "indicator", "channel", "state", "value", "sweet point"),
-                "value / sweet point",
+                *("service", "indicator", "channel", "data", "state"),
+                *("value", "sweet point", "times sweet point"),
             ),
             rows=rows,
-            left=4,
+            left=5,
         ),
         *_more(len(view.services)),
     ]
@@ -100,16 +108,21 @@ def _services(view: View) -> list[Part]:
 def _verdict(ratio: float | None, status: str) -> str:
     if status != "fresh" or ratio is None:
         return "- not measured"
-    return "▲ above" if ratio > 1 else "✓ within"
+    return "▲\N{NO-BREAK SPACE}above" if ratio > 1 else "✓\N{NO-BREAK SPACE}within"
+
+
+def _sweet_point(row: ServiceRow) -> str:
+    origin = f" ({row.origin})" if row.origin else ""
+    return spaced(f"{row.sweet_point}{origin}")
 
 
 def _workloads(view: View) -> list[Part]:
     rows: list[list[Cell]] = [
         [
             row.name,
-            row.allowance,
+            spaced(row.allowance),
             row.harms or "none",
-            "-" if row.use_cpus is None else f"{row.use_cpus:.2f}cpu",
+            "-" if row.use_cpus is None else spaced(f"{row.use_cpus:.2f}cpu"),
             Share(row.blame if row.harms else None),
         ]
         for row in view.workloads[:_MOST]
@@ -133,7 +146,13 @@ def _more(count: int) -> list[Part]:
 
 def _channels(view: View) -> list[Part]:
     rows: list[list[Cell]] = [
-        [row.channel, row.state, row.service or "none", row.knobs or "none", f"{row.demand:.0%}"]
+        [
+            row.channel,
+            row.state,
+            row.service or "none",
+            spaced(row.knobs) or "none",
+            spaced(f"{row.demand:.0%}"),
+        ]
         for row in view.channels
     ]
     if not rows:
@@ -148,12 +167,12 @@ def _channels(view: View) -> list[Part]:
     ]
 
 
-def _decisions(view: View) -> list[Part]:
-    if not view.decisions:
+def _decisions(status: Mapping[str, Any]) -> list[Part]:
+    table = decision_table(status, _DECISIONS)
+    if table is None:
         return [Text("Nothing was decided since the agent started.", "soft")]
-    shown = tuple(each.strip() for each in view.decisions[:_DECISIONS])
     return [
-        shown,
+        table,
         Text("“sweetpoint explain NAME” on the host has the story of each name.", "soft"),
     ]
 
@@ -172,14 +191,14 @@ def _suffering(status: Mapping[str, Any]) -> list[Part]:
         state, time_ns = text(each.get("state")), number(each.get("time_ns")) or 0.0
         times.setdefault(key, {})[state] = time_ns
     ran_ns = number(status.get("ran_ns")) or 0.0
-    parts: list[Part] = [Text(f"Since the agent started; it ran for {_time(ran_ns)}.", "soft")]
+    parts: list[Part] = [Text(f"Since the agent started; it ran for {lasting(ran_ns)}.", "soft")]
     if not times:
         return [*parts, Text("No service was seen above a sweet point.")]
     ordered = sorted(times.items(), key=lambda item: -sum(item[1].values()))
     rows: list[list[Cell]] = []
     for (service, channel), states in ordered[:_MOST]:
         others = [
-            f"{_OTHER[state]} {_time(time_ns)}"
+            f"{_OTHER[state]} {lasting(time_ns)}"
             for state, time_ns in states.items()
             if state in _OTHER
         ]
@@ -189,8 +208,8 @@ def _suffering(status: Mapping[str, Any]) -> list[Part]:
                 service,
                 channel,
                 ", ".join(others) or "none",
-                _time(sum(states.values())),
-                _time(caused_ns),
+                lasting(sum(states.values())),
+                lasting(caused_ns),
                 Share(caused_ns / ran_ns if ran_ns else None),
             ]
         )
@@ -217,10 +236,3 @@ def _taken(history: Mapping[str, Any]) -> str:
         "(CPU quotas only; an upper bound, because nothing reacts while observing). "
         "“sweetpoint advise” on the host has the details."
     )
-
-
-def _time(time_ns: float) -> str:
-    seconds = round(time_ns / 1e9)
-    if seconds < 100:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -82,7 +82,8 @@ def _people(published: PublishedState, tracker: "Tracker", hours: Hours | None) 
     zone = datetime.now().astimezone().tzinfo
     assert zone is not None
     parts = []
-    for part in render(node_document(view, status, hours, zone, os.uname().nodename)):
+    document = node_document(view, status, hours, zone, os.uname().nodename, os.cpu_count() or 1)
+    for part in render(document):
         parts.append(part)
         published.yield_to_tick()
     return HTTPStatus.OK, HTML, "".join(parts).encode(errors="backslashreplace")

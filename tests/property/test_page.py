@@ -96,6 +96,6 @@ def test_the_page_of_a_service_with_any_figure(
         hours.take(second * NS_PER_SEC, loops=[loop], demands=[])
     status = json.loads(json.dumps({"ready": True, "plan": {"loops": [asdict(loop)]}}))
     view = Tracker().update(status)
-    page = "".join(render(node_document(view, status, hours, UTC, "host")))
+    page = "".join(render(node_document(view, status, hours, UTC, "host", 2)))
     assert page.count("<svg") >= 2
     assert "web" in "".join(plain(view, detail=True))

@@ -5,7 +5,9 @@
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from controller.page.chart import Chart, Marker, Series
+import pytest
+
+from controller.page.chart import WIDTH, Chart, Marker, Series
 
 
 def drawing(chart: Chart) -> ElementTree.Element:
@@ -28,9 +30,24 @@ def test_the_clock_has_round_times() -> None:
 
 def test_time_without_a_clock_counts_from_the_begin() -> None:
     chart = Chart(title="t", unit="u", seconds=25.0, series=[])
-    assert ticks(chart) == [f"{second} s" for second in range(0, 26, 2)]
+    assert ticks(chart) == [f"{second} s" for second in range(0, 26, 5)]
     long = Chart(title="t", unit="u", seconds=40_000.0, series=[])
     assert ticks(long)[:3] == ["0 h", "1 h", "2 h"]
+
+
+@pytest.mark.parametrize("seconds", [20.0, 100.0, 119.9, 120.0, 3600.0, 6 * 3600.0])
+def test_no_time_label_is_cut_or_covers_the_next(seconds: float) -> None:
+    since = datetime(2030, 1, 31, 22, 48, 0, tzinfo=UTC)
+    chart = Chart(title="t", unit="u", seconds=seconds, series=[], since=since)
+    # In the largest type of a page, half a label is as wide as this.
+    half = {"HH:MM:SS": 33.0, "HH:MM": 21.0}
+    before = 0.0
+    for each in drawing(chart).findall("text"):
+        if each.get("text-anchor") == "middle" and each.get("class") == "tick":
+            x, width = float(each.get("x") or 0), half["HH:MM:SS"[: len(each.text or "")]]
+            assert before <= x - width
+            before = x + width
+            assert before <= WIDTH
 
 
 def test_a_single_point_between_gaps_is_a_dot() -> None:
