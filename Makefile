@@ -16,7 +16,7 @@ REST := (kube or vm or thorough) and $(UNTIMED)
 .PHONY: help reference demo test test-all first-stage vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
 
 help:
-	@echo "make demo       demonstration with real programs, about two minutes"
+	@echo "make demo       demonstration with real programs, about four minutes"
 	@echo "make test       lint, and the tests that need nothing built: minutes"
 	@echo "make test-all   these, the other kernel tests, the test kernel and a real node"
 	@echo "make vm-test    only tests in the test kernel (resctrl, core scheduling, cgroup v2)"

@@ -24,9 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="best-effort job: a video encoding, a stress test, or first one then the other "
         "(default)",
     )
-    parser.add_argument("--seconds", type=_seconds, default=25.0, help="length of a phase")
+    parser.add_argument("--seconds", type=_seconds, default=12.0, help="length of a phase")
     parser.add_argument(
-        "--rounds", type=whole_number, default=1, help="repeat all phases, interleaved"
+        "--rounds",
+        type=whole_number,
+        default=3,
+        help="repeat all phases, interleaved; nothing follows from one round alone",
     )
     parser.add_argument("--rate", type=float, default=1500.0, help="requests per second")
     parser.add_argument(

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of a demonstration: records of its phases, and aggregation to table rows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 import math
@@ -13,8 +14,10 @@ __all__ = (
     "Run",
     "Sample",
     "Work",
+    "is_over",
     "longest_calm_s",
     "quantile",
+    "rounds",
     "summarise",
     "windows",
 )
@@ -172,6 +175,18 @@ def summarise(phases: Sequence[Phase]) -> list[Row]:
     return [_row(pool, pools.get(pool[0].against or "", [])) for pool in pools.values()]
 
 
+def rounds(phases: Sequence[Phase]) -> list[list[Phase]]:
+    """Return the phases of each round: the first of each ``key``, then the second of each."""
+    found: list[list[Phase]] = []
+    seen: Counter[str] = Counter()
+    for phase in phases:
+        if seen[phase.key] == len(found):
+            found.append([])
+        found[seen[phase.key]].append(phase)
+        seen[phase.key] += 1
+    return found
+
+
 def longest_calm_s(phase: Phase, most: float) -> float:
     """Return the longest time in s for which the filtered deviation was within +-*most*."""
     longest = 0.0
@@ -198,7 +213,7 @@ def _row(pool: Sequence[Phase], against: Sequence[Phase]) -> Row:
     seen = [sample for phase in pool for sample in windows(phase)]
     runq = [sample.runq_p99_ms for sample in seen if sample.runq_p99_ms is not None]
     delay = [sample.delay_p99_ms for sample in seen if sample.delay_p99_ms is not None]
-    over = [s for s in seen if _is_over(s)]
+    over = [s for s in seen if is_over(s)]
     work, base = _rate(pool), _rate(against)
     return Row(
         title=pool[0].title,
@@ -223,7 +238,8 @@ def _row(pool: Sequence[Phase], against: Sequence[Phase]) -> Row:
     )
 
 
-def _is_over(sample: Sample) -> bool:
+def is_over(sample: Sample) -> bool:
+    """Return whether one of both latencies was above its sweet point."""
     pairs = (
         (sample.runq_p99_ms, sample.sweet_point_ms),
         (sample.delay_p99_ms, sample.delay_sweet_point_ms),

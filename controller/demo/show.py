@@ -18,7 +18,8 @@ from controller.demo.report import render
 from controller.demo.results import DROPPED_S, Phase, Run, summarise
 from controller.demo.session import Interrupted, Session, describe, interruptible, missing_for
 from controller.demo.simulated import simulate
-from controller.demo.table import format_table, verdicts
+from controller.demo.table import format_table
+from controller.demo.verdict import disturbance, sentence, verdicts
 from controller.host.facts import find_cgroup_layout
 
 __all__ = ("show",)
@@ -124,11 +125,12 @@ def _notes(plan: Sequence[PhaseSpec], rounds: int) -> tuple[str, ...]:
     return (
         f"Order of the phases: {order}; {rounds} round(s). Later phases find warmer caches.",
         f"The first {DROPPED_S} s of every phase are drawn and not counted, in all columns but "
-        "BE work, which covers the whole phase.",
+        "batch work, which covers the whole phase.",
         "Latency counts from the intended send time. A request that fails counts as 5 s.",
         "The agent runs in observe mode in the unmanaged phases, so its cost is in every phase.",
-        "Run-queue p99 in the table is the median of the one-second windows.",
-        "BE work of stress-ng is the bogo operations of its CPU stressor.",
+        "Wait p99 is that of the waits of the service's threads for a CPU, arrival p99 that of an "
+        "arrival at a random time. Both are medians of the one-second windows.",
+        "Batch work of stress-ng is the bogo operations of its CPU stressor.",
     )
 
 
@@ -137,8 +139,10 @@ def _show(run: Run, out: TextIO) -> None:
         print("SIMULATED: no program ran and nothing was measured.\n", file=out)
     print(format_table(summarise(run.phases)), file=out)
     print(file=out)
-    for sentence in verdicts(run.phases):
-        print(sentence, file=out)
+    for verdict in verdicts(run.phases):
+        print(sentence(verdict), file=out)
+    if warning := disturbance(run.phases):
+        print(warning, file=out)
 
 
 def _write(path: Path, text: str, mode: str = "w") -> None:

@@ -41,14 +41,15 @@ def simulate(plan: Sequence[PhaseSpec], missing: Sequence[str]) -> Run:
     node: _Node | None = None
     for spec in plan:
         if node is None or spec.loop_sweet_point is None or phases[-1].key[:4] != "loop":
-            node = _Node(spec)
+            # Each round is another draw, so that the rounds scatter as real ones do.
+            node = _Node(spec, SEED + sum(phase.key == spec.key for phase in phases))
         else:
             node.change(spec)
         phases.append(node.run(spec))
     notes = (
         "SIMULATED on a model of a host with two CPUs; only the planner and the profile are real.",
         *(f"Not the real programs: {reason}." for reason in missing),
-        "BE work is the CPU time of best-effort in the model.",
+        "Batch work is the CPU time of best-effort work in the model.",
     )
     environment = (("host", "simulated node, 2 CPUs"), ("seed", str(SEED)))
     return Run(simulated=True, environment=environment, notes=notes, phases=tuple(phases))
@@ -69,16 +70,16 @@ def _settings(spec: PhaseSpec) -> Settings:
 class _Node:
     """A simulated node with its planner."""
 
-    def __init__(self, spec: PhaseSpec) -> None:
+    def __init__(self, spec: PhaseSpec, seed: int) -> None:
         self._settings = _settings(spec)
         self._node = SimulatedNode(
-            SEED,
+            seed,
             PLANTS[spec.job.name] if spec.job else Plant(cpus=CPUS),
             wants=(float(CPUS),) if spec.job else (0.0,),
             profile=PROFILE,
         )
         self._planner = Planner(self._settings, self._node.workloads)
-        self._random = random.Random(SEED)  # noqa: S311 - a model, not a secret
+        self._random = random.Random(seed)  # noqa: S311 - a model, not a secret
         self._outcomes: tuple[Outcome, ...] = ()
         self._now_ns = 0
 

@@ -40,13 +40,24 @@ pytestmark = needs_program(BROWSER)
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=http://192.0.2.1/x onerror=x>"
 LONG = "a-namespace-with-a-long-name/a-statefulset-with-a-longer-name-0"
-# What the page says of itself when it is drawn: what is wider than its place, what axe finds.
+# What the page says of itself when it is drawn: what is wider than its place, and has no shadow
+# there; which words of headings are broken; what axe finds.
 PROBE = """
+function brokenWords(heading) {
+  const range = document.createRange(), node = heading.firstChild;
+  return [...node.data.matchAll(/[a-z]+/gi)].filter(word => {
+    range.setStart(node, word.index);
+    range.setEnd(node, word.index + word[0].length);
+    return range.getClientRects().length > 1;
+  }).map(word => word[0]);
+}
 addEventListener("load", async () => {
   const wide = [...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth);
   const found = await axe.run(document, {resultTypes: ["violations", "passes"]});
   const result = {
     tables: wide.filter(e => e.querySelector("table")).map(e => e.id),
+    plain: wide.filter(e => !getComputedStyle(e).backgroundAttachment.includes("local")).length,
+    broken: [...document.querySelectorAll("thead th")].flatMap(brokenWords),
     page: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     title: document.title,
     checked: found.passes.map(e => e.id),
@@ -160,6 +171,7 @@ def demo_page(tmp_path: Path) -> str:
 def drawn(page: str, tmp_path: Path, width: int, *, dark: bool = False) -> dict[str, Any]:
     """Return what ``PROBE`` finds in *page*, whose policy would not admit it."""
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+    page = page.replace("<details>", "<details open>")
     if dark:
         page = page.replace("(prefers-color-scheme: dark)", "(min-width: 1px)")
     axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
@@ -185,6 +197,7 @@ def test_the_page_of_an_agent(address: str, tmp_path: Path, width: int) -> None:
     assert found["axe"] == []
     assert found["title"].startswith("sweetpoint on ")
     assert found["page"] == 0
+    assert (found["plain"], found["broken"]) == (0, [])
     assert width < 1200 or found["tables"] == []
 
 
@@ -194,11 +207,14 @@ def test_the_page_in_the_dark(address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("width", [390, 1200])
 @pytest.mark.parametrize("made", ["replay", "demo"])
-def test_the_pages_in_files(node: Node, tmp_path: Path, made: str) -> None:
+def test_the_pages_in_files(node: Node, tmp_path: Path, made: str, width: int) -> None:
     page = replay_page(node, tmp_path) if made == "replay" else demo_page(tmp_path)
-    found = drawn(page, tmp_path, 1200)
-    assert (found["axe"], found["tables"], found["page"]) == ([], [], 0)
+    found = drawn(page, tmp_path, width)
+    assert (found["axe"], found["page"]) == ([], 0)
+    assert (found["plain"], found["broken"]) == (0, [])
+    assert width < 1200 or found["tables"] == []
 
 
 def test_the_page_renews_itself_and_breaks_no_rule_of_its_policy(

@@ -38,7 +38,7 @@ class Demo:
         self.report, self.raw = directory / "report.html", directory / "raw.json"
         self._output = directory / "output"
         command = [sys.executable, "-m", "controller.cli.main", "demo", "--be", "stress-ng"]
-        command += ["--seconds", str(seconds), "--report", str(self.report)]
+        command += ["--rounds", "1", "--seconds", str(seconds), "--report", str(self.report)]
         with self._output.open("wb") as output:
             self.popen = subprocess.Popen(
                 [*command, "--json", str(self.raw)],

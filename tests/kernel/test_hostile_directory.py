@@ -50,7 +50,7 @@ def test_learning(hostile: HostileDirectory, site: Site) -> None:
     not (shutil.which("nginx") and shutil.which("stress-ng")), reason="nginx or stress-ng"
 )
 def test_the_demonstration_with_its_agent_and_its_clients(hostile: HostileDirectory) -> None:
-    done = hostile.run(COMMAND, "demo", "--be", "stress-ng", "--seconds", "2")
+    done = hostile.run(COMMAND, "demo", "--be", "stress-ng", "--rounds", "1", "--seconds", "2")
     assert done.returncode == 0, done.stderr
     assert "stress-ng managed" in done.stdout
     assert hostile.ran == []

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Results of the demonstration: aggregation, table, sentences with the goals, HTML report."""
+"""Results of the demonstration: aggregation, table, HTML report."""
 
 import argparse
 from dataclasses import replace
@@ -9,6 +9,7 @@ import io
 import json
 from pathlib import Path
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,53 +18,13 @@ from controller.cli.demo import add_arguments, main
 from controller.demo.agent import parse_status
 from controller.demo.phases import phase_plan
 from controller.demo.programs import best_effort_jobs
-from controller.demo.report import render
-from controller.demo.results import LoadSecond, Phase, Run, Sample, Work, summarise, windows
-from controller.demo.table import format_table, verdicts
+from controller.demo.report import knobs_sentence, render
+from controller.demo.results import Phase, Run, Sample, rounds, summarise, windows
+from controller.demo.table import format_table
 from controller.page.chart import Chart, Series
+from tests.unit.demo.made_phases import load, phase
 
-
-def load(start_s: float, *latency_ms: float) -> LoadSecond:
-    return LoadSecond(
-        start_s=start_s,
-        latency_us=tuple(round(ms * 1000) for ms in latency_ms),
-        late_us=(10,) * len(latency_ms),
-        queued=0,
-        errors=0,
-        timeouts=0,
-        generator_cpu_ns=0,
-    )
-
-
-def phase(
-    key: str,
-    *,
-    runq_ms: list[float | None],
-    latency_ms: float = 1.0,
-    work: float | None = None,
-    against: str | None = None,
-) -> Phase:
-    """Return a phase with one sample in the middle and one request in each second."""
-    return Phase(
-        key=key,
-        title=key,
-        mode="enforce" if against else "observe",
-        seconds=float(len(runq_ms)),
-        against=against,
-        load=tuple(load(float(second), latency_ms) for second in range(len(runq_ms))),
-        samples=tuple(
-            Sample(
-                time_s=second + 0.5,
-                runq_p99_ms=value,
-                sweet_point_ms=2.0,
-                be_oncpu_s=second * 1.5,
-            )
-            for second, value in enumerate(runq_ms)
-        ),
-        work=None
-        if work is None
-        else Work(job="job", unit="frames", amount=work, seconds=float(len(runq_ms))),
-    )
+FOLDED = "Run-queue latency, demand and CPU time over time"
 
 
 def test_violations_are_the_share_of_windows_over_the_sweet_point() -> None:
@@ -93,17 +54,6 @@ def test_the_last_sample_of_a_window_counts() -> None:
     assert [sample.time_s for sample in windows(one)] == [5.9, 6.9]
 
 
-def test_without_measurement_there_is_neither_violation_nor_success() -> None:
-    plain, managed = (
-        phase("plain", runq_ms=[None] * 8),
-        phase("managed", runq_ms=[None] * 8, against="plain"),
-    )
-    rows = summarise([plain, managed])
-    assert rows[1].violations is None
-    assert "not measured" in verdicts([plain, managed])[0]
-    assert "All goals met" not in verdicts([plain, managed])[0]
-
-
 def test_dropped_seconds_do_not_count_in_latency() -> None:
     one = phase("x", runq_ms=[1.0] * 10)
     bad_start = Phase(
@@ -129,83 +79,12 @@ def test_rounds_are_pooled_and_work_is_relative_to_unmanaged() -> None:
     assert managed.windows == 10
 
 
-@pytest.mark.parametrize(
-    ("latency_ms", "runq_ms", "work", "missed"),
-    [
-        (60.0, 1.0, 90, ""),
-        (60.1, 1.0, 90, "50% of the harm"),
-        (60.0, 2.1, 90, "95% of the windows"),
-        (60.0, 1.0, 89, "90% of the work"),
-    ],
-)
-def test_verdict(latency_ms: float, runq_ms: float, work: float, missed: str) -> None:
-    alone = phase("alone", runq_ms=[1.0] * 10, latency_ms=20.0)
-    plain = phase("plain", runq_ms=[9.0] * 10, work=100, latency_ms=100.0)
-    managed = phase(
-        "managed", runq_ms=[runq_ms] * 10, work=work, latency_ms=latency_ms, against="plain"
-    )
-    (sentence,) = verdicts([alone, plain, managed])
-    assert ("All goals met" in sentence) == (not missed)
-    assert missed in sentence
-    assert "busy" not in sentence
-
-
-def test_a_job_that_adds_little_does_no_harm() -> None:
-    alone = phase("alone", runq_ms=[1.0] * 10, latency_ms=95.0)
-    plain = phase("plain", runq_ms=[1.0] * 10, work=100, latency_ms=100.0)
-    managed = phase("managed", runq_ms=[1.0] * 10, work=100, latency_ms=120.0, against="plain")
-    (sentence,) = verdicts([alone, plain, managed])
-    assert "no harm" in sentence
-    assert "All goals met" in sentence
-
-
-@pytest.mark.parametrize(("steal_cpus", "late_ms"), [(0.06, 0.0), (0.0, 1.5)])
-def test_a_busy_machine_is_reported(steal_cpus: float, late_ms: float) -> None:
-    plain = phase("plain", runq_ms=[9.0] * 10, work=100, latency_ms=100.0)
-    quiet = phase("managed", runq_ms=[1.0] * 10, work=95, against="plain")
-    busy = replace(
-        quiet,
-        samples=tuple(replace(s, steal_s=s.time_s * steal_cpus) for s in quiet.samples),
-        load=tuple(replace(s, late_us=(round(late_ms * 1000),)) for s in quiet.load),
-    )
-    (sentence,) = verdicts([plain, busy])
-    assert "The machine was busy" in sentence
-
-
-def loop(number: int, be_cpus: float, calm_s: int) -> Phase:
-    """Return a phase of the quota loop of 40 s with *calm_s* seconds of small deviation."""
-    return Phase(
-        key=f"loop {number}",
-        title=f"quota loop only, {number}ms",
-        mode="enforce",
-        seconds=40.0,
-        against=None,
-        load=(),
-        samples=tuple(
-            Sample(
-                time_s=float(second),
-                filtered_deviation=-0.3 if 2 <= second <= 2 + calm_s else 0.31,
-                be_oncpu_s=second * be_cpus,
-            )
-            for second in range(40)
-        ),
-        work=None,
-    )
-
-
-@pytest.mark.parametrize(
-    ("be_cpus", "calm_s", "missed"),
-    [
-        ((0.3, 0.9, 0.3), 30, ""),
-        ((0.3, 0.2, 0.3), 30, "did not give best-effort more"),
-        ((0.3, 0.9, 0.9), 30, "did not give best-effort more"),
-        ((0.3, 0.9, 0.3), 29, "30 s at a stretch"),
-    ],
-)
-def test_verdict_on_the_quota_loop(be_cpus: tuple[float, ...], calm_s: int, missed: str) -> None:
-    (sentence,) = verdicts([loop(number, cpus, calm_s) for number, cpus in enumerate(be_cpus, 1)])
-    assert ("All goals met" in sentence) == (not missed)
-    assert missed in sentence
+def test_a_round_has_each_phase_once() -> None:
+    one = [phase(key, runq_ms=[1.0] * 6) for key in ("alone", "plain", "alone", "plain", "loop")]
+    assert [[each.key for each in some] for some in rounds(one)] == [
+        ["alone", "plain", "loop"],
+        ["alone", "plain"],
+    ]
 
 
 def test_table_is_aligned() -> None:
@@ -294,11 +173,57 @@ def test_report_is_well_formed_and_loads_nothing() -> None:
     assert not re.search(r"url\(|@import|https?:", page)
     assert "<b>" not in page
     assert "a &amp; b" in page
+    assert not re.search(r"\b(?:LS|BE)\b", page[page.index("<body>") :])
     drawings = re.findall(r"<svg[^>]* role=.*?</svg>", page, re.DOTALL)
-    assert len(drawings) == 5
+    # No quota was set, so there is a sentence and no chart of it.
+    assert len(drawings) == 4
     for drawing in drawings:
         assert ElementTree.fromstring(drawing).findall(".//path")
     assert "SIMULATED" not in page
+
+
+def enforced(runq_ms: float = 1.0, **knobs: Any) -> Phase:
+    one = phase("managed", runq_ms=[runq_ms] * 8, against="plain")
+    return replace(one, samples=tuple(replace(sample, **knobs) for sample in one.samples))
+
+
+def test_where_no_quota_was_needed_a_sentence_says_what_sufficed() -> None:
+    assert "sched-idle sufficed" in (knobs_sentence([enforced(be_idle=True)]) or "")
+    assert "No knob" in (knobs_sentence([enforced(be_idle=False)]) or "")
+    assert knobs_sentence([enforced(be_idle=True), enforced(be_quota_cpus=0.5)]) is None
+
+
+def test_what_was_set_did_not_suffice_where_the_service_was_not_well() -> None:
+    found = knobs_sentence([enforced(be_idle=True), enforced(9.0, be_idle=True, state="not-be")])
+    assert found == (
+        "Batch work ran behind the service (sched-idle), and no quota was set. The service was "
+        "above a sweet point in 3 of 6 windows. In most of these the agent did not find batch "
+        "work to be the cause."
+    )
+    assert "sufficed" not in (knobs_sentence([enforced(9.0, be_idle=True)]) or "")
+    nothing = replace(enforced(be_idle=True), samples=(Sample(time_s=6.0, be_idle=True),))
+    assert "sufficed" not in (knobs_sentence([nothing]) or "")
+
+
+def test_other_rounds_notes_and_environment_are_folded_away() -> None:
+    pair = (
+        phase("plain", runq_ms=[9.0] * 8, work=100),
+        phase("managed", runq_ms=[1.0] * 8, work=90, against="plain"),
+    )
+    page = render(
+        Run(
+            simulated=False,
+            environment=(("kernel", "6"),),
+            notes=("note",),
+            phases=(*pair * 3, *(phase(f"loop {n}", runq_ms=[1.0] * 8) for n in range(3))),
+        )
+    )
+    assert re.findall("<summary>(.*?)</summary>", page) == [
+        *(FOLDED, "Time lines of round 2", FOLDED, "Time lines of round 3", FOLDED),
+        *("Time lines of the quota loop", FOLDED, "Notes", "Environment"),
+    ]
+    identities = re.findall(' id="(.*?)"', page)
+    assert len(identities) == len(set(identities))
 
 
 def test_chart_breaks_the_line_where_nothing_was_measured() -> None:
@@ -339,6 +264,6 @@ def test_every_output_of_a_simulated_demo_says_simulated(tmp_path: Path) -> None
     assert "SIMULATED" in report.read_text()
     run = json.loads(raw.read_text())
     assert run["simulated"] is True
-    assert len(run["phases"]) == 5
+    assert len(run["phases"]) == 15
     # The simulation has no lateness of a generator.
     assert all(not second["late_us"] for one in run["phases"] for second in one["load"])
