@@ -9,7 +9,7 @@ from controller.agent.recording import Entry
 from controller.core.decision import Plan
 from controller.core.model import CgroupId
 from controller.host.names import printable
-from controller.page.document import Document, Section, Table, Text, render
+from controller.page.document import Document, Fold, Part, Section, Table, Text, render
 from controller.page.hours import Hours, sections
 
 __all__ = ("ReplayReport",)
@@ -67,13 +67,16 @@ class ReplayReport:
                     ),
                 ),
                 *sections(self._hours),
-                Section(
-                    title="Decisions",
-                    parts=(tuple(self._decisions) or Text("Nothing was decided.", "soft"),),
-                ),
+                Section(title="Decisions", parts=(self._decided(),)),
             ),
         )
         path.write_text("".join(render(document)), encoding="utf-8", errors="backslashreplace")
+
+    def _decided(self) -> Part:
+        if not self._decisions:
+            return Text("Nothing was decided.", "soft")
+        count = f"{len(self._decisions)}{' or more' * (len(self._decisions) == _DECISIONS)}"
+        return Fold(title=f"{count} decisions", parts=(tuple(self._decisions),))
 
     def _take(self, entry: Entry, plan: Plan) -> None:
         self._ticks += 1
