@@ -58,7 +58,7 @@ class ProportionalAllocator:
     """Grants amounts of one resource to best-effort workloads, from a demand.
 
     It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
-    releases after a hold-off time without demand.
+    releases after a hold-off time without demand, in which no amount falls.
 
     ``grants`` is the amount of each workload that is limited now; empty if none is. ``common`` is
     that of each parent cgroup that is limited as well, because its workloads are too many.
@@ -160,7 +160,10 @@ class ProportionalAllocator:
             divided, lowered = self._divide(
                 demand, find_weights(self.wants), blocked, by_harm, parents, harmless
             )
+            before = self.grants, self.common
             self._grant(divided, parents if lowered else _NO_PARENTS, harmless, now_ns)
+            if demand <= 0 and was_engaged:
+                self._keep(*before)
             self._allocated_ns = now_ns
         return self.amounts
 
@@ -252,6 +255,12 @@ class ProportionalAllocator:
         )
         self.amounts = self.grants | self.common
 
+    def _keep(self, grants: Mapping[CgroupId, float], common: Mapping[CgroupId, float]) -> None:
+        """Limit nothing more than by *grants* and *common*: the ceiling follows other loads."""
+        self.grants = _at_least(self.grants, grants)
+        self.common = _at_least(self.common, common)
+        self.amounts = self.grants | self.common
+
     def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:
         """Return whether *cgroup* has a limit; a harmless one loses it after a hold-off time."""
         want = self.wants[cgroup]
@@ -290,3 +299,9 @@ class ProportionalAllocator:
             if want >= _NOTHING * self._least:
                 wants[cgroup] = want
         self.wants = wants
+
+
+def _at_least(
+    amounts: Mapping[CgroupId, float], before: Mapping[CgroupId, float]
+) -> dict[CgroupId, float]:
+    return {each: max(amount, before[each]) for each, amount in amounts.items() if each in before}

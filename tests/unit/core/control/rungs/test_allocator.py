@@ -22,6 +22,7 @@ class Stepper:
         self.rung = ProportionalAllocator(2.0, 0.01)
         self.now_ns = 0
         self.blame = {HOG: 0.5}
+        self.others = 0.2  # CPUs that services need
 
     def step(
         self,
@@ -32,7 +33,7 @@ class Stepper:
     ) -> dict[CgroupId, float]:
         """Take one second; with *harmless* the cut is by harm, all of it the hog's."""
         self.now_ns += SECOND_NS
-        self.rung.ceiling.update(self.now_ns, 1.0, 1.9, 0.2)
+        self.rung.ceiling.update(self.now_ns, 1.0, 1.9, self.others)
         return self.rung.update(
             demand,
             lambda: use,
@@ -94,6 +95,17 @@ def test_it_releases_after_a_hold_off_time_without_demand() -> None:
     held = [stepper.step(0.0, {HOG: 1.0}) for _ in range(25)]
     assert held[18]
     assert not held[-1]
+
+
+def test_without_demand_no_grant_follows_the_ceiling_down() -> None:
+    stepper = Stepper()
+    first = stepper.step(0.1, {HOG: 1.0})
+    for others in (0.5, 1.0, 1.5, 1.85):
+        stepper.others = others
+        held = stepper.step(0.0, {HOG: 1.0, MOUSE: 1.0})
+        assert held.keys() == {HOG}
+        assert held[HOG] >= first[HOG]
+    assert stepper.step(0.1, {HOG: 1.0})[HOG] < first[HOG]
 
 
 def test_floors_never_take_up_all_of_a_squeeze() -> None:
