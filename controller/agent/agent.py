@@ -50,13 +50,14 @@ from controller.agent.pauses import Pauses
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower
 from controller.agent.self_budget import CostMeter
+from controller.agent.start_log import StartLog
 from controller.agent.state_keeper import StateKeeper
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.learning.state import LearnedIndicator
-from controller.core.model import Mode, QosClass, Snapshot
+from controller.core.model import Mode, Snapshot
 from controller.core.planner import Planner
-from controller.core.units import NS_PER_SEC, format_duration
+from controller.core.units import NS_PER_SEC
 from controller.host.malloc import return_freed_memory
 from controller.host.own_cgroup import OwnWeight
 from controller.host.probe_support import find_unsupported
@@ -143,6 +144,7 @@ class Agent:
         )
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_refresh_ns = 0
+        self._start_log = StartLog()
         self._weight = OwnWeight()
         source.keep()
 
@@ -248,6 +250,7 @@ class Agent:
             _log.error("a held knob has no record: restoring every knob")
             self._restore_all()
         self._apply_change(self._follower.poll(started_ns))
+        self._start_log.poll(self._node.workloads, pods_known=self._node.pods_known)
         if started_ns >= self._next_refresh_ns:
             self._apply_change(self._follower.refresh_cpus())
             self._next_refresh_ns = started_ns + _REFRESH_NS
@@ -376,16 +379,8 @@ class Agent:
         )
 
     def _log_start(self) -> None:
-        settings = self._config.settings
-        counts = {qos: sum(w.qos is qos for w in self._node.workloads) for qos in QosClass}
-        _log.info(
-            "%s every %s: %d latency-sensitive, %d best-effort, %d system workloads",
-            settings.mode,
-            format_duration(settings.tick_ns),
-            counts[QosClass.LS],
-            counts[QosClass.BE],
-            counts[QosClass.SYSTEM],
-        )
+        node = self._node
+        self._start_log.begin(self._config.settings, node.workloads, pods_known=node.pods_known)
         for path in self._node.cores.state.idle_partial:
             _log.warning(
                 "sched-idle is partial: %s yields to its sibling cgroups only, and a service runs "

@@ -185,6 +185,11 @@ class Node:
         self.set_workloads(workloads)
 
     @property
+    def pods_known(self) -> bool:
+        """Whether the last scan had the API server's list of pods; true without a cluster."""
+        return self.cluster is None or self.cluster.pods_known
+
+    @property
     def knobs(self) -> tuple[KnobReading, ...]:
         """The last readings of all knobs that the agent may write or has written."""
         return self._knob_poller.all

@@ -189,6 +189,11 @@ class Cluster:
         self._capacity.update(snapshot, plan, workloads, pods, enforcing=enforcing)
 
     @property
+    def pods_known(self) -> bool:
+        """Whether the API server's list of pods was read before the last scan."""
+        return self._pods.synced
+
+    @property
     def pause_annotation(self) -> str | None:
         """The text of the Node's annotation for pauses, see ``NodePause``."""
         return self._node_pause.text

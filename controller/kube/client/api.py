@@ -62,10 +62,10 @@ class Limits:
     """Time limits in seconds.
 
     ``connect_s``: for the connection. ``answer_s``: for a whole request up to the last byte of the
-    response; ``list_s``: the same for a list. ``silence_s``: a watch fails after this time without
-    data; the server sends a bookmark about every minute (bookmarkFrequency in
-    k8s.io/apiserver/pkg/storage/cacher). ``gather_s``: events of a watch that arrive within this
-    time of an event are read together with it.
+    response; ``list_s``: the same for a list. ``silence_s``: a watch ends after this time without
+    data, because its connection may be dead; a server whose objects change sends a bookmark about
+    every minute (bookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher). ``gather_s``: events
+    of a watch that arrive within this time of an event are read together with it.
     """
 
     connect_s: float = 5.0

@@ -9,6 +9,7 @@ import logging
 __all__ = (
     "ApiError",
     "ApiInvalidResponse",
+    "ApiSilent",
     "ApiUnreachable",
     "RequestErrors",
     "can_resume_watch",
@@ -61,6 +62,10 @@ class ApiUnreachable(Exception):
     def __init__(self, reason: object) -> None:
         self.possibly_sent = True
         super().__init__(one_line(reason))
+
+
+class ApiSilent(ApiUnreachable):
+    """A response that began, and then no data for as long as a single read may take."""
 
 
 class ApiInvalidResponse(ApiUnreachable):

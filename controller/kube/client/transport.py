@@ -33,7 +33,7 @@ from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionErro
 from urllib3.exceptions import TimeoutError as SocketTimeout
 import yaml
 
-from controller.kube.client.errors import ApiUnreachable
+from controller.kube.client.errors import ApiSilent, ApiUnreachable
 from controller.kube.client.request import Request
 
 __all__ = (
@@ -199,10 +199,14 @@ class Response:
     def read_some(self, size: int) -> bytes:
         """Return the received data, at least 1 byte and at most *size* bytes; none at the end.
 
-        :raises ApiUnreachable: the connection failed, was aborted, or timed out.
+        :raises ApiSilent: there was none within the limit.
+        :raises ApiUnreachable: the connection failed or was aborted.
         """
         with _as_unreachable(self._request):
-            data = self._response.read1(size, decode_content=False)
+            try:
+                data = self._response.read1(size, decode_content=False)
+            except SocketTimeout as error:
+                raise ApiSilent(_reason(error)) from None
         return self._checked(data, 1)
 
     def gather(self, wait_s: float) -> None:

@@ -14,6 +14,7 @@ from controller.kube.client.api import Api, segment
 from controller.kube.client.errors import (
     ApiError,
     ApiInvalidResponse,
+    ApiSilent,
     ApiUnreachable,
     RequestErrors,
     can_resume_watch,
@@ -168,8 +169,13 @@ class CollectionWatch(Generic[_Parsed]):
         }
         with self._api.watch(self._path, query) as events:
             self._confirm()
-            for event in events:
-                self._apply(event)
+            try:
+                for event in events:
+                    self._apply(event)
+            except ApiSilent:
+                # Usual where no object of the kind changes; or the connection is dead. The list
+                # that follows tells which, and whether the server is well.
+                self._version = None
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         kind, raw = event.get("type"), event.get("object")
