@@ -50,6 +50,8 @@ from controller.agent.pauses import Pauses
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower
 from controller.agent.self_budget import CostMeter
+from controller.agent.source_problems import SourceProblems
+from controller.agent.sources import Sources
 from controller.agent.start_log import StartLog
 from controller.agent.state_keeper import StateKeeper
 from controller.config.load import Config
@@ -60,9 +62,9 @@ from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC
 from controller.host.malloc import return_freed_memory
 from controller.host.own_cgroup import OwnWeight
-from controller.host.probe_support import find_unsupported
 from controller.host.state_dir import Lock
 from controller.host.store import Store
+from controller.kube.state import ClusterState
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import HistoryState, PublishedState, TickReport
@@ -145,6 +147,8 @@ class Agent:
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
         self._next_refresh_ns = 0
         self._start_log = StartLog()
+        self._sources = Sources(self._node.warn_of_source)
+        self._problems = SourceProblems(self._node.sampler)
         self._weight = OwnWeight()
         source.keep()
 
@@ -191,6 +195,8 @@ class Agent:
             late_ns = now_ns - due_ns
             self._published.lateness_ns.append(late_ns)
             self._weight.update(now_ns, late_ns)
+            late = overrun or late_ns > self._config.settings.tick_ns
+            self._problems.clock.update(late=late)
             if overrun:
                 self._overruns += 1
                 due_ns += late_ns
@@ -266,7 +272,12 @@ class Agent:
             _log.info("%s: %s", verdict.subject, verdict.text)
         if self._cost.poll(started_ns) and self._cost.cost is not None:
             self._node.sampler.shed(self._cost.cost.shed)
-        self._publish(snapshot, plan, started_ns)
+        cluster = self._node.cluster_state
+        found = self._problems.find(
+            self._config.settings, self._node.workloads, plan, self._follower.problem, cluster
+        )
+        self._sources.update(found, started_ns)
+        self._publish(snapshot, plan, cluster, started_ns)
         if self._learned_store.is_due(started_ns):
             self._learned_store.write(self._planner.learned)
         self._heartbeat.beat()
@@ -317,7 +328,9 @@ class Agent:
         )
         self._new_planner = self._new_settings = self._new_workloads = False
 
-    def _publish(self, snapshot: Snapshot, plan: Plan, started_ns: int) -> None:
+    def _publish(
+        self, snapshot: Snapshot, plan: Plan, cluster: ClusterState | None, started_ns: int
+    ) -> None:
         reading = self._node.sampler.reading
         tick_ns = time.monotonic_ns() - started_ns
         self._published.durations_ns.append(tick_ns)
@@ -359,7 +372,8 @@ class Agent:
             blame=snapshot.blame,
             overwritten=self._node.overwritten,
             routine=self._node.routine,
-            cluster=None if self._node.cluster is None else self._node.cluster.state,
+            cluster=cluster,
+            degraded=self._sources.problems,
         )
 
     def _note_restored(self) -> None:
@@ -374,7 +388,6 @@ class Agent:
             config.http,
             healthy_ns=max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
             token_file=config.http_token_file,
-            unsupported=find_unsupported(),
             hours=None if self._history is None else self._history.hours,
         )
 

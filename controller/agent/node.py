@@ -54,6 +54,7 @@ from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 
 if TYPE_CHECKING:
     from controller.kube.cluster import Cluster
+    from controller.kube.state import ClusterState
     from controller.reconcilers.network.links import ShapedLinks
 
 __all__ = ("Node",)
@@ -208,6 +209,16 @@ class Node:
     def link_problems(self) -> Mapping[str, str]:
         """Why links are not shaped, by name; under ``pod_limits`` why pod limits do not apply."""
         return self._own_link_problems if self.links is None else self.links.problems
+
+    @property
+    def cluster_state(self) -> "ClusterState | None":
+        """The state of the Kubernetes side now; ``None`` without a cluster."""
+        return None if self.cluster is None else self.cluster.state
+
+    def warn_of_source(self, text: str) -> None:
+        """Emit an Event that a source of control is not well; nothing without a cluster."""
+        if self.cluster is not None:
+            self.cluster.warn_of_source(text)
 
     def has_changed(self) -> bool:
         """Return whether the workloads may be others than at the last ``scan``.

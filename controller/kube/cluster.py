@@ -26,6 +26,7 @@ from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events, Regarding
 from controller.kube.node_pause import NodePause
+from controller.kube.permissions import Permissions, needs
 from controller.kube.pod_eviction import PodEvictions
 from controller.kube.pod_watcher import PodWatcher
 from controller.kube.profile_configmap import ConfigMapProfiles
@@ -104,6 +105,7 @@ class Cluster:
             self._api, self._worker, config.capacity, config.node, layout
         )
         self._node_pause = NodePause(self._api, self._worker, config.node)
+        self._permissions = Permissions(self._api, self._worker, needs(config))
         self._pause: Pause | None = None
         self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR)
         self._ceded: Mapping[Knob, str] = {}
@@ -203,8 +205,14 @@ class Cluster:
             return
         self._pause = pause
         reason = Reason.RESUMED if pause is None else Reason.PAUSED
+        self._emit(reason, f"pause {describe_pause(pause)}")
+
+    def warn_of_source(self, text: str) -> None:
+        """Emit an Event that a source of control is not well, see ``Sources``."""
+        self._emit(Reason.SOURCE, text)
+
+    def _emit(self, reason: Reason, note: str) -> None:
         node = self._config.node
-        note = f"pause {describe_pause(pause)}"
         self._events.emit(Regarding("Node", "", node, node), reason, note, "Warning")
 
     @property
@@ -214,11 +222,17 @@ class Cluster:
         return replace(
             self._state,
             synced=pods.synced,
+            matched=self._source.matched,
+            node_missing=self._node_pause.missing,
             age_s=self._watcher.age_s(time.monotonic_ns()),
             problem=self._watcher.problem,
+            denied=self._denied(),
             requests=self._requests(),
             dropped_events=self._events.dropped,
             pods=len(pods.pods),
+            running=0
+            if self._source.matched
+            else sum(not each.finished for each in pods.pods.values()),
             refused=pods.refused,
             marked_until_s=self.evictions.marked_until_s,
             reclaimable=self._capacity.state,
@@ -253,6 +267,11 @@ class Cluster:
         # The number of failed requests by result.
         every = (self._watcher, self._worker, *self._profile_readers)
         return sum((Counter(each.errors) for each in every), Counter())
+
+    def _denied(self) -> Mapping[str, str]:
+        every = (self._watcher, self._worker, *self._profile_readers)
+        asked = self._permissions.missing
+        return {**asked, **{task: text for each in every for task, text in each.denied.items()}}
 
     def _log_changes(self) -> None:
         source = self._source

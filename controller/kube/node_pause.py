@@ -23,7 +23,8 @@ class NodePause:
     """Reads the annotation every ten seconds.
 
     ``text``, which any thread may read, is that of the last answer: empty without the annotation,
-    ``None`` before the first answer. While the API server is away it stays.
+    ``None`` before the first answer. While the API server is away it stays. ``missing``: by
+    the last answer there is no such Node.
     """
 
     def __init__(self, api: Api, worker: Worker, node: str) -> None:
@@ -31,6 +32,7 @@ class NodePause:
         self._node = node
         self._path = f"/api/v1/nodes/{segment(node)}"
         self.text: str | None = None
+        self.missing = False
         worker.submit_periodic(_EVERY_S, self._read, "pause of the node")
 
     def _read(self) -> None:
@@ -40,7 +42,9 @@ class NodePause:
             if error.status != 404:
                 raise
             self.text = ""  # a node that does not exist has no annotation
+            self.missing = True
             return
         if mapping(node, "metadata").get("name") != self._node:
             raise ApiInvalidResponse("not the node that was asked for")  # a proxy may answer
+        self.missing = False
         self.text = (annotation(node, PAUSE_KEY) or "")[:_MAX_CHARS]

@@ -170,6 +170,11 @@ class ConfigMapProfiles:
         return {} if self._watch is None else self._watch.errors
 
     @property
+    def denied(self) -> Mapping[str, str]:
+        """What the server forbids now, see ``CollectionWatch.denied``."""
+        return {} if self._watch is None else self._watch.denied
+
+    @property
     def failure(self) -> Exception | None:
         """The exception that ended the thread: a bug."""
         return None if self._watch is None else self._watch.failure

@@ -135,6 +135,11 @@ class DescriptorProfiles:
         return self._watch.errors
 
     @property
+    def denied(self) -> Mapping[str, str]:
+        """What the server forbids now, see ``CollectionWatch.denied``."""
+        return self._watch.denied
+
+    @property
     def failure(self) -> Exception | None:
         """The exception that ended the thread: a bug."""
         return self._watch.failure

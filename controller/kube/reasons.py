@@ -66,5 +66,10 @@ class Reason(Explained):
         "ConfigMap",
         "The ConfigMap does not exist, and the profiles stay as they were.",
     )
+    SOURCE = (
+        "SourceDegraded",
+        "Node",
+        "The agent lacks what control rests on; the note says why and what to do.",
+    )
     PAUSED = "ProtectionPaused", "Node", "An administrator paused the agent."
     RESUMED = "ProtectionResumed", "Node", "The pause of the agent ended."

@@ -108,26 +108,31 @@ class DescriptorsState:
 class ClusterState:
     """State of the Kubernetes side of the node.
 
-    ``synced``: the list of pods was read at least once. ``age_s``: seconds since the API server
-    last confirmed it, ``None`` before the first time. ``pods``: the number of listed pods;
-    ``refused``: of listed objects that are invalid; ``unlisted``: of pod cgroups that are not on
-    the list. ``classes`` counts workloads by (class, rule that assigned it). ``roots`` are the
-    cgroups that hold the node's pods, ``foreign_roots`` those with pods of other nodes.
-    ``label_problems`` maps pods to texts about their labels, ``conflicts`` are texts about pods
-    that have the cgroup of a configured workload; at most 100 of each are kept. ``left_knobs`` maps
-    knobs that are ceded to another agent of this node to the reason. ``problem`` is the reason why
-    the list is not up to date now, empty if it is. ``requests`` counts failed requests by
-    ``unreachable`` or HTTP status; ``dropped_events`` Events that were not sent because there were
-    too many. ``marked_until_s``: the end of the overload taint in seconds since the epoch,
-    ``None``: there is none. ``reclaimable``: the capacity offered to best-effort pods.
-    ``profiles``: the state of the ConfigMap with profiles; ``descriptors``: that of the
-    ServiceProfileDescriptors; ``None``: not configured.
+    ``synced``: the list of pods was read at least once. ``matched``: a pod of the list had a cgroup
+    on this host. ``node_missing``: there is no Node object of the name ``node``. ``age_s``: seconds
+    since the API server last confirmed it, ``None`` before the first time. ``pods``: the number of
+    listed pods; ``running``: of those that have not ended, until one ``matched``; ``refused``: of
+    listed objects that are invalid; ``unlisted``: of pod cgroups that are not on the list.
+    ``classes`` counts workloads by (class, rule that assigned it). ``roots`` are the cgroups that
+    hold the node's pods, ``foreign_roots`` those with pods of other nodes. ``label_problems`` maps
+    pods to texts about their labels, ``conflicts`` are texts about pods that have the cgroup of a
+    configured workload; at most 100 of each are kept. ``left_knobs`` maps knobs that are ceded to
+    another agent of this node to the reason. ``problem`` is the reason why the list is not up to
+    date now, empty if it is. ``denied`` maps what the API server forbids this agent to its message.
+    ``requests`` counts failed requests by ``unreachable`` or HTTP status; ``dropped_events`` Events
+    that were not sent because there were too many. ``marked_until_s``: the end of the overload
+    taint in seconds since the epoch, ``None``: there is none. ``reclaimable``: the capacity offered
+    to best-effort pods. ``profiles``: the state of the ConfigMap with profiles; ``descriptors``:
+    that of the ServiceProfileDescriptors; ``None``: not configured.
     """
 
     node: str
     synced: bool = False
+    matched: bool = False
+    node_missing: bool = False
     age_s: float | None = None
     pods: int = 0
+    running: int = 0
     refused: int = 0
     unlisted: int = 0
     classes: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -137,6 +142,7 @@ class ClusterState:
     conflicts: tuple[str, ...] = ()
     left_knobs: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
+    denied: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     dropped_events: int = 0
     marked_until_s: float | None = None
@@ -149,6 +155,8 @@ class ClusterState:
         return {
             "node": self.node,
             "synced": self.synced,
+            "matched": self.matched,
+            "node_missing": self.node_missing,
             "age_s": self.age_s,
             "pods": self.pods,
             "refused": self.refused,
@@ -165,6 +173,7 @@ class ClusterState:
             "profiles": None if self.profiles is None else self.profiles.status(),
             "service_profiles": None if self.descriptors is None else self.descriptors.status(),
             "problem": self.problem,
+            "denied": dict(self.denied),
             "failed_requests": dict(self.requests),
             "dropped_events": self.dropped_events,
             "marked_until_s": self.marked_until_s,

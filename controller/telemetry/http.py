@@ -76,8 +76,6 @@ class StatusServer:
         the password for HTTP Basic authentication, since browsers have no other; ``None``: no
         token is required.
     :param hours: what the page / shows of the last hours; ``None``: nothing.
-    :param unsupported: why the sched probe cannot work on this kernel, empty if it may. /readyz
-        then succeeds without it.
     """
 
     def __init__(
@@ -87,7 +85,6 @@ class StatusServer:
         *,
         healthy_ns: int,
         token_file: Path | None = None,
-        unsupported: str = "",
         hours: Hours | None = None,
     ) -> None:
         self._published = published
@@ -96,7 +93,8 @@ class StatusServer:
         self._problem = ""
         self._closing = threading.Event()
         self._cpu = CpuTime()
-        self._pages = make_pages(published, hours, healthy_ns=healthy_ns, unsupported=unsupported)
+        details = token_file is None
+        self._pages = make_pages(published, hours, healthy_ns=healthy_ns, details=details)
         # The first attempt is made here, so that the pages exist when this returns.
         server = self._listen()
         self._thread = threading.Thread(

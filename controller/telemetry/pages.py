@@ -45,9 +45,13 @@ Pages = Mapping[str, Callable[[], Page]]
 
 
 def make_pages(
-    published: PublishedState, hours: Hours | None, *, healthy_ns: int, unsupported: str
+    published: PublishedState, hours: Hours | None, *, healthy_ns: int, details: bool
 ) -> Pages:
-    """Return the pages about *published*; the other arguments are those of ``StatusServer``."""
+    """Return the pages about *published*.
+
+    *hours* and *healthy_ns* are those of ``StatusServer``. *details*: whether /readyz, which
+    everyone may read, has names.
+    """
 
     @cache
     def tracker() -> "Tracker":
@@ -61,7 +65,7 @@ def make_pages(
         "/metrics": lambda: _metrics(published),
         "/statusz": lambda: _status(published),
         "/healthz": lambda: _health(published, healthy_ns),
-        "/readyz": lambda: _ready(published, unsupported),
+        "/readyz": lambda: _ready(published, details=details),
     }
 
 
@@ -117,19 +121,17 @@ def _health(published: PublishedState, healthy_ns: int) -> Page:
     return status, TEXT, f"last tick {age_ns / NS_PER_SEC:.3f}s ago\n".encode()
 
 
-def _ready(published: PublishedState, unsupported: str) -> Page:
+def _ready(published: PublishedState, *, details: bool) -> Page:
     report = published.report
     if report is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"no tick yet\n"
-    # The agent cannot control anything without this probe; the others are optional.
-    problem = report.probe_problems.get("sched")
-    if problem is not None and unsupported:
-        # A node that is never Ready counts as unavailable in every rollout, and stops it for good.
-        return HTTPStatus.OK, TEXT, f"degraded: {unsupported}\n".encode()
-    if problem is not None:
-        return (
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            TEXT,
-            f"sched: {problem}\n".encode(errors="backslashreplace"),
-        )
-    return HTTPStatus.OK, TEXT, b"ready\n"
+    word = "degraded" if report.ready else "not ready"
+    lines = [
+        f"{word}: {each.source}: {each.message if details else 'see /statusz'}"
+        for each in report.degraded
+    ]
+    # A source that was lost later leaves the agent Ready: a restart would not bring it back, and
+    # an agent that is not Ready stops a rollout.
+    status = HTTPStatus.OK if report.ready else HTTPStatus.SERVICE_UNAVAILABLE
+    text = "\n".join(lines or ["ready"])
+    return status, TEXT, f"{text}\n".encode(errors="backslashreplace")

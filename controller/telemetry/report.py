@@ -25,6 +25,7 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.host.pause_file import PauseState
+from controller.host.sources import SourceProblem, SourceState
 from controller.host.state_dir import StateDirState
 from controller.host.store import StoreState
 from controller.kube.state import ClusterState
@@ -94,7 +95,10 @@ class HistoryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickReport:
-    """One tick: measurements, plan, state of the knobs, results, and cost."""
+    """One tick: measurements, plan, state of the knobs, results, and cost.
+
+    ``degraded`` has the sources that control rests on and that are not well, each once.
+    """
 
     time_ns: int
     mode: Mode
@@ -134,6 +138,12 @@ class TickReport:
     store: StoreState = field(default_factory=StoreState)
     history: HistoryState = field(default_factory=HistoryState)
     pauses: PauseState = field(default_factory=PauseState)
+    degraded: tuple[SourceProblem, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether each source that control needs has worked since the start."""
+        return all(each.state is not SourceState.UNSEEN for each in self.degraded)
 
 
 def _quantile(values: Iterable[int], quantile: float) -> int | None:
@@ -221,6 +231,7 @@ class PublishedState:
         yield "ready", report is not None
         if report is None:
             return
+        yield "degraded", [each._asdict() for each in report.degraded]
         yield "mode", report.mode
         yield "pauses", [{**p._asdict(), "source": source} for source, p in report.pauses.entries]
         yield "pause_problems", dict(report.pauses.problems)

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from controller.core.units import NS_PER_SEC
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kube.kubepods import Kubepods
 from tests.support.http.raw_server import ok
+from tests.support.http.status_pages import get
 from tests.support.kube.pod_server import PodServer, pod, refusal
 from tests.support.waiting import eventually
 
@@ -72,7 +74,7 @@ class Node:
             Path(f"/proc/{process.pid}/oom_score_adj").write_text(str(score))
         return pod
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the processes."""
         for process in self.processes:
             process.kill()
@@ -97,10 +99,75 @@ class Node:
 def node(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[Node]:
     node = Node(cgroup_root, cgroup_layout, tmp_path)
     yield node
-    node.end()
+    node.close()
 
 
-def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
+def listing(uid: str, qos: str) -> dict[str, Any]:
+    """Return the pod of the cgroup *uid* as an API server lists it."""
+    found = pod(f"pod-{uid[-2:]}", uid=uid)
+    found["spec"]["nodeName"] = "n"
+    found["status"]["qosClass"] = qos
+    return found
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PodServer]:
+    with PodServer(tmp_path) as server:
+        server.pods = [listing(WEB, "Burstable"), listing(BATCH, "BestEffort")]
+        yield server
+
+
+@pytest.fixture
+def listed_node(
+    server: PodServer, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> Iterator[Node]:
+    with contextlib.closing(Node(cgroup_root, cgroup_layout, tmp_path, server.kubeconfig)) as node:
+        yield node
+
+
+def readiness(node: Node) -> tuple[int, str]:
+    return get(node.port, "/readyz")
+
+
+def test_an_agent_that_never_saw_its_pods_is_not_ready_and_touches_none(node: Node) -> None:
+    with AgentRun(node) as agent:
+        eventually("a tick", lambda: agent.get("/healthz"))
+        first_ns = agent.status()["time_ns"]
+        # More than it takes to classify a pod by its cgroup.
+        later_ns = first_ns + 12 * NS_PER_SEC
+        eventually("scans", lambda: agent.status()["time_ns"] > later_ns)
+        status, text = readiness(node)
+        assert status == 503
+        assert "not ready: pods: the API server has not sent the list of pods yet (" in text
+        assert agent.status()["workloads"] == []
+        assert not node.protected()
+        assert agent.series("sweetpoint_source_degraded")["pods",] == 1
+        assert agent.stop() == 0
+
+
+def test_the_list_of_another_node_is_not_that_of_this_host(
+    server: PodServer, listed_node: Node
+) -> None:
+    server.pods = [listing(LATE, "BestEffort")]  # runs elsewhere
+    with AgentRun(listed_node) as agent:
+        eventually("a tick", lambda: agent.get("/healthz"))
+        eventually("the list", lambda: agent.status()["cluster"]["synced"])
+        agent.watch(5)
+        status, text = readiness(listed_node)
+        assert status == 503
+        assert "no pod in the list of node n has a cgroup on this host" in text
+        assert not listed_node.protected()
+        server.send_event("ADDED", listing(BATCH, "BestEffort"))
+        agent.ready().enforcing()
+        assert agent.status()["cluster"]["matched"]
+        assert agent.stop() == 0
+
+
+def test_pods_that_are_not_listed_are_classified_by_their_cgroups_alone(
+    server: PodServer, listed_node: Node
+) -> None:
+    node = listed_node
+    server.pods = [listing(WEB, "Burstable")]
     node.start(STATIC, "Burstable", 0)
     with AgentRun(node) as agent:
         agent.ready().enforcing()
@@ -111,7 +178,7 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
         }
         assert not any(w["evictable"] for w in agent.status()["workloads"])
         cluster = agent.status()["cluster"]
-        assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (False, 0, 3)
+        assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (True, 1, 2)
         # A pod that may be kube-proxy starts among the BestEffort pods.
         proxy = node.start(PROXY, "BestEffort", 0)
         late = node.start(LATE, "BestEffort", 1000)
@@ -124,8 +191,9 @@ def test_pods_are_classified_by_their_cgroups_alone(node: Node) -> None:
 
 
 def test_knobs_managed_by_another_agent_are_not_written(
-    node: Node, cgroup_layout: CgroupLayout
+    listed_node: Node, cgroup_layout: CgroupLayout
 ) -> None:
+    node = listed_node
     # As koordlet's CPUSuppress does: one quota for all BestEffort pods.
     v2 = cgroup_layout.version == "v2"
     file, value = ("cpu.max", "50000 100000") if v2 else ("cpu.cfs_quota_us", "50000")
@@ -144,30 +212,25 @@ def test_knobs_managed_by_another_agent_are_not_written(
 
 @pytest.mark.soak
 def test_failed_responses_of_the_server_change_nothing_on_the_node(
-    cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+    server: PodServer, listed_node: Node
 ) -> None:
-    def listed(server: PodServer) -> bytes:
-        return ok(json.dumps({"metadata": {"resourceVersion": "1"}, "items": server.pods}).encode())
+    node = listed_node
+    late = listing(LATE, "BestEffort")
+
+    def asked() -> int:
+        return len(server.lists) + len(server.watches)
 
     def slowly(connection: socket.socket) -> None:
-        for byte in (text := listed(server))[:40]:
+        items = {"metadata": {"resourceVersion": "1"}, "items": server.pods}
+        for byte in (text := ok(json.dumps(items).encode()))[:40]:
             time.sleep(0.1)
             connection.sendall(bytes([byte]))
         connection.sendall(text[40:])
 
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(PodServer(tmp_path))
-        web, batch, late = pod("web", uid=WEB), pod("batch", uid=BATCH), pod("late")
-        web["status"]["qosClass"] = "Burstable"
-        for each in (web, batch, late):
-            each["spec"]["nodeName"] = "n"
-        server.pods = [web, batch]
-        node = Node(cgroup_root, cgroup_layout, tmp_path, server.kubeconfig)
-        stack.callback(node.end)
-        agent = stack.enter_context(AgentRun(node))
+    with AgentRun(node) as agent:
         agent.ready().enforcing()
         eventually("the list", lambda: agent.status()["cluster"]["unlisted"] == 0)
-        before, asked = agent.status(), len(server.requests)
+        before, first = agent.status(), asked()
         server.script = [refusal(500, "InternalError")] * 2
         server.script += [refusal(429, "TooManyRequests", "Retry-After: 3"), slowly]
         server.cut()
@@ -180,7 +243,7 @@ def test_failed_responses_of_the_server_change_nothing_on_the_node(
             time.sleep(0.2)
         assert agent.status()["cluster"]["failed_requests"] == {"500": 2, "429": 1}
         assert oldest_s > 5
-        assert len(server.requests) - asked <= 6, "what failed, one list, one watch or two"
+        assert asked() - first <= 6, "what failed, one list, one watch or two"
         server.send_event("ADDED", late)
         eventually("the late one", lambda: agent.status()["cluster"]["pods"] == 3)
         after = agent.status()

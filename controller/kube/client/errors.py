@@ -19,6 +19,7 @@ __all__ = (
 _MAX_LINE_LENGTH = 300
 # HTTP statuses after which a watch can be resumed at its version; others require a new list.
 _RESUMABLE = (401, 403, 429, 503, 504)
+_UNREACHABLE, _FORBIDDEN = "unreachable", "403"
 
 
 def one_line(text: object) -> str:
@@ -86,8 +87,9 @@ def can_resume_watch(error: ApiError | ApiUnreachable) -> bool:
 class RequestErrors:
     """Failures of the requests of one thread: counted each time, logged when their kind changes.
 
-    ``last`` maps each task that fails now to its last error, in one line. One thread records, any
-    thread may read; a failure is written to the log before it can be read here.
+    ``last`` maps each task that fails now to its last error, in one line, ``denied`` those with
+    HTTP status 403. One thread records, any thread may read; a failure is written to the log before
+    it can be read here.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -95,14 +97,19 @@ class RequestErrors:
         self._counts: Counter[str] = Counter()
         self._kinds: dict[str, str] = {}
         self.last: Mapping[str, str] = {}
+        self.denied: Mapping[str, str] = {}
 
     def failed(self, task: str, error: ApiError | ApiUnreachable) -> None:
         """Record that *task* failed with *error*."""
-        kind = "unreachable" if isinstance(error, ApiUnreachable) else str(error.status)
+        kind = _UNREACHABLE if isinstance(error, ApiUnreachable) else str(error.status)
         if self._kinds.get(task) != kind:
             self._kinds[task] = kind
             self._log.warning("API server, %s: %s", task, error)
         self.last = {**self.last, task: str(error)}
+        if kind == _FORBIDDEN:
+            self.denied = {**self.denied, task: str(error)}
+        elif kind != _UNREACHABLE:
+            self.denied = _without(self.denied, task)
         self._counts[kind] += 1
 
     def succeeded(self, task: str) -> None:
@@ -110,9 +117,14 @@ class RequestErrors:
         if task in self._kinds:
             del self._kinds[task]
             self._log.info("API server, %s: works again", task)
-            self.last = {key: text for key, text in self.last.items() if key != task}
+            self.last = _without(self.last, task)
+            self.denied = _without(self.denied, task)
 
     @property
     def counts(self) -> Mapping[str, int]:
         """The number of failures by kind: ``unreachable``, or the HTTP status."""
         return self._counts.copy()
+
+
+def _without(texts: Mapping[str, str], task: str) -> Mapping[str, str]:
+    return {key: text for key, text in texts.items() if key != task}

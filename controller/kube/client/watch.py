@@ -105,6 +105,11 @@ class CollectionWatch(Generic[_Parsed]):
         """Why the objects are not up to date now; empty if they are."""
         return self._request_errors.last.get(self._what, "")
 
+    @property
+    def denied(self) -> Mapping[str, str]:
+        """What the server forbids now (HTTP status 403), with its message."""
+        return self._request_errors.denied
+
     def close(self) -> None:
         """Stop the thread and abort its request."""
         self._closing.set()

@@ -85,6 +85,11 @@ class Worker:
         """The number of failed requests by ``unreachable`` or HTTP status."""
         return self._request_errors.counts
 
+    @property
+    def denied(self) -> Mapping[str, str]:
+        """The jobs that the server forbids now (HTTP status 403), with its message."""
+        return self._request_errors.denied
+
     def close(self, within_s: float = 5.0) -> None:
         """Run the waiting jobs for at most *within_s* seconds and end the thread.
 

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from controller.core.model import EvictionResult, QosClass
 from controller.core.units import NS_PER_SEC
+from controller.host.sources import Source
 from controller.telemetry.report import AgentCost, PublishedState, TickReport
 
 __all__ = (
@@ -220,9 +221,22 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
     for probe, reason in report.probe_fallbacks.items():
         fallbacks.add_metric([probe, reason], 1)
     yield fallbacks
+    yield _sources(report)
     yield from _pauses(report)
     yield from _store(report)
     yield from agent_cost(report.cost)
+
+
+def _sources(report: TickReport) -> Metric:
+    degraded = GaugeMetricFamily(
+        "sweetpoint_source_degraded",
+        "1 while a source that control rests on is not well; /readyz says why.",
+        labels=["source"],
+    )
+    found = {each.source for each in report.degraded}
+    for source in Source:
+        degraded.add_metric([source], source in found)
+    return degraded
 
 
 def _pauses(report: TickReport) -> Iterator[Metric]:

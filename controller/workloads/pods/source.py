@@ -11,10 +11,13 @@ server is away, its last list stays in use.
 - Listed, without a cgroup: not started yet, or over. It is no workload.
 - Listed earlier, not listed now: kubelet has not removed it yet. It stays the workload of its last
   API object but cannot be evicted.
-- Never listed: nothing is done to it in the first 5 s, in which the list usually catches up. Then
-  it is classified by its cgroup alone, again every 5 s until that decides. It is named ``pod:UID``
-  and is a service of its own if latency-sensitive. It has the profile of a pod without an API
-  object, no limits, and cannot be evicted. As soon as it is listed, the first rule applies.
+- Never listed, and no pod of this host ever was: it is no workload. Without the list, or with that
+  of another node, nobody knows which pods are to be left alone.
+- Never listed, but others were: nothing is done to it in the first 5 s, in which the list usually
+  catches up. Then it is classified by its cgroup alone, again every 5 s until that decides. It is
+  named ``pod:UID`` and is a service of its own if latency-sensitive. It has the profile of a pod
+  without an API object, no limits, and cannot be evicted. As soon as it is listed, the first rule
+  applies.
 - Some pods have their containers as workloads in their place (``containers.py``).
 - Static pods: the mirror pod has the uid of the cgroup, so they are listed as other pods are. With
   or without the list their class is system.
@@ -105,7 +108,8 @@ class KubernetesSource:
     """Joins pods and cgroups; for the control thread alone.
 
     ``roots`` are the cgroups that contain the pods of this node, ``foreign_roots`` other
-    ``kubepods`` cgroups with pods. ``revision`` changes with every scan that may have changed one
+    ``kubepods`` cgroups with pods. ``matched``: a pod with a cgroup here was on the list; it stays
+    true. ``revision`` changes with every scan that may have changed one
     of the properties.
 
     :param layout: the hierarchy with the cgroups of the pods.
@@ -140,6 +144,7 @@ class KubernetesSource:
         self._workloads: tuple[Workload, ...] = ()
         self.roots: tuple[str, ...] = ()
         self.foreign_roots: tuple[str, ...] = ()
+        self.matched = False
         self.revision = 0
 
     def scan(self, now_ns: int, choose: ChooseProfile) -> tuple[Workload, ...]:
@@ -158,6 +163,8 @@ class KubernetesSource:
         self._cgroup_checks = 0
         self.revision += 1
         self._choose_roots(found, listed)
+        here = itertools.chain.from_iterable(found[root] for root in self.roots)
+        self.matched = self.matched or any(cgroup.uid in listed for cgroup in here)
         other_choices = before is not None and before[2] is not choose
         known, entries = self._entries, dict[int, _Entry]()
         workloads: list[Workload] = []
@@ -254,6 +261,7 @@ class KubernetesSource:
             entry.classified = classify(pod, self._rules)
         elif (
             entry.classified is None
+            and self.matched
             and now_ns >= entry.due_ns
             and self._cgroup_checks < _MAX_CGROUP_CHECKS
         ):

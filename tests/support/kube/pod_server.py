@@ -1,6 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP server for list and watch requests of pods, scripted by a test; no TLS, no RBAC."""
+"""An HTTP server for list and watch requests of pods, scripted by a test; no TLS, no RBAC.
+
+Every Node exists, and what else is sent to it is accepted.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from tests.support.kube.kubeconfig import write_kubeconfig
 __all__ = ("NODE", "PodServer", "pod", "refusal")
 
 NODE = "node-1"
+_NODES = "/api/v1/nodes/"
 
 Json = dict[str, Any]
 Script = bytes | Callable[[socket.socket], None] | None
@@ -41,7 +45,8 @@ def refusal(status: int, reason: str, *headers: str) -> bytes:
 class PodServer(RawHttpServer):
     """Lists ``pods`` and streams the events of ``send_event`` and ``send_raw``.
 
-    Each entry of ``script`` replaces the response to one request; ``None`` leaves the normal one.
+    Each entry of ``script`` replaces the response to one list or watch; ``None`` leaves the normal
+    one.
     ``lists`` and ``watches`` are the queries of the received requests. A watch lasts until ``cut``
     or the end of the test.
     """
@@ -76,7 +81,13 @@ class PodServer(RawHttpServer):
         words = self.requests[-1].split(" ")
         if len(words) < 2:  # the connection was closed before a request came
             return
-        query = dict(parse_qsl(urlsplit(words[1]).query, keep_blank_values=True))
+        target = urlsplit(words[1])
+        if words[0] != "GET" or target.path.startswith(_NODES):
+            name = target.path.removeprefix(_NODES)
+            node = {"metadata": {"name": name, "resourceVersion": "1"}}
+            connection.sendall(ok(json.dumps(node).encode()))
+            return
+        query = dict(parse_qsl(target.query, keep_blank_values=True))
         watching = "watch" in query
         (self.watches if watching else self.lists).append(query)
         answer = self.script.pop(0) if self.script else None

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import hashlib
 import http.client
 import json
+from pathlib import Path
 import re
 import time
 
@@ -28,6 +29,7 @@ from controller.core.model import (
 )
 from controller.core.units import NS_PER_SEC
 from controller.demo.programs import free_port
+from controller.host.sources import Source, SourceProblem, SourceState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
@@ -84,27 +86,59 @@ def test_health_is_the_age_of_the_last_tick(port: int, published: PublishedState
     assert get(port, "/healthz")[0] == 503
 
 
-def test_ready_but_degraded_on_a_kernel_that_cannot_run_the_sched_probe(
-    published: PublishedState,
+LOST = SourceProblem(Source.PODS, SourceState.DEGRADED, "the list is old\ud800", 1.5)
+UNSEEN = SourceProblem(Source.PROBES, SourceState.UNSEEN, "sched is off: no BTF", 2.0)
+
+
+def test_an_agent_that_lost_a_source_is_ready_and_says_so(
+    port: int, published: PublishedState
 ) -> None:
+    published.report = report(time.monotonic_ns(), degraded=(LOST,))
+    assert get(port, "/readyz") == (200, "degraded: pods: the list is old\\ud800\n")
+    status = json.loads(get(port, "/statusz")[1])
+    (found,) = status["degraded"]
+    assert (found["source"], found["state"], found["since_s"]) == ("pods", "degraded", 1.5)
+
+
+def test_an_agent_that_never_had_a_source_is_not_ready(
+    port: int, published: PublishedState
+) -> None:
+    published.report = report(time.monotonic_ns(), degraded=(LOST, UNSEEN))
+    status, text = get(port, "/readyz")
+    assert status == 503
+    assert text.splitlines()[1] == "not ready: probes: sched is off: no BTF"
+    published.report = report(time.monotonic_ns())
+    assert get(port, "/readyz") == (200, "ready\n")
+
+
+def test_with_a_token_readyz_has_no_names(published: PublishedState, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x" * 16)
     port = free_port()
-    server = StatusServer(
-        published, ("127.0.0.1", port), healthy_ns=10**9, unsupported="this kernel has no BTF"
-    )
+    address = ("127.0.0.1", port)
+    server = StatusServer(published, address, healthy_ns=10**9, token_file=token)
     try:
-        # Before the first tick nothing is known yet.
-        assert get(port, "/readyz")[0] == 503
-        published.report = report(time.monotonic_ns(), probe_problems={"sched": "cannot load"})
-        assert get(port, "/readyz") == (200, "degraded: this kernel has no BTF\n")
-        published.report = report(time.monotonic_ns())
-        assert get(port, "/readyz") == (200, "ready\n")
+        published.report = report(time.monotonic_ns(), degraded=(LOST, UNSEEN))
+        expected = "not ready: pods: see /statusz\nnot ready: probes: see /statusz\n"
+        assert get(port, "/readyz") == (503, expected)
     finally:
         server.close()
 
 
-def test_not_ready_without_the_sched_probe(port: int, published: PublishedState) -> None:
-    published.report = report(time.monotonic_ns(), probe_problems={"sched": "no BTF"})
-    assert get(port, "/readyz") == (503, "sched: no BTF\n")
+def test_each_source_has_a_series(port: int, published: PublishedState) -> None:
+    published.report = report(time.monotonic_ns(), degraded=(LOST,))
+    found = [
+        line.removeprefix("sweetpoint_source_degraded")
+        for line in get(port, "/metrics")[1].splitlines()
+        if line.startswith("sweetpoint_source_degraded")
+    ]
+    assert found == [
+        '{source="pods"} 1.0',
+        '{source="probes"} 0.0',
+        '{source="profiles"} 0.0',
+        '{source="permissions"} 0.0',
+        '{source="clock"} 0.0',
+    ]
 
 
 def test_statusz_has_the_whole_plan(port: int, published: PublishedState) -> None:

@@ -25,8 +25,9 @@ def test_pods_of_other_nodes_are_left_alone(node: Node) -> None:
 def test_the_agents_own_pod_decides_the_root(node: Node) -> None:
     node.start(replace(pod(1), uid=OWN), pod(2))
     node.start(pod(3), root="user.slice/kubepods")
+    node.list(replace(pod(1), uid=OWN))
     node.scan()
-    assert {each.name for each in node.scan(after_s=10)} == {f"pod:{OWN}", f"pod:{uid(2)}"}
+    assert {each.name for each in node.scan(after_s=10)} == {"shop/p1", f"pod:{uid(2)}"}
 
 
 def test_a_copy_of_a_pods_cgroup_below_another_root_is_ignored(node: Node) -> None:

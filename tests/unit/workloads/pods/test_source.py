@@ -252,11 +252,13 @@ def test_a_pod_that_becomes_best_effort_is_divided_and_back(node: Node) -> None:
 
 
 def test_without_the_api_the_cgroup_decides_after_5_s(node: Node) -> None:
+    (known,) = node.run(pod(9))
     node.start(pod(1), pod(2, "Guaranteed"), replace(pod(3), uid="ab" * 16))
-    assert node.scan() == ()
-    assert node.scan(after_s=3) == ()
+    assert node.scan() == (known,)
+    assert node.scan(after_s=3) == (known,)
     found = {each.name: each for each in node.scan(after_s=3)}
     assert {name: each.qos for name, each in found.items()} == {
+        "shop/p9": QosClass.LS,
         f"pod:{uid(1)}": QosClass.LS,
         f"pod:{uid(2)}": QosClass.LS,
         f"pod:{'ab' * 16}": QosClass.SYSTEM,
@@ -264,6 +266,29 @@ def test_without_the_api_the_cgroup_decides_after_5_s(node: Node) -> None:
     assert found[f"pod:{uid(1)}"].service == f"pod:{uid(1)}@default"
     node.list(pod(1))
     assert "shop/p1" in {each.name for each in node.scan()}
+
+
+def test_no_pod_is_a_workload_before_the_list_has_one_of_this_host(node: Node) -> None:
+    node.start(pod(1, "BestEffort"), pod(2), replace(pod(3), uid="ab" * 16))
+    assert [node.scan(after_s=10) for _ in range(3)] == [()] * 3
+    node.list()  # read, and empty
+    assert node.scan(after_s=10) == ()
+    node.list(pod(7), pod(8))  # those of another node
+    assert node.scan(after_s=10) == ()
+    assert not node.source.matched
+    assert node.source.unlisted == 3
+    node.list(pod(2))
+    assert {each.name for each in node.scan()} == {"shop/p2", f"pod:{'ab' * 16}"}
+    assert node.source.matched
+
+
+def test_a_list_that_once_had_a_pod_of_this_host_stays_that_of_this_node(node: Node) -> None:
+    node.run(pod(1))
+    node.list()
+    node.start(pod(2))
+    node.scan()
+    assert {each.name for each in node.scan(after_s=10)} == {"shop/p1", f"pod:{uid(2)}"}
+    assert node.source.matched
 
 
 def test_classes_are_counted_by_kind_of_rule(node: Node) -> None:
