@@ -13,7 +13,7 @@ once, and the server cannot close a pooled connection. The cost is a handshake e
 four reads through many layers for each watch event, and 20 pod changes a second make it count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 import os
@@ -21,6 +21,7 @@ from pathlib import Path
 import re
 import socket
 import ssl
+from tempfile import TemporaryDirectory
 import threading
 from typing import Any
 
@@ -34,6 +35,7 @@ from urllib3.exceptions import TimeoutError as SocketTimeout
 import yaml
 
 from controller.kube.client.errors import ApiSilent, ApiUnreachable
+from controller.kube.client.inline_tls import inline_tls, missing_file
 from controller.kube.client.request import Request
 
 __all__ = (
@@ -230,10 +232,14 @@ class Response:
 
 
 class Server:
-    """Address of the API server and the credentials for it; thread-safe."""
+    """Address of the API server and the credentials for it; thread-safe.
 
-    def __init__(self, configuration: Configuration) -> None:
+    :param tls: the arguments of a connection pool in place of files, see ``inline_tls``.
+    """
+
+    def __init__(self, configuration: Configuration, tls: Mapping[str, Any]) -> None:
         self._configuration = configuration
+        self._tls = tls
 
     def send(
         self,
@@ -254,8 +260,11 @@ class Server:
         :raises ApiUnreachable: there is no response.
         """
         configuration = self._configuration
+        if missing := missing_file(configuration, self._tls):
+            raise ApiUnreachable(f"{missing} does not exist: the kubeconfig or the pod names it")
         client = ApiClient(configuration)
         client.rest_client.pool_manager.pool_classes_by_scheme = _POOLS
+        client.rest_client.pool_manager.connection_pool_kw.update(self._tls)
         _current.request = request
         headers = _headers(configuration, None if body is None else content_type)
         with _as_unreachable(request):
@@ -279,19 +288,25 @@ def load(kubeconfig: Path | None) -> Server:
     configuration = Configuration()
     configuration.retries = False
     configuration.keep_alive = True
+    tls: Mapping[str, Any] = {}
     try:
         if kubeconfig is None:
             load_incluster_config(configuration)
         else:
-            load_kube_config(
-                str(kubeconfig), client_configuration=configuration, persist_config=False
-            )
+            with TemporaryDirectory(prefix="sweetpoint-") as inline:
+                load_kube_config(
+                    str(kubeconfig),
+                    client_configuration=configuration,
+                    persist_config=False,
+                    temp_file_path=inline,
+                )
+                tls = inline_tls(configuration, Path(inline))
     except (ConfigException, OSError) as error:
         raise ApiUnreachable(f"{kubeconfig or 'in-cluster'}: {error}") from None
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError):
         # The messages of these exceptions quote the file, which holds secrets.
         raise ApiUnreachable(f"{kubeconfig or 'in-cluster'}: not a kubeconfig") from None
-    return Server(configuration)
+    return Server(configuration, tls)
 
 
 def _headers(configuration: Configuration, content_type: str | None) -> dict[str, str]:
