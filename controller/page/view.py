@@ -254,6 +254,10 @@ def _notes(page: Mapping[str, Any]) -> Iterator[str]:
         yield f"probe {text(probe)} is off: {text(problem)}"
     if problem := text(page.get("config_problem"), _MOST_TEXT):
         yield f"configuration: {problem}"
+    told = {"probes", "profiles" if problem else ""}  # by the notes above
+    for each in records(page.get("degraded")):
+        if (source := text(each.get("source"))) not in told:
+            yield f"{source}: {text(each.get('message'), _MOST_TEXT)}"
     missing = page.get("missing")
     for each in missing[:_MOST_MISSING] if isinstance(missing, list) else ():
         yield f"not there: {text(each, _MOST_TEXT)}"

@@ -172,21 +172,25 @@ FIRES = (
         filled=N1,
     ),
     Case(
-        "SweetpointStalePodCache",
-        16,
+        "SweetpointSourceDegraded",
+        8,
         {
-            on("sweetpoint_kube_cache_age_seconds"): "0+60x20",
-            on("sweetpoint_kube_synced"): "1+0x20",
+            on("sweetpoint_source_degraded", source="pods"): "0 0 1+0x20",
+            on("sweetpoint_source_degraded", source="probes"): "1+0x20",
+            on("sweetpoint_source_degraded", source="profiles"): "1+0x20",
         },
-        NODE,
-        filled=N1,
+        NODE | {"source": "pods"},
+        filled=N1 | {"{{ $labels.source }}": "pods"},
     ),
     Case(
-        "SweetpointStalePodCache",
-        6,
-        {on("sweetpoint_kube_synced"): "0+0x20"},
+        "SweetpointUnlistedPods",
+        17,
+        {
+            on("sweetpoint_kube_unlisted_pods"): "0 2+0x20",
+            on("sweetpoint_source_degraded", source="pods"): "0+0x20",
+        },
         NODE,
-        filled=N1,
+        filled=N1 | {"{{ $value }}": "2"},
     ),
     Case(
         "SweetpointActuatorWriteFailing",
@@ -302,11 +306,29 @@ QUIET = (
     ),
     Case("SweetpointConfigReloadFailed", 10, {on("sweetpoint_config_problem"): "0 1 1 0+0x10"}),
     Case(
-        "SweetpointStalePodCache",
+        "SweetpointSourceDegraded",
+        20,
+        {
+            # At a start the list of pods takes its time.
+            on("sweetpoint_source_degraded", source="pods"): "1 1 1 0+0x20",
+            on("sweetpoint_source_degraded", source="clock"): "0+0x20",
+        },
+    ),
+    Case(
+        "SweetpointUnlistedPods",
         30,
         {
-            on("sweetpoint_kube_cache_age_seconds"): "0+60x4 0+60x4 0+60x4 0+60x4 0+60x4 0+60x4",
-            on("sweetpoint_kube_synced"): "0 1+0x30",
+            on("sweetpoint_kube_unlisted_pods"): "0 3 3 0+0x30",
+            on("sweetpoint_source_degraded", source="pods"): "0+0x30",
+        },
+    ),
+    # The other alert tells it.
+    Case(
+        "SweetpointUnlistedPods",
+        30,
+        {
+            on("sweetpoint_kube_unlisted_pods"): "9+0x30",
+            on("sweetpoint_source_degraded", source="pods"): "1+0x30",
         },
     ),
     # A refused ConfigMap that is corrected at once.

@@ -19,11 +19,12 @@ def pods() -> list[Builder[Panel]]:
     return [
         graph(
             "Time since the last message of the API server",
-            "A watch without changes still gets a bookmark every few minutes. Above ten minutes "
-            "the list of pods is stale: new pods are then classified by their cgroup alone.",
+            "A watch without changes still gets a bookmark or a new list every two minutes. Above "
+            "five minutes the list of pods is out of date: new pods are then classified by their "
+            "cgroup alone.",
             "s",
             (series("kube_cache_age_seconds"), _NODE),
-            limit=(600,),
+            limit=(300,),
         ),
         graph(
             "Pods by class and source of the class",
