@@ -7,7 +7,8 @@ capacity and Events are rare, so the server is asked about them (SelfSubjectAcce
 role system:basic-user permits to everyone).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import time
 from typing import Any, NamedTuple
 
 from controller.config.sections.kubernetes import KubernetesConfig
@@ -17,8 +18,10 @@ from controller.kube.client.worker import Worker
 
 __all__ = ("Need", "Permissions", "needs")
 
-# Three small requests of each node; they do not reach etcd.
+# Up to four small requests of each node, which do not reach etcd. What is missing may be granted at
+# any time.
 _EVERY_S = 600.0
+_MISSING_EVERY_S = 30.0
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -48,21 +51,36 @@ def needs(config: KubernetesConfig) -> Iterator[Need]:
 
 
 class Permissions:
-    """Asks every ten minutes; ``missing`` are the refused needs, which any thread may read.
+    """Asks every ten minutes, and every 30 s while something is missing.
 
-    A server that cannot be asked refuses nothing.
+    ``missing`` are the refused needs, which any thread may read. A server that cannot be asked
+    refuses nothing.
+
+    :param clock: seconds of CLOCK_MONOTONIC.
     """
 
-    def __init__(self, api: Api, worker: Worker, wanted: Iterator[Need]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        worker: Worker,
+        wanted: Iterator[Need],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._wanted = tuple(wanted)
+        self._clock = clock
+        self._due_s = clock()
         self.missing: Mapping[str, str] = {}
         if self._wanted:
-            worker.submit_periodic(_EVERY_S, self._ask, "own permissions")
+            worker.submit_periodic(_MISSING_EVERY_S, self.ask, "own permissions")
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Ask if something was missing, or ten minutes after the last time."""
+        if not self.missing and self._clock() < self._due_s:
+            return
         answers = {str(need): self._is_refused(need) for need in self._wanted}
         self.missing = {name: "not granted" for name, refused in answers.items() if refused}
+        self._due_s = self._clock() + _EVERY_S
 
     def _is_refused(self, need: Need) -> bool:
         attributes = {key: value for key, value in need._asdict().items() if value}

@@ -17,7 +17,7 @@ from controller.kube.node_pause import NodePause
 from controller.kube.permissions import Permissions, needs
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.support.waiting import eventually
-from tests.unit.kube.objects import NODE
+from tests.unit.kube.objects import NODE, Clock
 
 CONFIG = KubernetesConfig(
     node="n1",
@@ -88,6 +88,24 @@ def test_what_is_not_granted_is_missing(
     assert sorted(permissions.missing) == ["create pods/eviction", "patch nodes/status"]
     assert reviewer.asked == [*ALL.values()]
     assert not worker.errors
+
+
+def test_it_asks_again_soon_only_while_something_is_missing(
+    api: Api, worker: Worker, reviewer: Reviewer, done: Callable[[], None], clock: Clock
+) -> None:
+    reviewer.refused = {"create events"}
+    permissions = Permissions(api, worker, needs(CONFIG), clock)
+    done()
+    reviewer.refused = set()
+    worker.submit(permissions.ask)
+    done()
+    assert len(reviewer.asked) == 2 * len(ALL)
+    assert not permissions.missing
+    for after_s, times in ((599, 2), (1, 3)):
+        clock.now_s += after_s
+        worker.submit(permissions.ask)
+        done()
+        assert len(reviewer.asked) == times * len(ALL)
 
 
 @pytest.mark.parametrize("error", [status(403, "no reviews"), status(404, "no such kind")])
