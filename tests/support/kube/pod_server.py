@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An HTTP server for list and watch requests of pods, scripted by a test; no TLS, no RBAC.
 
-Every Node exists, and what else is sent to it is accepted.
+Every Node exists, and no permission is refused.
 """
 
 from collections import deque
@@ -21,6 +21,7 @@ __all__ = ("NODE", "PodServer", "pod", "refusal")
 
 NODE = "node-1"
 _NODES = "/api/v1/nodes/"
+_REVIEWS = "/apis/authorization.k8s.io/"
 
 Json = dict[str, Any]
 Script = bytes | Callable[[socket.socket], None] | None
@@ -45,8 +46,8 @@ def refusal(status: int, reason: str, *headers: str) -> bytes:
 class PodServer(RawHttpServer):
     """Lists ``pods`` and streams the events of ``send_event`` and ``send_raw``.
 
-    Each entry of ``script`` replaces the response to one list or watch; ``None`` leaves the normal
-    one.
+    Each entry of ``script`` replaces the response to one request, except those about a Node or
+    permissions; ``None`` leaves the normal one.
     ``lists`` and ``watches`` are the queries of the received requests. A watch lasts until ``cut``
     or the end of the test.
     """
@@ -82,7 +83,7 @@ class PodServer(RawHttpServer):
         if len(words) < 2:  # the connection was closed before a request came
             return
         target = urlsplit(words[1])
-        if words[0] != "GET" or target.path.startswith(_NODES):
+        if target.path.startswith((_NODES, _REVIEWS)):
             name = target.path.removeprefix(_NODES)
             node = {"metadata": {"name": name, "resourceVersion": "1"}}
             connection.sendall(ok(json.dumps(node).encode()))
