@@ -140,7 +140,8 @@ class SourceProblems:
         sampler = self._sampler
         if cluster is not None:
             yield from source_problems(cluster)
-        traffic = not sampler.measured_by_netns and needs_traffic(settings, workloads)
+        needed = "net" in sampler.problems and not sampler.measured_by_netns
+        traffic = needed and needs_traffic(settings, workloads)
         yield from probe_problems(sampler.problems, self._unsupported, plan, traffic=traffic)
         yield from config_problems(config_problem)
         boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
