@@ -8,7 +8,6 @@ message with file, line, field and, where one is known, a hint.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-import difflib
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
@@ -26,6 +25,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from controller.config.yaml_document import ConfigError, Document, Loc
 from controller.core.units import UnitError, parse_cpus, parse_duration, parse_rate, parse_ratio
+from controller.host.names import did_you_mean
 
 __all__ = (
     "RATE",
@@ -86,8 +86,7 @@ def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
         field = model.model_fields.get(str(part))
         model = (field and _model_in(field.annotation)) or model
     known = sorted(field.alias or name for name, field in model.model_fields.items())
-    close = difflib.get_close_matches(str(loc[-1])[:64], known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    hint = did_you_mean(str(loc[-1]), known, most=1) or f"known: {', '.join(known)}"
     return f"unknown key ({hint})"
 
 

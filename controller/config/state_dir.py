@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The key ``state_dir`` of the configuration alone.
+"""The keys ``state_dir`` and ``data_dir`` of the configuration alone.
 
 The guardian needs nothing else of the configuration, and the check of the whole file, which
 follows in the agent, imports ten times as much.
@@ -10,9 +10,16 @@ from pathlib import Path
 
 from controller.config.yaml_document import read_document
 
-__all__ = ("DEFAULT_STATE_DIR", "parse_directory", "read_state_dir")
+__all__ = (
+    "DEFAULT_DATA_DIR",
+    "DEFAULT_STATE_DIR",
+    "parse_directory",
+    "read_data_dir",
+    "read_state_dir",
+)
 
 DEFAULT_STATE_DIR = "/run/sweetpoint"
+DEFAULT_DATA_DIR = "/var/lib/sweetpoint"
 
 
 def read_state_dir(path: Path) -> Path | None:
@@ -21,8 +28,17 @@ def read_state_dir(path: Path) -> Path | None:
     :raises ConfigError: the file is not YAML, see ``read_document``.
     :raises OSError: see ``read_document``.
     """
+    return _read(path, "state_dir", DEFAULT_STATE_DIR)
+
+
+def read_data_dir(path: Path) -> Path | None:
+    """Return the data directory that the configuration *path* names, as ``read_state_dir``."""
+    return _read(path, "data_dir", DEFAULT_DATA_DIR)
+
+
+def _read(path: Path, key: str, usual: str) -> Path | None:
     data = read_document(path).data
-    text = data.get("state_dir", DEFAULT_STATE_DIR) if isinstance(data, dict) else None
+    text = data.get(key, usual) if isinstance(data, dict) else None
     return parse_directory(text) if isinstance(text, str) else None
 
 

@@ -20,6 +20,7 @@ import stat
 import yaml
 
 from controller.host.names import printable
+from controller.host.os_errors import reason
 
 __all__ = (
     "ConfigError",
@@ -150,7 +151,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         if error.errno in _FAULTS_OF_THE_HOST:
             raise
-        raise ConfigError([f"{path}: cannot read: {error.strerror}"]) from None
+        raise ConfigError([f"{path}: cannot read: {reason(error)}"]) from None
     except ValueError:  # a NUL in the path
         raise ConfigError([f"{path!r}: not a file name"]) from None
     if len(raw) > MAX_BYTES:

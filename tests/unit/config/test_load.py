@@ -271,8 +271,8 @@ def test_alias_bomb_is_refused_at_once(write: Write) -> None:
 
 
 def test_missing_file_directory_and_fifo(write: Write, tmp_path: Path) -> None:
-    assert problems(Path("no.yaml")) == ["no.yaml: cannot read: No such file or directory"]
-    assert problems(tmp_path) == [f"{tmp_path}: cannot read: Is a directory"]
+    assert problems(Path("no.yaml")) == ["no.yaml: cannot read: there is no such file or directory"]
+    assert problems(tmp_path) == [f"{tmp_path}: cannot read: this is a directory, not a file"]
     os.mkfifo("pipe")
     assert problems(Path("pipe")) == ["pipe: not a regular file"]
 

@@ -133,7 +133,7 @@ def test_missing_profile_file(directory: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(Path("config.yaml"), cpus=4)
     assert caught.value.problems == (
-        "config.yaml:2: profiles[0]: mine.yaml: cannot read: No such file or directory",
+        "config.yaml:2: profiles[0]: mine.yaml: cannot read: there is no such file or directory",
         "config.yaml:1: workloads[0].profile: no profile named 'mine' "
         "(have: default, memcached, nginx, redis)",
     )

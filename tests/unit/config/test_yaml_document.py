@@ -19,7 +19,7 @@ from controller.config.yaml_document import (
 
 
 def test_a_missing_file_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read: No such file"):
+    with pytest.raises(ConfigError, match="cannot read: there is no such file"):
         read_document(tmp_path / "missing.yaml")
 
 
