@@ -349,7 +349,7 @@ def _exit_child(body: Callable[[], int]) -> NoReturn:
         sys.excepthook(*sys.exc_info())
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(code)
 

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 import json
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, fail
-from controller.cli.explain import DATA_DIR, clock, span_ns
+from controller.cli.common import DONE, FAILED, WRONG, add_data_dir, clock, fail, find_data_dir
+from controller.cli.explain import no_history, span_ns
 
 if TYPE_CHECKING:
     from controller.agent.history.advice import Advice, ModeTime, ServiceAdvice
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "say which services suffered, from what, and what enforcing would take and can give"
+EXAMPLE = "sweetpoint advise --since 24h"
 # Less than this without data is not worth a line: a start of the agent takes a moment.
 _UNMEASURED_NS = 10 * 10**9
 _OTHER = {
@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since", default="24h", metavar="TIME", help="2h, or a time (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--data-dir", type=Path, default=DATA_DIR, help="of the agent (default: %(default)s)"
-    )
+    add_data_dir(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -58,11 +56,12 @@ def main(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         return fail(error, WRONG)
     advice = Advice(Coverage(since_ns, until_ns))
-    reader = HistoryReader(arguments.data_dir, MOMENTS)
+    data_dir = find_data_dir(arguments)
+    reader = HistoryReader(data_dir, MOMENTS)
     try:
         advice.read(reader.lines())
     except OSError as error:
-        return fail(f"no history in {arguments.data_dir}: {error.strerror}", FAILED)
+        return fail(no_history(data_dir, error), FAILED)
     for problem in reader.problems:
         print(f"sweetpoint: left out: {printable(problem)}", file=sys.stderr)
     if arguments.json:

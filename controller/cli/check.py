@@ -7,19 +7,20 @@ from dataclasses import asdict
 import json
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
+from controller.cli.common import DONE, FAILED, WRONG, add_agent, fail, find_config
 
 if TYPE_CHECKING:
     from controller.config.sections.service_level import ServiceLevelConfig
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "check a configuration and say what it means on this host"
+EXAMPLE = "sweetpoint check --config new.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
-    add_config(parser)
+    add_agent(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--resolved",
@@ -42,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.config.yaml_document import ConfigError
 
     try:
-        config, data = resolve(arguments.config)
+        config, data = resolve(find_config(arguments))
     except ConfigError as error:
         return fail(error, WRONG)
     if arguments.ask:

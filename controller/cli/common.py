@@ -3,18 +3,34 @@
 """Shared by the sub-commands: exit codes, error messages, and how an agent is named."""
 
 import argparse
+from datetime import datetime
 import os
 from pathlib import Path
 import sys
+from typing import TYPE_CHECKING, TextIO
+
+from controller.host.os_errors import sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.host.running_agents import RunningAgent
 
 __all__ = (
     "DONE",
     "FAILED",
+    "FIRST_CONFIG",
     "WRONG",
-    "WrongDirectoryError",
+    "WrongAgentError",
+    "add_agent",
     "add_config",
+    "add_data_dir",
     "add_state_dir",
+    "clock",
+    "discard",
     "fail",
+    "find_config",
+    "find_data_dir",
     "find_state_dir",
     "find_unwritable",
     "whole_number",
@@ -23,57 +39,150 @@ __all__ = (
 # Exit codes: success, failure, wrong use or invalid configuration.
 DONE, FAILED, WRONG = 0, 1, 2
 _CONFIG = Path("/etc/sweetpoint/config.yaml")
-_OTHERWISE = "the state directory can be named with --state-dir instead"
+FIRST_CONFIG = f"make one with 'sweetpoint init --write {_CONFIG}'"
 
 
-class WrongDirectoryError(Exception):
-    """No state directory is found; the message says why."""
+class WrongAgentError(Exception):
+    """The options name no agent, or there are several; the message says what to do."""
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the configuration file to *parser*."""
+    """Add the option for the configuration file of a new agent to *parser*."""
     parser.add_argument(
         "--config", type=Path, default=_CONFIG, help="configuration file (default: %(default)s)"
     )
 
 
-def add_state_dir(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name an agent by its state directory to *parser*."""
-    add_config(parser)
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names an agent, which all commands have, to *parser*."""
     parser.add_argument(
-        "--state-dir",
+        "--config",
         type=Path,
-        help="state directory of the agent (default: that of the configuration)",
+        help="configuration file of the agent "
+        f"(default: that of the agent that runs on this host, otherwise {_CONFIG})",
     )
 
 
+def add_state_dir(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that needs the state directory of an agent to *parser*."""
+    add_agent(parser)
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        help="state directory of the agent, if the configuration cannot be read "
+        "(default: that of the agent)",
+    )
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that reads the history of an agent to *parser*."""
+    add_agent(parser)
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        help="data directory with the history, such as a copy from another host "
+        "(default: that of the agent)",
+    )
+
+
+def find_config(arguments: argparse.Namespace) -> Path:
+    """Return the configuration file of the agent that the options name.
+
+    :raises WrongAgentError: they name none, and no agent runs on this host, or several do.
+    """
+    config = _config(arguments)
+    if config == _CONFIG and not _CONFIG.exists():
+        raise WrongAgentError(
+            f"no agent runs on this host, and there is no {_CONFIG}: {FIRST_CONFIG}, or name a "
+            "file with --config"
+        )
+    return config
+
+
+def _config(arguments: argparse.Namespace) -> Path:
+    if arguments.config is None:
+        running = _running()
+        arguments.config = _CONFIG if running is None or running.config is None else running.config
+    found: Path = arguments.config
+    return found
+
+
 def find_state_dir(arguments: argparse.Namespace) -> Path:
-    """Return the state directory that the options name.
+    """Return the state directory of the agent that the options name.
 
-    Without a configuration in the usual place it is the usual directory. One that --state-dir
-    names must exist, because what is done in a mistyped one reaches no agent.
+    Without an agent that runs, and a configuration in the usual place, it is the usual directory.
+    One that --state-dir names must exist, because what is done in a mistyped one reaches no agent.
 
-    :raises WrongDirectoryError: it does not, or the configuration cannot be used.
+    :raises WrongAgentError: it does not, the configuration cannot be used, or several agents run.
     """
     from controller.config.state_dir import DEFAULT_STATE_DIR, read_state_dir
-    from controller.config.yaml_document import ConfigError
 
     named: Path | None = arguments.state_dir
     if named is not None:
         if not named.is_dir():
-            raise WrongDirectoryError(f"--state-dir {named}: there is no such directory")
+            raise WrongAgentError(f"--state-dir {named}: there is no such directory")
+        arguments.config = arguments.config or _config_of(named)
         return named
-    if arguments.config == _CONFIG and not _CONFIG.exists():
-        return Path(DEFAULT_STATE_DIR)
+    if arguments.config is None and (running := _running()) is not None:
+        arguments.config = running.config or _CONFIG
+        return running.state_dir
+    return _directory(arguments, read_state_dir, DEFAULT_STATE_DIR, "state")
+
+
+def find_data_dir(arguments: argparse.Namespace) -> Path:
+    """Return the data directory of the agent that the options name.
+
+    :raises WrongAgentError: the configuration cannot be used, or several agents run.
+    """
+    from controller.config.state_dir import DEFAULT_DATA_DIR, read_data_dir
+
+    named: Path | None = arguments.data_dir
+    return named or _directory(arguments, read_data_dir, DEFAULT_DATA_DIR, "data")
+
+
+def _directory(
+    arguments: argparse.Namespace, read: "Callable[[Path], Path | None]", usual: str, kind: str
+) -> Path:
+    from controller.config.yaml_document import ConfigError
+
+    otherwise = f"the {kind} directory can be named with --{kind}-dir instead"
+    config = _config(arguments)
+    if config == _CONFIG and not _CONFIG.exists():
+        return Path(usual)
     try:
-        found = read_state_dir(arguments.config)
+        found = read(config)
     except (ConfigError, OSError) as error:
-        raise WrongDirectoryError(f"{error}\n{_OTHERWISE}") from None
+        raise WrongAgentError(f"{sentence(error)}; {otherwise}") from None
     if found is None:
-        raise WrongDirectoryError(
-            f"{arguments.config}: state_dir is not an absolute path\n{_OTHERWISE}"
-        )
+        raise WrongAgentError(f"{config}: {kind}_dir is not an absolute path; {otherwise}")
     return found
+
+
+def _running() -> "RunningAgent | None":
+    """Return the agent that runs on this host; ``None`` if none does.
+
+    :raises WrongAgentError: several run.
+    """
+    from controller.host.running_agents import running_agents
+
+    found = running_agents()
+    if len(found) > 1:
+        named = " or ".join(f"--config {each.config or _CONFIG}" for each in found)
+        raise WrongAgentError(f"{len(found)} agents run on this host; say which one: {named}")
+    return found[0] if found else None
+
+
+def _config_of(state_dir: Path) -> Path:
+    """Return the configuration of the agent that runs with *state_dir*, otherwise the usual one."""
+    from controller.host.running_agents import running_agents
+
+    found = (each.config for each in running_agents() if each.state_dir == state_dir)
+    return next(found, None) or _CONFIG
+
+
+def clock(time_ns: float) -> str:
+    """Return *time_ns* (since 1970) as a time of this host, with the name of its zone."""
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def whole_number(text: str) -> int:
@@ -98,5 +207,19 @@ def find_unwritable(path: Path | None) -> str:
 
 def fail(error: object, code: int) -> int:
     """Print *error* to stderr and return *code*, the exit code of the command."""
-    print(f"sweetpoint: {error}", file=sys.stderr)
+    text = sentence(error) if isinstance(error, OSError) else error
+    try:
+        print(f"sweetpoint: {text}", file=sys.stderr)
+    except OSError:
+        discard(sys.stderr)
     return code
+
+
+def discard(stream: TextIO) -> None:
+    """Have what *stream* holds and gets go nowhere, so that the flush at exit does not fail.
+
+    See "Note on SIGPIPE" in the documentation of Python's module signal.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -9,9 +9,10 @@ from typing import TextIO
 
 from controller.cli.common import whole_number
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "run a service and batch work: alone, unmanaged and managed"
+EXAMPLE = "sweetpoint demo --seconds 10 --rounds 3"
 MIN_SECONDS = 2.0
 
 

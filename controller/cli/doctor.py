@@ -4,9 +4,10 @@
 
 import argparse
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "report what this host supports, what is missing and how to get it"
+EXAMPLE = "sweetpoint doctor"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

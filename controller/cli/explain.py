@@ -10,22 +10,27 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.common import DONE, FAILED, WRONG, fail
+from controller.cli.common import DONE, FAILED, WRONG, add_data_dir, fail, find_data_dir
+from controller.host.os_errors import reason
 
 if TYPE_CHECKING:
     from controller.agent.history.ask import Answer
 
-__all__ = ("DATA_DIR", "HELP", "add_arguments", "clock", "main", "span_ns")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main", "no_history", "span_ns")
 
 HELP = "say when and why a workload was limited or evicted, or a service suffered"
-DATA_DIR = Path("/var/lib/sweetpoint")
+EXAMPLE = "sweetpoint explain encode --since 2h"
 # Around the time that --at names.
 _AROUND = timedelta(seconds=60)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
-    parser.add_argument("name", help="workload or service; of a pod also its name only")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        help="workload or service; of a pod also its name only; without one all names are listed",
+    )
     parser.add_argument(
         "--since", default="24h", metavar="TIME", help="2h, or a time (default: %(default)s)"
     )
@@ -33,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at", metavar="TIME", help="only what lasted at this time: 03:10, 2026-01-31T03:10"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--data-dir", type=Path, default=DATA_DIR, help="of the agent (default: %(default)s)"
-    )
+    add_data_dir(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -47,13 +50,16 @@ def main(arguments: argparse.Namespace) -> int:
         since_ns, until_ns = span_ns(arguments.since, arguments.at, datetime.now().astimezone())
     except ValueError as error:
         return fail(error, WRONG)
+    data_dir = find_data_dir(arguments)
     try:
-        answer = ask(arguments.data_dir, arguments.name, since_ns, until_ns)
+        if arguments.name is None:
+            return _list_names(data_dir, since_ns, until_ns)
+        answer = ask(data_dir, arguments.name, since_ns, until_ns)
     except UnknownNameError as error:
         hint = f"; did you mean {', '.join(map(printable, error.close))}?" if error.close else ""
         return fail(f"the history has no {printable(arguments.name)!r}{hint}", FAILED)
     except OSError as error:
-        return fail(f"no history in {arguments.data_dir}: {error.strerror}", FAILED)
+        return fail(no_history(data_dir, error), FAILED)
     for problem in answer.problems:
         print(f"sweetpoint: left out: {printable(problem)}", file=sys.stderr)
     if arguments.json:
@@ -64,6 +70,36 @@ def main(arguments: argparse.Namespace) -> int:
     for line in text(answer):
         print(line)
     return DONE
+
+
+def _list_names(data_dir: Path, since_ns: int, until_ns: int) -> int:
+    from controller.agent.history.incidents import Coverage
+    from controller.agent.history.reader import HistoryReader
+    from controller.agent.history.records import MOMENTS
+    from controller.agent.history.workload_story import WorkloadStory
+    from controller.core.model import QosClass
+    from controller.host.names import printable
+
+    story = WorkloadStory("", Coverage(since_ns, until_ns))
+    story.read(HistoryReader(data_dir, MOMENTS).lines())
+    found = story.known.values()
+    services = {each.service for each in found if each.qos is QosClass.LS}
+    others = {each.whole_name: each.qos for each in found if each.qos is not QosClass.LS}
+    named = [(name, "service") for name in sorted(services)]
+    named += [(name, f"{others[name]} workload") for name in sorted(others)]
+    if not named:
+        return fail(f"the history in {data_dir} has no name of this time; try --since", FAILED)
+    width = max(len(printable(name)) for name, _ in named)
+    for name, kind in named:
+        print(f"{printable(name):<{width}}  {kind}")
+    return DONE
+
+
+def no_history(data_dir: Path, error: OSError) -> str:
+    """Return that *error* is why the history in *data_dir* cannot be read, and what to do."""
+    if isinstance(error, FileNotFoundError):
+        return f"{data_dir} has no history; name the agent with --config, or run one first"
+    return f"the history in {data_dir} cannot be read: {reason(error)}"
 
 
 def span_ns(since: str, at: str | None, now: datetime) -> tuple[int, int]:
@@ -85,11 +121,6 @@ def span_ns(since: str, at: str | None, now: datetime) -> tuple[int, int]:
         return max(0, _ns(now) - parse_duration(since)), _ns(now)
     except UnitError:
         return _ns(_moment(since, now)), _ns(now)
-
-
-def clock(time_ns: int) -> str:
-    """Return *time_ns* (since 1970) as a time of day of this host."""
-    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _moment(text: str, now: datetime) -> datetime:
@@ -122,7 +153,7 @@ def _plain(answer: "Answer") -> dict[str, Any]:
     ``summary`` of an incident is the sentence that the text begins with.
     """
     from controller.agent.history.incidents import Squeeze, Suffering, helped
-    from controller.cli.explain_text import sentence
+    from controller.cli.explain_text import sentence as summary
 
     incidents = []
     for each in answer.story.incidents:
@@ -136,7 +167,7 @@ def _plain(answer: "Answer") -> dict[str, Any]:
                 "kind": type(each).__name__.lower(),
                 "began": _rfc3339(began),
                 "ended": None if ended is None else _rfc3339(ended),
-                "summary": sentence(each),
+                "summary": summary(each),
                 **fields,
                 **extra,
             }

@@ -20,7 +20,7 @@ from controller.agent.history.incidents import (
     Suffering,
     helped,
 )
-from controller.cli.explain import clock
+from controller.cli.common import clock
 from controller.core.control.explain import describe_loop
 from controller.core.knob_values import parse_amount, parse_quota
 from controller.core.model import Channel, EvictionResult, Knob, KnobValue, Mode, QosClass

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from controller.cli.common import DONE, FAILED, WRONG, fail, whole_number
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "convert a slo-controller-config to a configuration and a profile"
+EXAMPLE = "sweetpoint import-koordinator slo-controller-config.yaml --output converted"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         write(arguments.output, files)
     except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}", FAILED)
+        return fail(error, FAILED)
     print(f"wrote {' and '.join(files)} to {arguments.output}; read their comments")
     return DONE
 

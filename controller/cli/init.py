@@ -15,9 +15,10 @@ from controller.cli.common import DONE, FAILED, fail
 if TYPE_CHECKING:
     from controller.workloads.survey import Unit
 
-__all__ = ("HELP", "add_arguments", "first_config", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "first_config", "main")
 
 HELP = "write a first configuration from what runs on this host"
+EXAMPLE = "sweetpoint init --write /etc/sweetpoint/config.yaml"
 
 _KUBERNETES = """\
 this host is a node of Kubernetes ({roots}): its workloads are pods, which need no list. Install the

@@ -3,7 +3,6 @@
 """Whether the agent of this host knows a service or workload of a name."""
 
 from collections.abc import Iterable
-import difflib
 from pathlib import Path
 import sys
 
@@ -11,7 +10,7 @@ from controller.cli.top_pages import SourceError, own_page
 from controller.config.load import load
 from controller.config.yaml_document import ConfigError
 from controller.core.model import QosClass
-from controller.host.names import printable
+from controller.host.names import did_you_mean
 from controller.host.pause_file import EVERYTHING, SERVICE, WORKLOAD
 from controller.page.view import records
 
@@ -38,9 +37,8 @@ def unknown_name(config: Path, state_dir: Path, named: Iterable[tuple[str, str]]
         return ""
     for scope, name in wanted:
         if name not in known[scope]:
-            close = difflib.get_close_matches(name[:253], sorted(known[scope]), n=3)
-            hint = f"; did you mean {', '.join(map(printable, close))}?" if close else ""
-            return f"there is no {_KINDS[scope]} {name!a} now{hint}"
+            hint = did_you_mean(name, known[scope])
+            return f"there is no {_KINDS[scope]} {name!a} now{hint and f'; {hint}'}"
     return ""
 
 

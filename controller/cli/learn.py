@@ -6,18 +6,19 @@ import argparse
 from pathlib import Path
 import sys
 
-from controller.cli.common import DONE, FAILED, WRONG, add_config, fail, find_unwritable
+from controller.cli.common import DONE, FAILED, WRONG, add_agent, fail, find_config, find_unwritable
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "observe services and print a profile with learned sweet points"
+EXAMPLE = "sweetpoint learn web --for 10m --write web.yaml"
 
 _FOR = "10m"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
-    add_config(parser)
+    add_agent(parser)
     parser.add_argument(
         "--for",
         dest="duration",
@@ -43,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     services = list(dict.fromkeys(arguments.services))
     try:
         seconds = parse_duration(arguments.duration) / NS_PER_SEC
-        config = load(arguments.config)
+        config = load(find_config(arguments))
     except (ConfigError, UnitError, OSError) as error:
         return fail(error, WRONG)
     known = {rule.service for rule in config.workloads if rule.qos is QosClass.LS}

@@ -5,7 +5,6 @@
 import argparse
 from collections.abc import Iterator
 import contextlib
-from datetime import UTC, datetime
 import time
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ from controller.cli.common import (
     DONE,
     FAILED,
     WRONG,
-    WrongDirectoryError,
     add_state_dir,
+    clock,
     fail,
     find_state_dir,
 )
@@ -22,9 +21,10 @@ from controller.cli.common import (
 if TYPE_CHECKING:
     from controller.host.pause_file import PauseEntry
 
-__all__ = ("HELP", "add_arguments", "add_names", "describe", "main", "names")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "add_names", "describe", "main", "names")
 
 HELP = "give back knobs for a while, and go on measuring"
+EXAMPLE = "sweetpoint pause --for 2h --workload encode"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,8 +64,8 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.host.state_dir import owners
 
     now_s = time.time()
+    state_dir = find_state_dir(arguments)
     try:
-        state_dir = find_state_dir(arguments)
         until_s = parse_end(arguments.end, now_s)
         if until_s <= now_s:
             return fail(f"--for: {arguments.end!a} has passed", WRONG)
@@ -74,10 +74,10 @@ def main(arguments: argparse.Namespace) -> int:
             return fail(unknown, WRONG)
         added = [PauseEntry(scope, name, until_s) for scope, name in names(arguments)]
         entries = change_pauses(state_dir, added, (), now_s)
-    except (PauseError, WrongDirectoryError) as error:
+    except PauseError as error:
         return fail(error, WRONG)
     except OSError as error:
-        return fail(f"{state_dir}: {error.strerror}; run as root", FAILED)
+        return fail(error, FAILED)
     print(describe(entries))
     if not runs:
         print("no agent runs with this state directory now; one that is started obeys")
@@ -102,6 +102,6 @@ def describe(entries: "tuple[PauseEntry, ...]") -> str:
     for scope, name, until_s in entries:
         what = ascii(name)[1:-1]
         with contextlib.suppress(ValueError, OverflowError):
-            end = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="seconds")
+            end = clock(until_s * 1e9)
             lines.append(f"paused until {end}: {scope} {what}".rstrip())
     return "\n".join(lines) or "nothing is paused"

@@ -5,19 +5,12 @@
 import argparse
 import sys
 
-from controller.cli.common import (
-    DONE,
-    FAILED,
-    WRONG,
-    WrongDirectoryError,
-    add_state_dir,
-    fail,
-    find_state_dir,
-)
+from controller.cli.common import DONE, FAILED, add_state_dir, fail, find_state_dir
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "restore every knob to its original value"
+EXAMPLE = "sweetpoint release --stop"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +23,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 everything restored, 1 not everything, 2 no such directory."""
     from controller.agent.restore import release
 
-    try:
-        state_dir = find_state_dir(arguments)
-    except WrongDirectoryError as error:
-        return fail(error, WRONG)
+    state_dir = find_state_dir(arguments)
     code = release(state_dir, stop=arguments.stop)
     if code == DONE or arguments.stop:
         from controller.kube.cleanup import remove_overload_taint

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from controller.core.decision import Plan
     from controller.core.settings import Settings
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "compute the plans of a recording again, with the same or other settings"
+EXAMPLE = "sweetpoint replay recording.jsonl.gz --config new.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +51,6 @@ def main(arguments: argparse.Namespace) -> int:
         return _replay(arguments, settings)
     except ConfigError as error:
         return fail(error, WRONG)
-    except BrokenPipeError:
-        raise  # of stdout, which the caller handles
     except (RecordingError, OSError) as error:
         return fail(error, FAILED)
 

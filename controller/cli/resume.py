@@ -3,22 +3,20 @@
 """``sweetpoint resume``: ends pauses of this host before their time."""
 
 import argparse
+from collections.abc import Iterable
 import time
+from typing import TYPE_CHECKING
 
-from controller.cli.common import (
-    DONE,
-    FAILED,
-    WRONG,
-    WrongDirectoryError,
-    add_state_dir,
-    fail,
-    find_state_dir,
-)
+from controller.cli.common import DONE, FAILED, WRONG, add_state_dir, fail, find_state_dir
 from controller.cli.pause import add_names, describe, names
 
-__all__ = ("HELP", "add_arguments", "main")
+if TYPE_CHECKING:
+    from controller.host.pause_file import PauseEntry
+
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "end pauses; without a name all pauses that were set on this host"
+EXAMPLE = "sweetpoint resume --workload encode"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,24 +30,37 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.host.pause_file import PauseError, change_pauses, pause_file, read_pauses
 
     now_s = time.time()
+    state_dir = find_state_dir(arguments)
+    removed = list(names(arguments)) if arguments.service or arguments.workload else None
     try:
-        state_dir = find_state_dir(arguments)
-    except WrongDirectoryError as error:
-        return fail(error, WRONG)
-    named = arguments.service or arguments.workload
-    removed = list(names(arguments)) if named else None
-    try:
-        present = {each[:2] for each in read_pauses(state_dir, now_s)} if named else set()
-        if removed and (
-            missing := [name for scope, name in removed if (scope, name) not in present]
-        ):
-            return fail(f"not paused on this host: {missing[0]!a}", WRONG)
-        if not pause_file(state_dir).exists():
-            print(describe(()))
-            return DONE
-        print(describe(change_pauses(state_dir, (), removed, now_s)))
+        try:
+            present = read_pauses(state_dir, now_s)
+        except PauseError:
+            if removed is not None:
+                raise
+            present = ()  # a damaged file is replaced
+        known = {each[:2] for each in present}
+        if removed and (missing := [each for each in removed if each not in known]):
+            return fail(f"{_named(*missing[0])} is not paused on this host", WRONG)
+        exists = pause_file(state_dir).exists()
+        left = change_pauses(state_dir, (), removed, now_s) if exists else ()
     except PauseError as error:
         return fail(error, WRONG)
     except OSError as error:
-        return fail(f"{state_dir}: {error.strerror}; run as root", FAILED)
+        return fail(error, FAILED)
+    print(_report(present, left, now_s))
     return DONE
+
+
+def _report(before: "Iterable[PauseEntry]", left: "tuple[PauseEntry, ...]", now_s: float) -> str:
+    """Return what ended, and what is still paused."""
+    kept = {each[:2] for each in left}
+    ended = [each for each in before if each[:2] not in kept and each.until_s > now_s]
+    lines = [f"resumed: {_named(each.scope, each.name)}" for each in ended]
+    if left:
+        lines.append(describe(left))
+    return "\n".join(lines or ["nothing was paused"])
+
+
+def _named(scope: str, name: str) -> str:
+    return f"{scope} {ascii(name)[1:-1]}".rstrip()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from controller.cli.common import DONE, FAILED, fail
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "stop all agents of a DaemonSet in this cluster"
+EXAMPLE = "sweetpoint retire sweetpoint-system sweetpoint --timeout 120"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,15 +11,16 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
+from controller.cli.common import DONE, FAILED, FIRST_CONFIG, WRONG, add_config, fail
 
 if TYPE_CHECKING:
     from controller.agent.guardian import Heartbeat
     from controller.host.state_dir import Lock
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "run the agent: measure, plan and, in enforce mode, act"
+EXAMPLE = "sweetpoint run --mode observe --config /etc/sweetpoint/config.yaml"
 _NICE = -10
 
 
@@ -120,7 +121,7 @@ def _send_state_dir(config: Path, writer: int) -> int:
     except ConfigError as error:
         state_dir = Path(DEFAULT_STATE_DIR)
         if not _is_kept(state_dir, config):
-            return fail(error, WRONG)
+            return fail(error if config.exists() else f"{error}; {FIRST_CONFIG}", WRONG)
     except OSError as error:
         return fail(error, FAILED)
     os.write(writer, os.fsencode(state_dir))

@@ -7,9 +7,10 @@ import json
 
 from controller.cli.common import DONE
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "print the JSON schema of a configuration or a profile"
+EXAMPLE = "sweetpoint schema config"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

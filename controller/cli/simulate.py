@@ -13,17 +13,19 @@ import time
 from typing import TYPE_CHECKING
 
 from controller.cli.common import DONE, FAILED, WRONG, fail, find_unwritable, whole_number
+from controller.host.os_errors import reason
 
 if TYPE_CHECKING:
     from controller.simulation.comparison import Comparison
     from controller.simulation.model import Scenario
 
-__all__ = ("HELP", "add_arguments", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 # Without a terminal.
 _LINE_EVERY_S = 30
 
 HELP = "compare policies on simulated nodes: objective kept, best-effort work, writes"
+EXAMPLE = "sweetpoint simulate --scenario main --seeds 3"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -233,7 +235,7 @@ def _plot(comparison: "Comparison", path: Path) -> int:
     try:
         path.write_text(draw(comparison.runs, comparison.titles), encoding="utf-8")
     except OSError as error:
-        return fail(f"{path}: {error.strerror}", FAILED)
+        return fail(f"{path}: {reason(error)}", FAILED)
     return DONE
 
 

@@ -14,20 +14,21 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, add_config, fail
+from controller.cli.common import DONE, FAILED, WRONG, add_agent, fail
 
 if TYPE_CHECKING:
     from controller.cli.top_pages import Page, SourceError
     from controller.page.view import Tracker, View
 
-__all__ = ("HELP", "add_arguments", "main", "plain")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main", "plain")
 
 HELP = "watch services, best-effort work and decisions of an agent"
+EXAMPLE = "sweetpoint top --service web"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
-    add_config(parser)
+    add_agent(parser)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--url", help="address of an agent's pages, such as http://host:9464")
     source.add_argument(

@@ -16,8 +16,10 @@ from typing import Any
 import urllib.error
 import urllib.request
 
+from controller.cli.common import find_config
 from controller.host.facts import die_with_parent
 from controller.host.names import printable
+from controller.host.os_errors import reason
 
 __all__ = ("Page", "SourceError", "own_page", "pages")
 
@@ -89,7 +91,7 @@ def _address(arguments: argparse.Namespace) -> tuple[str, Path | None]:
         if not arguments.url.startswith(("http://", "https://")):
             raise SourceError("--url must begin with http:// or https://")
         return arguments.url.rstrip("/"), arguments.token_file
-    url, token_file = _own_address(arguments.config)
+    url, token_file = _own_address(find_config(arguments))
     return url, arguments.token_file or token_file
 
 
@@ -125,8 +127,10 @@ def _fetch(url: str, token_file: Path | None) -> Page:
         raise SourceError(f"{url}/statusz: HTTP {error.code}{hint}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         # It may have a line of the answer in it.
-        reason = printable(str(getattr(error, "reason", None) or error)[:_MOST_REASON])
-        raise SourceError(f"{url}/statusz: {reason}; does the agent run?") from None
+        cause = getattr(error, "reason", None) or error
+        text = reason(cause) if isinstance(cause, Exception) else str(cause)
+        what = printable(text[:_MOST_REASON])
+        raise SourceError(f"{url}/statusz: {what}; does the agent run?") from None
     return _parse(data, url)
 
 
@@ -134,8 +138,8 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not ASCII text"
-        raise SourceError(f"--token-file {path}: {reason}") from None
+        text = reason(error) if isinstance(error, OSError) else "not ASCII text"
+        raise SourceError(f"--token-file {path}: {text}") from None
     if not token.isprintable():  # the message of urllib would have the token in it
         raise SourceError(f"--token-file {path}: must have one line")
     return token

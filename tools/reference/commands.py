@@ -26,6 +26,7 @@ def commands() -> Iterator[str]:
         rows = [_row(parser, action) for action in parser._actions]
         if rows:
             yield from table(("argument", "meaning"), rows)
+        yield f"\nExample: {code(module.EXAMPLE)}\n"
 
 
 def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str]:

@@ -1,7 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+import shlex
 import subprocess
 import sys
+
+import pytest
+
+from controller.cli.main import COMMANDS, main, parser
 
 SCRIPT = """
 import sys
@@ -21,15 +26,49 @@ def test_run_imports_no_other_sub_command() -> None:
     assert modules == {"controller.cli.main", "controller.cli.common", "controller.cli.run"}
 
 
-def test_an_unknown_sub_command_is_answered_with_all_that_exist() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "controller.cli.main", "--verbose", "rum"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "'import-koordinator'" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["chekc"], "there is no command 'chekc'; did you mean check?"),
+        (["--verbose", "rum"], "there is no command 'rum'; did you mean run, resume?"),
+        (["frobnicate"], f"there is no command 'frobnicate'; known: {', '.join(COMMANDS)}"),
+        (["\x1b[2J"], r"there is no command '\x1b[2J'; known: "),
+        (["pause", "--workloda", "x"], "unknown argument '--workloda'; did you mean --workload?"),
+        (["pause", "encode"], "unknown argument 'encode'; see 'sweetpoint pause --help'"),
+        (["schema", "confg"], "see 'sweetpoint schema --help'"),
+        ([], "required: COMMAND; see 'sweetpoint --help'"),
+    ],
+)
+def test_a_mistyped_command_line_is_one_line_with_what_to_do(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(words)
+    except SystemExit as end:
+        code = end.code
+    shown = capsys.readouterr().err
+    assert code == 2
+    assert message in shown
+    assert shown.startswith("sweetpoint: ")
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_help_has_a_sentence_and_an_example(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    usage, sentence, *_, example = capsys.readouterr().out.rstrip().split("\n\n")
+    assert usage.startswith(f"usage: sweetpoint {name} ")
+    assert sentence[0].isupper()
+    assert sentence.endswith(".")
+    assert 4 <= len(sentence.split(". ")[0].split()) <= 25
+    title, line = example.splitlines()
+    assert title == "example:"
+    program, *words = shlex.split(line)
+    assert program == "sweetpoint"
+    assert parser([name]).parse_args(words).command == name
 
 
 LOGGING = r"""

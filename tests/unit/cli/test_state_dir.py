@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterator
 import os
 from pathlib import Path
+import re
 import shlex
 import time
 
 import pytest
 
 from controller.cli import common, release
+from controller.cli.common import clock
 from controller.cli.main import main, parser
 from controller.config import state_dir as state_dir_module
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
@@ -58,7 +60,7 @@ def test_the_directory_is_that_of_the_configuration(
     host: Host, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host.configure(host.state)
-    said = {"release": "nothing to restore", "pause": "everything", "resume": "nothing is paused"}
+    said = {"release": "nothing to restore", "pause": "everything", "resume": "resumed: everything"}
     assert main(["pause"]) == 0
     assert host.paused(host.state) == [("everything", "")]
     assert main([command]) == 0
@@ -217,7 +219,7 @@ def test_each_message_with_this_command_names_the_directory() -> None:
         if "sweetpoint release" in text
     }
     # The cgroup of the agent is one for the host, whatever the state directory is.
-    assert found == {"controller/host/own_cgroup.py"}
+    assert found == {"controller/host/own_cgroup.py", "controller/cli/release.py"}  # its example
 
 
 def strings(tree: ast.Module) -> Iterator[str]:
@@ -233,3 +235,45 @@ def strings(tree: ast.Module) -> Iterator[str]:
         text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
         if isinstance(text, str):
             yield text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], ["resumed: workload batch", "resumed: service web"]),
+        (["--service", "web"], ["resumed: service web", "paused until 20"]),
+    ],
+)
+def test_resume_says_what_it_did(
+    host: Host, words: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.configure(host.state)
+    assert main(["pause", "--workload", "batch", "--service", "web"]) == 0
+    assert main(["resume", "--service", "wbe"]) == 2
+    shown = capsys.readouterr()
+    assert "service wbe is not paused on this host" in shown.err
+    assert main(["resume", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(said)
+    for text in said:
+        assert any(line.startswith(text) for line in lines)
+    assert main(["resume"]) == 0
+    capsys.readouterr()
+    assert main(["resume"]) == 0
+    assert capsys.readouterr().out == "nothing was paused\n"
+
+
+def test_pauses_are_told_in_the_zone_of_the_host(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TZ", "ABC-1")
+    time.tzset()
+    try:
+        host.configure(host.state)
+        assert main(["pause"]) == 0
+        shown = capsys.readouterr().out.splitlines()[0]
+        assert re.fullmatch(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d ABC: everything", shown)
+        assert clock(0) == "1970-01-01 01:00:00 ABC"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -226,7 +226,7 @@ def test_in_a_pipe_it_prints_plain_lines(agent: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "No such file or directory"),
+        (None, "there is no such file or directory"),
         ("secret-part-one\nsecret-part-two\n", "must have one line"),
         ("geheim-ü", "not ASCII text"),
     ],
