@@ -21,6 +21,7 @@ import sys
 import time
 from typing import NamedTuple, NoReturn
 
+from controller.host.service_manager import ServiceManager
 from controller.host.state_dir import Lock, LockError, release_command
 
 __all__ = ("Heartbeat", "Limits", "run")
@@ -118,12 +119,14 @@ def run(
     _close_inherited_fds(keep=lock.fileno())
     oom_score_adj = _exempt_from_oom_killer()
     signals = _Signals()
+    manager = ServiceManager.of_environment()
     _restore_in_child(restore, limits, lock)
     quick_deaths = 0
     while True:
         started = time.monotonic()
-        end = _run_agent_once(agent, lock, signals, limits, oom_score_adj)
+        end = _run_agent_once(agent, lock, signals, limits, oom_score_adj, manager)
         clean = _restore_in_child(restore, limits, lock)
+        manager.alive(time.monotonic())  # both took their limit at most
         if end.stopped or end.code in (0, _CONFIG_ERROR):
             return max(end.code, 0) if clean else max(end.code, 1)
         quick = time.monotonic() - started < limits.quick_s
@@ -196,6 +199,7 @@ def _run_agent_once(
     signals: _Signals,
     limits: Limits,
     oom_score_adj: int | None,
+    manager: ServiceManager,
 ) -> _AgentExit:
     beats_fd, beat_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     guardian = os.getpid()
@@ -213,7 +217,7 @@ def _run_agent_once(
     pidfd = os.pidfd_open(pid)
     try:
         lock.set_owners([guardian, pid])
-        stopped = _watch(pidfd, beats_fd, signals, limits, lock)
+        stopped = _watch(pidfd, beats_fd, signals, limits, lock, manager)
         # Still running after _watch: killed, but hanging in the kernel.
         ended, status = os.waitpid(pid, os.WNOHANG)
     finally:
@@ -223,7 +227,14 @@ def _run_agent_once(
     return _AgentExit(os.waitstatus_to_exitcode(status) if ended else -signal.SIGKILL, stopped)
 
 
-def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits, lock: Lock) -> bool:
+def _watch(
+    pidfd: int,
+    beats_fd: int,
+    signals: _Signals,
+    limits: Limits,
+    lock: Lock,
+    manager: ServiceManager,
+) -> bool:
     # Return when the agent is dead, or will be without running again: True if it had been asked
     # to stop.
     poll = select.poll()
@@ -244,6 +255,7 @@ def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits, lock: L
                 poll.unregister(beats_fd)  # closed: the agent is ending, its pidfd follows
             elif not stopped:
                 deadline = now + limits.heartbeat_s
+                manager.ready()
             started = True
         for number in signals.pop():
             if number == signal.SIGHUP:
@@ -252,6 +264,7 @@ def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits, lock: L
                 signal.pidfd_send_signal(pidfd, signal.SIGTERM)
                 stopped = True
                 deadline = now + limits.stop_s
+                manager.stopping()
         if now - polled > _SUSPENDED_S:
             deadline = max(deadline, now + limits.stop_s)
         if now >= deadline:
@@ -267,6 +280,8 @@ def _watch(pidfd: int, beats_fd: int, signals: _Signals, limits: Limits, lock: L
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             killed = True
             deadline = now + limits.stop_s
+        # The agent is within its limit, or was killed: the guardian does its work.
+        manager.alive(now)
         polled = now
 
 

@@ -98,7 +98,7 @@ def _list_names(data_dir: Path, since_ns: int, until_ns: int) -> int:
 def no_history(data_dir: Path, error: OSError) -> str:
     """Return that *error* is why the history in *data_dir* cannot be read, and what to do."""
     if isinstance(error, FileNotFoundError):
-        return f"{data_dir} has no history; name the agent with --config, or run one first"
+        return f"{data_dir} has no history yet; --config names another agent"
     return f"the history in {data_dir} cannot be read: {reason(error)}"
 
 

@@ -36,12 +36,13 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _remove_own_cgroup() -> bool:
+    from controller.host.os_errors import reason
     from controller.host.own_cgroup import OWN_CGROUP, remove_own_cgroup
 
     try:
         if remove_own_cgroup():
             print(f"removed   cgroup {OWN_CGROUP}, which a killed agent left")
     except OSError as error:
-        fail(f"cannot remove cgroup {OWN_CGROUP}: {error}", FAILED)
+        fail(f"cannot remove cgroup {OWN_CGROUP}: {reason(error)}", FAILED)
         return False
     return True

@@ -6,6 +6,7 @@ With real processes: ``tests/kernel/test_guardian.py``.
 """
 
 from collections.abc import Iterator
+import itertools
 import os
 from pathlib import Path
 import select
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from controller.agent import guardian
+from controller.host.service_manager import ServiceManager
 from controller.host.state_dir import Lock
 
 LIMITS = guardian.Limits(heartbeat_s=10.0, start_s=120.0, stop_s=5.0)
@@ -41,6 +43,8 @@ class World(guardian._Signals):
         self.suspended = (0.0, 0.0)
         self.now_s = 0.0
         self.sent: list[tuple[float, int]] = []
+        self.told: list[tuple[float, bytes]] = []
+        self.manager = Manager(self)
         self._dead = False
         self._pending: list[int] = []
 
@@ -51,7 +55,7 @@ class World(guardian._Signals):
         self._state_dir.cleanup()
 
     def watch(self, limits: guardian.Limits = LIMITS) -> bool:
-        return guardian._watch(PIDFD, self.beats_fd, self, limits, self._lock)
+        return guardian._watch(PIDFD, self.beats_fd, self, limits, self._lock, self.manager)
 
     def pop(self) -> list[int]:
         pending, self._pending = self._pending, []
@@ -91,6 +95,17 @@ class World(guardian._Signals):
         assert isinstance(event, int)
         self._pending.append(event)
         return self.read_fd
+
+
+class Manager(ServiceManager):
+    """Notes what is told to the service manager, and when."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__("@", watchdog_s=60.0)
+        self._world = world
+
+    def _send(self, message: bytes) -> None:
+        self._world.told.append((round(self._world.now_s, 3), message))
 
 
 @pytest.fixture
@@ -161,3 +176,31 @@ def test_an_agent_that_outlives_sigkill_is_left(
     assert world.sent == [(11.0, signal.SIGKILL)]
     assert world.now_s == pytest.approx(11.0 + LIMITS.stop_s)
     assert "hangs in the kernel" in caplog.text
+
+
+def test_the_service_is_ready_with_the_first_heartbeat(worlds: list[World]) -> None:
+    worlds.append(world := World((70.0, BEAT), (70.5, BEAT), (71.0, signal.SIGTERM), (72.0, DIES)))
+    assert world.watch()
+    told = [each for each in world.told if each[1] != b"WATCHDOG=1"]
+    assert told == [(70.0, b"READY=1"), (71.0, b"STOPPING=1")]
+
+
+def test_the_guardian_speaks_for_an_agent_that_starts_works_or_is_killed(
+    worlds: list[World],
+) -> None:
+    """Silence of the guardian for 60 s would have the manager restart the service."""
+    beats = [(100.0 + 5 * number, BEAT) for number in range(40)]
+    worlds.append(world := World(*beats, obeys=False))
+    assert not world.watch()
+    assert world.sent  # it became silent, and was killed in vain
+    alive = [now_s for now_s, message in world.told if message == b"WATCHDOG=1"]
+    gaps = [late - early for early, late in itertools.pairwise([0.0, *alive, world.now_s])]
+    assert max(gaps) <= 60 / 4 + 1
+    assert len(alive) < 2 * world.now_s / (60 / 4)
+
+
+def test_a_guardian_that_does_not_run_is_not_alive(worlds: list[World]) -> None:
+    worlds.append(world := World((1.0, BEAT), (205.0, DIES)))
+    world.suspended = (2.0, 200.0)
+    assert not world.watch()
+    assert not [now_s for now_s, _ in world.told if 2.0 < now_s < 200.0]

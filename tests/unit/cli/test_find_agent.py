@@ -120,7 +120,7 @@ def test_a_directory_can_be_named_where_the_file_cannot_be_used(
     assert main(words) == 2
     assert capsys.readouterr().err.endswith("can be named with --data-dir instead\n")
     assert main([*words, "--data-dir", str(tmp_path / "none")]) == 1
-    assert f"{tmp_path}/none has no history" in capsys.readouterr().err
+    assert f"{tmp_path}/none has no history yet" in capsys.readouterr().err
 
 
 def test_the_usual_directories_are_those_of_the_configuration() -> None:
