@@ -14,7 +14,8 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO, cast
 
 from controller.cli.common import FAILED, WRONG, WrongAgentError, discard, fail
-from controller.host.names import did_you_mean, printable
+from controller.cli.log_format import FORMATTERS, TEXT
+from controller.host.names import did_you_mean
 from controller.host.os_errors import reason
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ COMMANDS = (
     "replay",
     "simulate",
     "import-koordinator",
+    "completion",
 )
 
 
@@ -70,13 +72,6 @@ class _Version(argparse.Action):
 def command(name: str) -> _Command:
     """Import the module of a sub-command and return it."""
     return cast(_Command, import_module(f"controller.cli.{name.replace('-', '_')}"))
-
-
-class _Formatter(logging.Formatter):
-    """Shows names in messages as text: that of a cgroup may have sequences for the terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        return "\n".join(map(printable, super().formatMessage(record).split("\n")))
 
 
 class _OutputError(Exception):
@@ -145,7 +140,7 @@ def _run(argv: Sequence[str]) -> int:
         return fail(f"there is no command {first!a}; {hint}", WRONG)
     arguments = parser([first] if first in COMMANDS else COMMANDS).parse_args(argv)
     handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(FORMATTERS[arguments.log_format]())
     level = logging.DEBUG if arguments.verbose else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])
     return command(arguments.command).main(arguments)
@@ -191,6 +186,13 @@ def _globals() -> argparse.ArgumentParser:
     """Return the parser of the options that come before the sub-command."""
     options = _Parser(prog="sweetpoint", add_help=False)
     options.add_argument("--verbose", action="store_true", help="log at level DEBUG")
+    options.add_argument(
+        "--log-format",
+        choices=tuple(FORMATTERS),
+        default=TEXT,
+        help="lines of the log: text, or JSON with time, level, logger and message "
+        "(default: %(default)s)",
+    )
     options.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     return options
 

@@ -33,6 +33,7 @@ QUICK: dict[str, tuple[list[str], int | None]] = {
     "resume": (["--state-dir", "{home}/state"], 0),
     "retire": (["--kubeconfig", "{home}/config.yaml", "namespace", "daemonset"], 1),
     "schema": (["config"], 0),
+    "completion": (["bash"], 0),
     "simulate": (["--scenario", "two-services", "--seconds", "1"], 2),
     "top": (["--config", "{home}/config.yaml", "--once"], 1),
 }

@@ -52,7 +52,7 @@ def parse(name: str, *words: str) -> argparse.Namespace:
 
 
 def test_no_command_is_left_out() -> None:
-    assert {*OF_AN_AGENT, *OTHERS, "import-koordinator"} == {*COMMANDS}
+    assert {*OF_AN_AGENT, *OTHERS, "import-koordinator", "completion"} == {*COMMANDS}
 
 
 @pytest.mark.parametrize("name", OF_AN_AGENT)

@@ -1,5 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+import json
+import re
 import shlex
 import subprocess
 import sys
@@ -23,7 +25,12 @@ def test_run_imports_no_other_sub_command() -> None:
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
     )
     modules = {name for name in done.stdout.split() if name.startswith("controller.cli.")}
-    assert modules == {"controller.cli.main", "controller.cli.common", "controller.cli.run"}
+    assert {name.removeprefix("controller.cli.") for name in modules} == {
+        "main",
+        "common",
+        "log_format",
+        "run",
+    }
 
 
 @pytest.mark.parametrize(
@@ -86,3 +93,30 @@ def test_odd_names_are_logged_as_text() -> None:
     *_, first, second = done.stderr.splitlines()
     assert first.endswith(r" WARNING /batch/\x1b[2J\udcff is gone")
     assert second == "second line"
+
+
+JSON = r"""
+import logging
+from controller.cli.main import main
+main(["--log-format", "json", "pause", "--for", "0s"])
+logging.getLogger("x").warning("%s is gone\nsecond line", "/batch/\x1b[2J\udcff")
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.exception("a defect")
+"""
+
+
+def test_a_log_in_json_has_an_object_in_each_line() -> None:
+    done = subprocess.run([sys.executable, "-c", JSON], capture_output=True, check=True)
+    *_, first, second = (json.loads(line) for line in done.stderr.splitlines()[1:])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
+    assert first == {
+        "level": "WARNING",
+        "logger": "x",
+        "message": "/batch/\x1b[2J\udcff is gone\nsecond line",
+    }
+    assert done.stderr.isascii()
+    assert b"\x1b" not in done.stderr
+    assert second["message"] == "a defect"
+    assert second["exception"].endswith("ZeroDivisionError: division by zero")
