@@ -93,6 +93,7 @@ def _plain(advice: "Advice") -> dict[str, object]:
 def _lines(advice: "Advice") -> Iterator[str]:
     from controller.cli.explain_text import lasted
     from controller.core.model import Mode
+    from controller.core.units import count
 
     coverage = advice.coverage
     yield f"{clock(coverage.since_ns)} to {clock(coverage.until_ns)}"
@@ -102,7 +103,8 @@ def _lines(advice: "Advice") -> Iterator[str]:
     times = [f"{lasted(time_ns)} in {mode} mode" for mode, time_ns in advice.observed_ns.items()]
     yield f"An agent ran for {' and '.join(times)}."
     if coverage.unreadable:
-        yield f"{coverage.unreadable} parts of the history cannot be read and are not counted."
+        parts = count(coverage.unreadable, "part")
+        yield f"Not counted: {parts} of the history, which cannot be read."
     for channel, by_mode in advice.blind_ns.items():
         blind_ns = sum(by_mode.values())
         if blind_ns > _UNMEASURED_NS:
@@ -179,6 +181,7 @@ def _gain(time: "ModeTime") -> str:
 def _taken(advice: "Advice") -> Iterator[str]:
     from controller.cli.explain_text import lasted
     from controller.core.model import Mode
+    from controller.core.units import count
 
     taken = advice.taken
     if advice.best_effort and not taken.measured_ns:
@@ -186,8 +189,8 @@ def _taken(advice: "Advice") -> Iterator[str]:
         return
     if not taken.cut_cpu_s:
         yield (
-            f"Enforcing would have limited no best-effort work ({advice.best_effort} workloads, "
-            f"{_hours(taken.used_cpu_s)} used)."
+            "Enforcing would have limited no best-effort work "
+            f"({count(advice.best_effort, 'workload')}, {_hours(taken.used_cpu_s)} used)."
         )
     else:
         part = taken.cut_cpu_s / taken.used_cpu_s if taken.used_cpu_s else 0.0
@@ -204,7 +207,7 @@ def _taken(advice: "Advice") -> Iterator[str]:
     if unmeasured_ns > _UNMEASURED_NS:
         yield f"Not counted: {lasted(unmeasured_ns)} in which the CPU use was not measured."
     if taken.evictions:
-        yield f"Not counted: evictions, of which {taken.evictions} were decided."
+        yield f"Not counted: {count(taken.evictions, 'decided eviction')}."
     yield ""
     yield (
         "How sure is this? The suffering was measured. The cut is an upper bound: while observing "

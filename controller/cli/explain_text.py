@@ -24,7 +24,7 @@ from controller.cli.common import clock
 from controller.core.control.explain import describe_loop
 from controller.core.knob_values import parse_amount, parse_quota
 from controller.core.model import Channel, EvictionResult, Knob, KnobValue, Mode, QosClass
-from controller.core.units import NS_PER_SEC, format_bytes, format_cpus, format_duration
+from controller.core.units import NS_PER_SEC, count, format_bytes, format_cpus, format_duration
 from controller.host.names import printable
 
 __all__ = ("lasted", "sentence", "text")
@@ -100,9 +100,10 @@ def _coverage(coverage: Coverage) -> Iterator[str]:
     if coverage.first_ns - coverage.since_ns > 120 * NS_PER_SEC:
         yield f"The history begins at {clock(coverage.first_ns)}."
     if coverage.unreadable:
-        yield f"{coverage.unreadable} parts of it cannot be read, so incidents may be missing."
+        parts = count(coverage.unreadable, "part")
+        yield f"{parts} of it cannot be read, so incidents may be missing."
     if coverage.dropped:
-        yield f"{coverage.dropped} texts of it were too many to be stored."
+        yield f"{count(coverage.dropped, 'text')} of it could not be stored: there were too many."
 
 
 def _touches(incident: Incident) -> bool:
@@ -160,7 +161,9 @@ def sentence(incident: Incident) -> str:
 
 def _parents(squeeze: Squeeze) -> str:
     shared = [held for held in squeeze.knobs if held.shared_by is not None]
-    names = ", ".join(f"{held.target} (shared by {held.shared_by} workloads)" for held in shared)
+    names = ", ".join(
+        f"{held.target} (shared by {count(held.shared_by or 0, 'workload')})" for held in shared
+    )
     if not shared:
         return ""
     return f"{'' if len(shared) == len(squeeze.knobs) else ', also'} through its parent {names}"
@@ -278,7 +281,7 @@ def _knob(held: Held) -> str:
     last = "" if last == strictest else f", {last} at last"
     target = held.target
     if held.shared_by is not None:
-        target += f", the parent of {held.shared_by} best-effort workloads"
+        target += f", the parent of {count(held.shared_by, 'best-effort workload')}"
     if held.knob is not Knob.CORE_COOKIE:
         strictest += " at the strictest"
     return f"{held.knob} of {target}: {before} -> {strictest}{last}"

@@ -59,6 +59,7 @@ def _replay(arguments: argparse.Namespace, settings: "Settings | None") -> int:
     from dataclasses import replace
 
     from controller.agent.recording import RecordingError, read, replay
+    from controller.core.units import count
 
     path = arguments.recording
     if path.is_dir():
@@ -71,7 +72,8 @@ def _replay(arguments: argparse.Namespace, settings: "Settings | None") -> int:
         _print_verdicts(plan)
     if not ticks:
         raise RecordingError(f"{path} has no tick")
-    print(f"{ticks} ticks, {different} plans differ from the recorded ones")
+    differ = "plan differs" if different == 1 else "plans differ"
+    print(f"{count(ticks, 'tick')}, {different} {differ} from the recorded ones")
     return FAILED if different and settings is None else DONE
 
 
@@ -109,18 +111,21 @@ def _reported(
 
 def _print_means(replayed: "Iterator[tuple[Entry, Plan]]") -> None:
     sums: dict[str, tuple[float, float]] = {}
-    count = 0
+    snapshots = 0
     for entry, plan in replayed:
-        count += 1
+        snapshots += 1
         _print_verdicts(plan)
         recorded = {each.channel: each.applied for each in entry.plan.demands}
         for demand in plan.demands:
             before, after = sums.get(demand.channel, (0.0, 0.0))
             before += recorded.get(demand.channel, 0.0)
             sums[demand.channel] = before, after + demand.applied
-    print(f"{count} snapshots")
+    from controller.core.units import count
+
+    print(count(snapshots, "snapshot"))
     for channel, (before, after) in sums.items():
-        print(f"{channel}: mean demand {before / count:.3f} recorded, {after / count:.3f} replayed")
+        means = f"{before / snapshots:.3f} recorded, {after / snapshots:.3f} replayed"
+        print(f"{channel}: mean demand {means}")
 
 
 def _print_verdicts(plan: "Plan") -> None:

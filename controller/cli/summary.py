@@ -14,7 +14,7 @@ from controller.config.load import Config
 from controller.config.workload_rules import is_pattern
 from controller.core.model import Channel, IndicatorName, Knob, Workload
 from controller.core.settings import CoreMode, IndicatorSpec, Profile
-from controller.core.units import format_duration
+from controller.core.units import count, format_duration
 from controller.doctor.fact import Fact
 from controller.doctor.knobs import find_knobs
 from controller.doctor.optional import find_optional
@@ -309,8 +309,8 @@ def render(summary: Summary) -> str:
 
 
 def _rule_row(rule: RuleSummary) -> tuple[str, ...]:
-    count = f"{len(rule.found)} cgroup{'s' * (len(rule.found) != 1)}"
-    now = ", ".join(filter(None, (count if rule.found else "", rule.problem)))
+    found = count(len(rule.found), "cgroup")
+    now = ", ".join(filter(None, (found if rule.found else "", rule.problem)))
     return rule.name, rule.qos, rule.profile or "-", rule.cgroup, now
 
 

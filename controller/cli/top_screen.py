@@ -19,11 +19,19 @@ import tty
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from controller.cli.top_pages import Page, SourceError
-from controller.page.view import Tracker, View, bar, spark
+from controller.cli.top_table import Column, Fitted
+from controller.page.view import (
+    ChannelRow,
+    ServiceRow,
+    Tracker,
+    View,
+    WorkloadRow,
+    bar,
+    spark,
+)
 
 __all__ = ("draw", "run")
 
@@ -31,56 +39,85 @@ _SORTS = ("harm", "use", "name")
 _KEYS_S = 0.1
 # How long the end waits for the thread that reads pages.
 _END_S = 1.0
+_SERVICES = (
+    Column("service", least=10),
+    Column("indicator"),
+    Column("value"),
+    Column("sweet point"),
+    Column("times"),
+    Column("", leave=4),
+    Column("trend", least=8, leave=2, newest=True),
+    Column("origin", leave=3),
+    Column("channel", leave=5),
+    Column("status", leave=1),
+)
+_WORKLOADS = (
+    Column("best-effort", least=12),
+    Column("allowance"),
+    Column("use"),
+    Column("blame"),
+    Column("hurts", least=8),
+)
+_CHANNELS = (
+    Column("channel"),
+    Column("state"),
+    Column("demand"),
+    Column("for", least=8),
+    Column("knobs", least=8),
+)
 _STATES = {"free": "green", "squeeze": "yellow", "safe": "red", "hold": "red", "paused": "cyan"}
 
 
 def draw(view: View, *, detail: bool, height: int, hint: str) -> Group:
     """Return *view* for a terminal of *height* lines; *hint* is the last line."""
-    services = _table("service", "indicator", "value", "sweet point", "", "trend", "channel")
     rows = max(3, (height - 12) // 2)
-    for row in view.services[: None if detail else rows]:
-        style = "red" if (row.ratio or 0.0) > 1 else "green" if row.status == "fresh" else "dim"
-        services.add_row(
-            Text(row.service),
-            Text(row.indicator),
-            Text(row.value, style),
-            Text(" ".join(filter(None, (row.sweet_point, row.origin)))),
-            Text(bar(row.ratio, 16), style),
-            Text(spark(row.trend, 60 if detail else 20), style),
-            Text(f"{row.channel} {row.status}"),
-        )
-    workloads = _table("best-effort", "allowance", "use", "blame", "hurts")
-    for work in view.workloads[:rows]:
-        workloads.add_row(
-            Text(work.name),
-            Text(work.allowance),
-            Text("-" if work.use_cpus is None else f"{work.use_cpus:.2f}cpu"),
-            Text(f"{work.blame:.0%}" if work.harms else "", "red"),
-            Text(work.harms),
-        )
-    channels = _table("channel", "state", "demand", "for", "knobs")
-    for each in view.channels:
-        style = _STATES.get(each.state, "blue")
-        demand = f"{each.demand:.0%}"
-        texts = (Text(each.state, style), Text(demand), Text(each.service), Text(each.knobs))
-        channels.add_row(Text(each.channel), *texts)
     decisions = view.decisions[: None if detail else 5]
     return Group(
         Text(view.head, "bold"),
         *(Text(f"! {note}", "yellow") for note in view.notes),
-        services,
-        workloads,
-        channels,
+        Fitted(_SERVICES, map(_service, view.services[: None if detail else rows])),
+        Fitted(_WORKLOADS, map(_workload, view.workloads[:rows])),
+        Fitted(_CHANNELS, map(_channel, view.channels)),
         *(Text(text, overflow="ellipsis", no_wrap=not detail) for text in decisions),
         Text(hint, "dim"),
     )
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, expand=True, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis")
-    return table
+def _service(row: ServiceRow) -> tuple[Text, ...]:
+    style = "red" if (row.ratio or 0.0) > 1 else "green" if row.status == "fresh" else "dim"
+    return (
+        Text(row.service),
+        Text(row.indicator),
+        Text(row.value, style),
+        Text(row.sweet_point),
+        Text("" if row.ratio is None else f"{row.ratio:.3g}", style),
+        Text(bar(row.ratio, 16), style),
+        Text(spark(row.trend, 60), style),
+        Text(row.origin),
+        Text(row.channel),
+        Text(row.status),
+    )
+
+
+def _workload(row: WorkloadRow) -> tuple[Text, ...]:
+    return (
+        Text(row.name),
+        Text(row.allowance),
+        Text("-" if row.use_cpus is None else f"{row.use_cpus:.2f}cpu"),
+        Text(f"{row.blame:.0%}" if row.harms else "", "red"),
+        Text(row.harms),
+    )
+
+
+def _channel(row: ChannelRow) -> tuple[Text, ...]:
+    style = _STATES.get(row.state, "blue")
+    return (
+        Text(row.channel),
+        Text(row.state, style),
+        Text(f"{row.demand:.0%}"),
+        Text(row.service),
+        Text(row.knobs),
+    )
 
 
 def run(

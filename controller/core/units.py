@@ -14,6 +14,7 @@ __all__ = (
     "NS_PER_SEC",
     "NS_PER_US",
     "UnitError",
+    "count",
     "format_bandwidth",
     "format_bytes",
     "format_cpus",
@@ -169,6 +170,11 @@ def format_bandwidth(bytes_per_s: float) -> str:
 def format_cpus(cpus: float) -> str:
     """Return *cpus* with its unit: ``1.50cpu``, below a hundredth of a CPU ``2.5mcpu``."""
     return f"{cpus:.2f}cpu" if cpus >= 0.01 or cpus == 0 else f"{cpus * 1000:.2g}mcpu"
+
+
+def count(number: int, noun: str) -> str:
+    """Return *number* with *noun*, which gets an ``s`` unless there is one: ``2 workloads``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _scaled(text: str, units: dict[str, int] | dict[str, float], wanted: str) -> float:

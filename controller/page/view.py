@@ -10,11 +10,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 import fnmatch
+import math
 from typing import Any, NamedTuple
 
 from controller.core.knob_values import parse_quota
-from controller.core.model import KnobValue
-from controller.core.units import NS_PER_SEC, format_bandwidth, format_cpus, format_duration
+from controller.core.model import KnobValue, Pause
+from controller.core.units import (
+    NS_PER_SEC,
+    count,
+    format_bandwidth,
+    format_cpus,
+    format_duration,
+)
 from controller.host.names import printable
 
 __all__ = (
@@ -26,6 +33,7 @@ __all__ = (
     "bar",
     "mapping",
     "number",
+    "position",
     "records",
     "spark",
     "text",
@@ -38,7 +46,7 @@ _MOST_MISSING = 5
 _RATIOS = ("wait_ratio", "net_drops", "psi_cpu", "psi_memory", "psi_io")
 _SPARKS = "▁▂▃▄▅▆▇█"
 # The bar and the trend end at this multiple of the sweet point.
-_FULL = 2.0
+_FULL = 100.0
 
 
 class ServiceRow(NamedTuple):
@@ -91,11 +99,27 @@ class View:
     decisions: tuple[str, ...]
 
 
+def position(ratio: float) -> float:
+    """Return where *ratio* (value / sweet point) lies on a scale from 0 to 1.
+
+    It is linear up to the sweet point, which is the middle, and logarithmic beyond: 10 times is at
+    0.75, 100 times at 1.
+    """
+    if ratio <= 1.0:
+        return max(0.0, ratio) / 2
+    return 0.5 + math.log(min(ratio, _FULL), _FULL) / 2
+
+
 def bar(ratio: float | None, width: int) -> str:
-    """Return a bar whose middle is the sweet point: ``#`` up to it, ``!`` beyond."""
+    """Return a bar whose middle is the sweet point: ``#`` up to it, ``!`` beyond.
+
+    What is above the sweet point has at least one ``!``.
+    """
     if ratio is None:
         return " " * width
-    filled = round(min(ratio, _FULL) / _FULL * width)
+    filled = round(position(ratio) * width)
+    if ratio > 1.0:
+        filled = max(filled, width // 2 + 1)
     return "".join("#" if at < width // 2 else "!" for at in range(filled)).ljust(width, ".")
 
 
@@ -104,7 +128,7 @@ def spark(trend: Iterable[float | None], width: int) -> str:
     shown = [*trend][-width:]
     top = len(_SPARKS) - 1
     return "".join(
-        " " if each is None else _SPARKS[round(min(each, _FULL) / _FULL * top)] for each in shown
+        " " if each is None else _SPARKS[round(position(each) * top)] for each in shown
     ).rjust(width)
 
 
@@ -138,7 +162,7 @@ class Tracker:
         plan = mapping(page.get("plan"))
         loops = records(plan.get("loops"))
         return View(
-            head=_head(page, plan),
+            head=_head(page, plan, _pause(page)),
             notes=tuple(_notes(page)),
             services=self._services(loops, _origins(plan)),
             workloads=self._workloads(page, plan),
@@ -207,6 +231,7 @@ class Tracker:
             for each in records(page.get("knobs"))
         }
         blame, harms = _blame(plan)
+        pause = _pause(page)
         rows = []
         for each in records(page.get("workloads")):
             name, path = text(each.get("name")), text(each.get("path"))
@@ -218,7 +243,7 @@ class Tracker:
             rows.append(
                 WorkloadRow(
                     name=name,
-                    allowance=_allowance(path, knobs),
+                    allowance="paused" if _is_paused(each, pause) else _allowance(path, knobs),
                     use_cpus=self._use.get(path),
                     blame=blame.get(cgroup, 0.0),
                     harms=", ".join(sorted(harms.get(cgroup, ()))),
@@ -231,12 +256,30 @@ class Tracker:
         return tuple(sorted(rows, key=lambda row: (-row.blame, -(row.use_cpus or 0.0))))
 
 
-def _head(page: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+def _pause(page: Mapping[str, Any]) -> Pause:
+    named: dict[str, list[str]] = {}
+    for each in records(page.get("pauses")):
+        named.setdefault(str(each.get("scope")), []).append(str(each.get("name")))
+    services, workloads = named.get("service", ()), named.get("workload", ())
+    return Pause("everything" in named, tuple(services), tuple(workloads))
+
+
+def _is_paused(workload: Mapping[str, Any], pause: Pause) -> bool:
+    is_container = workload.get("container_of") is not None
+    return pause.covers_workload(str(workload.get("service" if is_container else "name")))
+
+
+def _head(page: Mapping[str, Any], plan: Mapping[str, Any], pause: Pause) -> str:
     tick = mapping(page.get("tick"))
     took, p99 = number(tick.get("duration_ns")), number(tick.get("duration_p99_ns"))
     parts = [text(page.get("mode")) or "not ready"]
-    if (granted := number(plan.get("quota_granted_cpus"))) is not None:
-        parts.append(f"best-effort may use {format_cpus(granted)}")
+    jobs = [each for each in records(page.get("workloads")) if each.get("qos") == "best-effort"]
+    paused = [each for each in jobs if _is_paused(each, pause)]
+    if pause.everything or (paused and len(paused) == len(jobs)):
+        parts.append("best-effort is paused")  # it gets nothing from a plan that leaves it alone
+    elif (granted := number(plan.get("quota_granted_cpus"))) is not None:
+        but = f" ({len(paused)} of {count(len(jobs), 'workload')} paused)" if paused else ""
+        parts.append(f"best-effort may use {format_cpus(granted)}{but}")
     if took is not None and p99 is not None:
         parts.append(f"tick {format_duration(took)}, p99 {format_duration(p99)}")
     cost = number(mapping(page.get("agent")).get("used_cpus"))

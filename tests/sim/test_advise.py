@@ -215,4 +215,4 @@ def test_evictions_are_not_part_of_the_bound(data_dir: Path, advise: Advise) -> 
     loop = RecordedLoop(SimulatedNode(3, wants=(1.2,)), settings, data_dir)
     loop.run(60)
     loop.stop()
-    assert "Not counted: evictions, of which 1 were decided." in advise()
+    assert "Not counted: 1 decided eviction." in advise()

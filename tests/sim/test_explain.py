@@ -436,10 +436,10 @@ def test_damage_is_said(data_dir: Path, explain: Explain) -> None:
     data[len(data) // 2 :][:50] = b""
     data[len(data) // 2 : len(data) // 2 + 50] = bytes(50)
     file.write_bytes(data)
-    assert "parts of it cannot be read, so incidents may be missing" in explain("batch-0")
+    assert "1 part of it cannot be read, so incidents may be missing" in explain("batch-0")
 
 
 def test_errors_are_one_line(data_dir: Path, explain: Explain) -> None:
-    assert "no history in" in explain("x", "--since", "2h", code=1)
+    assert "has no history yet" in explain("x", "--since", "2h", code=1)
     assert "'yesterday' is not a time" in explain("x", "--since", "yesterday", code=2)
     assert "is not a time" in explain("x", "--at", "25:00", code=2)

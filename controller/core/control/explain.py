@@ -177,11 +177,12 @@ def describe_pause(pause: Pause | None) -> str:
     if pause.everything:
         return "everything: every knob is restored, no service is protected, nothing is evicted"
     parts = [
-        f"{kind} {', '.join(names)}"
-        for kind, names in (("services", pause.services), ("workloads", pause.workloads))
+        f"{kind}{'' if len(names) == 1 else 's'} {', '.join(names)}"
+        for kind, names in (("service", pause.services), ("workload", pause.workloads))
         if names
     ]
-    return f"{' and '.join(parts)}: their knobs are restored"
+    whose = "its" if len(pause.services) + len(pause.workloads) == 1 else "their"
+    return f"{' and '.join(parts)}: {whose} knobs are restored"
 
 
 def selected(plan: Plan, demand: Demand) -> LoopReport | None:

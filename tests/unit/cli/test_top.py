@@ -31,7 +31,16 @@ from controller.core.decision import Cause, Culprit, LearnedReport, Plan, Verdic
 from controller.core.model import CgroupId, Channel, IndicatorName, Knob, KnobReading, KnobValue
 from controller.demo.programs import free_port
 from controller.host.pause_file import PauseEntry, PauseState
-from controller.page.view import Tracker, bar, spark
+from controller.page.view import (
+    ChannelRow,
+    ServiceRow,
+    Tracker,
+    View,
+    WorkloadRow,
+    bar,
+    position,
+    spark,
+)
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
 from tests.support.reports import JOB, report
@@ -190,10 +199,114 @@ def test_any_page_is_shown_without_control_characters(
 
 def test_bar_and_trend() -> None:
     assert bar(None, 4) == "    "
-    assert [bar(ratio, 8) for ratio in (0.0, 0.5, 1.0, 1.5, 9.0)] == [
-        *("........", "##......", "####....", "####!!..", "####!!!!")
+    assert [bar(ratio, 8) for ratio in (0.0, 0.5, 1.0, 1.01, 2.0, 12.8, 137.0)] == [
+        *("........", "##......", "####....", "####!...", "####!...", "####!!..", "####!!!!")
     ]
-    assert spark([0.0, None, 1.0, 9.0], 6) == "  ▁ ▅█"
+    assert spark([0.0, None, 1.0, 9.0, 100.0], 6) == " ▁ ▅▆█"
+
+
+@given(st.floats(0, 1e30), st.floats(0, 1e30))
+def test_more_is_never_drawn_shorter(one: float, other: float) -> None:
+    least, most = sorted((one, other))
+    assert 0 <= position(least) <= position(most) <= 1
+    assert bar(least, 16).rstrip(".") <= bar(most, 16).rstrip(".")
+
+
+def test_bars_tell_apart_what_hurts_from_what_hurts_more() -> None:
+    """Also far above the sweet point, up to a hundred times."""
+    bars = [bar(ratio, 16) for ratio in (1.0, 2.0, 6.0, 13.0, 40.0, 100.0)]
+    assert len({*bars}) == len(bars)
+
+
+ROW = ServiceRow(
+    service="shop/checkout-frontend",
+    indicator="runq_delay_p99",
+    channel="cpu",
+    status="fresh",
+    value="137.4ms",
+    sweet_point="2.125ms",
+    origin="learning, 40%",
+    ratio=64.7,
+    trend=(0.5,) * 59 + (64.7,),
+)
+WIDE = View(
+    head="enforce",
+    notes=(),
+    services=(ROW, ROW._replace(service="web", origin="", ratio=None)),
+    workloads=(
+        WorkloadRow(
+            "batch:encode-a-long-name.service",
+            "0.05cpu, idle",
+            1.25,
+            0.83,
+            "shop/checkout, web",
+        ),
+    ),
+    channels=(ChannelRow("cpu", "squeeze", 0.5, "shop/checkout", "quota 0.05cpu, idle on"),),
+    decisions=("   3s ago  web: squeezed",),
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("detail", [False, True])
+def test_numbers_are_whole_whatever_the_width_of_the_terminal(width: int, detail: bool) -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=width, height=40, force_terminal=False)
+    console.print(draw(WIDE, detail=detail, height=40, hint=""))
+    shown = file.getvalue()
+    assert all(len(line) <= width for line in shown.splitlines())
+    for number in ("137.4ms", "2.125ms", " 64.7 ", "0.05cpu, idle", "1.25cpu", "83%", "50%"):
+        assert number in shown
+    assert "runq_delay_p99" in shown
+    assert "shop/chec" in shown
+    if width >= 120:
+        assert f"{spark(ROW.trend, 8)} " in shown  # the newest
+        assert "cpu     fresh" in shown
+    if width == 200:
+        assert spark(ROW.trend, 60) in shown
+        assert "learning, 40%" in shown
+
+
+def paused(*entries: tuple[str, str]) -> dict[str, Any]:
+    first = page(published())
+    first["plan"]["quota_granted_cpus"] = 0.0
+    other = {**first["workloads"][-1], "name": "other", "cgroup": ["cpu", 9], "path": "/other"}
+    first["workloads"].append(other)
+    first["pauses"] = [{"scope": scope, "name": name} for scope, name in entries]
+    return first
+
+
+@pytest.mark.parametrize(
+    ("entries", "head", "rows"),
+    [
+        ((), "best-effort may use 0.00cpu", {"job": "0.50cpu, idle", "other": "no quota"}),
+        ((("everything", ""),), "best-effort is paused", {"job": "paused", "other": "paused"}),
+        (
+            (("workload", "job"), ("workload", "other")),
+            "best-effort is paused",
+            {"job": "paused", "other": "paused"},
+        ),
+        (
+            (("workload", "job"), ("service", "web")),
+            "best-effort may use 0.00cpu (1 of 2 workloads paused)",
+            {"job": "paused", "other": "no quota"},
+        ),
+    ],
+)
+def test_what_is_paused_is_said_to_be(
+    entries: tuple[tuple[str, str], ...], head: str, rows: dict[str, str]
+) -> None:
+    view = Tracker().update(paused(*entries))
+    assert view.head.split(" | ")[1] == head
+    assert {each.name: each.allowance for each in view.workloads} == rows
+    assert any(f"workload job {rows['job']}, uses" in line for line in plain(view))
+
+
+def test_a_pause_covers_the_containers_of_a_pod_and_the_entries_of_a_pattern() -> None:
+    first = paused(("workload", "shop/job"), ("workload", "batch"))
+    first["workloads"][-2] |= {"name": "shop/job/main", "service": "shop/job", "container_of": []}
+    first["workloads"][-1] |= {"name": "batch:encode.service"}
+    assert {each.allowance for each in Tracker().update(first).workloads} == {"paused"}
 
 
 @pytest.fixture
@@ -216,7 +329,7 @@ def agent(port: int, server: StatusServer) -> str:
 def test_in_a_pipe_it_prints_plain_lines(agent: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--once", "--url", agent]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "service web runq_p99 3ms of 2ms (1.50 times) [#####!!!..] cpu fresh" in lines
+    assert "service web runq_p99 3ms of 2ms (1.50 times) [#####!....] cpu fresh" in lines
     assert "workload job 0.50cpu, idle, uses -, 80% of what hurts web" in lines
     assert "channel cpu squeeze 20% web" in lines
     assert main(["top", "--once", "--raw", "--url", agent]) == 0

@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.units import format_cpus, format_duration
+from controller.core.units import count, format_cpus, format_duration
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,10 @@ def test_an_amount_of_cpus_is_never_rounded_to_none(cpus: float, text: str) -> N
 )  # fmt: skip
 def test_durations_have_three_digits_and_no_exponent(ns: float, text: str) -> None:
     assert format_duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 workloads"), (1, "1 workload"), (1200, "1,200 workloads")]
+)
+def test_a_noun_follows_its_number(number: int, text: str) -> None:
+    assert count(number, "workload") == text
