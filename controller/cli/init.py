@@ -20,11 +20,12 @@ __all__ = ("EXAMPLE", "HELP", "add_arguments", "first_config", "main")
 HELP = "write a first configuration from what runs on this host"
 EXAMPLE = "sweetpoint init --write /etc/sweetpoint/config.yaml"
 
-_KUBERNETES = """\
-this host is a node of Kubernetes ({roots}): its workloads are pods, which need no list. Install the
-chart (deploy/chart), or run the agent on this host with the configuration
-  kubernetes: {{kubeconfig: /etc/sweetpoint/kubeconfig}}
-docs/KUBERNETES.md has both"""
+_KUBERNETES = (
+    "this host is a node of Kubernetes ({roots}): its workloads are pods, which need no list; "
+    "install the chart (deploy/chart), or run the agent here with "
+    "'kubernetes: {{kubeconfig: FILE}}' "
+    "(docs/KUBERNETES.md)"
+)
 
 _HEAD = """\
 # A first configuration, made by 'sweetpoint init' from what ran on this host.

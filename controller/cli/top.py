@@ -85,7 +85,7 @@ def _show(
         try:
             from controller.cli.top_screen import run
         except ImportError:
-            print("plain lines: the package rich is missing (pip install 'sweetpoint[top]')")
+            print(f"plain lines, because rich is missing: '{sys.prefix}/bin/pip install rich'")
         else:
             run(pages, stop, tracker, detail=arguments.service is not None)
             return DONE

@@ -194,7 +194,9 @@ def _agent_pod(node: str) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         raise SourceError("kubectl get pods: no answer within 60 s") from None
     if done.returncode != 0:
-        raise SourceError(f"kubectl get pods: {printable(done.stderr.strip()[:_MOST_REASON])}")
+        # Before the reason kubectl writes its log.
+        *_, why = done.stderr.strip().splitlines() or ["failed"]
+        raise SourceError(f"kubectl get pods: {printable(why[:_MOST_REASON])}")
     found = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 2]
     if not found:
         raise SourceError(f"no agent runs on node {node!r} (no pod with the label {_LABEL})")

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.host.facts import online_cpus
+from controller.host.os_errors import reason
 from controller.probes.bpf.libbpf import libbpf
 from controller.probes.bpf.loader import Loaded
 from controller.probes.bpf.mapped_array import MappedArray
@@ -85,7 +86,8 @@ def choose_sources(wanted: Mapping[str, str]) -> tuple[dict[str, EventSource], d
             for cpu in online_cpus():
                 os.close(open_event(source, cpu))
         except (SourceError, OSError) as error:
-            reasons[name] = str(error) if text != "auto" else f"no hardware counter here ({error})"
+            why = reason(error)
+            reasons[name] = why if text != "auto" else f"no hardware counter here ({why})"
         else:
             found[name] = source
     return found, reasons

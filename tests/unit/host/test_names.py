@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from controller.host.names import printable, printable_name, utf8
+from controller.host.names import did_you_mean, printable, printable_name, utf8
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,21 @@ def test_any_text_is_json_that_other_programs_can_read(text: str) -> None:
 )
 def test_no_character_controls_the_terminal(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "question"),
+    [
+        ("chekc", ["check", "explain"], "did you mean check?"),
+        ("servces", ["reserve", "services"], "did you mean services?"),
+        ("servces", ["reserve", "workloads"], ""),
+        ("wbe", ["web"], "did you mean web?"),
+        ("enocde", ["encode", "decode"], "did you mean encode?"),
+        ("x", ["y"], ""),
+        ("", ["y"], ""),
+        ("a" * 10_000, ["a" * 253], "did you mean " + "a" * 253 + "?"),
+        ("\x1b[3J", ["\x1b[2J"], r"did you mean \x1b[2J?"),
+    ],
+)
+def test_only_similar_names_are_suggested(name: str, known: list[str], question: str) -> None:
+    assert did_you_mean(name, known) == question
